@@ -6,56 +6,57 @@ the message safe on disk and answers `accepted`; it finds beta's broker through 
 over a mutually authenticated TLS link to the node ``amqp$transfer`` there, and forgets the message
 when beta's broker has made it safe in its queue ``orders``.
 
-The house
-=========
+The layers
+==========
 
-Imports only go down, and rooms of one storey do not know each other; a test holds it
+Imports only go down, and packages of one layer do not know each other; a test holds it
 (``tests/test_architecture.py``). Each package's docstring is its theory of operation::
 
     8  daemon  cli                             assembly, process, commands
-    7  pipeline                                journals as tables; sees little of the house
-    6  frontends  relay  services              the doors: clients in, peers out, reserved nodes
+    7  pipeline                                journals as tables; sees little of the rest
+    6  frontends  relay  services              clients in, peers out, reserved nodes
     5  broker                                  nodes, entries, batches, receipts
     4  store journal resolver auth routing     capabilities, each replaceable
        net config filters
     3  interfaces                              the seams, in one file
-    2  message  entry  values                  the nouns that pass between rooms
+    2  message  entry  values                  the values that pass between packages
     1  wire                                    engines: bytes in, events out; no sockets, no clock
-    0  errors  conditions  address  url  targets  sparing  stamp  tracebacks  plurals
-       jsontext
+    0  errors  conditions  address  url        what everything may use
+       dial_policy  log_rate_limit  restore_detection  tracebacks  plurals  jsontext
 
 Only `amqproute.daemon.service` (and the command line) imports the reactor; clock, randomness,
 resolver and connector are arguments everywhere else.
 
-The way of a message
-====================
+The path of a message
+=====================
 
 There are two movements, *publish* (message to node, one commit, one settlement back) and *deliver*
 (entry to consumer with credit, one outcome back). A client's publish and a peer's transfer are the
 same movement; a client's consumer and a remote organization are the same kind of consumer::
 
-    client --bytes--> net.pump         EngineProtocol.dataReceived
-                        |              wire.amqp10: Connection.receive_data -> DeliveriesReceived
-     alpha              v              frontends.amqp10: one Batch for everything of this read
-                      frontends.inbound   Message(payload), not decoded
-                        v              services.transfer: AliasTarget for "orders@beta.example"
-                        |                routing.table: Router.route -> NextHop("beta.example")
-                        v              relay: Relay.target(hop) -> queue "amqp$out/beta.example"
-                      broker.intake    Queue.put: Entry, id; store transaction
-                        v              store.sqlite: group commit, one fsync for many batches
-    client <--accepted--+              one disposition for a run of deliveries (T-20)
-                        v              broker.queue: arrived; broker.dispatch
+    client --bytes--> net.pump            EngineProtocol.dataReceived
+                        |                 wire.amqp10: Connection.receive_data -> DeliveriesReceived
+     alpha              v                 frontends.connection_frontend: one Batch for each read
+                      frontends.receiver_link   Message(payload), not decoded
+                        v                 services.transfer: AliasTarget for "orders@beta.example"
+                        |                 routing.table: Router.route -> NextHop("beta.example")
+                        v                 relay: Relay.target(hop) -> queue "amqp$out/beta.example"
+                      broker.enqueue      Queue.put: Entry, id; store transaction
+                        v                 store.sqlite: group commit, one fsync for many batches
+    client <--accepted--+                 one disposition for a run of deliveries (T-20)
+                        v                 broker.queue: arrived; broker.dispatch
                       relay.destination   consumer of its queue; window = credit
-                        v              relay.agent: resolver.srv, net.connector, TLS, SASL, attach
-                      relay.peer       PeerSession.send: trace added, bare message untouched
+                        v                 relay.connect_agent: resolver.srv, net.connector, TLS
+                      relay.peer_session  PeerSession.send: trace added, bare message untouched
                         |
-                       TLS             tag = entry id; the link names the store that gave it
+                       TLS                tag = entry id; the link names the store that gave it
                         v
-     beta             net.pump, wire, frontends.inbound
-                      services.transfer: right to transfer, trail, receipt; route -> Local("orders")
+     beta             net.pump, wire, frontends.receiver_link
+                      services.transfer   right to transfer, trail, receipt; -> Local("orders")
                       broker.queue, store: message and receipt in one commit
      alpha <--accepted--+
-       relay.verdict: settle; Queue.settle -> store dequeue; the floor lets beta forget receipts
+       relay.failure_verdict: settle; Queue.settle -> store dequeue; the floor lets beta forget
+       receipts
 
 Three things keep it straight. *Route before store*: one durable write, and an address that leads
 nowhere is refused to its sender at once. *Credit is the only brake*: link credit, session window,
@@ -65,9 +66,9 @@ recurse; what a queue hands out ahead of a commit counts as a dispatch of its ow
 
 Why so: Speed comes from work per batch: per read, per commit, per disposition range, per write.
 Durability comes from one rule: what has been answered is on the disk. Where the two meet is the
-`broker.batch.Batch`. Latency comes from not waiting for two disks in turn: where nothing waits
-before it, a message of a plain publisher is handed on while its commit is under way, and only the
-answer waits (`broker.ahead`).
+`broker.commit_batch.Batch`. Latency comes from not waiting for two disks in turn: where nothing
+waits before it, a message of a plain publisher is handed on while its commit is under way, and only
+the answer waits (`broker.early_delivery`).
 """
 
 __all__ = ["__version__"]

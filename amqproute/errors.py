@@ -9,7 +9,7 @@ Three families, by who is told:
 * Everything else (`ConfigError`, `StoreError`, ...): for the operator, never for a peer.
 
 What a failure means for a message on its way to another organization is decided in
-`amqproute.relay.verdict` and nowhere else.
+`amqproute.relay.failure_verdict` and nowhere else.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class StoreContradiction(StoreDamaged):
     """The store does not hold what it held last.
 
     Attributes:
-        finding: names what contradicts (`amqproute.store.evidence`).
+        finding: names what contradicts (`amqproute.store.start_evidence`).
     """
 
     def __init__(self, description: str, finding: str) -> None:

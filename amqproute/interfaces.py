@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 __all__ = [
     "IBatch",
     "IBody",
+    "IBodyDraft",
     "IBroker",
     "IConnectionUser",
     "IConsumer",
     "IDirectory",
-    "IDraft",
     "IHops",
     "IJournal",
     "INode",
@@ -174,7 +174,7 @@ class IBody(Interface):
         """Return a reader: ``left`` octets, ``read(size)`` a Deferred of the next, ``close()``."""
 
 
-class IDraft(Interface):
+class IBodyDraft(Interface):
     """A body on its way in."""
 
     size = Attribute("octets so far")
@@ -200,7 +200,7 @@ class IStore(Interface):
     quarantined = Attribute("damaged entries that are kept, and given to nobody")
 
     def open() -> Deferred[Any]:
-        """Return a Deferred of the `Recovery`; fails with `StoreError`, in words."""
+        """Return a Deferred of the `StoreRecovery`; fails with `StoreError`, in words."""
 
     def close() -> Deferred[None]:
         """Return a Deferred that fires when everything pending is durable and files are closed."""
@@ -211,7 +211,7 @@ class IStore(Interface):
     def begin() -> Any:
         """Return a new `IStoreTransaction`."""
 
-    def draft(written: Callable[[int], None], before: bytes | None = None) -> IDraft:
+    def draft(written: Callable[[int], None], before: bytes | None = None) -> IBodyDraft:
         """Return a new draft.
 
         Args:
@@ -235,7 +235,8 @@ class IStore(Interface):
         """Return a Deferred of the ids of the queue's next entries, ascending."""
 
     def room() -> Deferred[Any]:
-        """Return a Deferred of the `amqproute.store.records.Room`: how much it may still grow."""
+        """Return a Deferred of the `amqproute.store.model.StoreRoom`: how much it may still
+        grow."""
 
     def statistics() -> dict[str, float]:
         """Return counters since the start: times in seconds, sizes in bytes."""
@@ -273,7 +274,7 @@ class IJournal(Interface):
         """Return the wall clock, microseconds since the epoch."""
 
     def note(event: Any) -> None:
-        """Take an event (`amqproute.journal.events`) that belongs to no transaction."""
+        """Take an event (`amqproute.journal.event`) that belongs to no transaction."""
 
 
 class IBatch(Interface):
@@ -361,7 +362,8 @@ class IConsumer(Interface):
     """Whoever takes entries: a client's link, a destination, a binding."""
 
     takes_ahead = Attribute(
-        "It may be handed entries whose commit is still under way (`amqproute.broker.ahead`)."
+        "It may be handed entries whose commit is still under way "
+        "(`amqproute.broker.early_delivery`)."
     )
 
     def capacity() -> int:
@@ -397,7 +399,7 @@ class IBroker(IDirectory):
         """Make a queue with an unguessable name (part 3 §3.5.3, dynamic).
 
         Args:
-            terms: the `amqproute.broker.dynamic.DynamicTerms`; None for the usual ones.
+            terms: the `amqproute.broker.dynamic_node_terms.DynamicTerms`; None for the usual ones.
         """
 
     def delete(node: Any) -> None:

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from amqproute.errors import DecodeError
 from amqproute.wire.amqp10 import codec, sections, spec
-from amqproute.wire.amqp10.sections import Offsets
+from amqproute.wire.amqp10.sections import SectionOffsets
 from amqproute.wire.amqp10.spec import Header, Properties
 from amqproute.wire.amqp10.types import Described, Symbol, UInt, ULong
 
@@ -69,7 +69,7 @@ class Message:
     def __init__(self, encoded: bytes, rest: Any = None) -> None:
         self.encoded = encoded
         self.rest = rest
-        self.located: Offsets | None = None
+        self.located: SectionOffsets | None = None
         self._header: Header | None = None
         self._annotations: Mapping[Any, Any] | None = None
         self._properties: Properties | None = None
@@ -102,7 +102,7 @@ class Message:
     # -- sections ------------------------------------------------------------------------------
 
     @property
-    def offsets(self) -> Offsets:
+    def offsets(self) -> SectionOffsets:
         """Where the sections are.
 
         Raises:

@@ -42,9 +42,11 @@ EXACTLY_ONCE_CAPABILITY: Final = Symbol("AMQPROUTE:EXACTLY-ONCE")
 """Desired capability of a sender's link: it settles what was accepted, so that the receiver may
 settle second; offered in the answer where the receiver does (P-14)."""
 CONTRACT: Final = Symbol("amqproute:contract")
-"""Property of our open: what the other side may ask of us, as in `frontends.contract.Terms`."""
+"""Property of our open: what the other side may ask of us, as in
+`frontends.contract_enforcement.ContractTerms`."""
 
-# Message annotations with a meaning for brokers; see `amqproute.services.report`, `.provenance`.
+# Message annotations with a meaning for brokers; see `amqproute.services.sender_reports`,
+# `.provenance`.
 RETURN_TO: Final = Symbol("x-opt-return-to")
 """Where a message goes back to, and where reports about it go (T-26)."""
 REPORT: Final = Symbol("x-opt-report")
@@ -290,11 +292,12 @@ class Origin:
         stream: for a relaying peer, the receipts of its stream; None otherwise.
         tag: the delivery-tag of the message being put.
         is_dead_letter: it has left a queue undelivered; its life does not end a second time.
-        replies: for `services.replies`: node to the alias that replies find it by.
+        replies: for `services.reply_paths`: node to the alias that replies find it by.
         gone_at: when the link ended, by the clock of the house; None while it is there.
         has_credit: what comes this way comes within credit that the target's space was the measure
             of: it is taken, also where messages turn out larger than those before them.
-        account: the `amqproute.broker.accounts.Account` that its messages are charged to, or None.
+        account: the `amqproute.broker.sender_quotas.SenderQuota` that its messages are charged to,
+            or None.
         event: what the journal calls it that a message comes this way: ``received``; ``routed``
             for what the broker puts somewhere itself; ``reported``.
         parent: the entry that what comes is a copy of, or comes in place of.

@@ -18,6 +18,7 @@ from amqproute.wire.amqp09.channel import Channel
 from amqproute.wire.amqp09.connection09 import Connection09
 from amqproute.wire.amqp09.connection_settings import Connection09Settings
 from amqproute.wire.amqp09.contents import Publish
+from amqproute.wire.amqp09.field_tables import FieldTable
 from amqproute.wire.amqp09.frame_output import FrameOutput
 from amqproute.wire.amqp09.methods import BasicAck, BasicProperties, BasicPublish
 from amqproute.wire.amqp09.protocol_events import (
@@ -28,7 +29,6 @@ from amqproute.wire.amqp09.protocol_events import (
     PublishesReceived,
     VirtualHostAsked,
 )
-from amqproute.wire.amqp09.tables import FieldTable
 from amqproute.wire.amqp09.versions import ProtocolVersion
 from benchmarks import engine
 

@@ -11,7 +11,7 @@ import time
 
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
-from amqproute.wire.amqp10.events import LinkAttached, OpenReceived, SessionBegun
+from amqproute.wire.amqp10.engine_events import LinkAttached, OpenReceived, SessionBegun
 from amqproute.wire.amqp10.link import Delivery, Link
 
 PAYLOAD = b"x" * 1024

@@ -24,14 +24,14 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from amqproute.broker.broker import Broker
-from amqproute.broker.declaration import NodeDeclaration
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.entry import Entry
-from amqproute.journal.events import SILENCE, Taker
-from amqproute.journal.record import Kind
-from amqproute.journal.segments import Names
-from amqproute.journal.writer import Journal, JournalTerms
+from amqproute.journal.event import SILENCE, EntryTaker
+from amqproute.journal.journal_writer import Journal, JournalTerms
+from amqproute.journal.record import RecordKind
+from amqproute.journal.segments import SegmentNames
 from amqproute.message import Message
 from amqproute.store.memory import MemoryStore
 from amqproute.values import Origin, Principal
@@ -45,7 +45,9 @@ ACCEPTED = spec.Accepted()
 HEAD = sections.encode_header(spec.Header(durable=True))
 BODY = sections.encode_section(spec.SECTION_DATA, b"x" * 1024)
 BATCHES = (1, 8, 64)
-NAMES = Names("", "mx1.alpha.example", "alpha.example", "5d0c7c1e-7a39-4f57-9d0e-4d3f7f7a2a11")
+NAMES = SegmentNames(
+    "", "mx1.alpha.example", "alpha.example", "5d0c7c1e-7a39-4f57-9d0e-4d3f7f7a2a11"
+)
 
 
 def encoded(number: int) -> bytes:
@@ -57,8 +59,9 @@ def encoded(number: int) -> bytes:
 class Consumer:
     """Takes everything, and says who it is."""
 
-    taker = Taker(
-        Kind.DELIVERED, {"peer": "user:bob", "connection": "127.0.0.1:4712", "link": "receiver-1"}
+    taker = EntryTaker(
+        RecordKind.DELIVERED,
+        {"peer": "user:bob", "connection": "127.0.0.1:4712", "link": "receiver-1"},
     )
     takes_ahead = False
 

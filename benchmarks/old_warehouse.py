@@ -31,7 +31,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from amqproute.pipeline.synthetic import Plan, generate
+from amqproute.pipeline.synthetic import TrafficPlan, generate
 
 EVENTS_PER_TRANSFER: Final = 4.4
 READ: Final = 22
@@ -55,7 +55,7 @@ def written(events: int, partners: int, days: int, directory: Path) -> list[Path
     """
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     start = int((midnight - timedelta(AGO + days)).timestamp())
-    plan = Plan(
+    plan = TrafficPlan(
         round(events * (days + 1) / EVENTS_PER_TRANSFER),
         organizations=tuple(f"org-{number:03}.example" for number in range(partners + 1)),
         start=start,
@@ -69,9 +69,9 @@ def build(journals: Sequence[Path], days: int, target: Path, work: str) -> None:
     """Make a warehouse with some days before the last one of journals."""
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.nightly import refresh, settle
-    from amqproute.pipeline.session import session
+    from amqproute.pipeline.spark_session import session
     from amqproute.pipeline.synthetic.history import grow_old, journal_days
-    from amqproute.pipeline.tables import Warehouse
+    from amqproute.pipeline.warehouse import Warehouse
 
     spark = session("benchmark", master="local[2]", local_dir=work, progress=False)
     warehouse = Warehouse(spark, target)

@@ -31,11 +31,11 @@ from pathlib import Path
 from typing import Any
 
 from amqproute.journal.record import BEGINS, ENDS, FIELDS, LINE_FIELDS, RUN_FIELDS
-from amqproute.pipeline.synthetic import Faults, Plan, generate
+from amqproute.pipeline.synthetic import FaultPlan, TrafficPlan, generate
 
 EVENTS_PER_TRANSFER = 4.4
 PAIR = ("alpha.example", "beta.example")
-FAULTS = Faults(
+FAULTS = FaultPlan(
     lost=3, duplicated=2, changed=1, vanished=2, unexplained=1, ended_twice=1, came_back=1
 )
 Results = dict[str, Any]
@@ -72,9 +72,9 @@ def run_spark(journals: list[str], work: str, _: int) -> Results:
 
     from amqproute.pipeline import conservation, coverage, figures, traces
     from amqproute.pipeline.ingest import ingest
-    from amqproute.pipeline.reconcile import Side, reconcile, statement
-    from amqproute.pipeline.session import session
-    from amqproute.pipeline.tables import Warehouse
+    from amqproute.pipeline.reconcile import ReconcileSide, reconcile, statement
+    from amqproute.pipeline.spark_session import session
+    from amqproute.pipeline.warehouse import Warehouse
 
     begin = time.monotonic()
     spark = session("benchmark", master="local[2]", memory="4g", local_dir=work, progress=False)
@@ -109,7 +109,7 @@ def run_spark(journals: list[str], work: str, _: int) -> Results:
     watch("conservation", conserve)
     holes = coverage.holes(runs)
     sides = [
-        Side(mine, statement(entries, mine, other), holes.where(F.col("domain") == mine))
+        ReconcileSide(mine, statement(entries, mine, other), holes.where(F.col("domain") == mine))
         for mine, other in (PAIR, PAIR[::-1])
     ]
     compared = watch("reconcile", lambda: reconcile(*sides))
@@ -434,7 +434,7 @@ def written(events: int, directory: Path) -> Results:
     told = directory / "written.json"
     if not told.exists():
         shutil.rmtree(directory, ignore_errors=True)
-        plan = Plan(round(events / EVENTS_PER_TRANSFER), faults=FAULTS, processes=2)
+        plan = TrafficPlan(round(events / EVENTS_PER_TRANSFER), faults=FAULTS, processes=2)
         planted = generate(plan, directory / "journals")
         octets = sum(path.stat().st_size for path in directory.rglob("*.jsonl"))
         journals = [str(path) for path in planted.journals.values()]

@@ -25,9 +25,9 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from amqproute.broker.broker import Broker
-from amqproute.broker.declaration import NodeDeclaration
-from amqproute.broker.limits import QueueLimits
-from amqproute.broker.options import Duplicates, QueueOptions
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.node_options import Duplicates, QueueOptions
 from amqproute.broker.queue import Queue
 from amqproute.entry import Entry
 from amqproute.filters.registry import SELECTOR, read_filters

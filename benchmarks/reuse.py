@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from amqproute.pipeline.synthetic import Plan, generate
+from amqproute.pipeline.synthetic import TrafficPlan, generate
 from benchmarks.pipeline import EVENTS_PER_TRANSFER, FAULTS, Watch, _cpu_of
 
 Way = Callable[[Any, Any], Any]
@@ -63,10 +63,12 @@ def measure(events: int, rounds: int, folder: Path) -> dict[str, dict[str, list[
     from amqproute.pipeline import conservation, traces
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.reuse import Reuse
-    from amqproute.pipeline.session import session
-    from amqproute.pipeline.tables import Warehouse
+    from amqproute.pipeline.spark_session import session
+    from amqproute.pipeline.warehouse import Warehouse
 
-    journals = generate(Plan(round(events / EVENTS_PER_TRANSFER), faults=FAULTS), folder / "in")
+    journals = generate(
+        TrafficPlan(round(events / EVENTS_PER_TRANSFER), faults=FAULTS), folder / "in"
+    )
     spark = session("benchmark", master="local[2]", memory="2g", progress=False)
     spark.sparkContext.setCheckpointDir(str(folder / "checkpoints"))
     jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from amqproute.store.records import Recovery
+from amqproute.store.model import StoreRecovery
 from amqproute.store.sqlite import SqliteStore
 
 WINDOW = 8
@@ -270,7 +270,7 @@ def backlog(path: str, loop: Loop, entries: int) -> None:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         store = SqliteStore(path, loop, clock_ms=lambda: time.time_ns() // 1_000_000)
         started = time.perf_counter()
-        recovery: Recovery = loop.wait(store.open())
+        recovery: StoreRecovery = loop.wait(store.open())
         took = time.perf_counter() - started
         print(f"open with {recovery.queues['orders'].count} entries, {state}: {took:.2f} s")
         started = time.perf_counter()

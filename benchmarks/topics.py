@@ -24,8 +24,8 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from amqproute.broker.broker import Broker
-from amqproute.broker.declaration import TopicDeclaration
-from amqproute.broker.limits import QueueLimits, TopicLimits
+from amqproute.broker.node_declaration import TopicDeclaration
+from amqproute.broker.node_limits import QueueLimits, TopicLimits
 from amqproute.broker.subscription import Definition, Subscription
 from amqproute.broker.topic import Topic
 from amqproute.entry import Entry

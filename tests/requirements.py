@@ -40,7 +40,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_messages.BareMessageTests.test_body_of_data",
         "tests.conformance.test_messages.BareMessageTests.test_body_of_sequences",
         "tests.conformance.test_messages.FormatTests.test_refused_by_what_routes",
-        "tests.frontends.test_inbound.RefusalTests.test_formats",
+        "tests.frontends.test_receiver_link.RefusalTests.test_formats",
     ),
     "T-04": Proof(
         "of two nodes the one named in `to` gets the message, whatever else names the other",
@@ -123,7 +123,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "the service can be denied and an alias granted; on the service each `to` is judged",
         "tests.conformance.test_addresses.AccessTests.test_only_an_alias",
         "tests.conformance.test_addresses.AccessTests.test_per_message",
-        "tests.frontends.test_inbound.AttachTests.test_rights",
+        "tests.frontends.test_receiver_link.AttachTests.test_rights",
     ),
     "T-17": Proof(
         "names of services are nothing to receive from: not-allowed",
@@ -135,7 +135,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.net.test_tls.HandshakeTests.test_plain_text",
         "tests.integration.test_next_hop.NextHopTests.test_open",
         "tests.integration.test_federation.FederationTests.test_wrong_certificate",
-        "tests.net.test_trust.DemandTests.test_no_downgrade",
+        "tests.net.test_peer_trust.DemandTests.test_no_downgrade",
     ),
     "T-19": Proof(
         "daemons show certificates, choose EXTERNAL, never ANONYMOUS; without proof no entry",
@@ -143,7 +143,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_connection.SaslTests.test_external_proves_the_peer",
         "tests.net.test_tls.HandshakeTests.test_mutual",
         "tests.net.test_tls.HandshakeTests.test_no_client_certificate",
-        "tests.net.test_inbound.InboundTests.test_five_states",
+        "tests.net.test_inbound_trust.InboundTests.test_five_states",
         "tests.integration.test_dane.DaneTests.test_delivered_and_rolled_over",
         "tests.integration.test_dane.DaneTests.test_impostor_does_not_get_in",
         "tests.integration.test_next_hop.NextHopTests.test_open",
@@ -201,16 +201,16 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     ),
     "T-26": Proof(
         "a lasting failure comes back to x-opt-return-to with its reason, never a second time",
-        "tests.services.test_report.CodeTests.test_rejected",
-        "tests.services.test_report.ExactlyOnceTests.test_any_course",
-        "tests.services.test_report.KindTests.test_failure",
-        "tests.services.test_report.KindTests.test_usual",
-        "tests.services.test_report.SafetyTests.test_no_report_about_a_report",
+        "tests.services.test_sender_reports.CodeTests.test_rejected",
+        "tests.services.test_sender_reports.ExactlyOnceTests.test_any_course",
+        "tests.services.test_sender_reports.KindTests.test_failure",
+        "tests.services.test_sender_reports.KindTests.test_usual",
+        "tests.services.test_sender_reports.SafetyTests.test_no_report_about_a_report",
         "tests.conformance.test_addresses.RelayTests.test_forbidden_there",
         "tests.conformance.test_addresses.RelayTests.test_rejected_there",
         "tests.conformance.test_addresses.RelayTests.test_reply_to_is_not_return_to",
         "tests.broker.test_queue.OutcomeTests.test_return_to",
-        "tests.frontends.test_inbound.RefusalTests.test_return_address",
+        "tests.frontends.test_receiver_link.RefusalTests.test_return_address",
         "tests.integration.test_federation.FederationTests.test_rejected_over_there",
         "tests.integration.test_federation.FederationTests.test_returned_across",
     ),
@@ -269,7 +269,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.services.test_transfer.RemoteServiceTests.test_once",
         "tests.services.test_transfer.RemoteServiceTests.test_rehearsed",
         "tests.services.test_transfer.RemoteServiceTests.test_too_large",
-        "tests.services.test_management.ManagementTests.test_reply_to_with_a_domain",
+        "tests.services.test_management_node.ManagementTests.test_reply_to_with_a_domain",
         "tests.integration.test_remote_services.RemoteServiceTests.test_answered",
         "tests.integration.test_remote_services.RemoteServiceTests.test_closed_by_a_reload",
     ),
@@ -320,10 +320,10 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_operator.VerbTests.test_holds",
         "tests.integration.test_operator.VerbTests.test_why",
         "tests.relay.test_scheduler.WakeTests.test_at_once",
-        "tests.services.test_management.ManagementTests.test_relay_queues_show_their_destination",
-        "tests.services.test_relay_operations.RelayOperationTests.test_hold",
-        "tests.services.test_relay_operations.RelayOperationTests.test_purge",
-        "tests.services.test_relay_operations.RelayOperationTests.test_retry_now",
+        "tests.services.test_management_node.ManagementTests.test_relay_queues_show_their_destination",
+        "tests.services.test_relay_commands.RelayOperationTests.test_hold",
+        "tests.services.test_relay_commands.RelayOperationTests.test_purge",
+        "tests.services.test_relay_commands.RelayOperationTests.test_retry_now",
         "tests.integration.test_operator.VerbTests.test_peers",
         "tests.integration.test_operator.VerbTests.test_delete_and_expire",
         "tests.integration.test_next_hop.RelayQueueTests.test_query",
@@ -346,13 +346,13 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_addresses.ResolutionTests.test_local_domain",
         "tests.conformance.test_addresses.ResolutionTests.test_one_namespace",
         "tests.conformance.test_addresses.ResolutionTests.test_reply_to",
-        "tests.services.test_management.ManagementTests.test_reply_to_with_a_domain",
+        "tests.services.test_management_node.ManagementTests.test_reply_to_with_a_domain",
     ),
     "A-02": Proof(
         "replies to a returned dynamic address arrive, plain and qualified, over two brokers too",
         "tests.integration.test_replies.ReplyTests.test_two_hops",
-        "tests.services.test_replies.AliasTests.test_dynamic",
-        "tests.services.test_replies.AliasTests.test_two_hops",
+        "tests.services.test_reply_paths.AliasTests.test_dynamic",
+        "tests.services.test_reply_paths.AliasTests.test_two_hops",
         "tests.conformance.test_addresses.ResolutionTests.test_reply_to",
         "tests.conformance.test_examples.ExampleTests.test_w08_rpc_across_brokers",
         "tests.conformance.test_link.DynamicTests.test_qualified",
@@ -380,13 +380,13 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "A-07": Proof(
         "reserved names are refused as sources, and to whoever would make a node of them",
         "tests.conformance.test_addresses.ResolutionTests.test_reserved",
-        "tests.services.test_inventory.CommandTests.test_create_refused",
+        "tests.services.test_node_changes.CommandTests.test_create_refused",
         "tests.test_address.NameTests.test_reserved",
     ),
     "A-08": Proof(
         "an alias is no second node, and one name cannot be given twice",
         "tests.conformance.test_addresses.ResolutionTests.test_alias",
-        "tests.services.test_inventory.CommandTests.test_create_refused",
+        "tests.services.test_node_changes.CommandTests.test_create_refused",
     ),
     "A-09": Proof(
         "each row of the table of lookups has its candidates, addresses without SRV among them",
@@ -427,10 +427,10 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_federation.FederationTests.test_wrong_certificate",
         "tests.net.test_tls.HandshakeTests.test_wrong_name",
         "tests.net.test_tls.HandshakeTests.test_srv_id_only",
-        "tests.net.test_identity.IdentityTests.test_dns_id",
-        "tests.net.test_trust.DemandTests.test_rows",
-        "tests.net.test_trust.DemandTests.test_no_downgrade",
-        "tests.net.test_trust.JudgeTests.test_pkix",
+        "tests.net.test_certificate_identity.IdentityTests.test_dns_id",
+        "tests.net.test_peer_trust.DemandTests.test_rows",
+        "tests.net.test_peer_trust.DemandTests.test_no_downgrade",
+        "tests.net.test_peer_trust.JudgeTests.test_pkix",
         "tests.cli.test_verdicts.VerdictTests.test_fixtures",
         "tests.integration.test_next_hop.NextHopTests.test_open",
     ),
@@ -524,7 +524,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_link.StolenTests.test_on_another_connection",
         "tests.conformance.test_link.StolenTests.test_on_the_same_session",
         "tests.conformance.test_link.StolenTests.test_other_container",
-        "tests.frontends.test_inbound.AttachTests.test_stolen",
+        "tests.frontends.test_receiver_link.AttachTests.test_stolen",
         "tests.integration.test_proton.OutcomeTests.test_reattach_by_name",
         "tests.wire.amqp10.test_link.Attaching.test_stolen",
     ),
@@ -619,7 +619,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     ),
     "L-27": Proof(
         "an entry goes when the last browser that wants it has accepted or rejected it",
-        "tests.broker.test_options.LifeTests.test_each_has_seen_it",
+        "tests.broker.test_node_options.LifeTests.test_each_has_seen_it",
     ),
     "L-28": Proof(
         "released by a browser while a consumer has it, an entry comes again when it is back",
@@ -802,8 +802,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_messages.BareMessageTests.test_body_of_data",
         "tests.frontends.test_large.Through.test_through",
         "tests.integration.test_large.LargeTests.test_two_hops",
-        "tests.relay.test_large.LargeRelayTests.test_small_ones_pass",
-        "tests.wire.amqp10.test_parts.Incoming.test_window_is_the_brake",
+        "tests.relay.test_large_message_link.LargeRelayTests.test_small_ones_pass",
+        "tests.wire.amqp10.test_partial_transfer.Incoming.test_window_is_the_brake",
     ),
     "M-06": Proof(
         "every type of message-id arrives as sent; a message without properties arrives without",
@@ -813,10 +813,10 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "M-07": Proof(
         "an id that is held, by type and value, is accepted and counted, not kept; per policy; "
         "peers' ids in a window",
-        "tests.broker.test_options.DuplicateTests.test_encodings",
-        "tests.broker.test_options.DuplicateTests.test_policies",
+        "tests.broker.test_node_options.DuplicateTests.test_encodings",
+        "tests.broker.test_node_options.DuplicateTests.test_policies",
         "tests.conformance.test_messages.BareMessageTests.test_same_message_id",
-        "tests.broker.test_options.DuplicateTests.test_held_only",
+        "tests.broker.test_node_options.DuplicateTests.test_held_only",
         "tests.broker.test_receipts.MessageIdTests.test_generations",
         "tests.broker.test_receipts.MessageIdTests.test_repetition",
     ),
@@ -826,8 +826,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_link.AttachTests.test_max_message_size",
         "tests.conformance.test_transfer.FramesTests.test_large",
         "tests.integration.test_large.LargeTests.test_commands",
-        "tests.store.test_files.BodyTests.test_there_and_back",
-        "tests.wire.amqp10.test_parts.Incoming.test_any_split",
+        "tests.store.test_body_files.BodyTests.test_there_and_back",
+        "tests.wire.amqp10.test_partial_transfer.Incoming.test_any_split",
     ),
     "M-09": Proof(
         "a queue keeps and forwards octets and number of any other format, restarts included; "
@@ -886,8 +886,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "M-18": Proof(
         "reply-to is unchecked, and untouched here; a bare one becomes an alias when it leaves "
         "for another domain",
-        "tests.services.test_replies.AliasTests.test_left_alone",
-        "tests.services.test_replies.AliasTests.test_named",
+        "tests.services.test_reply_paths.AliasTests.test_left_alone",
+        "tests.services.test_reply_paths.AliasTests.test_named",
         "tests.conformance.test_messages.BareMessageTests.test_properties",
         "tests.conformance.test_messages.BareMessageTests.test_reply_to_is_not_checked",
     ),
@@ -901,7 +901,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "M-20": Proof(
         "priority orders by level, what was committed outlives kill -9, absolute expiry ends a "
         "life; the defaults hold",
-        "tests.broker.test_feed.PriorityTests.test_levels",
+        "tests.broker.test_consumer_cursor.PriorityTests.test_levels",
         "tests.conformance.test_messages.LifetimeTests.test_absolute",
         "tests.conformance.test_messages.SectionsTests.test_header_is_kept",
         "tests.conformance.test_messages.SectionsTests.test_no_header",
@@ -910,7 +910,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "M-21": Proof(
         "a flagged message is stored, settled and delivered at once, whatever becomes of its "
         "transaction",
-        "tests.broker.test_options.TransactionalTests.test_all",
+        "tests.broker.test_node_options.TransactionalTests.test_all",
         "tests.frontends.test_transactions.AbroadTests.test_flagged_waits_for_the_dns",
         "tests.frontends.test_transactions.PostingTests.test_false_flag",
         "tests.frontends.test_transactions.PostingTests.test_flagged",
@@ -1036,7 +1036,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_resume.ResumeTests.test_closed_before_credit",
         "tests.conformance.test_session.SessionTests.test_end_releases",
         "tests.conformance.test_session.SessionTests.test_fault_gives_back",
-        "tests.frontends.test_outbound.LinkTests.test_detached",
+        "tests.frontends.test_sender_link.LinkTests.test_detached",
         "tests.integration.test_proton.OutcomeTests.test_lost_connection",
     ),
     "O-07": Proof(
@@ -1088,7 +1088,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "where asked for",
         "tests.conformance.test_outcomes.DefaultTests.test_settled_without_state",
         "tests.conformance.test_outcomes.DispositionTests.test_settled_without_state",
-        "tests.frontends.test_outbound.OutcomeTests.test_settled_without_outcome",
+        "tests.frontends.test_sender_link.OutcomeTests.test_settled_without_outcome",
     ),
     "O-15": Proof(
         "a second, other outcome detaches with illegal-state and the first counts; the same "
@@ -1098,7 +1098,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_outcomes.DispositionTests.test_contradiction",
         "tests.conformance.test_outcomes.DispositionTests.test_outcome_then_settlement",
         "tests.conformance.test_outcomes.DispositionTests.test_settled_contradiction",
-        "tests.frontends.test_outbound.OutcomeTests.test_contradiction",
+        "tests.frontends.test_sender_link.OutcomeTests.test_contradiction",
     ),
     "O-16": Proof(
         "a provisional outcome changes within its transaction; outside of it another one is "
@@ -1130,7 +1130,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "O-20": Proof(
         "a rejected message with x-opt-return-to goes there, once, and not to the dead letters",
         "tests.broker.test_queue.OutcomeTests.test_return_to",
-        "tests.services.test_report.KindTests.test_rejected_by_a_consumer",
+        "tests.services.test_sender_reports.KindTests.test_rejected_by_a_consumer",
     ),
     "O-21": Proof(
         "default-outcome accepted: the message is gone when its link goes",
@@ -1160,7 +1160,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "a message goes to its x-opt-return-to, and where that leads nowhere to the dead letters",
         "tests.broker.test_queue.OutcomeTests.test_return_to",
         "tests.broker.test_queue.OutcomeTests.test_return_to_nowhere",
-        "tests.services.test_report.KindTests.test_rejected_by_a_consumer",
+        "tests.services.test_sender_reports.KindTests.test_rejected_by_a_consumer",
     ),
     "O-26": Proof(
         "each default-outcome is acted on when its link goes; a node's policy overrides it",
@@ -1229,17 +1229,17 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_floodgate.BrakeTests.test_closes_and_opens",
         "tests.frontends.test_floodgate.BrakeTests.test_memory",
         "tests.integration.test_full_disk.FullDiskTests.test_floor",
-        "tests.services.test_watermark.WatermarkTests.test_hysteresis",
-        "tests.broker.test_publishers.PublishersTests.test_never_too_much",
+        "tests.services.test_watermarks.WatermarkTests.test_hysteresis",
+        "tests.broker.test_publisher_credit.PublishersTests.test_never_too_much",
         "tests.integration.test_credit.CreditTests.test_no_more_than_fits",
     ),
     "F-03": Proof(
         "a link gets `link-prefetch` or its part of the free space; a daemon refills it at half",
         "tests.conformance.test_flow.SenderTests.test_ample",
-        "tests.frontends.test_inbound.CreditTests.test_shared_room",
+        "tests.frontends.test_receiver_link.CreditTests.test_shared_room",
         "tests.integration.test_credit.CreditTests.test_link_prefetch",
         "tests.integration.test_credit.CreditTests.test_no_more_than_fits",
-        "tests.broker.test_publishers.PublishersTests.test_nobody_is_left_out",
+        "tests.broker.test_publisher_credit.PublishersTests.test_nobody_is_left_out",
     ),
     "F-04": Proof(
         "credit taken back unused brings nothing; what set out before is taken if it fits",
@@ -1247,7 +1247,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.wire.amqp10.test_link.Credit.test_revoked",
         "tests.conformance.test_flow.ReceiverTests.test_revoked_behind_a_closed_window",
         "tests.conformance.test_flow.SenderTests.test_withdrawn_by_the_broker",
-        "tests.frontends.test_inbound.CreditTests.test_overfull",
+        "tests.frontends.test_receiver_link.CreditTests.test_overfull",
     ),
     "F-05": Proof(
         "neither credit nor the client's incoming-window is exceeded; Proton counts too",
@@ -1285,7 +1285,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     ),
     "F-11": Proof(
         "capacity bounds the credit, and links share what is free",
-        "tests.frontends.test_inbound.CreditTests.test_shared_room",
+        "tests.frontends.test_receiver_link.CreditTests.test_shared_room",
     ),
     "F-12": Proof(
         "credit and attaches within a transaction's time outlive its rollback",
@@ -1294,8 +1294,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "F-13": Proof(
         "rates, spools and memory of each contract bound its credit; others have theirs",
         "tests.conformance.test_flow.SenderTests.test_credit_reflects_space",
-        "tests.frontends.test_inbound.CreditTests.test_shared_room",
-        "tests.frontends.test_inbound.CreditTests.test_bytes_of_the_greediest",
+        "tests.frontends.test_receiver_link.CreditTests.test_shared_room",
+        "tests.frontends.test_receiver_link.CreditTests.test_bytes_of_the_greediest",
         "tests.conformance.test_contract.PressureTests.test_rate",
         "tests.conformance.test_contract.PressureTests.test_more_links_are_not_more",
         "tests.conformance.test_contract.PressureTests.test_spool",
@@ -1397,8 +1397,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_resume.PublisherTests.test_learns",
         "tests.conformance.test_resume.PublisherTests.test_sent_again",
         "tests.conformance.test_resume_model.PublisherTests.test_model",
-        "tests.frontends.test_suspended.RestartTests.test_confirmed",
-        "tests.frontends.test_suspended.RestartTests.test_restart",
+        "tests.frontends.test_suspended_links.RestartTests.test_confirmed",
+        "tests.frontends.test_suspended_links.RestartTests.test_restart",
         "tests.integration.test_exactly_once.ExactlyOnceTests.test_kill",
     ),
     "P-17": Proof(
@@ -1464,8 +1464,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "D-06": Proof(
         "within a priority the order stays; n levels join the outermost priorities as the "
         "standard says",
-        "tests.broker.test_feed.PriorityTests.test_levels",
-        "tests.broker.test_feed.PriorityTests.test_one_level",
+        "tests.broker.test_consumer_cursor.PriorityTests.test_levels",
+        "tests.broker.test_consumer_cursor.PriorityTests.test_one_level",
         "tests.frontends.test_queues.ExampleTests.test_w19_priority_and_lifetime",
         "tests.integration.test_proton_examples.ExampleTests.test_w19_priority_and_lifetime",
     ),
@@ -1501,7 +1501,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "D-11": Proof(
         "expired ones become dead letters with the reason, ttl 0 needs a ready consumer, a "
         "relay's wait counts",
-        "tests.broker.test_options.LifeTests.test_ttl_zero",
+        "tests.broker.test_node_options.LifeTests.test_ttl_zero",
         "tests.conformance.test_addresses.RelayTests.test_lifetime",
         "tests.conformance.test_messages.LifetimeTests.test_acquired_stands",
         "tests.conformance.test_messages.LifetimeTests.test_alive",
@@ -1536,14 +1536,14 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "D-16": Proof(
         "queues, topics, aliases, links and durable subscriptions are there after a restart, "
         "with their options",
-        "tests.services.test_inventory.LifeTests.test_restart",
+        "tests.services.test_node_changes.LifeTests.test_restart",
         "tests.broker.test_topic.DurableTests.test_restart",
         "tests.frontends.test_topics.DurableTests.test_restart",
     ),
     "D-17": Proof(
         "a shared body is stored once, and its row or file segment goes with its last entry",
         "tests.broker.test_topic.DurableTests.test_one_body",
-        "tests.store.test_files.BodyTests.test_shared",
+        "tests.store.test_body_files.BodyTests.test_shared",
         "tests.store.test_shared.FiledTests.test_file_goes_with_the_last",
         "tests.store.test_shared.SqliteTests.test_one_body",
     ),
@@ -1575,7 +1575,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_flow.SenderTests.test_beyond_capacity_settled",
         "tests.conformance.test_link.RefusalTests.test_bad_fields",
         "tests.conformance.test_session.SessionTests.test_sessions_are_independent",
-        "tests.wire.amqp10.test_faults.Table.test_bad_attach",
+        "tests.wire.amqp10.test_protocol_faults.Table.test_bad_attach",
     ),
     "E-04": Proof(
         "with error-mode end each kind of link error ends the session, else the link",
@@ -1607,7 +1607,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_connection.FaultTests.test_answer_to_no_question",
         "tests.conformance.test_session.SessionTests.test_bad_begin",
         "tests.conformance.test_session.SessionTests.test_begin_without_windows",
-        "tests.wire.amqp10.test_faults.Table.test_bad_begin",
+        "tests.wire.amqp10.test_protocol_faults.Table.test_bad_begin",
     ),
     "E-08": Proof(
         "a message that cannot be read is rejected with decode-error, as Proton reads it",
@@ -1634,12 +1634,12 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     ),
     "E-12": Proof(
         "one destructive link too many is refused: locked for one, limit-exceeded for more",
-        "tests.broker.test_options.ConsumerTests.test_fail",
+        "tests.broker.test_node_options.ConsumerTests.test_fail",
         "tests.frontends.test_queues.ExampleTests.test_w20_link_limits",
     ),
     "E-13": Proof(
         "a bad management request is accepted and answered with status and words",
-        "tests.services.test_management.ManagementTests.test_failures_are_answered",
+        "tests.services.test_management_node.ManagementTests.test_failures_are_answered",
     ),
     "E-14": Proof(
         "what is accepted outlives a kill, work is one transaction, a name routes, a topic "
@@ -1819,7 +1819,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "answered without an error",
         "tests.conformance.test_examples.ExampleTests.test_w22_one_off_publish",
         "tests.conformance.test_transfer.OneOffTests.test_everything_at_once",
-        "tests.frontends.test_inbound.AcceptanceTests.test_one_off",
+        "tests.frontends.test_receiver_link.AcceptanceTests.test_one_off",
         "tests.integration.test_handshakes.HeaderTests.test_at_once",
     ),
     "W-23": Proof(
@@ -1865,7 +1865,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     ),
     "C-06": Proof(
         "work and coordination on different connections, by one principal; recover finds it again",
-        "tests.broker.test_branches.OutcomeTests.test_not_working",
+        "tests.broker.test_xa_registry.OutcomeTests.test_not_working",
         "tests.conformance.test_distributed.AccessTests.test_others",
         "tests.conformance.test_distributed.CommandTests.test_manager_gone",
         "tests.conformance.test_distributed.CommandTests.test_two_phases",
@@ -1882,10 +1882,10 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "operators",
         "tests.broker.test_branch_states.TableTests.test_verbs",
         "tests.broker.test_branch_states.TableTests.test_verbs_after_restart",
-        "tests.broker.test_branches.FailureTests.test_commit_not_written",
-        "tests.broker.test_branches.HeuristicTests.test_committed",
-        "tests.broker.test_branches.RestartTests.test_commit",
-        "tests.broker.test_branches.RestartTests.test_roll_back",
+        "tests.broker.test_xa_registry.FailureTests.test_commit_not_written",
+        "tests.broker.test_xa_registry.HeuristicTests.test_committed",
+        "tests.broker.test_xa_registry.RestartTests.test_commit",
+        "tests.broker.test_xa_registry.RestartTests.test_roll_back",
         "tests.conformance.test_distributed.BridgeTests.test_declare",
         "tests.conformance.test_distributed.CommandTests.test_one_phase",
         "tests.conformance.test_distributed.CommandTests.test_time_out",
@@ -2130,7 +2130,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "K-06": Proof(
         "global-ids, all and off with uuid, text, binary, ulong and no id: which "
         "repetitions are kept",
-        "tests.broker.test_options.DuplicateTests.test_policies",
+        "tests.broker.test_node_options.DuplicateTests.test_policies",
     ),
     "K-07": Proof(
         "a rejected message is off its queue and on the dead-letter node with reason, "
@@ -2167,7 +2167,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "K-12": Proof(
         "ttl and absolute-expiry-time both expire, the earlier wins; with archive-expired "
         "false neither ends an entry",
-        "tests.broker.test_options.LifeTests.test_not_archived",
+        "tests.broker.test_node_options.LifeTests.test_not_archived",
         "tests.conformance.test_messages.LifetimeTests.test_absolute",
         "tests.conformance.test_messages.LifetimeTests.test_earlier_wins",
     ),
@@ -2185,7 +2185,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "K-15": Proof(
         "a dynamic queue takes a durable message without a row; durable-on-transient "
         "reject gives precondition-failed",
-        "tests.broker.test_options.DurabilityTests.test_durable_on_transient",
+        "tests.broker.test_node_options.DurabilityTests.test_durable_on_transient",
         "tests.frontends.test_queues.DynamicTests.test_memory_only",
     ),
     "K-16": Proof(
@@ -2244,7 +2244,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_resume.ExactlyOnceTests.test_refused",
         "tests.conformance.test_resume_model.PublisherTests.test_model",
         "tests.frontends.test_queues.OptionTests.test_delivery_modes",
-        "tests.frontends.test_suspended.RestartTests.test_restart",
+        "tests.frontends.test_suspended_links.RestartTests.test_restart",
     ),
     "K-24": Proof(
         "the flow's handle is the consuming link's; transfer, commit and later accept are "
@@ -2256,7 +2256,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "messages cross two daemons",
         "tests.conformance.test_link.AttachTests.test_max_message_size",
         "tests.integration.test_large.LargeTests.test_two_hops",
-        "tests.wire.amqp10.test_parts.Incoming.test_too_large",
+        "tests.wire.amqp10.test_partial_transfer.Incoming.test_too_large",
     ),
     "K-26": Proof(
         "accepted waits for the store's commit, and after 'kill -9' nothing that was "
@@ -2275,13 +2275,13 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "rejected goes back to a return address that leads somewhere, else to the dead letters",
         "tests.broker.test_queue.OutcomeTests.test_return_to",
         "tests.broker.test_queue.OutcomeTests.test_return_to_nowhere",
-        "tests.services.test_report.KindTests.test_rejected_by_a_consumer",
+        "tests.services.test_sender_reports.KindTests.test_rejected_by_a_consumer",
     ),
     "K-29": Proof(
         "an unflagged request outside a transaction is taken, in one only with the flag",
         "tests.conformance.test_examples.ExampleTests.test_w16_in_a_transaction",
         "tests.frontends.test_transactions.PostingTests.test_management",
-        "tests.services.test_inventory.CommandTests.test_create_queue",
+        "tests.services.test_node_changes.CommandTests.test_create_queue",
     ),
     "K-30": Proof(
         "accepted while the peer is down, after the commit only; the relay's own "
@@ -2293,9 +2293,9 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     ),
     "K-31": Proof(
         "create or assert makes what is absent, assert gives 404 and makes nothing",
-        "tests.services.test_inventory.CommandTests.test_assert",
-        "tests.services.test_inventory.CommandTests.test_assert_changes_nothing",
-        "tests.services.test_inventory.CommandTests.test_or_assert",
+        "tests.services.test_node_changes.CommandTests.test_assert",
+        "tests.services.test_node_changes.CommandTests.test_assert_changes_nothing",
+        "tests.services.test_node_changes.CommandTests.test_or_assert",
     ),
     "K-32": Proof(
         "daemons talk TLS at once or by header; a wrong certificate or plain text ends it "
@@ -2323,22 +2323,22 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "is a target like a queue",
         "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
         "tests.integration.test_management.ProtonTests.test_w16_management_batch",
-        "tests.services.test_management.ManagementTests.test_is_a_target",
+        "tests.services.test_management_node.ManagementTests.test_is_a_target",
     ),
     "G-02": Proof(
         "a text or list of 1 to 1000 commands is one batch, run line by line; none, or "
         "more, is refused",
-        "tests.services.test_commands.GrammarTests.test_bounds",
-        "tests.services.test_commands.GrammarTests.test_lines",
-        "tests.services.test_inventory.BatchTests.test_order",
+        "tests.services.test_command_schema.GrammarTests.test_bounds",
+        "tests.services.test_command_schema.GrammarTests.test_lines",
+        "tests.services.test_node_changes.BatchTests.test_order",
     ),
     "G-03": Proof(
         "a batch that fails, in a command, at the reply or in the store, leaves nodes, "
         "links and notes as they were",
-        "tests.services.test_inventory.BatchTests.test_no_room_for_the_reply",
-        "tests.services.test_inventory.BatchTests.test_nothing_before_the_commit",
-        "tests.services.test_inventory.BatchTests.test_one_fails",
-        "tests.services.test_inventory.BatchTests.test_store_fails",
+        "tests.services.test_node_changes.BatchTests.test_no_room_for_the_reply",
+        "tests.services.test_node_changes.BatchTests.test_nothing_before_the_commit",
+        "tests.services.test_node_changes.BatchTests.test_one_fails",
+        "tests.services.test_node_changes.BatchTests.test_store_fails",
     ),
     "G-04": Proof(
         "a request in a transaction is rejected with not-allowed, and with "
@@ -2349,15 +2349,15 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "G-05": Proof(
         "the parser reads query, assert, create, delete, update and rename of each kind; "
         "GET-OPERATIONS lists them",
-        "tests.services.test_commands.GrammarTests.test_commands",
-        "tests.services.test_inventory.CommandTests.test_self_description",
+        "tests.services.test_command_schema.GrammarTests.test_commands",
+        "tests.services.test_node_changes.CommandTests.test_self_description",
     ),
     "G-06": Proof(
         "create gives 201, 409 or 400 with the reason; with or assert 201, 200, or 409 "
         "with the differences",
-        "tests.services.test_inventory.CommandTests.test_create_queue",
-        "tests.services.test_inventory.CommandTests.test_create_refused",
-        "tests.services.test_inventory.CommandTests.test_or_assert",
+        "tests.services.test_node_changes.CommandTests.test_create_queue",
+        "tests.services.test_node_changes.CommandTests.test_create_refused",
+        "tests.services.test_node_changes.CommandTests.test_or_assert",
     ),
     "G-07": Proof(
         "the queue goes with messages and bindings, 204 then 404; both its links get "
@@ -2365,166 +2365,166 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
         "tests.conformance.test_management.DeleteTests.test_links_are_told",
         "tests.integration.test_management.QueueCommandTests.test_life",
-        "tests.services.test_inventory.CommandTests.test_delete",
-        "tests.services.test_inventory.CommandTests.test_delete_and_crash",
-        "tests.services.test_inventory.CommandTests.test_delete_refused",
-        "tests.services.test_inventory.CommandTests.test_delete_topic",
-        "tests.services.test_inventory.CommandTests.test_delete_waits_for_consumers",
+        "tests.services.test_node_changes.CommandTests.test_delete",
+        "tests.services.test_node_changes.CommandTests.test_delete_and_crash",
+        "tests.services.test_node_changes.CommandTests.test_delete_refused",
+        "tests.services.test_node_changes.CommandTests.test_delete_topic",
+        "tests.services.test_node_changes.CommandTests.test_delete_waits_for_consumers",
     ),
     "G-08": Proof(
         "assert gives 200, 404, or 409 with each difference, and notes, options and nodes "
         "are the same afterwards",
-        "tests.services.test_inventory.CommandTests.test_assert",
-        "tests.services.test_inventory.CommandTests.test_assert_changes_nothing",
+        "tests.services.test_node_changes.CommandTests.test_assert",
+        "tests.services.test_node_changes.CommandTests.test_assert_changes_nothing",
     ),
     "G-09": Proof(
         "options change and go back to defaults at once; the type gives 409, a bad value "
         "400, a configured node 409",
-        "tests.services.test_inventory.CommandTests.test_update",
+        "tests.services.test_node_changes.CommandTests.test_update",
     ),
     "G-10": Proof(
         "the messages, a consumer and what names the queue stay with it, over a restart; "
         "the old name gives 404",
         "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
-        "tests.services.test_inventory.CommandTests.test_rename",
-        "tests.services.test_inventory.CommandTests.test_rename_refused",
+        "tests.services.test_node_changes.CommandTests.test_rename",
+        "tests.services.test_node_changes.CommandTests.test_rename_refused",
     ),
     "G-11": Proof(
         "name, counts and options restrict the rows, none match gives 200 and no rows; "
         "rows carry options and counts",
-        "tests.services.test_inventory.CommandTests.test_query",
-        "tests.services.test_inventory.CommandTests.test_query_by_options",
-        "tests.services.test_management.ManagementTests.test_query_can_be_restricted",
-        "tests.services.test_management.ManagementTests.test_query_queues",
+        "tests.services.test_node_changes.CommandTests.test_query",
+        "tests.services.test_node_changes.CommandTests.test_query_by_options",
+        "tests.services.test_management_node.ManagementTests.test_query_can_be_restricted",
+        "tests.services.test_management_node.ManagementTests.test_query_queues",
     ),
     "G-12": Proof(
         "links with filter, subject, mode and first-message-date work, one to node@domain "
         "into the other broker; bad ones 4xx",
         "tests.conformance.test_management.LinkTests.test_into_the_relay",
-        "tests.services.test_inventory.CommandTests.test_exchanges",
-        "tests.services.test_inventory.CommandTests.test_links",
-        "tests.services.test_inventory.CommandTests.test_links_first_message_date",
-        "tests.services.test_inventory.CommandTests.test_links_refused",
+        "tests.services.test_node_changes.CommandTests.test_exchanges",
+        "tests.services.test_node_changes.CommandTests.test_links",
+        "tests.services.test_node_changes.CommandTests.test_links_first_message_date",
+        "tests.services.test_node_changes.CommandTests.test_links_refused",
     ),
     "G-13": Proof(
         "a binding is gone with 204; a client's link of that name gets detach-forced on "
         "the wire, its message is free again",
-        "tests.frontends.test_overview.OverviewTests.test_closed_by_an_operator",
+        "tests.frontends.test_link_rows.OverviewTests.test_closed_by_an_operator",
         "tests.integration.test_management.QueueCommandTests.test_links",
-        "tests.services.test_inventory.CommandTests.test_links",
+        "tests.services.test_node_changes.CommandTests.test_links",
     ),
     "G-14": Proof(
         "assert gives 200, 404, or 409 with each difference of ends, filter and mode; "
         "notes and bindings stay as they were",
-        "tests.services.test_inventory.CommandTests.test_assert_of_a_link",
+        "tests.services.test_node_changes.CommandTests.test_assert_of_a_link",
     ),
     "G-15": Proof(
         "filter and subject change; ends, mode, temporary, first-message-date give 409, "
         "and so does a client's link",
-        "tests.frontends.test_overview.OverviewTests.test_only_bindings_change",
-        "tests.services.test_inventory.CommandTests.test_links",
-        "tests.services.test_inventory.CommandTests.test_links_fixed",
+        "tests.frontends.test_link_rows.OverviewTests.test_only_bindings_change",
+        "tests.services.test_node_changes.CommandTests.test_links",
+        "tests.services.test_node_changes.CommandTests.test_links_fixed",
     ),
     "G-16": Proof(
         "a binding has its new name after a restart; a client's link gives 409 and keeps "
         "its name, an unknown one 404",
-        "tests.frontends.test_overview.OverviewTests.test_only_bindings_change",
-        "tests.services.test_inventory.CommandTests.test_links",
+        "tests.frontends.test_link_rows.OverviewTests.test_only_bindings_change",
+        "tests.services.test_node_changes.CommandTests.test_links",
     ),
     "G-17": Proof(
         "rows of bindings and attached links with credit, delivery-count and unsettled "
         "(parked ones among them), by name and option",
-        "tests.frontends.test_overview.OverviewTests.test_query",
-        "tests.frontends.test_overview.OverviewTests.test_query_of_both",
-        "tests.frontends.test_overview.OverviewTests.test_rows",
-        "tests.services.test_inventory.CommandTests.test_query",
+        "tests.frontends.test_link_rows.OverviewTests.test_query",
+        "tests.frontends.test_link_rows.OverviewTests.test_query_of_both",
+        "tests.frontends.test_link_rows.OverviewTests.test_rows",
+        "tests.services.test_node_changes.CommandTests.test_query",
     ),
     "G-18": Proof(
         "the grammar with quotes, remarks and lists, any text (Hypothesis), maps and "
         "lists of maps, by Proton too",
         "tests.integration.test_management.ProtonTests.test_w16_management_batch",
-        "tests.services.test_commands.GrammarTests.test_any_name",
-        "tests.services.test_commands.GrammarTests.test_any_text",
-        "tests.services.test_commands.GrammarTests.test_commands",
-        "tests.services.test_commands.GrammarTests.test_quotes",
-        "tests.services.test_commands.GrammarTests.test_refused",
-        "tests.services.test_commands.MapTests.test_read",
-        "tests.services.test_inventory.CommandTests.test_create_maps",
-        "tests.services.test_inventory.CommandTests.test_create_structured",
+        "tests.services.test_command_schema.GrammarTests.test_any_name",
+        "tests.services.test_command_schema.GrammarTests.test_any_text",
+        "tests.services.test_command_schema.GrammarTests.test_commands",
+        "tests.services.test_command_schema.GrammarTests.test_quotes",
+        "tests.services.test_command_schema.GrammarTests.test_refused",
+        "tests.services.test_command_schema.MapTests.test_read",
+        "tests.services.test_node_changes.CommandTests.test_create_maps",
+        "tests.services.test_node_changes.CommandTests.test_create_structured",
     ),
     "G-19": Proof(
         "Proton reads correlation-id equal to each kind of message-id, type kept, to = "
         "reply-to; else the correlation-id",
         "tests.conformance.test_management.ReplyTests.test_correlation",
         "tests.conformance.test_management.ReplyTests.test_reply_to_with_our_domain",
-        "tests.services.test_management.ManagementTests.test_reply_belongs_to_the_request",
+        "tests.services.test_management_node.ManagementTests.test_reply_belongs_to_the_request",
         ""
-        "tests.services.test_management.ManagementTests.test_without_message_id_the_correlation_id_is_copied",
+        "tests.services.test_management_node.ManagementTests.test_without_message_id_the_correlation_id_is_copied",
     ),
     "G-20": Proof(
         "statusCode is an int, statusDescription says why; 400, 404, 424, 501 and 507 "
         "come where they are due",
-        "tests.services.test_inventory.BatchTests.test_bad_line",
-        "tests.services.test_inventory.CommandTests.test_most_nodes",
-        "tests.services.test_management.ManagementTests.test_failures_are_answered",
+        "tests.services.test_node_changes.BatchTests.test_bad_line",
+        "tests.services.test_node_changes.CommandTests.test_most_nodes",
+        "tests.services.test_management_node.ManagementTests.test_failures_are_answered",
     ),
     "G-21": Proof(
         "failures are answered and link and session stay; only a body that does not "
         "decode or no usable reply-to is rejected",
         "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
-        "tests.services.test_management.ManagementTests.test_a_broken_request_is_rejected_alone",
-        "tests.services.test_management.ManagementTests.test_failures_are_answered",
-        "tests.services.test_management.ManagementTests.test_reply_to_has_to_be_usable",
+        "tests.services.test_management_node.ManagementTests.test_a_broken_request_is_rejected_alone",
+        "tests.services.test_management_node.ManagementTests.test_failures_are_answered",
+        "tests.services.test_management_node.ManagementTests.test_reply_to_has_to_be_usable",
     ),
     "G-22": Proof(
         "move, copy and purge with filter and limit, in a batch all or none; copies keep "
         "their message-id for the duplicate rule",
         "tests.integration.test_management.QueueCommandTests.test_life",
         "tests.integration.test_management.QueueCommandTests.test_move_and_copy",
-        "tests.services.test_inventory.CommandTests.test_purge",
-        "tests.services.test_moving.BatchTests.test_all_or_nothing",
-        "tests.services.test_moving.BatchTests.test_in_a_batch",
-        "tests.services.test_moving.RequestTests.test_copy",
-        "tests.services.test_moving.RequestTests.test_duplicates",
-        "tests.services.test_moving.RequestTests.test_filter_and_limit",
-        "tests.services.test_moving.RequestTests.test_move",
-        "tests.services.test_moving.RequestTests.test_refused",
-        "tests.services.test_moving.RequestTests.test_store_fails",
+        "tests.services.test_node_changes.CommandTests.test_purge",
+        "tests.services.test_message_moves.BatchTests.test_all_or_nothing",
+        "tests.services.test_message_moves.BatchTests.test_in_a_batch",
+        "tests.services.test_message_moves.RequestTests.test_copy",
+        "tests.services.test_message_moves.RequestTests.test_duplicates",
+        "tests.services.test_message_moves.RequestTests.test_filter_and_limit",
+        "tests.services.test_message_moves.RequestTests.test_move",
+        "tests.services.test_message_moves.RequestTests.test_refused",
+        "tests.services.test_message_moves.RequestTests.test_store_fails",
     ),
     "G-23": Proof(
         "QUERY and READ work, GET-TYPES, GET-OPERATIONS and GET-ATTRIBUTES list what "
         "there is; no /management over HTTP",
-        "tests.services.test_inventory.CommandTests.test_self_description",
-        "tests.services.test_management.ManagementTests.test_read",
+        "tests.services.test_node_changes.CommandTests.test_self_description",
+        "tests.services.test_management_node.ManagementTests.test_read",
     ),
     "G-24": Proof(
         "a name, node@own-domain and /queues/node mean one node in commands and on links; "
         "after rename or delete on neither",
         "tests.conformance.test_management.NameTests.test_every_spelling",
         "tests.conformance.test_management.NameTests.test_links_and_commands",
-        "tests.services.test_inventory.CommandTests.test_rename",
+        "tests.services.test_node_changes.CommandTests.test_rename",
     ),
     "G-25": Proof(
         "each of 18 changing commands without the right gives 403, a log line, and no "
         "effect; by node pattern over the wire",
         "tests.conformance.test_management.NameTests.test_rights_by_name",
-        "tests.services.test_inventory.CommandTests.test_rights",
-        "tests.services.test_inventory.CommandTests.test_rights_of_each_command",
+        "tests.services.test_node_changes.CommandTests.test_rights",
+        "tests.services.test_node_changes.CommandTests.test_rights_of_each_command",
     ),
     "G-26": Proof(
         "aliases and routes are made, compared, listed, kept over a restart and deleted; "
         "a daemon sends by a route made so",
         "tests.integration.test_routes.RouteTests.test_made_used_kept_deleted",
         "tests.integration.test_routes.RouteTests.test_order",
-        "tests.services.test_inventory.CommandTests.test_aliases",
-        "tests.services.test_inventory.CommandTests.test_routes",
-        "tests.services.test_inventory.CommandTests.test_routes_refused",
+        "tests.services.test_node_changes.CommandTests.test_aliases",
+        "tests.services.test_node_changes.CommandTests.test_routes",
+        "tests.services.test_node_changes.CommandTests.test_routes_refused",
     ),
     "G-27": Proof(
         "fifty requests in one segment have effect in their order, and each has one "
         "reply, in order",
         "tests.conformance.test_management.ReplyTests.test_once_and_in_order",
-        "tests.services.test_inventory.BatchTests.test_order",
+        "tests.services.test_node_changes.BatchTests.test_order",
     ),
     "N-01": Proof(
         "each subscriber gets every message; the reply says copy and topic; Proton's two "
@@ -2543,7 +2543,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "an empty queue becomes a topic by the configuration; a queue for browsers only "
         "archives what all have seen",
         "tests.broker.test_topic.DirectoryTests.test_became",
-        "tests.broker.test_options.LifeTests.test_each_has_seen_it",
+        "tests.broker.test_node_options.LifeTests.test_each_has_seen_it",
     ),
     "N-04": Proof(
         "topics and queues are attached to as source and target, and say which they are",
@@ -2566,7 +2566,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "match as a reference",
         "tests.filters.test_subject.SubjectTests.test_descriptors",
         "tests.filters.test_subject.SubjectTests.test_reference",
-        "tests.services.test_inventory.CommandTests.test_exchanges",
+        "tests.services.test_node_changes.CommandTests.test_exchanges",
     ),
     "N-08": Proof(
         "a message that nobody wants is accepted and dropped, or refused where the topic says so",
@@ -2579,8 +2579,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.broker.test_binding.DirectoryTests.test_deleted_node",
         "tests.broker.test_binding.DirectoryTests.test_reload",
         "tests.conformance.test_topic_examples.ExampleTests.test_w09_bindings",
-        "tests.services.test_inventory.CommandTests.test_delete",
-        "tests.services.test_inventory.CommandTests.test_links",
+        "tests.services.test_node_changes.CommandTests.test_delete",
+        "tests.services.test_node_changes.CommandTests.test_links",
     ),
     "N-10": Proof(
         "bindings move or copy what their selector selects; a mode that does not fit the source "
@@ -2684,7 +2684,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "N-27": Proof(
         "queues, amqp$transfer and amqp$admin are attached to by name as nodes",
         "tests.conformance.test_addresses.ServiceTests.test_attach",
-        "tests.services.test_management.ManagementTests.test_is_a_target",
+        "tests.services.test_management_node.ManagementTests.test_is_a_target",
         "tests.integration.test_management.ProtonTests.test_w16_management_batch",
     ),
     "N-28": Proof(
@@ -2711,7 +2711,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     ),
     "Q-04": Proof(
         "of low A and high B, C that wait, one link gets B, C, A",
-        "tests.broker.test_feed.PriorityTests.test_overtaking",
+        "tests.broker.test_consumer_cursor.PriorityTests.test_overtaking",
     ),
     "Q-05": Proof(
         "released entries come again first, in their old places and marked attempted, to "
@@ -2730,13 +2730,13 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "the right that it needs",
         "tests.conformance.test_auto_create.AutoCreateTests.test_not_made",
         "tests.frontends.test_queues.DynamicTests.test_close",
-        "tests.services.test_inventory.CommandTests.test_create_queue",
-        "tests.services.test_inventory.CommandTests.test_rights_of_each_command",
+        "tests.services.test_node_changes.CommandTests.test_create_queue",
+        "tests.services.test_node_changes.CommandTests.test_rights_of_each_command",
     ),
     "Q-08": Proof(
         "memory is bounded and the rest pages; durable entries are there after a restart "
         "and after any cut of the log",
-        "tests.broker.test_options.DurabilityTests.test_collects_with_nobody_there",
+        "tests.broker.test_node_options.DurabilityTests.test_collects_with_nobody_there",
         "tests.broker.test_paging.PagingTests.test_memory_is_bounded",
         "tests.broker.test_paging.PagingTests.test_restart",
         "tests.store.test_crash.CutTests.test_cut",
@@ -2744,11 +2744,11 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "Q-09": Proof(
         "of equal message-ids, acquired, paged, on their way in or kept over a restart, "
         "one entry is held",
-        "tests.broker.test_options.DuplicateTests.test_failed_commit",
-        "tests.broker.test_options.DuplicateTests.test_held_only",
-        "tests.broker.test_options.DuplicateTests.test_on_the_way",
-        "tests.broker.test_options.DuplicateTests.test_paged_and_restarted",
-        "tests.broker.test_options.DuplicateTests.test_while_the_backlog_is_read",
+        "tests.broker.test_node_options.DuplicateTests.test_failed_commit",
+        "tests.broker.test_node_options.DuplicateTests.test_held_only",
+        "tests.broker.test_node_options.DuplicateTests.test_on_the_way",
+        "tests.broker.test_node_options.DuplicateTests.test_paged_and_restarted",
+        "tests.broker.test_node_options.DuplicateTests.test_while_the_backlog_is_read",
     ),
     "Q-10": Proof(
         "options of a dynamic node have the file's names and are in force; unknown keys "
@@ -2759,8 +2759,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "Q-11": Proof(
         "empty, first character, at sign, 1025 octets, reserved and duplicate names are "
         "refused, in the file and in commands",
-        "tests.config.test_load.LoadsTests.test_refused",
-        "tests.services.test_inventory.CommandTests.test_create_refused",
+        "tests.config.test_loader.LoadsTests.test_refused",
+        "tests.services.test_node_changes.CommandTests.test_create_refused",
         "tests.test_address.NameTests.test_new_names",
         "tests.test_address.NameTests.test_refused_names",
     ),
@@ -2772,36 +2772,36 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "Q-13": Proof(
         "a created queue is noted in the store before the answer, and there after a "
         "restart and a kill; it goes by delete only",
-        "tests.broker.test_options.DurabilityTests.test_collects_with_nobody_there",
+        "tests.broker.test_node_options.DurabilityTests.test_collects_with_nobody_there",
         "tests.integration.test_management.QueueCommandTests.test_life",
-        "tests.services.test_inventory.BatchTests.test_store_fails",
-        "tests.services.test_inventory.LifeTests.test_restart",
+        "tests.services.test_node_changes.BatchTests.test_store_fails",
+        "tests.services.test_node_changes.LifeTests.test_restart",
     ),
     "Q-14": Proof(
         "update gives 400 or 409, attaching with other properties precondition-failed; "
         "after a restart each is what it was",
         "tests.frontends.test_queues.DynamicTests.test_unchanged",
-        "tests.services.test_inventory.CommandTests.test_temporary",
+        "tests.services.test_node_changes.CommandTests.test_temporary",
     ),
     "Q-15": Proof(
         "a full queue gives no credit, acquired entries count, freed room is granted "
         "again; what comes beyond is rejected",
-        "tests.broker.test_branches.CapacityTests.test_freed_within",
-        "tests.frontends.test_inbound.CreditTests.test_full",
-        "tests.frontends.test_inbound.CreditTests.test_overfull",
+        "tests.broker.test_xa_registry.CapacityTests.test_freed_within",
+        "tests.frontends.test_receiver_link.CreditTests.test_full",
+        "tests.frontends.test_receiver_link.CreditTests.test_overfull",
         "tests.frontends.test_transactions.PostingTests.test_makes_its_own_room",
     ),
     "Q-16": Proof(
         "three links share the room of a queue and never have more credit in sum; what "
         "two give up the third gets",
-        "tests.frontends.test_inbound.CreditTests.test_shared_room",
+        "tests.frontends.test_receiver_link.CreditTests.test_shared_room",
     ),
     "Q-17": Proof(
         "message, force-durable and force-transient: what stands in the store and what is "
         "there after a restart",
-        "tests.broker.test_options.DurabilityTests.test_forced",
-        "tests.broker.test_options.DurabilityTests.test_message",
-        "tests.broker.test_options.DurabilityTests.test_transient",
+        "tests.broker.test_node_options.DurabilityTests.test_forced",
+        "tests.broker.test_node_options.DurabilityTests.test_message",
+        "tests.broker.test_node_options.DurabilityTests.test_transient",
     ),
     "Q-18": Proof(
         "a dynamic queue that asks for nothing accepts a durable message and writes no row",
@@ -2811,21 +2811,21 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "Q-19": Proof(
         "all, unsupported and only, each with flagged, transactional and plain messages: "
         "which are refused",
-        "tests.broker.test_options.TransactionalTests.test_all",
+        "tests.broker.test_node_options.TransactionalTests.test_all",
     ),
     "Q-20": Proof(
         "with 0 a move link is refused with not-allowed and a link without mode browses, "
         "by raw frames and Proton",
-        "tests.broker.test_options.ConsumerTests.test_none",
+        "tests.broker.test_node_options.ConsumerTests.test_none",
         "tests.frontends.test_queues.ExampleTests.test_w20_link_limits",
         "tests.integration.test_proton_examples.ExampleTests.test_w20_link_limits",
     ),
     "Q-21": Proof(
         "fail gives resource-locked or resource-limit-exceeded; with wait the longest "
         "waiting is promoted, drains are answered",
-        "tests.broker.test_options.ConsumerTests.test_fail",
-        "tests.broker.test_options.ConsumerTests.test_raised",
-        "tests.broker.test_options.ConsumerTests.test_wait",
+        "tests.broker.test_node_options.ConsumerTests.test_fail",
+        "tests.broker.test_node_options.ConsumerTests.test_raised",
+        "tests.broker.test_node_options.ConsumerTests.test_wait",
         "tests.frontends.test_queues.ExampleTests.test_stolen_place",
         "tests.frontends.test_queues.ExampleTests.test_w20_link_limits",
         "tests.integration.test_proton_examples.ExampleTests.test_w20_link_limits",
@@ -2833,22 +2833,22 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "Q-22": Proof(
         "past its ttl an entry goes to the dead letters; with archive-expired false it is "
         "delivered a minute later",
-        "tests.broker.test_options.LifeTests.test_archived",
-        "tests.broker.test_options.LifeTests.test_not_archived",
+        "tests.broker.test_node_options.LifeTests.test_archived",
+        "tests.broker.test_node_options.LifeTests.test_not_archived",
     ),
     "Q-23": Proof(
         "an entry goes when each link that wants it has accepted or rejected it or left; "
         "with no link at once; paged ones too",
-        "tests.broker.test_options.LifeTests.test_a_link_goes",
-        "tests.broker.test_options.LifeTests.test_each_has_seen_it",
-        "tests.broker.test_options.LifeTests.test_nobody_there",
-        "tests.broker.test_options.LifeTests.test_paged",
-        "tests.broker.test_options.LifeTests.test_restarted",
+        "tests.broker.test_node_options.LifeTests.test_a_link_goes",
+        "tests.broker.test_node_options.LifeTests.test_each_has_seen_it",
+        "tests.broker.test_node_options.LifeTests.test_nobody_there",
+        "tests.broker.test_node_options.LifeTests.test_paged",
+        "tests.broker.test_node_options.LifeTests.test_restarted",
     ),
     "Q-24": Proof(
         "a queue without consumers collects durable and other messages over restarts, and "
         "two consumers share them",
-        "tests.broker.test_options.DurabilityTests.test_collects_with_nobody_there",
+        "tests.broker.test_node_options.DurabilityTests.test_collects_with_nobody_there",
     ),
     "Q-25": Proof(
         "a reply comes to a dynamic node that keeps nothing on the disk; after its detach "
@@ -2864,12 +2864,12 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "Q-27": Proof(
         "each link lists the entries it holds; after its detach they go back alone, those "
         "of the other stay acquired",
-        "tests.broker.test_options.DurabilityTests.test_held_by_a_link",
+        "tests.broker.test_node_options.DurabilityTests.test_held_by_a_link",
     ),
     "Q-28": Proof(
         "a second arrival of an id that is held leaves depth and entry as they were and "
         "is counted as a duplicate",
-        "tests.broker.test_options.DuplicateTests.test_held_only",
+        "tests.broker.test_node_options.DuplicateTests.test_held_only",
     ),
     "Q-29": Proof(
         "of 90 messages two consumers with credit get 36 to 54 each; of a backlog taken "
@@ -2886,8 +2886,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "Q-31": Proof(
         "twenty filters read each row once and each gets its own in order; entries that "
         "do not match stay for others",
-        "tests.broker.test_feed.ScanTests.test_credit_for_one",
-        "tests.broker.test_feed.ScanTests.test_one_reading",
+        "tests.broker.test_consumer_cursor.ScanTests.test_credit_for_one",
+        "tests.broker.test_consumer_cursor.ScanTests.test_one_reading",
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",
     ),
@@ -3027,7 +3027,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "history has a bound",
         "tests.broker.test_topic.DurableTests.test_one_body",
         "tests.broker.test_topic.NewcomerTests.test_bounds",
-        "tests.broker.test_options.LifeTests.test_each_has_seen_it",
+        "tests.broker.test_node_options.LifeTests.test_each_has_seen_it",
     ),
     "S-18": Proof(
         "a subscriber gets what its filter selects, and only what arrives after its attach",

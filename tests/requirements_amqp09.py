@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.proofs import Proof, Unproved
 
-_T = "tests.wire.amqp09.test_tables"
+_T = "tests.wire.amqp09.test_field_tables"
 _M = "tests.wire.amqp09.test_methods"
 _H = "tests.wire.amqp09.test_handshake"
 _C = "tests.wire.amqp09.test_channels"

@@ -24,10 +24,10 @@ STOREYS: tuple[tuple[str, ...], ...] = (
         "conditions",
         "address",
         "url",
-        "targets",
-        "sparing",
+        "dial_policy",
+        "log_rate_limit",
         "jsontext",
-        "stamp",
+        "restore_detection",
         "tracebacks",
         "plurals",
     ),
@@ -71,11 +71,11 @@ SANS_IO_LIBRARIES = {"scramp"}
 """Packages that wire may use: the grammar of SCRAM, with nonce and salt as arguments."""
 
 LOCAL_IMPORTS: dict[str, set[str]] = {
-    "amqproute.cli.commands.checking": {"amqproute.cli.runner"},
-    "amqproute.cli.commands.access": {"amqproute.cli.commands.local"},
-    "amqproute.cli.commands.peers": {"amqproute.cli.commands.peertesting"},
-    "amqproute.cli.commands.relaying": {"amqproute.config.units"},
-    "amqproute.cli.commands.requeueing": {"amqproute.config.units"},
+    "amqproute.cli.commands.check": {"amqproute.cli.runner"},
+    "amqproute.cli.commands.daemon_access": {"amqproute.cli.commands.local_daemon"},
+    "amqproute.cli.commands.peer": {"amqproute.cli.commands.peer_test"},
+    "amqproute.cli.commands.relay_queue": {"amqproute.config.units"},
+    "amqproute.cli.commands.requeue": {"amqproute.config.units"},
     "amqproute.cli.render": {"amqproute.cli.terminal"},
 }
 """Module -> names it may import inside a function; each with its reason in a comment there."""

@@ -9,7 +9,7 @@ from amqproute.values import ORIGIN
 from amqproute.wire.amqp10 import spec
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import message, node
-from tests.support.house import House, Network
+from tests.support.memory_broker import MemoryBroker, Network
 
 
 class JourneyTests(HouseTestCase):
@@ -18,11 +18,11 @@ class JourneyTests(HouseTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.network = Network(self.clock)
-        self.alpha = House(self.network, "alpha.example", node("q"))
+        self.alpha = MemoryBroker(self.network, "alpha.example", node("q"))
 
-    def beta(self) -> House:
+    def beta(self) -> MemoryBroker:
         """Put beta on the network."""
-        return House(self.network, "beta.example", node("orders"))
+        return MemoryBroker(self.network, "beta.example", node("orders"))
 
     def test_there(self) -> None:
         """Published here, received there: the same octets, the same `to`, a trace."""
@@ -80,7 +80,7 @@ class JourneyTests(HouseTestCase):
             self.step(turns)
             if turns % 2:
                 beta.crash()
-                beta = House(self.network, "beta.example", node("orders"), store=beta.store)
+                beta = MemoryBroker(self.network, "beta.example", node("orders"), store=beta.store)
             else:
                 for wire in self.network.wires:
                     wire.cut()
@@ -102,7 +102,7 @@ class JourneyTests(HouseTestCase):
             self.step(turns)
             self.alpha.crash()
             store = self.alpha.store
-            self.alpha = House(self.network, "alpha.example", node("q"), store=store)
+            self.alpha = MemoryBroker(self.network, "alpha.example", node("q"), store=store)
             self.run_for(5)
         arrived = beta.bodies("orders")
         self.assertEqual(sorted(set(arrived)), sorted(arrived))

@@ -6,7 +6,7 @@ Theory of operation
 A listener asks its `amqproute.auth.realm.Authenticator` which SASL mechanisms to offer on a
 connection, given the facts of its transport: TLS or not, the names out of a verified client
 certificate, the user id at the other end of a unix socket. The client picks one; the machine of
-`amqproute.wire.mechanisms` runs; the authenticator turns its credentials into a
+`amqproute.wire.sasl_mechanisms` runs; the authenticator turns its credentials into a
 `amqproute.values.Principal`:
 
     certificate and EXTERNAL    -> peer:beta.example     another organization's broker

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a listener needs to know who connects: `Authenticator`, one for each listener.
 
-For each connection the listener states the facts of its transport once (`TransportFacts`) and
+For each connection the listener states the facts of its transport once (`LogInTransport`) and
 then uses four verbs, in this order:
 
     offers(facts)               -> which mechanisms to name to the client
     begin(mechanism, facts)     -> the machine to feed, a `SaslServer`
-    verify(step, facts)         -> a Deferred of True or False for the machine's `Verify`
-    principal(credentials)      -> who that is, for the machine's `Done`
+    verify(step, facts)         -> a Deferred of True or False for the machine's `VerifyCredentials`
+    principal(credentials)      -> who that is, for the machine's `MechanismDone`
 
 The machine that `begin` returns is guarded: it refuses a mechanism that was not offered, and does
 not say what has come of a password before its log-in had its turn. `Verifier`, one for the whole
@@ -36,9 +36,9 @@ from amqproute.auth.log_in_queue import LogInQueue
 from amqproute.auth.refused_log_ins import RefusedLogIns
 from amqproute.auth.users import UserFile
 from amqproute.errors import ConfigError
-from amqproute.sparing import source_of
+from amqproute.log_rate_limit import source_of
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
-from amqproute.wire.mechanisms import (
+from amqproute.wire.sasl_mechanisms import (
     ANONYMOUS,
     EXTERNAL,
     MECHANISMS,
@@ -47,14 +47,14 @@ from amqproute.wire.mechanisms import (
     SCRAM_ITERATIONS,
     SCRAM_SHA_256,
     Credentials,
-    Done,
     ExternalIdentity,
-    Failed,
+    MechanismDone,
+    MechanismFailed,
     SaslServer,
     SaslStep,
     ScramSecret,
     ServerContext,
-    Verify,
+    VerifyCredentials,
     server_mechanism,
     strongest,
 )
@@ -62,7 +62,7 @@ from amqproute.wire.mechanisms import (
 __all__ = [
     "Authenticator",
     "DeferToThread",
-    "TransportFacts",
+    "LogInTransport",
     "Verifier",
     "login_key",
 ]
@@ -80,7 +80,7 @@ fits."""
 
 
 @dataclass(frozen=True, slots=True)
-class TransportFacts:
+class LogInTransport:
     """What is known about a connection before SASL.
 
     Attributes:
@@ -134,8 +134,8 @@ class _LogIn:
         is_gone: nobody waits for the answer any more.
     """
 
-    step: Verify
-    facts: TransportFacts
+    step: VerifyCredentials
+    facts: LogInTransport
     users: UserFile | None
     answer: Deferred[bool | None]
     call: IDelayedCall | None = None
@@ -165,7 +165,7 @@ class Verifier:
         return f"<Verifier log-ins={len(self._log_ins)}>"
 
     def verify(
-        self, step: Verify, facts: TransportFacts, users: UserFile | None
+        self, step: VerifyCredentials, facts: LogInTransport, users: UserFile | None
     ) -> Deferred[bool | None]:
         """Find out whether a password is right; see `Authenticator.verify`."""
         key = object()
@@ -177,7 +177,7 @@ class Verifier:
         self._look()
         return answer
 
-    def accepts_at_once(self, username: str, facts: TransportFacts) -> bool:
+    def accepts_at_once(self, username: str, facts: LogInTransport) -> bool:
         """Tell whether a log-in that is known to be right need not wait, and take it as done."""
         now = self._clock.seconds()
         if not self._queue.has_slot(facts.counted_as, username, now):
@@ -311,19 +311,19 @@ class Authenticator:
     def __repr__(self) -> str:
         return f"<Authenticator {' '.join(self.mechanisms)}>"
 
-    def offers(self, facts: TransportFacts) -> tuple[str, ...]:
+    def offers(self, facts: LogInTransport) -> tuple[str, ...]:
         """Return the mechanisms to offer on this connection, the strongest first; maybe none."""
         return tuple(name for name in self.mechanisms if self._possible(name, facts))
 
     def begin(
-        self, mechanism: str, facts: TransportFacts, *, outcome_carries_data: bool = True
+        self, mechanism: str, facts: LogInTransport, *, outcome_carries_data: bool = True
     ) -> SaslServer:
         """Return the machine for the mechanism that the client chose, offered or not.
 
         Args:
             mechanism: the client's choice.
             facts: as for `offers`.
-            outcome_carries_data: see `amqproute.wire.mechanisms.ServerContext`.
+            outcome_carries_data: see `amqproute.wire.sasl_mechanisms.ServerContext`.
         """
         users = self._users
         context = ServerContext(
@@ -341,7 +341,7 @@ class Authenticator:
             return _RefusedServer(machine, refusal) if refusal else machine
         return _GuardedServer(machine, self._verifier, facts)
 
-    def verify(self, step: Verify, facts: TransportFacts) -> Deferred[bool | None]:
+    def verify(self, step: VerifyCredentials, facts: LogInTransport) -> Deferred[bool | None]:
         """Find out whether a password is right.
 
         Cancel what is returned when the connection is gone.
@@ -362,14 +362,14 @@ class Authenticator:
         names = frozenset(external.names) if external.kind == "peer" else frozenset()
         return Principal(external.kind, credentials.name, names)
 
-    def _possible(self, name: str, facts: TransportFacts) -> bool:
+    def _possible(self, name: str, facts: LogInTransport) -> bool:
         if name == EXTERNAL:
             return facts.external is not None
         if name in _PASSWORD_MECHANISMS and self._users is None:
             return False
         return name != PLAIN or self._is_confidential(facts)
 
-    def _is_confidential(self, facts: TransportFacts) -> bool:
+    def _is_confidential(self, facts: LogInTransport) -> bool:
         return facts.tls or facts.uid is not None or self._plain_without_tls
 
 
@@ -391,10 +391,10 @@ class _RefusedServer:
         return ""
 
     def step(self, response: bytes | None) -> SaslStep:
-        return Failed(self._refusal)
+        return MechanismFailed(self._refusal)
 
-    def resolve(self, granted: bool | None) -> Done | Failed:
-        return Failed(self._refusal)
+    def resolve(self, granted: bool | None) -> MechanismDone | MechanismFailed:
+        return MechanismFailed(self._refusal)
 
 
 class _GuardedServer:
@@ -402,11 +402,11 @@ class _GuardedServer:
 
     __slots__ = ("_facts", "_machine", "_result", "_verifier")
 
-    def __init__(self, machine: SaslServer, verifier: Verifier, facts: TransportFacts) -> None:
+    def __init__(self, machine: SaslServer, verifier: Verifier, facts: LogInTransport) -> None:
         self._machine = machine
         self._verifier = verifier
         self._facts = facts
-        self._result: Done | Failed | None = None
+        self._result: MechanismDone | MechanismFailed | None = None
 
     @property
     def name(self) -> str:
@@ -418,15 +418,15 @@ class _GuardedServer:
 
     def step(self, response: bytes | None) -> SaslStep:
         step = self._machine.step(response)
-        if not isinstance(step, Done | Failed):
+        if not isinstance(step, MechanismDone | MechanismFailed):
             return step
-        is_right = isinstance(step, Done)
+        is_right = isinstance(step, MechanismDone)
         if is_right and self._verifier.accepts_at_once(self.username, self._facts):
             return step
         self._result = step
-        return Verify(self.username, None, is_right, self.name)
+        return VerifyCredentials(self.username, None, is_right, self.name)
 
-    def resolve(self, granted: bool | None) -> Done | Failed:
+    def resolve(self, granted: bool | None) -> MechanismDone | MechanismFailed:
         result = self._result
         if result is None:
             return self._machine.resolve(granted)

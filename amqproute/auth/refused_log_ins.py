@@ -15,7 +15,7 @@ from typing import Final
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from amqproute.sparing import EVERY_SECONDS
+from amqproute.log_rate_limit import EVERY_SECONDS
 
 __all__ = ["LONGEST_NAME", "MOST_LINES", "MOST_LINES_OF_ADDRESS", "RefusedLogIns"]
 

@@ -38,7 +38,7 @@ import yaml
 from twisted.logger import Logger
 
 from amqproute.errors import ConfigError
-from amqproute.wire.mechanisms import (
+from amqproute.wire.sasl_mechanisms import (
     MAX_NAME_BYTES,
     SCRAM_ITERATIONS,
     SCRAM_SHA_256,

@@ -15,17 +15,18 @@ commits once. The batch is what ties a queue to the store:
              sender told `accepted` (part 2 §2.6.12, requirement T-20)
 
 Where nothing waits before them, and consumers have room, a plain publisher's messages are handed
-out while the commit is under way (`ahead`); `arrived` then finds them gone from the line. What the
-sender is told, and when, is the same.
+out while the commit is under way (`early_delivery`); `arrived` then finds them gone from the line.
+What the sender is told, and when, is the same.
 
 Ids grow in the order of `put`, commits fire in the order in which they were asked for; so the
 order of ids *is* the order of arrival, in memory, on the disk and after a restart.
 
-A client's transaction (`transaction.Transaction`) is a list of puts and settlements that are
+A client's transaction (`local_transaction.Transaction`) is a list of puts and settlements that are
 replayed into one batch when it is discharged; so what is durable about it is one commit. A branch
-of a distributed transaction (`branches`) is such a transaction with a name, which can be promised
-first and done later, over a restart: `branch` is its states, `branch_record` how it stands in the
-store, `branch_recovery` how it is made again, `branch_holds` what it keeps of a queue meanwhile.
+of a distributed transaction (`xa_registry`) is such a transaction with a name, which can be
+promised
+first and done later, over a restart: `xa_branch` is its states, `xa_record` how it stands in the
+store, `xa_recovery` how it is made again, `xa_queue_holds` what it keeps of a queue meanwhile.
 
 Memory
 ======
@@ -44,29 +45,33 @@ is sorted by id and always served first.
 A very large message is in memory only as far as its header, annotations and properties go; the
 rest of it is an `amqproute.interfaces.IBody`, a file that the store keeps as long as anybody needs
 it. Queues, topics, bindings and transactions hand it on like any other, count what is in memory of
-it, and never look at its body; `pour.Pour` sends it to a link, a part at a time.
+it, and never look at its body; `large_message_sender.LargeMessageSender` sends it to a link, a part
+at a time.
 
 Parts of a queue
 ================
 
-`queue` is its parts put together. What comes in: `intake` takes messages until they stand on a
-line, `once` keeps repetitions off, `admission` what the options forbid; `space` counts places,
-`publishers` and `waiters` share out the free ones. What is there: `levels` are the lines of
-entries, one for each priority, `line` is one of them; `backlog` is what stands in the store only.
-What goes out: `consumers` deals entries out, with a `feed` for each consumer that selects or
-browses, `dispatch` hands them over, and `ahead` those that are still being committed; `settlement`
-is what outcomes do; `expiry`, `deferral` and `unreachable` take entries off the lines, `picked`
-what an operator picks of those that `walk` shows him, and `removal` takes them off the queue for
-good.
+`queue` is its parts put together. What comes in: `enqueue` takes messages until they stand on a
+line, `duplicate_filter` keeps repetitions off, `admission` what the options forbid;
+`queue_capacity` counts places, `publisher_credit` and `space_waiters` share out the free ones. What
+is there: `priority_queues` are the lines of entries, one for each priority, `entry_list` is one of
+    them; `stored_backlog` is what stands in the store only.
+What goes out: `consumer_set` deals entries out, with a `consumer_cursor` for each consumer that
+    selects or
+browses, `dispatch` hands them over, and `early_delivery` those that are still being committed;
+`settlement` is what outcomes do; `expiry`, `retry_delay` and `unmatched_entries` take entries off
+the lines, `selected_entries` what an operator picks of those that `queue_iterator` shows him, and
+`entry_removal` takes them off the queue for good.
 
-The `life` of a dynamic queue ends with its links, its messages or its session.
+The `lifetime_policy` of a dynamic queue ends with its links, its messages or its session.
 
-Beside the queues: `declaration` is what the configuration says of nodes, `unclaimed` what the store
-held at the start until its node is made; `fates` tells senders what became of their messages, and
-buries dead letters; `eviction` says which unfinished deliveries give way when they hold too much,
-`party_shares` how a bound is divided; `floodgate` is the brake for all publishers, `outgoing` the
-one for all receivers; `anew` settles once more what a full disk did not take; `accounts` count what
-each sender's messages occupy, on whatever queue.
+Beside the queues: `node_declaration` is what the configuration says of nodes, `recovered_nodes`
+    what the store
+held at the start until its node is made; `disposal` tells senders what became of their messages,
+and buries dead letters; `partial_delivery_eviction` says which unfinished deliveries give way when
+they hold too much, `fair_shares` how a bound is divided; `publish_gate` is the brake for all
+publishers, `outgoing_memory` the one for all receivers; `commit_retry` settles once more what a
+full disk did not take; `sender_quotas` count what each sender's messages occupy, on whatever queue.
 
 Topics
 ======

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqproute.broker.options import Excess, NonTransactional, QueueOptions, Visibility
+from amqproute.broker.node_options import Excess, NonTransactional, QueueOptions, Visibility
 from amqproute.errors import (
     NotAllowed,
     PreconditionFailed,

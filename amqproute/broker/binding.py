@@ -24,17 +24,17 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from amqproute.broker.anew import Anew
-from amqproute.broker.batch import Batch
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.commit_retry import CommitRetry
+from amqproute.broker.entry_removal import MOVED
 from amqproute.broker.queue import Queue
-from amqproute.broker.removal import MOVED
 from amqproute.broker.topic import Topic
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded, StoreUnavailable
 from amqproute.filters.registry import SELECTOR, TOPIC, FilterSet, read_filters
 from amqproute.interfaces import IConsumer
-from amqproute.journal.events import Taker
-from amqproute.journal.record import Kind
+from amqproute.journal.event import EntryTaker
+from amqproute.journal.record import RecordKind
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 from amqproute.wire.amqp10 import spec
@@ -132,7 +132,7 @@ class Binding:
 
     takes_ahead = False
     log = Logger()
-    taker = Taker(Kind.DELETED, MOVED)
+    taker = EntryTaker(RecordKind.DELETED, MOVED)
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Binding:
         self._find = find
         self._begin = begin
         self._clock = clock
-        self._under_way = 0
+        self._in_progress = 0
         self._pause: IDelayedCall | None = None
         self._active = False
 
@@ -243,7 +243,7 @@ class Binding:
         if space <= 0:
             target.when_space(self.resume)
             return 0
-        return max(0, min(space, WINDOW - self._under_way))
+        return max(0, min(space, WINDOW - self._in_progress))
 
     def resume(self) -> None:
         """There may be something to do again."""
@@ -266,7 +266,7 @@ class Binding:
                 ANONYMOUS_PRINCIPAL,
                 container_id=entry.origin or "",
                 account=account,
-                event=Kind.ROUTED,
+                event=RecordKind.ROUTED,
                 parent=entry.id,
             )
             try:
@@ -280,7 +280,7 @@ class Binding:
                 moved.append(entry)
         if moved:
             source.settle(moved, ACCEPTED, batch, self)
-        self._under_way += len(moved)
+        self._in_progress += len(moved)
         batch.commit(True).addCallbacks(
             self._moved, self._not_moved, (moved,), errbackArgs=(moved, batch)
         )
@@ -307,13 +307,13 @@ class Binding:
             self._pause = self._clock.callLater(PAUSE_SECONDS, self.resume)
 
     def _moved(self, _: object, entries: list[Entry]) -> None:
-        self._under_way -= len(entries)
+        self._in_progress -= len(entries)
         self.moved += len(entries)
         if self._active and isinstance(self.source, Queue):
             self.source.dispatch()
 
     def _not_moved(self, failure: Failure, entries: list[Entry], batch: Batch) -> None:
-        self._under_way -= len(entries)
+        self._in_progress -= len(entries)
         self._wait(f"the store failed: {failure.getErrorMessage()}")
         source = self.source
         assert isinstance(source, Queue)
@@ -321,7 +321,7 @@ class Binding:
             source.retake(entries)
             source.release(entries)
         if batch.redo and isinstance(failure.value, StoreUnavailable):
-            refused = Anew(batch.gate, self._begin, (), [do for _, do in batch.redo])
+            refused = CommitRetry(batch.gate, self._begin, (), [do for _, do in batch.redo])
             refused.wait(failure).addErrback(self._not_refused)
 
     def _not_refused(self, failure: Failure) -> None:

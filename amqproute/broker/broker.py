@@ -11,24 +11,24 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from amqproute.address import is_reserved
-from amqproute.broker.accounts import Accounts
-from amqproute.broker.batch import Batch
 from amqproute.broker.binding import Binding, BindingDeclaration
-from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration, circles, impossible
-from amqproute.broker.dynamic import DynamicTerms
-from amqproute.broker.fates import Fates
-from amqproute.broker.floodgate import Floodgate
-from amqproute.broker.levels import level_of_key, queue_of_key
-from amqproute.broker.life import Life
-from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
-from amqproute.broker.options import QueueOptions
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.disposal import Disposal
+from amqproute.broker.dynamic_node_terms import DynamicTerms
+from amqproute.broker.entry_removal import DAMAGED, DISCARD, IDisposal
+from amqproute.broker.lifetime_policy import LifetimePolicy
+from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration, circles, impossible
+from amqproute.broker.node_deletion import NodeDeletion
+from amqproute.broker.node_limits import MemoryBudget, QueueLimits, TopicLimits
+from amqproute.broker.node_options import QueueOptions
+from amqproute.broker.priority_queues import level_of_key, queue_of_key
+from amqproute.broker.publish_gate import PublishGate
 from amqproute.broker.queue import Queue
-from amqproute.broker.recent import RecentCounts
-from amqproute.broker.removal import DAMAGED, DISCARD, IFates
+from amqproute.broker.recent_counts import RecentCounts
+from amqproute.broker.recovered_nodes import RecoveredNodes
+from amqproute.broker.sender_quotas import SenderQuotas
 from amqproute.broker.subscription import DurableSubscription
 from amqproute.broker.topic import Topic
-from amqproute.broker.unclaimed import Unclaimed
-from amqproute.broker.withdrawal import Withdrawal
 from amqproute.errors import (
     ConfigError,
     NotAllowed,
@@ -36,9 +36,9 @@ from amqproute.errors import (
     ResourceLimitExceeded,
 )
 from amqproute.interfaces import IBroker, ITarget
-from amqproute.journal.events import SILENCE
-from amqproute.sparing import Sparing
-from amqproute.store.records import Damage
+from amqproute.journal.event import SILENCE
+from amqproute.log_rate_limit import RateLimitedLog
+from amqproute.store.model import DamagedEntry
 from amqproute.values import QUARANTINE, RELAY_PREFIX
 
 MOST_DYNAMIC = 10_000
@@ -95,10 +95,10 @@ class Broker:
         self._new_name = new_name
         self.budget = budget or MemoryBudget()
         self.replies_due = 0
-        self.gate = Floodgate()
-        self.sparing = Sparing(clock.seconds)
+        self.gate = PublishGate()
+        self.sparing = RateLimitedLog(clock.seconds)
         self.recent = RecentCounts(clock.seconds)
-        self.accounts = Accounts(self.begin)
+        self.accounts = SenderQuotas(self.begin)
         self.nodes: dict[str, Queue] = {}
         self.internal: dict[str, Queue] = {}
         self.topics: dict[str, Topic] = {}
@@ -106,11 +106,11 @@ class Broker:
         self.aliases: dict[str, str] = {}
         self.services: dict[str, Any] = {}
         self.dynamic: set[str] = set()
-        self.unclaimed = Unclaimed()
+        self.unclaimed = RecoveredNodes()
         self.return_to: Callable[[str], Any] | None = None
         self.name_of: Callable[[str], str] = str
         self.answers_to: Callable[[str], str | ITarget] | None = None
-        self.fates = Fates(self._node, lambda: self.return_to, self.sparing, self.recent)
+        self.fates = Disposal(self._node, lambda: self.return_to, self.sparing, self.recent)
 
     @property
     def clock(self) -> IReactorTime:
@@ -234,7 +234,7 @@ class Broker:
             log=self._node_log,
         )
 
-    def damaged(self, key: str, damages: Sequence[Damage]) -> None:
+    def damaged(self, key: str, damages: Sequence[DamagedEntry]) -> None:
         """The store has found entries damaged, and gives them to nobody any more.
 
         Args:
@@ -341,7 +341,7 @@ class Broker:
                 binding.declaration = declaration.renamed(name, new_name)
                 self.bindings[binding.declaration] = binding
 
-    def withdraw(self, name: str) -> Withdrawal:
+    def withdraw(self, name: str) -> NodeDeletion:
         """Take a node out of the directory: nobody finds it, and it takes nothing any more."""
         node = self.nodes.pop(name, None) or self.topics.pop(name)
         ends = {
@@ -350,9 +350,9 @@ class Broker:
         bound = {each: self.unbind(each) for each, both in ends.items() if name in both}
         if isinstance(node, Queue):
             node.is_ending = True
-        return Withdrawal(node, bound, self._clock)
+        return NodeDeletion(node, bound, self._clock)
 
-    def restore(self, withdrawal: Withdrawal) -> None:
+    def restore(self, withdrawal: NodeDeletion) -> None:
         """Put a node back as it was."""
         node = withdrawal.node
         if isinstance(node, Queue):
@@ -363,11 +363,11 @@ class Broker:
         for each, is_active in withdrawal.bindings.items():
             self.bind(each, is_active)
 
-    def empty_rows(self, rows: str) -> Withdrawal:
+    def empty_rows(self, rows: str) -> NodeDeletion:
         """Return the withdrawal, to be finished, of a queue that a crash left half deleted."""
         queue = self._make(rows, QueueLimits(), fates=DISCARD)
         queue.is_ending = True
-        return Withdrawal(queue, {}, self._clock)
+        return NodeDeletion(queue, {}, self._clock)
 
     # -- bindings ------------------------------------------------------------------------------
 
@@ -433,7 +433,7 @@ class Broker:
         *,
         options: QueueOptions | None = None,
         force_transient: bool = False,
-        fates: IFates | None = None,
+        fates: IDisposal | None = None,
         rows: str | None = None,
     ) -> Queue:
         queue = Queue(
@@ -533,7 +533,7 @@ class Broker:
             )
         name = self._new_name()
         queue = self._make(name, terms.limits, options=terms.options, force_transient=True)
-        queue.life = Life(terms.lifetime, terms.is_exclusive, queue)
+        queue.life = LifetimePolicy(terms.lifetime, terms.is_exclusive, queue)
         queue.dead_letter_name = terms.dead_letter
         self.nodes[name] = queue
         self.dynamic.add(name)

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-from amqproute.broker.ahead import Ahead
-from amqproute.broker.backlog import Backlog
-from amqproute.broker.batch import Batch
-from amqproute.broker.consumers import Consumers
-from amqproute.broker.levels import Levels
-from amqproute.broker.limits import QueueLimits
-from amqproute.broker.settlement import Settlement
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.consumer_set import ConsumerSet
+from amqproute.broker.early_delivery import EarlyDelivery
+from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.priority_queues import PriorityQueues
+from amqproute.broker.settlement import QueueSettlement
+from amqproute.broker.stored_backlog import StoredBacklog
 from amqproute.entry import Entry
 
 BROKEN_SECONDS: Final = 60.0
@@ -56,11 +56,11 @@ class Dispatch:
 
     def __init__(
         self,
-        levels: Levels,
-        consumers: Consumers,
-        ahead: Ahead,
-        backlog: Backlog,
-        settlement: Settlement,
+        levels: PriorityQueues,
+        consumers: ConsumerSet,
+        ahead: EarlyDelivery,
+        backlog: StoredBacklog,
+        settlement: QueueSettlement,
         journal: Any,
         log: Logger,
     ) -> None:
@@ -89,7 +89,7 @@ class Dispatch:
         finally:
             self._is_busy = False
 
-    def run_ahead(self, entries: Sequence[Entry], batch: Batch) -> None:
+    def deliver_early(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Hand out entries whose commit is under way, as far as that may be."""
         if self._is_busy or not self._consumers.active:
             return
@@ -107,13 +107,13 @@ class Dispatch:
 
     def _run_once(self) -> None:
         consumers = self._consumers
-        consumers.tell_standby()
+        consumers.notify_standby()
         if not consumers.active:
             return
         if not self._levels.available:
             if consumers.feeds:
                 self._backlog.scan()  # who is behind has to know that nothing is there any more
-            consumers.tell_exhausted()
+            consumers.notify_exhausted()
             return
         self._hand_out(consumers.deal())
         is_loading = self._backlog.refill(self.limits)
@@ -122,7 +122,7 @@ class Dispatch:
         if not is_loading:
             # What is left, if anything is, is not for those who still have room: they are barred
             # from it, or it is not what they select.
-            consumers.tell_exhausted(with_room_only=self._levels.in_memory > 0)
+            consumers.notify_exhausted(with_room_only=self._levels.in_memory > 0)
 
     def _hand_out(self, dealt: Sequence[tuple[Any, list[Entry]]]) -> None:
         """Give consumers what was dealt to them, and note when that was."""

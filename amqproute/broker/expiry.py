@@ -20,9 +20,9 @@ from typing import Any, Final
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
-from amqproute.broker.deferral import Deferral
-from amqproute.broker.levels import Levels
-from amqproute.broker.line import Line
+from amqproute.broker.entry_list import EntryList
+from amqproute.broker.priority_queues import PriorityQueues
+from amqproute.broker.retry_delay import RetryDelay
 from amqproute.entry import Entry
 from amqproute.errors import DecodeError
 
@@ -67,11 +67,11 @@ class Expiry:
         self,
         clock: IReactorTime,
         now_ms: Callable[[], int],
-        levels: Levels,
-        deferral: Deferral,
+        levels: PriorityQueues,
+        deferral: RetryDelay,
         expire: Callable[[list[Entry]], None],
         changed: Callable[[], None],
-        failed: Callable[[Failure, Line], None],
+        failed: Callable[[Failure, EntryList], None],
     ) -> None:
         self._clock = clock
         self._now_ms = now_ms
@@ -175,7 +175,7 @@ class Expiry:
                 swept.addErrback(self._failed, line)
         self._watch_next()
 
-    def _swept(self, rows: Sequence[Any], line: Line, now_ms: int) -> None:
+    def _swept(self, rows: Sequence[Any], line: EntryList, now_ms: int) -> None:
         if self._over:
             line.is_busy = False
             return

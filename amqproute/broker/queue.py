@@ -3,23 +3,23 @@
 
 `Queue` is its parts put together, and what others see of them. The parts:
 
-    intake       what is taken, and what is known of it until it stands on a line
-    levels       the lines of entries, one for each priority in use
-    consumers    who takes, and how entries are dealt to them; dispatch: hands them over
-    ahead        what is handed out while its commit is under way
-    backlog      what stands in the store only: refilled, scanned, purged
+    enqueue      what is taken, and what is known of it until it stands on a line
+    priority_queues  the lines of entries, one for each priority in use
+    consumer_set  who takes, and how entries are dealt to them; dispatch: hands them over
+    early_delivery  what is handed out while its commit is under way
+    stored_backlog  what stands in the store only: refilled, scanned, purged
     expiry       entries whose time is over
-    deferral     entries that wait for their next attempt
-    removal      how entries leave for good
+    retry_delay  entries that wait for their next attempt
+    entry_removal  how entries leave for good
     settlement   what outcomes do
-    unreachable  entries that no attached link needs
-    once         message-ids, so that nothing is held twice
+    unmatched_entries  entries that no attached link needs
+    duplicate_filter  message-ids, so that nothing is held twice
     admission    whom it lets attach and what it takes, by its options
-    space        how many more it takes; publishers: who sends, and how what is free is shared;
+    queue_capacity  how many more it takes; publishers: who sends, and how what is free is shared;
                  waiters: who waits for some
-    walk         shows all of them to an operator, a page at a time; picked: what he picks
+    queue_iterator  shows all of them to an operator, a page at a time; picked: what he picks
     branch_holds what prepared branches of distributed transactions keep of it
-    life         when a dynamic one goes
+    lifetime_policy  when a dynamic one goes
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.broker import admission
-from amqproute.broker.accounts import Accounts
-from amqproute.broker.ahead import Ahead
-from amqproute.broker.backlog import Backlog
-from amqproute.broker.batch import Batch
-from amqproute.broker.branch_holds import BranchHolds
-from amqproute.broker.consumers import UNBOUNDED, Consumers
-from amqproute.broker.deferral import Deferral
+from amqproute.broker.call_once import CallOnce
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.consumer_cursor import Selects
+from amqproute.broker.consumer_set import UNBOUNDED, ConsumerSet
 from amqproute.broker.dispatch import Dispatch
+from amqproute.broker.early_delivery import EarlyDelivery
+from amqproute.broker.enqueue import Enqueue
+from amqproute.broker.entry_removal import DISCARD, NODE_DELETED, EntryRemoval, IDisposal
 from amqproute.broker.expiry import Expiry
-from amqproute.broker.feed import Selects
-from amqproute.broker.intake import Intake
-from amqproute.broker.levels import USUAL_PRIORITY, Levels
-from amqproute.broker.life import Life
-from amqproute.broker.limits import MemoryBudget, QueueLimits
-from amqproute.broker.options import QueueOptions
-from amqproute.broker.picked import Picked
-from amqproute.broker.removal import DISCARD, NODE_DELETED, IFates, Removal
-from amqproute.broker.settlement import Settlement
-from amqproute.broker.soon import Soon
-from amqproute.broker.space import Space
-from amqproute.broker.tally import Tally
-from amqproute.broker.unreachable import Unreachable
-from amqproute.broker.walk import Walk
+from amqproute.broker.lifetime_policy import LifetimePolicy
+from amqproute.broker.node_limits import MemoryBudget, QueueLimits
+from amqproute.broker.node_options import QueueOptions
+from amqproute.broker.priority_queues import USUAL_PRIORITY, PriorityQueues
+from amqproute.broker.queue_capacity import QueueCapacity
+from amqproute.broker.queue_counters import QueueCounters
+from amqproute.broker.queue_iterator import QueueIterator
+from amqproute.broker.retry_delay import RetryDelay
+from amqproute.broker.selected_entries import SelectedEntries
+from amqproute.broker.sender_quotas import SenderQuotas
+from amqproute.broker.settlement import QueueSettlement
+from amqproute.broker.stored_backlog import StoredBacklog
+from amqproute.broker.unmatched_entries import UnmatchedEntries
+from amqproute.broker.xa_queue_holds import BranchHolds
 from amqproute.entry import FLEETING_MS, Entry
 from amqproute.interfaces import IConsumer, ISource, ITarget
-from amqproute.journal.events import SILENCE
+from amqproute.journal.event import SILENCE
 from amqproute.message import Message
-from amqproute.store.records import Damage
+from amqproute.store.model import DamagedEntry
 from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
 
@@ -149,8 +149,8 @@ class Queue:
         limits: QueueLimits | None = None,
         options: QueueOptions | None = None,
         budget: MemoryBudget | None = None,
-        accounts: Accounts | None = None,
-        fates: IFates = DISCARD,
+        accounts: SenderQuotas | None = None,
+        fates: IDisposal = DISCARD,
         force_transient: bool = False,
         rows: str | None = None,
         journal: Any = SILENCE,
@@ -158,16 +158,16 @@ class Queue:
     ) -> None:
         self.name = name
         self.rows = rows or name
-        self.tally = Tally()
+        self.tally = QueueCounters()
         self.dead_letter_name: str | None = None
         self._clock = clock
         self._begin = begin
         self._log = log or Logger()
-        self._accounts = Accounts() if accounts is None else accounts
-        self._levels = Levels(
+        self._accounts = SenderQuotas() if accounts is None else accounts
+        self._levels = PriorityQueues(
             self.rows, store, budget or MemoryBudget(), self._accounts, self._unreadable
         )
-        self._deferral = Deferral(clock, lambda entries: self._settlement.back(entries))
+        self._deferral = RetryDelay(clock, lambda entries: self._settlement.back(entries))
         self._expiry = Expiry(
             clock,
             now_ms,
@@ -177,9 +177,9 @@ class Queue:
             self.dispatch,
             lambda failure, line: self._backlog.failed(failure, line),
         )
-        self._consumers = Consumers(self._levels, self._expiry, now_ms)
-        self._ahead = Ahead(self._levels, self._consumers)
-        self._backlog = Backlog(
+        self._consumers = ConsumerSet(self._levels, self._expiry, now_ms)
+        self._ahead = EarlyDelivery(self._levels, self._consumers)
+        self._backlog = StoredBacklog(
             self._levels,
             self._consumers,
             clock,
@@ -187,7 +187,7 @@ class Queue:
             self.dispatch,
             self._load_failed,
         )
-        self._removal: Removal = Removal(
+        self._removal: EntryRemoval = EntryRemoval(
             self,
             self._levels,
             self._consumers,
@@ -199,14 +199,14 @@ class Queue:
             self._gone,
             self._commit_failed,
         )
-        self._unreachable: Unreachable = Unreachable(
+        self._unreachable: UnmatchedEntries = UnmatchedEntries(
             self._levels,
             self._consumers,
             self._removal.unreachable_now,
-            lambda: self._call_soon(self._unreachable.look),
+            lambda: self._call_once(self._unreachable.look),
             self._removal.clear_out_unreachable,
         )
-        self._settlement: Settlement = Settlement(
+        self._settlement: QueueSettlement = QueueSettlement(
             self,
             self._consumers,
             self._deferral,
@@ -230,13 +230,13 @@ class Queue:
             self._levels,
             self._consumers,
             store,
-            lambda: self._call_soon(self._space.look),
+            lambda: self._call_once(self._space.look),
             self._unreadable,
         )
-        self._space: Space = Space(
+        self._space: QueueCapacity = QueueCapacity(
             self._levels, self._consumers, self._deferral, self._ahead, self.holds, clock
         )
-        self._intake = Intake(
+        self._intake = Enqueue(
             self,
             self._levels,
             self._space,
@@ -248,9 +248,9 @@ class Queue:
             clock,
             self._log,
             force_transient,
-            self._look_at_life,
+            self._check_lifetime,
         )
-        self.picked = Picked(
+        self.picked = SelectedEntries(
             self._consumers,
             self._deferral,
             self._removal,
@@ -261,8 +261,8 @@ class Queue:
         self.publishers = self._space.publishers
         self._deleted = False
         self._is_ending = False
-        self._soon = Soon(clock)
-        self.life: Life | None = None
+        self._soon = CallOnce(clock)
+        self.life: LifetimePolicy | None = None
         self.is_relay = False
         self.when_empty: Callable[[], None] | None = None
         self.limits = limits or QueueLimits()
@@ -304,7 +304,7 @@ class Queue:
 
     @property
     def is_ending(self) -> bool:
-        """Nothing is taken any more: it is about to be deleted (`broker.withdrawal`)."""
+        """Nothing is taken any more: it is about to be deleted (`broker.node_deletion`)."""
         return self._is_ending
 
     @is_ending.setter
@@ -381,7 +381,8 @@ class Queue:
 
     @property
     def oldest_arrival_ms(self) -> int | None:
-        """When the oldest available entry arrived, or None without one; see `Line.oldest_ms`."""
+        """When the oldest available entry arrived, or None without one; see
+        `EntryList.oldest_ms`."""
         return self._levels.oldest_ms
 
     def arrivals_ms(self) -> list[int]:
@@ -412,7 +413,7 @@ class Queue:
         self._expiry.watch(0)
         self._intake.recovered()
         if self._options.archive_unreachable:
-            self._call_soon(self._unreachable.look)
+            self._call_once(self._unreachable.look)
 
     def delete(self) -> None:
         """End the queue (lifetime policies): entries go, timers stop."""
@@ -436,7 +437,7 @@ class Queue:
         self._deferral.stop()
         self._backlog.stop()
 
-    def _call_soon(self, function: Callable[[], Any]) -> None:
+    def _call_once(self, function: Callable[[], Any]) -> None:
         """Call a method when what is going on now is over, unless the queue is no more then."""
         if not self._deleted:
             self._soon.call(function)
@@ -460,14 +461,15 @@ class Queue:
         return self._intake.repeats(message)
 
     def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> None:
-        """Hand out entries whose commit is under way, as far as that may be (`broker.ahead`)."""
+        """Hand out entries whose commit is under way, as far as that may be
+        (`broker.early_delivery`)."""
         if not (
             self._deleted
             or self._intake.is_in_doubt
             or (self.is_relay and not batch.is_plain)
             or self._options.archive_unreachable
         ):
-            self._dispatch.run_ahead(entries, batch)
+            self._dispatch.deliver_early(entries, batch)
 
     def is_ahead(self, entry: Entry) -> bool:
         """Tell whether an entry has been handed out whose commit is still under way."""
@@ -521,15 +523,15 @@ class Queue:
         """Remove a consumer; the one that waits longest takes its place."""
         if self._consumers.detach(consumer):
             # Later: what the one that goes now holds comes back first.
-            self._call_soon(self.dispatch)
+            self._call_once(self.dispatch)
         if self._options.archive_unreachable:
-            self._call_soon(self._unreachable.look)
+            self._call_once(self._unreachable.look)
         if self.life is not None:
             self.life.look()
 
     def _promote(self) -> None:
         if self._consumers.promote():
-            self._call_soon(self.dispatch)
+            self._call_once(self.dispatch)
 
     def check_source(self, copies: bool, leaving: int = 0) -> None:
         """Refuse a link that would receive from this queue (N-14, Q-20, Q-21).
@@ -577,10 +579,12 @@ class Queue:
                 entry=row.id,
                 node=self.name,
             )
-        damages = [Damage(row.id, "it is no message", row, len(row.encoded)) for row in rows]
+        damages = [DamagedEntry(row.id, "it is no message", row, len(row.encoded)) for row in rows]
         self.quarantined(level, damages, is_moved=False)
 
-    def quarantined(self, level: int, damages: Sequence[Damage], *, is_moved: bool = True) -> None:
+    def quarantined(
+        self, level: int, damages: Sequence[DamagedEntry], *, is_moved: bool = True
+    ) -> None:
         """Give paged entries that are damaged to nobody any more.
 
         Args:
@@ -633,15 +637,15 @@ class Queue:
         """Draw the conclusions from entries' having left."""
         self._intake.gone(entries)
         if self.life is not None:
-            self._look_at_life()
+            self._check_lifetime()
         if self.when_empty is not None and not self.depth:
-            self._call_soon(self.when_empty)
+            self._call_once(self.when_empty)
         self._space.freed()
 
-    def _look_at_life(self) -> None:
+    def _check_lifetime(self) -> None:
         """Have it looked at when what is going on now is over: messages have left."""
         if self.life is not None:
-            self._call_soon(self.life.look)
+            self._call_once(self.life.look)
 
     def _commit_failed(self, failure: Failure) -> None:
         self._log.failure("{queue} could not write to the store", failure, queue=self.name)
@@ -671,9 +675,9 @@ class Queue:
 
     # -- what an operator looks at ---------------------------------------------------------------
 
-    def walk(self) -> Walk:
+    def walk(self) -> QueueIterator:
         """Return what goes through all entries that are here now, a page at a time."""
-        return Walk(
+        return QueueIterator(
             self._levels, self._deferral, self._clock, self.dispatch, self._levels.newest_id()
         )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sized
 from typing import Protocol
 
-from amqproute.broker.batch import BatchParticipant
+from amqproute.broker.commit_batch import BatchParticipant
 from amqproute.entry import Entry
 
 

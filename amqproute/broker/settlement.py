@@ -6,23 +6,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from amqproute.broker.batch import Batch
-from amqproute.broker.consumers import Consumers
-from amqproute.broker.deferral import Deferral
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.consumer_cursor import ConsumerCursor
+from amqproute.broker.consumer_set import ConsumerSet
+from amqproute.broker.entry_removal import UNREADABLE, EntryRemoval
 from amqproute.broker.expiry import Expiry
-from amqproute.broker.feed import Feed
+from amqproute.broker.queue_counters import QueueCounters
 from amqproute.broker.queue_view import QueueView
-from amqproute.broker.removal import UNREADABLE, Removal
-from amqproute.broker.tally import Tally
-from amqproute.broker.unreachable import Unreachable
+from amqproute.broker.retry_delay import RetryDelay
+from amqproute.broker.unmatched_entries import UnmatchedEntries
 from amqproute.entry import MOST_COUNTED, Entry
-from amqproute.journal.events import SOMEBODY, Taker, Told
-from amqproute.journal.record import Kind
+from amqproute.journal.event import SOMEBODY, EntryTaker, RunEvent
+from amqproute.journal.record import RecordKind
 from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
 
 
-class Settlement:
+class QueueSettlement:
     """The way back onto one queue, and off it.
 
     Args:
@@ -56,12 +56,12 @@ class Settlement:
     def __init__(
         self,
         queue: QueueView,
-        consumers: Consumers,
-        deferral: Deferral,
+        consumers: ConsumerSet,
+        deferral: RetryDelay,
         expiry: Expiry,
-        removal: Removal,
-        unreachable: Unreachable,
-        tally: Tally,
+        removal: EntryRemoval,
+        unreachable: UnmatchedEntries,
+        tally: QueueCounters,
         journal: Any,
         dispatch: Callable[[], None],
     ) -> None:
@@ -101,16 +101,16 @@ class Settlement:
             if self._journal.is_kept:
                 self._note_released(entries, outcome, getattr(consumer, "taker", SOMEBODY))
 
-    def _note_released(self, entries: Sequence[Entry], outcome: Any, taker: Taker) -> None:
+    def _note_released(self, entries: Sequence[Entry], outcome: Any, taker: EntryTaker) -> None:
         """A consumer has given back what it was handed."""
         code = None
         if type(outcome) is spec.Modified:
             code = "modified.failed" if outcome.delivery_failed else "modified"
         facts = {"node": self._queue.name, "code": code, **taker.facts}
         columns = {"entry": [entry.id for entry in entries]}
-        self._journal.note(Told(Kind.RELEASED, self._journal.now_us(), facts, columns))
+        self._journal.note(RunEvent(RecordKind.RELEASED, self._journal.now_us(), facts, columns))
 
-    def _settle_copies(self, feed: Feed, entries: Sequence[Entry], outcome: Any) -> None:
+    def _settle_copies(self, feed: ConsumerCursor, entries: Sequence[Entry], outcome: Any) -> None:
         """Act on a browser's outcome, which concerns its own link only (S-04, L-24 to L-28)."""
         again = type(outcome) is spec.Released or (
             type(outcome) is spec.Modified and not outcome.undeliverable_here

@@ -22,14 +22,14 @@ from urllib.parse import quote
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from amqproute.broker.batch import Batch
+from amqproute.broker.commit_batch import Batch
 from amqproute.broker.queue import Queue
-from amqproute.broker.topic_state import Arrival, TopicHost
+from amqproute.broker.topic_state import TopicArrival, TopicHost
 from amqproute.entry import MOST_COUNTED, Entry
 from amqproute.errors import DecodeError
 from amqproute.filters.registry import FilterSet
 from amqproute.interfaces import IConsumer, ISource
-from amqproute.journal.events import SOMEBODY, Taker
+from amqproute.journal.event import SOMEBODY, EntryTaker
 from amqproute.message import Message
 from amqproute.values import is_of_address, principal_of
 from amqproute.wire.amqp10 import codec, spec
@@ -183,7 +183,7 @@ class Subscription:
             self._bytes = 0
             self.topic.leave(self)
 
-    def arrived(self, arrivals: Sequence[Arrival]) -> None:
+    def arrived(self, arrivals: Sequence[TopicArrival]) -> None:
         """Take what is wanted of these."""
         test = self._test
         buffer = self._buffer
@@ -275,7 +275,7 @@ class Subscription:
             for consumer in tuple(self._consumers):
                 if consumer.capacity() > 0:
                     consumer.exhausted()
-        self.topic.gave_space()
+        self.topic.space_available()
 
     def _take(self, room: int) -> list[Entry]:
         returned, buffer = self._returned, self._buffer
@@ -556,7 +556,7 @@ class _Sieve:
         self._consumer = consumer
 
     @property
-    def taker(self) -> Taker:
+    def taker(self) -> EntryTaker:
         """Who takes, for the journal."""
         return getattr(self._consumer, "taker", SOMEBODY)
 

@@ -7,7 +7,7 @@ How it works
 ``put`` takes a message into its sender's batch. What outlives links, the *outlets* of the topic
 (durable subscriptions and bindings), gets it at once, within that batch: when the sender is told
 `accepted`, it is safe for all of them. Its body is stored once, however many they are, and each
-has a small row that refers to it (`SharingBatch`). Subscriptions that end with their link get it
+has a small row that refers to it (`SharedBodyBatch`). Subscriptions that end with their link get it
 when the batch is committed, into a buffer in memory; they cost the store nothing.
 
 Nobody who wants it: the message is accepted and gone (S-15), or refused if the topic is
@@ -29,7 +29,7 @@ New messages only, unless the topic keeps its newest ones (``last-value``, N-25)
 to each new subscription first, the oldest before the newest. ``last-value-key`` keeps them for
 each value of an application property, so that a subscriber of prices begins with one price for
 each stock. With ``first-message-date`` a link says from when on it wants them (L-14). Those that
-are durable survive a restart (`broker.newest`).
+are durable survive a restart (`broker.last_value`).
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from amqproute.broker.batch import Batch
-from amqproute.broker.consumers import UNBOUNDED
-from amqproute.broker.limits import QueueLimits, TopicLimits
-from amqproute.broker.newest import Newest
-from amqproute.broker.publishers import Publishers
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.consumer_set import UNBOUNDED
+from amqproute.broker.last_value import LastValueCache
+from amqproute.broker.node_limits import QueueLimits, TopicLimits
+from amqproute.broker.publisher_credit import Publishers
 from amqproute.broker.queue import Queue
-from amqproute.broker.sharing import SharingBatch
+from amqproute.broker.shared_body import SharedBodyBatch
+from amqproute.broker.space_waiters import SpaceWaiters
 from amqproute.broker.subscription import (
     ACCEPTED,
     NOTES,
@@ -59,8 +60,7 @@ from amqproute.broker.subscription import (
     same_filter,
     subscription_key,
 )
-from amqproute.broker.topic_state import Arrival, Outlet, TopicTally
-from amqproute.broker.waiters import Waiters
+from amqproute.broker.topic_state import TopicArrival, TopicCounters, TopicOutlet
 from amqproute.entry import Entry
 from amqproute.errors import (
     AmqpError,
@@ -72,8 +72,8 @@ from amqproute.errors import (
 )
 from amqproute.filters.registry import FilterSet, read_filters
 from amqproute.interfaces import ITarget
-from amqproute.journal.events import Taker
-from amqproute.journal.record import Kind
+from amqproute.journal.event import EntryTaker
+from amqproute.journal.record import RecordKind
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, is_of_address
 
@@ -84,7 +84,7 @@ MOST_SUBSCRIPTIONS: Final = 100_000
 class _Nobody:
     """Takes what no subscriber wants any more."""
 
-    taker = Taker(Kind.DELETED, {"code": "subscription.changed"})
+    taker = EntryTaker(RecordKind.DELETED, {"code": "subscription.changed"})
 
 
 NOBODY: Final = _Nobody()
@@ -119,7 +119,7 @@ class Topic:
         log: Logger | None = None,
     ) -> None:
         self._name = name
-        self.tally = TopicTally()
+        self.tally = TopicCounters()
         self.now_ms = now_ms
         self.durable: dict[tuple[str, ...], DurableSubscription] = {}
         self.shared: dict[tuple[str, ...], Subscription] = {}
@@ -130,13 +130,13 @@ class Topic:
         self._make_queue = make_queue
         self._log = log or Logger()
         self._subscriptions: list[Subscription] = []
-        self._outlets: list[Outlet] = []
+        self._outlets: list[TopicOutlet] = []
         self._bounded = 0
-        self._last = Newest(name, store, begin, lambda: self._limits)
+        self._last = LastValueCache(name, store, begin, lambda: self._limits)
         self._beginning: dict[tuple[str, ...], list[Deferred[DurableSubscription]]] = {}
         self._leaving: dict[tuple[str, ...], list[Callable[[], None]]] = {}
         self._calls: dict[Queue, IDelayedCall] = {}
-        self._waiters = Waiters()
+        self._waiters = SpaceWaiters()
         self.publishers = Publishers(self.space, self._is_bounded, clock)
         self._deleted = False
 
@@ -236,9 +236,9 @@ class Topic:
                 except AmqpError:
                     continue
                 if target.space() <= 0:
-                    target.when_space(self.gave_space)
+                    target.when_space(self.space_available)
 
-    def gave_space(self) -> None:
+    def space_available(self) -> None:
         """Somebody has taken something: tell those who wait, if there is space now."""
         if self._waiters and self.space() > 0:
             for tell in self._waiters.leave(len(self._waiters)):
@@ -267,7 +267,7 @@ class Topic:
             if limits.ttl_ms:
                 latest = now_ms + limits.ttl_ms
                 expires_ms = min(expires_ms, latest) if expires_ms else latest
-            arrival = Arrival(self._store.next_id(), message, now_ms, expires_ms, container)
+            arrival = TopicArrival(self._store.next_id(), message, now_ms, expires_ms, container)
         keeps = arrival if limits.last_value and message.header.durable else None
         before = 0 if batch.came is None else len(batch.came)
         if outlets:
@@ -297,11 +297,11 @@ class Topic:
 
     def _put_on(
         self,
-        outlets: Sequence[Outlet],
+        outlets: Sequence[TopicOutlet],
         message: Message,
         batch: Any,
         origin: Origin,
-        keeps: Arrival | None,
+        keeps: TopicArrival | None,
     ) -> None:
         # All or nothing: first everybody is asked, then everybody is given.
         targets = []
@@ -316,7 +316,7 @@ class Topic:
         if len(targets) == 1 and keeps is None:
             targets[0].put(message, batch, origin)
             return
-        sharing = SharingBatch(batch, self._store.next_id(), message.encoded)
+        sharing = SharedBodyBatch(batch, self._store.next_id(), message.encoded)
         for target in targets:
             try:
                 target.put(message, sharing, origin)
@@ -332,10 +332,10 @@ class Topic:
             self._last.store(keeps, sharing)
         sharing.close()
 
-    def go_ahead(self, arrivals: Sequence[Arrival], batch: Batch) -> None:
+    def go_ahead(self, arrivals: Sequence[TopicArrival], batch: Batch) -> None:
         """Do nothing: what subscribers have in memory they get when it is safe."""
 
-    def arrived(self, arrivals: Sequence[Arrival]) -> None:
+    def arrived(self, arrivals: Sequence[TopicArrival]) -> None:
         """Give out what has been committed to subscribers in memory."""
         if self._deleted:
             return
@@ -347,7 +347,7 @@ class Topic:
             # What was decoded on the way is not needed while it waits.
             each.message.forget()
 
-    def not_arrived(self, arrivals: Sequence[Arrival]) -> None:
+    def not_arrived(self, arrivals: Sequence[TopicArrival]) -> None:
         """Nothing: what could not be committed was given to nobody."""
 
     # -- subscriptions of links --------------------------------------------------------------------
@@ -373,7 +373,7 @@ class Topic:
             self._subscriptions.remove(subscription)
         if subscription.key is not None and self.shared.get(subscription.key) is subscription:
             del self.shared[subscription.key]
-        self.gave_space()
+        self.space_available()
 
     # -- durable subscriptions ---------------------------------------------------------------------
 
@@ -421,7 +421,7 @@ class Topic:
         queue = self._make_queue(definition.queue_name, self._limits.queue)
         batch = self._begin()
         batch.transaction.note(NOTES, definition.queue_name, definition.encode())
-        origin = Origin(ANONYMOUS_PRINCIPAL, event=Kind.ROUTED)
+        origin = Origin(ANONYMOUS_PRINCIPAL, event=RecordKind.ROUTED)
         kept = self._last.since(definition.since_ms, batch.now_ms)
         for each in kept:
             if queue.space() > 0 and filters.matches(each.message, each.origin):
@@ -568,17 +568,17 @@ class Topic:
 
     # -- outlets -----------------------------------------------------------------------------------
 
-    def add_outlet(self, outlet: Outlet) -> None:
+    def add_outlet(self, outlet: TopicOutlet) -> None:
         """Have an outlet get messages from now on."""
         self._outlets.append(outlet)
         self._recount()
 
-    def remove_outlet(self, outlet: Outlet) -> None:
+    def remove_outlet(self, outlet: TopicOutlet) -> None:
         """An outlet gets no more messages."""
         if outlet in self._outlets:
             self._outlets.remove(outlet)
         self._recount()
-        self.gave_space()
+        self.space_available()
 
     def _recount(self) -> None:
         self._bounded = sum(each.is_bounded for each in self._outlets)
@@ -606,4 +606,11 @@ class Topic:
         self._calls.clear()
 
 
-__all__ = ["Arrival", "Outlet", "SharingBatch", "Topic", "TopicLimits", "TopicTally"]
+__all__ = [
+    "SharedBodyBatch",
+    "Topic",
+    "TopicArrival",
+    "TopicCounters",
+    "TopicLimits",
+    "TopicOutlet",
+]

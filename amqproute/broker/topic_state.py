@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from amqproute.broker.limits import TopicLimits
+from amqproute.broker.node_limits import TopicLimits
 from amqproute.broker.queue import Queue
 from amqproute.entry import Entry, later_by
 from amqproute.message import Message
 
 
-class Arrival:
+class TopicArrival:
     """A message that has reached a topic.
 
     Attributes:
@@ -22,7 +22,7 @@ class Arrival:
         arrived_ms: wall clock.
         expires_ms: wall clock after which nobody gets it; 0 for never.
         origin: the container-id of its sender, None if unknown.
-        stored: it is kept for newcomers in a row of the store (`broker.newest`).
+        stored: it is kept for newcomers in a row of the store (`broker.last_value`).
     """
 
     __slots__ = ("arrived_ms", "expires_ms", "id", "message", "origin", "stored")
@@ -46,7 +46,7 @@ class Arrival:
 
 
 @dataclass(slots=True)
-class TopicTally:
+class TopicCounters:
     """What happened on a topic since the daemon started.
 
     Attributes:
@@ -64,7 +64,7 @@ class TopicTally:
     unroutable: int = 0
 
 
-class Outlet(Protocol):
+class TopicOutlet(Protocol):
     """What takes messages off a topic within the publisher's batch."""
 
     @property
@@ -81,7 +81,7 @@ class Outlet(Protocol):
 class TopicHost(Protocol):
     """What a subscription needs of its topic."""
 
-    tally: TopicTally
+    tally: TopicCounters
 
     @property
     def name(self) -> str:
@@ -103,11 +103,11 @@ class TopicHost(Protocol):
     def unsubscribe(self, subscription: Any) -> None:
         """End a durable subscription; what waits for it goes."""
 
-    def gave_space(self) -> None:
+    def space_available(self) -> None:
         """Note that a subscription can take messages again."""
 
     def archive(self, queue: Queue, entries: Sequence[Entry]) -> None:
         """End entries on the queue of a durable subscription that its filters do not want."""
 
 
-__all__ = ["Arrival", "Outlet", "TopicHost", "TopicTally"]
+__all__ = ["TopicArrival", "TopicCounters", "TopicHost", "TopicOutlet"]

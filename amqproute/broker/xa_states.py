@@ -12,7 +12,7 @@
                │                    └── an operator ──> heuristically committed / rolled back
                └── commit one-phase, rollback ──> (gone)               └── forget ──> (gone)
 
-What the states allow is `TABLE`; what is done is in `amqproute.broker.branches`.
+What the states allow is `TABLE`; what is done is in `amqproute.broker.xa_registry`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Xa(IntEnum):
         return f"{'XA' if self >= 0 else 'XAER'}_{self.name}"
 
 
-class State(Enum):
+class BranchState(Enum):
     """Where a branch is in the table of XA."""
 
     ACTIVE = "active"
@@ -64,19 +64,19 @@ class State(Enum):
     GONE = "gone"
 
 
-HEURISTIC: Final = (State.COMMITTED, State.ROLLED_BACK)
-OPEN: Final = (State.ACTIVE, State.SUSPENDED, State.IDLE)
-TABLE: Final[Mapping[str, tuple[State, ...]]] = {
+HEURISTIC: Final = (BranchState.COMMITTED, BranchState.ROLLED_BACK)
+OPEN: Final = (BranchState.ACTIVE, BranchState.SUSPENDED, BranchState.IDLE)
+TABLE: Final[Mapping[str, tuple[BranchState, ...]]] = {
     "join": OPEN,
-    "resume": (State.ACTIVE, State.SUSPENDED),
-    "suspend": (State.ACTIVE,),
-    "end": (State.ACTIVE, State.SUSPENDED),
-    "prepare": (State.IDLE,),
-    "commit one-phase": (State.IDLE,),
-    "commit": (State.PREPARED, *HEURISTIC),
-    "rollback": (State.IDLE, State.PREPARED, *HEURISTIC),
+    "resume": (BranchState.ACTIVE, BranchState.SUSPENDED),
+    "suspend": (BranchState.ACTIVE,),
+    "end": (BranchState.ACTIVE, BranchState.SUSPENDED),
+    "prepare": (BranchState.IDLE,),
+    "commit one-phase": (BranchState.IDLE,),
+    "commit": (BranchState.PREPARED, *HEURISTIC),
+    "rollback": (BranchState.IDLE, BranchState.PREPARED, *HEURISTIC),
     "forget": HEURISTIC,
-    "decide": (State.PREPARED,),
+    "decide": (BranchState.PREPARED,),
 }
 """Each command, and the states in which it may come; in any other it is a protocol error."""
 
@@ -137,4 +137,4 @@ class Xid:
         )
 
 
-__all__ = ["HEURISTIC", "LONGEST_ID", "OPEN", "TABLE", "State", "Xa", "XaError", "Xid"]
+__all__ = ["HEURISTIC", "LONGEST_ID", "OPEN", "TABLE", "BranchState", "Xa", "XaError", "Xid"]

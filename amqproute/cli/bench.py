@@ -2,7 +2,8 @@
 """``amqproute bench relay``: how fast, for how much CPU, how soon.
 
 Two brokers on loopback, with mutual TLS between them and durable queues at both ends; the load
-comes from processes of its own (`amqproute.cli.load`). Every phase has a fresh pair, and every
+comes from processes of its own (`amqproute.cli.load_worker`). Every phase has a fresh pair, and
+every
 message is counted by its number: a measurement in which one is missing or came twice is none, and
 the command ends with 1.
 
@@ -40,18 +41,18 @@ from typing import Any, Final
 import click
 
 from amqproute.cli import render
-from amqproute.cli.load import SMALLEST, Connected, Management, Place
-from amqproute.cli.pair import (
+from amqproute.cli.command_error import DONE, NEGATIVE, CommandError
+from amqproute.cli.daemon_pair import (
     QUEUE,
-    Daemon,
-    Pair,
+    DaemonPair,
+    DaemonProcess,
     child_environment,
     dies_with,
     ended_by_signals,
 )
-from amqproute.cli.refusal import DONE, NEGATIVE, Refusal
+from amqproute.cli.load_worker import SMALLEST, Connected, LoadManagement, LoadTarget
 
-__all__ = ["PHASES", "Phase", "bench", "measure"]
+__all__ = ["PHASES", "BenchPhase", "bench", "measure"]
 
 PHASES: Final = ("backlog", "live", "latency")
 """What can be asked for; ``accept`` and ``drain`` come with ``backlog``."""
@@ -66,7 +67,7 @@ HUNDRED_THOUSAND: Final = 100_000
 
 
 @dataclass(slots=True)
-class Phase:
+class BenchPhase:
     """One measurement.
 
     Attributes:
@@ -204,7 +205,7 @@ def relay(
 
 def measure(
     messages: int, size: int, rate: float, phases: tuple[str, ...], has_journal: bool = True
-) -> list[Phase]:
+) -> list[BenchPhase]:
     """Measure these phases, one after the other.
 
     Args:
@@ -215,20 +216,20 @@ def measure(
         has_journal: the brokers keep an audit journal.
 
     Raises:
-        Refusal: a broker or the load failed, or nothing moved any more.
+        CommandError: a broker or the load failed, or nothing moved any more.
     """
-    found: list[Phase] = []
-    measures: Mapping[str, Callable[[Bench], list[Phase]]] = {
-        "backlog": Bench.backlog,
-        "live": Bench.live,
+    found: list[BenchPhase] = []
+    measures: Mapping[str, Callable[[Benchmark], list[BenchPhase]]] = {
+        "backlog": Benchmark.backlog,
+        "live": Benchmark.live,
         "latency": lambda self: self.latency(rate),
     }
     with render.progress() as progress:
         task = progress.add_task("starting", total=len(phases))
         for name in phases:
             progress.update(task, description=name)
-            with Pair(settings={"journal": {"enabled": has_journal}}) as pair:
-                found += measures[name](Bench(pair, messages, size))
+            with DaemonPair(settings={"journal": {"enabled": has_journal}}) as pair:
+                found += measures[name](Benchmark(pair, messages, size))
             progress.advance(task)
     return found
 
@@ -251,7 +252,7 @@ def _processor() -> str:
     return platform.machine()
 
 
-class Bench:
+class Benchmark:
     """The phases on one fresh pair.
 
     Args:
@@ -260,13 +261,13 @@ class Bench:
         size: octets of a body.
     """
 
-    def __init__(self, pair: Pair, messages: int, size: int) -> None:
+    def __init__(self, pair: DaemonPair, messages: int, size: int) -> None:
         self._pair = pair
         self._messages = messages
         self._size = size
         self._address = f"{QUEUE}@{pair.beta.domain}"
 
-    def backlog(self) -> list[Phase]:
+    def backlog(self) -> list[BenchPhase]:
         """Measure accept, backlog and drain."""
         pair, total = self._pair, self._messages
         pair.start(pair.alpha)
@@ -280,13 +281,13 @@ class Bench:
             Connected(pair.alpha.unix, "bench") as at_alpha,
             Connected(pair.beta.unix, "bench") as at_beta,
         ):
-            alpha, beta = Management(at_alpha), Management(at_beta)
+            alpha, beta = LoadManagement(at_alpha), LoadManagement(at_beta)
             first = _wait_for_depth(beta, 1)
             before, began = _cpu(*pair.daemons), time.monotonic()
             _wait_for_depth(beta, result["accepted"])
             seconds = time.monotonic() - began
             _wait_until_relayed(alpha, pair.beta.domain)
-            backlog = Phase("backlog", result["accepted"] - first, seconds)
+            backlog = BenchPhase("backlog", result["accepted"] - first, seconds)
             backlog.cpu_seconds = _since(before, *pair.daemons)
             backlog.peak_bytes = _peaks(*pair.daemons)
         drain = self._drain("drain", total)
@@ -294,7 +295,7 @@ class Bench:
             phase.lost, phase.duplicated = drain.lost, drain.duplicated
         return [accept, backlog, drain]
 
-    def live(self) -> list[Phase]:
+    def live(self) -> list[BenchPhase]:
         """Measure from the first message published to the last one in beta's queue."""
         pair, total = self._pair, self._messages
         pair.start()
@@ -302,7 +303,7 @@ class Bench:
             Connected(pair.alpha.unix, "bench") as at_alpha,
             Connected(pair.beta.unix, "bench") as at_beta,
         ):
-            alpha, beta = Management(at_alpha), Management(at_beta)
+            alpha, beta = LoadManagement(at_alpha), LoadManagement(at_beta)
             before = _cpu(*pair.daemons)
             with self._load("publish", pair.alpha.tcp, self._address, total) as publisher:
                 _wait_for_depth(beta, total, lambda: publisher.has_failed)
@@ -317,7 +318,7 @@ class Bench:
         live.lost, live.duplicated = drained.lost, drained.duplicated
         return [live]
 
-    def latency(self, rate: float) -> list[Phase]:
+    def latency(self, rate: float) -> list[BenchPhase]:
         """Measure from publishing at a rate to consuming."""
         pair = self._pair
         total = max(100, min(self._messages, int(rate * LATENCY_SECONDS)))
@@ -343,26 +344,26 @@ class Bench:
         phase.duplicated = consumed["duplicated"] + consumed["strange"]
         return [phase]
 
-    def _drain(self, name: str, total: int) -> Phase:
+    def _drain(self, name: str, total: int) -> BenchPhase:
         beta = self._pair.beta
         before = _cpu(beta)
         with self._load("consume", beta.tcp, QUEUE, total) as consumer:
             result = consumer.result()
-        phase = Phase(name, result["received"], (result["last_ns"] - result["first_ns"]) / 1e9)
+        phase = BenchPhase(name, result["received"], (result["last_ns"] - result["first_ns"]) / 1e9)
         phase.cpu_seconds = {**_since(before, beta), "consumer": result["cpu_seconds"]}
         phase.lost = result["lost"]
         phase.duplicated = result["duplicated"] + result["strange"]
         return phase
 
-    def _published(self, name: str, result: Mapping[str, Any]) -> Phase:
+    def _published(self, name: str, result: Mapping[str, Any]) -> BenchPhase:
         seconds = (result["last_ns"] - result["first_ns"]) / 1e9
-        phase = Phase(name, result["accepted"], seconds, refused=result["refused"])
+        phase = BenchPhase(name, result["accepted"], seconds, refused=result["refused"])
         phase.cpu_seconds["publisher"] = result["cpu_seconds"]
         return phase
 
     @contextlib.contextmanager
     def _load(
-        self, what: str, place: Place, address: str, messages: int, rate: float = 0.0
+        self, what: str, place: LoadTarget, address: str, messages: int, rate: float = 0.0
     ) -> Iterator[Load]:
         load = Load(what, place, address, messages, self._size, rate)
         try:
@@ -372,10 +373,10 @@ class Bench:
 
 
 class Load:
-    """A process that publishes or consumes; see `amqproute.cli.load`."""
+    """A process that publishes or consumes; see `amqproute.cli.load_worker`."""
 
     def __init__(
-        self, what: str, place: Place, address: str, messages: int, size: int, rate: float
+        self, what: str, place: LoadTarget, address: str, messages: int, size: int, rate: float
     ) -> None:
         self._what = what
         self._seconds = 2 * STUCK_SECONDS + messages / (rate or 500.0)
@@ -390,7 +391,7 @@ class Load:
         }
         arguments = [f"--{name}={value}" for name, value in options.items()]
         self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-m", "amqproute.cli.load", what, *arguments],
+            [sys.executable, "-m", "amqproute.cli.load_worker", what, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -409,7 +410,7 @@ class Load:
         """Wait for its end, and return what it counted.
 
         Raises:
-            Refusal: it failed, or does not end.
+            CommandError: it failed, or does not end.
         """
         try:
             printed, complained = self._process.communicate(timeout=self._seconds)
@@ -417,7 +418,7 @@ class Load:
             raise _stuck(f"the process that should {self._what} does not end") from None
         if self._process.returncode:
             words = f"the process that should {self._what} ended with {self._process.returncode}"
-            raise Refusal(NEGATIVE, "bench.load", words, "", complained.splitlines()[-5:])
+            raise CommandError(NEGATIVE, "bench.load", words, "", complained.splitlines()[-5:])
         counted: dict[str, Any] = json.loads(printed)
         return counted
 
@@ -432,12 +433,12 @@ class Load:
 
 
 def _wait_for_depth(
-    management: Management, depth: int, is_hopeless: Callable[[], bool] = lambda: False
+    management: LoadManagement, depth: int, is_hopeless: Callable[[], bool] = lambda: False
 ) -> int:
     """Wait until beta's queue is this deep, and return how deep it is.
 
     Raises:
-        Refusal: it has not become deeper for `STUCK_SECONDS`, or never will.
+        CommandError: it has not become deeper for `STUCK_SECONDS`, or never will.
     """
     moved, before = time.monotonic(), -1
     while True:
@@ -452,11 +453,11 @@ def _wait_for_depth(
         time.sleep(LOOK_CLOSELY_SECONDS if is_near else LOOK_SECONDS)
 
 
-def _wait_until_relayed(management: Management, hop: str) -> None:
+def _wait_until_relayed(management: LoadManagement, hop: str) -> None:
     """Wait until the relay queue is empty: the last outcome is on the disk too.
 
     Raises:
-        Refusal: it does not become empty.
+        CommandError: it does not become empty.
     """
     until = time.monotonic() + STUCK_SECONDS
     while any(row["depth"] for row in management.rows("relay-queue") if row.get("hop") == hop):
@@ -465,26 +466,28 @@ def _wait_until_relayed(management: Management, hop: str) -> None:
         time.sleep(LOOK_CLOSELY_SECONDS)
 
 
-def _stuck(words: str) -> Refusal:
-    return Refusal(NEGATIVE, "bench.stuck", words, "try with fewer messages; is the disk full?")
+def _stuck(words: str) -> CommandError:
+    return CommandError(
+        NEGATIVE, "bench.stuck", words, "try with fewer messages; is the disk full?"
+    )
 
 
-def _cpu(*daemons: Daemon) -> dict[str, float]:
+def _cpu(*daemons: DaemonProcess) -> dict[str, float]:
     return {daemon.name: daemon.cpu_seconds for daemon in daemons}
 
 
-def _since(before: Mapping[str, float], *daemons: Daemon) -> dict[str, float]:
+def _since(before: Mapping[str, float], *daemons: DaemonProcess) -> dict[str, float]:
     return {name: spent - before[name] for name, spent in _cpu(*daemons).items()}
 
 
-def _peaks(*daemons: Daemon) -> dict[str, int]:
+def _peaks(*daemons: DaemonProcess) -> dict[str, int]:
     return {daemon.name: daemon.peak_bytes for daemon in daemons}
 
 
 # -- telling -----------------------------------------------------------------------------------
 
 
-def _tell(phases: list[Phase], size: int) -> None:
+def _tell(phases: list[BenchPhase], size: int) -> None:
     facts = machine()
     click.echo(f"{facts['processor']}, {facts['cores']} cores, Python {facts['python']}")
     click.echo(f"durable messages of {size} octets, mutual TLS on loopback, CPU in s per 100,000\n")

@@ -11,11 +11,12 @@
         await client.close()
 
 One `Client` is one connection with one session. Its verbs are coroutines. Each waits for the
-peer for `Patience.answer_seconds` at most and then raises `ClientError`, as it does when the peer
+peer for `ClientTimeouts.answer_seconds` at most and then raises `ClientError`, as it does when the
+peer
 refuses, when the connection is lost, and when TLS or SASL fail: an exit code, a stable code, the
 cause and the next step.
 
-The links are in `amqproute.cli.links`.
+The links are in `amqproute.cli.client_links`.
 
 SASL: with a user in the URL SCRAM-SHA-256, or PLAIN where nobody can listen (TLS, a unix socket,
 loopback); without one EXTERNAL on a unix socket, else ANONYMOUS.
@@ -35,20 +36,20 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute import conditions
-from amqproute.cli.links import COPY, OUTCOME_SYMBOLS, SELECTOR, Receiver, Sender
-from amqproute.cli.refusal import NEGATIVE, UNREACHABLE, ClientError, by_condition
+from amqproute.cli.client_links import COPY, OUTCOME_SYMBOLS, SELECTOR, Receiver, Sender
+from amqproute.cli.command_error import NEGATIVE, UNREACHABLE, ClientError, by_condition
 from amqproute.errors import AuthenticationFailed as SaslError
 from amqproute.errors import ConnectError, TlsError
-from amqproute.net.connector import Connector, Pace
+from amqproute.net.connector import Connector, ConnectPace
 from amqproute.net.pump import EngineProtocol, IUpgradableUser, TransportFacts
 from amqproute.net.tls import TlsContexts
 from amqproute.url import Url
 from amqproute.values import COMMAND_CONTAINER
-from amqproute.wire import mechanisms
+from amqproute.wire import sasl_mechanisms
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
-from amqproute.wire.amqp10.events import (
-    AuthenticationFailed,
+from amqproute.wire.amqp10.engine_events import (
+    AuthenticationRejected,
     ConnectionClosed,
     DeliveriesReceived,
     DeliveriesUpdated,
@@ -64,7 +65,7 @@ from amqproute.wire.amqp10.link import Link
 from amqproute.wire.amqp10.session import Session
 from amqproute.wire.amqp10.types import Described
 
-__all__ = ["Client", "Patience", "connect", "is_private"]
+__all__ = ["Client", "ClientTimeouts", "connect", "is_private"]
 
 MAX_MESSAGE_BYTES: Final = 128 * 1024 * 1024
 """The largest message that is received as a whole; the command line keeps it in memory."""
@@ -73,7 +74,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ClientTimeouts:
     """How long to wait, in seconds, and how much to have under way.
 
     Attributes:
@@ -109,25 +110,25 @@ class _Mechanisms:
         self._url = url
         self._client = client
 
-    def choose(self, offered: Sequence[str]) -> mechanisms.SaslClient:
+    def choose(self, offered: Sequence[str]) -> sasl_mechanisms.SaslClient:
         """Return the machine for the best mechanism offered."""
         url = self._url
         wanted: tuple[str, ...]
         if url.user is not None:
-            wanted = (mechanisms.SCRAM_SHA_256, mechanisms.PLAIN)
+            wanted = (sasl_mechanisms.SCRAM_SHA_256, sasl_mechanisms.PLAIN)
         elif url.scheme == "unix":
-            wanted = (mechanisms.EXTERNAL, mechanisms.ANONYMOUS)
+            wanted = (sasl_mechanisms.EXTERNAL, sasl_mechanisms.ANONYMOUS)
         else:
-            wanted = (mechanisms.ANONYMOUS,)
+            wanted = (sasl_mechanisms.ANONYMOUS,)
         private = is_private(self._client.facts)
-        name = mechanisms.choose(offered, wanted, confidential=private)
+        name = sasl_mechanisms.choose(offered, wanted, confidential=private)
         if name is None:
             words = f"the broker offers {', '.join(offered)[:200]} here, we could use "
             words += " or ".join(wanted)
-            if mechanisms.PLAIN in wanted and mechanisms.PLAIN in offered and not private:
+            if sasl_mechanisms.PLAIN in wanted and sasl_mechanisms.PLAIN in offered and not private:
                 words += " (PLAIN only over TLS)"
             raise SaslError("auth.mechanism", words)
-        return mechanisms.client_mechanism(
+        return sasl_mechanisms.client_mechanism(
             name,
             username=url.user or "",
             password=url.password or "",
@@ -142,7 +143,7 @@ async def connect(
     *,
     contexts: TlsContexts | None = None,
     upgrade: bool = False,
-    patience: Patience | None = None,
+    patience: ClientTimeouts | None = None,
     container_id: str | None = None,
 ) -> Client:
     """Connect, log in and begin a session.
@@ -159,10 +160,10 @@ async def connect(
         ClientError: it did not come about.
     """
     client = Client(
-        reactor, url, patience or Patience(), upgrade=upgrade, container_id=container_id
+        reactor, url, patience or ClientTimeouts(), upgrade=upgrade, container_id=container_id
     )
     with_tls = contexts if url.scheme == "amqps" or upgrade else None
-    pace = Pace(
+    pace = ConnectPace(
         connect_seconds=min(10.0, client.patience.connect_seconds),
         total_seconds=client.patience.connect_seconds,
     )
@@ -197,7 +198,7 @@ class Client:
         self,
         clock: Any,
         url: Url,
-        patience: Patience,
+        patience: ClientTimeouts,
         *,
         upgrade: bool = False,
         container_id: str | None = None,
@@ -282,7 +283,7 @@ class Client:
                 case SessionBegun():
                     if event.is_answer and not self._ready.called:
                         self._ready.callback(None)
-                case AuthenticationFailed():
+                case AuthenticationRejected():
                     code = "auth.mechanism" if event.mechanism is None else "auth.refused"
                     code = "auth.busy" if event.is_temporary else code
                     self._fail(ClientError(NEGATIVE, code, f"not logged in: {event.reason}"))
@@ -305,7 +306,7 @@ class Client:
         """Wait until something has happened that may make room for more.
 
         Raises:
-            ClientError: nothing did for `Patience.answer_seconds`, or the connection is gone.
+            ClientError: nothing did for `ClientTimeouts.answer_seconds`, or the connection is gone.
         """
         self.check()
         self._stirred = Deferred()
@@ -409,7 +410,7 @@ class Client:
         Args:
             what: fires with it.
             words: what is waited for, for the error.
-            seconds: instead of `Patience.answer_seconds`.
+            seconds: instead of `ClientTimeouts.answer_seconds`.
 
         Raises:
             ClientError: it did not come in time, or will not come.
@@ -513,7 +514,7 @@ class Client:
         Args:
             node: the service.
             encode: a function of (message-id, reply-to) that gives the encoded request.
-            seconds: instead of `Patience.answer_seconds`.
+            seconds: instead of `ClientTimeouts.answer_seconds`.
 
         Returns:
             The encoded reply.
@@ -538,7 +539,8 @@ class Client:
         return delivery.payload
 
     async def close(self) -> None:
-        """Close politely; after `Patience.close_seconds` the transport is dropped. Never fails."""
+        """Close politely; after `ClientTimeouts.close_seconds` the transport is dropped. Never
+        fails."""
         self._is_closing = True
         if self._pump is None or self._closed.called:
             return

@@ -21,11 +21,18 @@ import dns.query
 import dns.rdatatype
 
 from amqproute.cli import render
-from amqproute.cli.load import Connected, Consumer, Management, Numbering, Publisher, percentiles
-from amqproute.cli.pair import QUEUE, USER, Daemon, Pair, ended_by_signals
-from amqproute.cli.refusal import DONE, NEGATIVE
+from amqproute.cli.command_error import DONE, NEGATIVE
+from amqproute.cli.daemon_pair import QUEUE, USER, DaemonPair, DaemonProcess, ended_by_signals
+from amqproute.cli.load_worker import (
+    Connected,
+    Consumer,
+    LoadManagement,
+    MessageNumbers,
+    Publisher,
+    percentiles,
+)
 
-__all__ = ["Passage", "demo", "pass_messages"]
+__all__ = ["DemoMessage", "demo", "pass_messages"]
 
 BODY_OCTETS: Final = 256
 PATIENCE_SECONDS: Final = 20.0
@@ -76,7 +83,7 @@ def demo(
     Exits with 0 only if nothing was lost or duplicated.
     """
     say = _say_nothing if as_json else click.echo
-    with ended_by_signals(), Pair(directory) as pair:
+    with ended_by_signals(), DaemonPair(directory) as pair:
         _tell_setting(pair, say)
         pair.start()
         for daemon in pair.daemons:
@@ -100,7 +107,7 @@ def demo(
     return DONE if passage.is_perfect else NEGATIVE
 
 
-def _keep_journals(pair: Pair, directory: Path, say: Any) -> None:
+def _keep_journals(pair: DaemonPair, directory: Path, say: Any) -> None:
     """Stop both brokers, copy their journals, and name the commands that report on them."""
     pair.stop()  # which closes the last segments
     for daemon in pair.daemons:
@@ -124,7 +131,7 @@ def _say_nothing(text: str) -> None:
 
 
 @dataclass(slots=True)
-class Passage:
+class DemoMessage:
     """What became of the messages.
 
     Attributes:
@@ -178,13 +185,15 @@ class Passage:
         }
 
 
-def pass_messages(pair: Pair, address: str, messages: int, progress: render.Progress) -> Passage:
+def pass_messages(
+    pair: DaemonPair, address: str, messages: int, progress: render.ProgressLine
+) -> DemoMessage:
     """Publish at alpha and consume at beta, at the same time, until all is there or stuck.
 
     Raises:
         ClientError: a broker closed a connection or refuses.
     """
-    numbering = Numbering(messages, BODY_OCTETS, address)
+    numbering = MessageNumbers(messages, BODY_OCTETS, address)
     with (
         Connected(pair.alpha.unix, "demo-publisher") as at_alpha,
         Connected(pair.beta.unix, "demo-consumer") as at_beta,
@@ -211,7 +220,7 @@ def pass_messages(pair: Pair, address: str, messages: int, progress: render.Prog
             if time.monotonic() - moved > (AFTERMATH_SECONDS if is_complete else PATIENCE_SECONDS):
                 break
             select.select([at_alpha, at_beta], [], [], 0.05)
-        passage = Passage(
+        passage = DemoMessage(
             sent=messages - len(publisher.pending),
             accepted=publisher.accepted,
             refused=publisher.refused,
@@ -221,11 +230,11 @@ def pass_messages(pair: Pair, address: str, messages: int, progress: render.Prog
             seconds=ended - began,
             latency_ms=percentiles(consumer.latencies),
         )
-        hops = Management(at_alpha).rows("relay-queue")
+        hops = LoadManagement(at_alpha).rows("relay-queue")
         passage.hop = next((row for row in hops if row.get("hop") == pair.beta.domain), {})
         passage.relayed = passage.hop.get("relayed", 0)
         principal = f"peer:{pair.alpha.domain}"
-        callers = Management(at_beta).rows("connection")
+        callers = LoadManagement(at_beta).rows("connection")
         passage.caller = next((row for row in callers if row["principal"] == principal), {})
         return passage
 
@@ -233,7 +242,7 @@ def pass_messages(pair: Pair, address: str, messages: int, progress: render.Prog
 # -- in words ----------------------------------------------------------------------------------
 
 
-def _tell_setting(pair: Pair, say: Any) -> None:
+def _tell_setting(pair: DaemonPair, say: Any) -> None:
     domains = " and ".join(daemon.domain for daemon in pair.daemons)
     say("Two organizations on this machine, which know of each other only through the DNS:")
     say(f"  everything is made in      {pair.directory}")
@@ -241,7 +250,7 @@ def _tell_setting(pair: Pair, say: Any) -> None:
     say(f"  name server                127.0.0.1:{pair.nameserver_port}")
 
 
-def _tell_way(pair: Pair, passage: Passage, say: Any) -> None:
+def _tell_way(pair: DaemonPair, passage: DemoMessage, say: Any) -> None:
     beta = pair.beta
     say("\nThe way the messages took:")
     try:
@@ -267,14 +276,14 @@ def _tell_way(pair: Pair, passage: Passage, say: Any) -> None:
     say("")
 
 
-def _answers(pair: Pair, name: str, kind: dns.rdatatype.RdataType) -> list[str]:
+def _answers(pair: DaemonPair, name: str, kind: dns.rdatatype.RdataType) -> list[str]:
     """Ask the pair's name server, and return the answer as in a zone file."""
     question = dns.message.make_query(name, kind)
     response = dns.query.udp(question, "127.0.0.1", timeout=5.0, port=pair.nameserver_port)
     return [line for rrset in response.answer for line in rrset.to_text().splitlines()]
 
 
-def _names_proved(pair: Pair, daemon: Daemon) -> tuple[str, list[str]]:
+def _names_proved(pair: DaemonPair, daemon: DaemonProcess) -> tuple[str, list[str]]:
     """Make a TLS connection of our own, verified, and return its version and the names."""
     context = ssl.create_default_context(cafile=str(pair.directory / "tls" / "ca.pem"))
     with (
@@ -286,7 +295,7 @@ def _names_proved(pair: Pair, daemon: Daemon) -> tuple[str, list[str]]:
         return secured.version() or "TLS", names
 
 
-def _tell_result(passage: Passage) -> None:
+def _tell_result(passage: DemoMessage) -> None:
     latency = passage.latency_ms
     rows: list[tuple[str, Any]] = [
         ("sent", passage.sent),
@@ -307,12 +316,12 @@ def _tell_result(passage: Passage) -> None:
         click.secho("\nSomething was lost, refused or came twice.", fg="red", bold=True)
 
 
-def _keep_running(pair: Pair, say: Any) -> NoReturn:
+def _keep_running(pair: DaemonPair, say: Any) -> NoReturn:
     """Print what can be tried, and wait for Ctrl-C.
 
     Raises:
         KeyboardInterrupt: it came.
-        Refusal: ``pair.ended``: a broker has ended by itself.
+        CommandError: ``pair.ended``: a broker has ended by itself.
     """
     alpha, beta = pair.daemons
     address = f"{QUEUE}@{beta.domain}"

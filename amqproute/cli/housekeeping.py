@@ -10,15 +10,15 @@ from typing import Any
 import click
 
 from amqproute.cli import render
-from amqproute.cli.analysis import filled
-from amqproute.cli.refusal import DONE, NEGATIVE
-from amqproute.cli.spark import started
+from amqproute.cli.command_error import DONE, NEGATIVE
+from amqproute.cli.pipeline_analysis import filled
+from amqproute.cli.pipeline_session import started
 from amqproute.pipeline import soundness
 from amqproute.pipeline.days import spans
 from amqproute.pipeline.ingest import compact as put_together
 from amqproute.pipeline.retention import prune as take_off
 from amqproute.pipeline.soundness import WRONG, Examined, State
-from amqproute.pipeline.tables import Warehouse
+from amqproute.pipeline.warehouse import Warehouse
 from amqproute.plurals import counted
 
 __all__ = ["compact", "fsck", "prune"]

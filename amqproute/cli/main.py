@@ -16,8 +16,8 @@ import click
 
 from amqproute import __version__
 from amqproute.cli import render
-from amqproute.cli.commands import COMMANDS, Entry
-from amqproute.cli.refusal import NEGATIVE, UNREACHABLE, USAGE, Interrupted, Refusal
+from amqproute.cli.command_error import NEGATIVE, UNREACHABLE, USAGE, CommandError, Interrupted
+from amqproute.cli.commands import COMMANDS, CommandEntry
 from amqproute.errors import (
     AmqpError,
     AmqprouteError,
@@ -35,7 +35,7 @@ __all__ = ["amqproute", "main"]
 class Loading(Mapping[str, click.Command]):
     """The commands of a table by their names, each imported when it is taken."""
 
-    def __init__(self, table: Mapping[str, Entry]) -> None:
+    def __init__(self, table: Mapping[str, CommandEntry]) -> None:
         self._table = table
 
     def __getitem__(self, name: str) -> click.Command:
@@ -70,10 +70,10 @@ class Program(click.Group):
             error.show()
             sys.exit(USAGE)
         except click.ClickException as error:
-            render.refuse(Refusal(USAGE, "usage", error.format_message(), "see --help"))
+            render.refuse(CommandError(USAGE, "usage", error.format_message(), "see --help"))
             sys.exit(USAGE)
         except (click.Abort, Interrupted):
-            render.refuse(Refusal(NEGATIVE, "interrupted", "stopped before it was done", ""))
+            render.refuse(CommandError(NEGATIVE, "interrupted", "stopped before it was done", ""))
             sys.exit(NEGATIVE)
         except AmqprouteError as error:
             refusal = as_refusal(error)
@@ -84,35 +84,35 @@ class Program(click.Group):
             words = error.strerror or str(error)
             where = f"{error.filename}: " if error.filename else ""
             step = "look at the file system that is written to; what was printed before is done"
-            render.refuse(Refusal(NEGATIVE, "failed", f"{where}{words}", step))
+            render.refuse(CommandError(NEGATIVE, "failed", f"{where}{words}", step))
             sys.exit(NEGATIVE)
         sys.exit(result if isinstance(result, int) else 0)
 
 
-def as_refusal(error: AmqprouteError) -> Refusal:
+def as_refusal(error: AmqprouteError) -> CommandError:
     """Give any error of the package its exit code and its next step."""
     match error:
-        case Refusal():
+        case CommandError():
             return error
         case ConfigError():
             first, *others = error.problems
             step = "correct the file, then: amqproute check --config FILE"
-            return Refusal(USAGE, "config", first, step, others)
+            return CommandError(USAGE, "config", first, step, others)
         case TlsError():
-            return Refusal(USAGE, error.code, str(error))
+            return CommandError(USAGE, error.code, str(error))
         case ConnectError():
-            return Refusal(UNREACHABLE, error.code, str(error), details=error.attempts)
+            return CommandError(UNREACHABLE, error.code, str(error), details=error.attempts)
         case ResolveError():
-            return Refusal(NEGATIVE, error.code, str(error), details=error.attempts)
+            return CommandError(NEGATIVE, error.code, str(error), details=error.attempts)
         case AmqpError():
-            return Refusal(NEGATIVE, error.condition, error.description)
+            return CommandError(NEGATIVE, error.condition, error.description)
         case StoreDamaged():
             step = "docs/recovery.md has the ways out of each damage to the state directory"
-            return Refusal(NEGATIVE, "store.damaged", str(error), step)
+            return CommandError(NEGATIVE, "store.damaged", str(error), step)
         case StoreError():
-            return Refusal(NEGATIVE, "store.failed", str(error), "")
+            return CommandError(NEGATIVE, "store.failed", str(error), "")
         case _:
-            return Refusal(NEGATIVE, "failed", str(error))
+            return CommandError(NEGATIVE, "failed", str(error))
 
 
 @click.group(

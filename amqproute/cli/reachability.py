@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which partners the rules of `amqproute.targets` cut off: for ``check``.
+"""Which partners the rules of `amqproute.dial_policy` cut off: for ``check``.
 
 Partners are the domains that stand by name under `peers` and `routes`, and those with a relay queue
 in the store: with whom messages were exchanged before. What the DNS says of them is asked for only
@@ -16,21 +16,21 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 
 from amqproute.config import Config
-from amqproute.daemon.federation import make_resolver
+from amqproute.daemon.peer_assembly import make_resolver
 from amqproute.daemon.routes import make_router
 from amqproute.errors import InvalidField, ResolveError, StoreError
-from amqproute.relay.disclosure import DENIED
+from amqproute.relay.error_disclosure import DENIED
 from amqproute.resolver.srv import SrvResolver
-from amqproute.store.names import STORE_FILE, queue_names
+from amqproute.store.store_files import STORE_FILE, queue_names
 from amqproute.values import RELAY_PREFIX, Resolution
 
-__all__ = ["Partners", "known_partners", "look_partners_up"]
+__all__ = ["KnownPartners", "known_partners", "look_partners_up"]
 
 AT_ONE_TIME: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Partners:
+class KnownPartners:
     """Whom a broker knows, as far as the DNS says where they are.
 
     Attributes:
@@ -44,7 +44,7 @@ class Partners:
     trouble: str = ""
 
 
-def known_partners(config: Config) -> Partners:
+def known_partners(config: Config) -> KnownPartners:
     """Find the partners of a configuration and of the store that it names."""
     router = make_router(config, config.container_id or "")
 
@@ -57,7 +57,7 @@ def known_partners(config: Config) -> Partners:
     try:
         keys = _relay_keys(path)
     except StoreError as error:
-        return Partners(tuple(named), (), str(error))
+        return KnownPartners(tuple(named), (), str(error))
     domains = set()
     for key in keys:
         try:
@@ -66,7 +66,7 @@ def known_partners(config: Config) -> Partners:
             continue  # of an older release, and nobody's
         if hop.via is None and not config.names(hop.domain) and is_by_dns(hop.domain):
             domains.add(hop.domain)
-    return Partners(tuple(named), tuple(sorted(domains)))
+    return KnownPartners(tuple(named), tuple(sorted(domains)))
 
 
 def _relay_keys(path: Path) -> list[str]:

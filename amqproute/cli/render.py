@@ -17,10 +17,10 @@ from typing import Any, Final, Protocol, Self
 
 import click
 
-from amqproute.cli.refusal import Refusal
+from amqproute.cli.command_error import CommandError
 
 __all__ = [
-    "Progress",
+    "ProgressLine",
     "cell",
     "compact",
     "json_line",
@@ -37,7 +37,7 @@ _DOUBTFUL: Final = re.compile(r"[^ -~\n]")
 """What may stand in JSON and is not plain ASCII; what is not printable is not shown as it is."""
 
 
-class Progress(Protocol):
+class ProgressLine(Protocol):
     """What is shown of work under way, while it is entered or started; as of `rich`."""
 
     def __enter__(self) -> Self: ...
@@ -143,7 +143,7 @@ def printable(text: str) -> str:
     )
 
 
-def refuse(refusal: Refusal) -> None:
+def refuse(refusal: CommandError) -> None:
     """Print a refusal on stderr: code and cause, details, next step."""
     click.secho(f"{refusal.code}: ", fg="red", bold=True, nl=False, err=True)
     click.echo(printable(refusal.words), err=True)
@@ -159,7 +159,7 @@ def warn(text: str) -> None:
     click.echo(printable(text), err=True)
 
 
-def progress() -> Progress:
+def progress() -> ProgressLine:
     """Return a progress display on stderr that shows nothing unless stderr is a terminal."""
     if not sys.stderr.isatty():
         return _Unseen()
@@ -169,7 +169,7 @@ def progress() -> Progress:
 
 
 class _Unseen:
-    """The `Progress` that nobody sees."""
+    """The `ProgressLine` that nobody sees."""
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ReactorNotRunning
 from twisted.python.failure import Failure
 
-from amqproute.cli.refusal import Interrupted
+from amqproute.cli.command_error import Interrupted
 
 __all__ = ["run"]
 

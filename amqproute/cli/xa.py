@@ -30,12 +30,12 @@ from typing import Any, Final
 from twisted.internet.interfaces import IReactorTime
 
 from amqproute.broker.xa_states import Xa, XaError, Xid
-from amqproute.cli import content
-from amqproute.cli.client import Client, Patience, connect
-from amqproute.cli.refusal import ClientError
+from amqproute.cli import message_text
+from amqproute.cli.client import Client, ClientTimeouts, connect
+from amqproute.cli.command_error import ClientError
 from amqproute.errors import DecodeError
 from amqproute.net.tls import TlsContexts
-from amqproute.services.dtx import DTX_COORDINATOR
+from amqproute.services.xa_node import DTX_COORDINATOR
 from amqproute.url import Url
 
 __all__ = ["Xa", "XaError", "XaResource", "Xid", "open_resource"]
@@ -48,7 +48,7 @@ async def open_resource(
     url: Url,
     *,
     contexts: TlsContexts | None = None,
-    patience: Patience | None = None,
+    patience: ClientTimeouts | None = None,
 ) -> XaResource:
     """Connect to a broker and log in (``xa_open``).
 
@@ -181,11 +181,13 @@ class XaResource:
             asked["xid"] = xid.parts
 
         def encode(message_id: str, reply_to: str) -> bytes:
-            return content.encode_request(message_id, reply_to, {"operation": operation}, asked)
+            return message_text.encode_request(
+                message_id, reply_to, {"operation": operation}, asked
+            )
 
         try:
             reply = await self._client.request(DTX_COORDINATOR, encode)
-            properties, body = content.decode_reply(reply)
+            properties, body = message_text.decode_reply(reply)
         except (ClientError, DecodeError) as error:
             raise XaError(Xa.RMFAIL, str(error)) from error
         words = str(properties.get("statusDescription", ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from amqproute.config.document import describe
+from amqproute.config.yaml_document import describe
 
 if __name__ == "__main__":
     sys.stdout.write(describe())

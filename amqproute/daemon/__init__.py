@@ -12,12 +12,12 @@ Theory of operation
     `makeService`; what differs is only who owns the process.
 
 Rooms
-    `declarations` puts nodes and bindings of the configuration into the broker's words, `rules`
-    who may do what and where things go, `federation` finds and believes peers, `doors` listens,
-    `operations` and `reporting` are what operators and senders hear, `room` watches the disk,
-    `examination` says before a start, or to `amqproute check`, what would prevent one,
-    `identity` is who we are, `resting` waits for what is under way; `assembly` starts it all,
-    reloads it and stops it.
+    `node_assembly` puts nodes and bindings of the configuration into the broker's words,
+    `policy_assembly` who may do what and where things go, `peer_assembly` finds and believes peers,
+    `listeners` listens, `management_assembly` and `reporting` are what operators and senders hear,
+    `disk_watch` watches the disk, `preflight` says before a start, or to `amqproute check`, what
+    would prevent one, `container_identity` is who we are, `shutdown` waits for what is under way;
+    `assembly` starts it all, reloads it and stops it.
 
 With the service manager (`amqproute.daemon.notify`)
     The daemon says ``READY=1`` when its listeners are open and the store has been recovered, and
@@ -29,7 +29,7 @@ With the service manager (`amqproute.daemon.notify`)
     message is on disk by then, so a restart is cheaper than a daemon that only seems to be alive.
     Without a manager all of it is silent.
 
-With the log (`amqproute.daemon.logs`)
+With the log (`amqproute.daemon.log_output`)
     One line of text for a person, one JSON object for a collector, a priority prefix for
     journald. The log tells the life of the daemon; what happened to each message is in the
     journal (`amqproute.journal`). Credentials are masked and control characters escaped before

@@ -25,33 +25,40 @@ from amqproute import conditions
 from amqproute.address import PROBE_NODE, TRANSFER_NODE, is_reserved
 from amqproute.auth.policy import Verb
 from amqproute.auth.realm import Authenticator, Verifier, login_key
-from amqproute.broker.accounts import NOTES as ACCOUNT_NOTES
-from amqproute.broker.branch_record import NOTES as BRANCH_NOTES
-from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
-from amqproute.broker.branch_record import holds_of
-from amqproute.broker.branches import Branches
 from amqproute.broker.broker import Broker
-from amqproute.broker.floodgate import DAMAGE, STORE
-from amqproute.broker.limits import MemoryBudget, QueueLimits
+from amqproute.broker.local_transaction import TransactionLimits, TransactionTerms
+from amqproute.broker.node_limits import MemoryBudget, QueueLimits
+from amqproute.broker.publish_gate import DAMAGE, STORE
 from amqproute.broker.queue import Queue
 from amqproute.broker.receipts import Receipts
+from amqproute.broker.sender_quotas import NOTES as ACCOUNT_NOTES
 from amqproute.broker.subscription import NOTES, node_of
 from amqproute.broker.topic import Topic
-from amqproute.broker.transaction import TransactionLimits, TransactionTerms
-from amqproute.config.access import Listen
-from amqproute.config.load import read_node
-from amqproute.config.parameters import Config
-from amqproute.daemon.declarations import configured, described
+from amqproute.broker.xa_record import NOTES as BRANCH_NOTES
+from amqproute.broker.xa_record import ROWS as BRANCH_ROWS
+from amqproute.broker.xa_record import holds_of
+from amqproute.broker.xa_registry import BranchRegistry
+from amqproute.config.access_settings import ListenSettings
+from amqproute.config.loader import read_node
+from amqproute.config.schema import Config
+from amqproute.daemon.certificate_gate import CertificateGate
+from amqproute.daemon.container_identity import identify
 from amqproute.daemon.descriptors import make_room_for_descriptors
-from amqproute.daemon.doors import (
+from amqproute.daemon.disk_watch import disk_terms, make_watermarks
+from amqproute.daemon.drain_mode import DrainMode
+from amqproute.daemon.health_survey import HealthSurvey, limits_of, recent_facts
+from amqproute.daemon.journaling import DIRECTORY, Journaling
+from amqproute.daemon.listeners import (
     accept_terms,
     accepting,
     balancers,
     pump_limits,
     without_shares,
 )
-from amqproute.daemon.draining import Draining
-from amqproute.daemon.federation import (
+from amqproute.daemon.loss_reports import LossReports, look_for_losses, report_losses, testimony
+from amqproute.daemon.management_assembly import offer_branches, offer_relay_operations
+from amqproute.daemon.node_assembly import configured, described
+from amqproute.daemon.peer_assembly import (
     make_contexts,
     make_inbound_trust,
     make_resolver,
@@ -61,16 +68,7 @@ from amqproute.daemon.federation import (
     product,
     same_but_for_targets,
 )
-from amqproute.daemon.health import HealthSurvey, limits_of, recent_facts
-from amqproute.daemon.identity import identify
-from amqproute.daemon.journaling import DIRECTORY, Journaling
-from amqproute.daemon.losses import Losses, look_for_losses, report_losses, testimony
-from amqproute.daemon.operations import offer_branches, offer_relay_operations
-from amqproute.daemon.reporting import make_reporter, own_domain, proved_domain, report_terms
-from amqproute.daemon.resting import come_to_rest, flush, wait_until
-from amqproute.daemon.room import disk_terms, watch_room
-from amqproute.daemon.routes import describe_route
-from amqproute.daemon.rules import (
+from amqproute.daemon.policy_assembly import (
     contract_of,
     declared_contracts,
     load_users,
@@ -79,44 +77,46 @@ from amqproute.daemon.rules import (
     suppresses,
     transfer_rules,
 )
-from amqproute.daemon.validity import CertificateGate
+from amqproute.daemon.reporting import make_reporter, own_domain, proved_domain, report_terms
+from amqproute.daemon.routes import describe_route
+from amqproute.daemon.shutdown import drain_connections, flush, wait_until
 from amqproute.errors import AmqprouteError, NotAllowed
 from amqproute.filters import grammar
-from amqproute.frontends.amqp10 import Shared
-from amqproute.frontends.contract import Contracts
-from amqproute.frontends.limits import FrontendLimits
-from amqproute.frontends.overview import detach_named, link_rows, suspended_row
-from amqproute.frontends.suspended import NOTES as TAKEN_NOTES
-from amqproute.frontends.terminus import Termini
+from amqproute.frontends.connection_frontend import FrontendContext
+from amqproute.frontends.contract_enforcement import ActiveContracts
+from amqproute.frontends.frontend_limits import FrontendLimits
+from amqproute.frontends.link_rows import detach_named, link_rows, suspended_row
+from amqproute.frontends.suspended_links import NOTES as TAKEN_NOTES
+from amqproute.frontends.terminus_resolution import TerminusResolver
 from amqproute.interfaces import ITarget
 from amqproute.net.accept_policy import AcceptPolicy
-from amqproute.net.connector import Connector, Pace
-from amqproute.net.fairness import FairScheduler
+from amqproute.net.certificate_reload import FileWatch, StaleConnections, retire, stale
+from amqproute.net.connection_scheduler import ConnectionScheduler
+from amqproute.net.connector import Connector, ConnectPace
 from amqproute.net.listener import Listener
-from amqproute.net.renewal import FileWatch, Staleness, retire, stale
 from amqproute.plurals import counted
-from amqproute.relay.agent import Agent
-from amqproute.relay.decision import Decisions
+from amqproute.relay.connect_agent import ConnectAgent
+from amqproute.relay.destination_row import peer_row, row_of
 from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
-from amqproute.relay.row import peer_row, row_of
+from amqproute.relay.routing_decision import RoutingDecisions
 from amqproute.routing.table import Router
-from amqproute.services import clock
-from amqproute.services.clock import AgeClock, ClockWatch, awake_seconds
-from amqproute.services.delay import DELAY_NOTES, DelayWatch
-from amqproute.services.health import BrokerFacts, ContractFacts
-from amqproute.services.inventory import Inventory
-from amqproute.services.management import MANAGEMENT, SYNONYMS, EntityType, ManagementService
-from amqproute.services.probes import Probes, ProbeService
-from amqproute.services.replies import REPLY_NOTES, ReplyPaths
-from amqproute.services.report import Reporter
+from amqproute.services import age_clock
+from amqproute.services.age_clock import AgeClock, ClockWatch, awake_seconds
+from amqproute.services.delay_reports import DELAY_NOTES, DelayReports
+from amqproute.services.health_rules import BrokerFacts, ContractFacts
+from amqproute.services.management_node import MANAGEMENT, SYNONYMS, EntityType, ManagementService
+from amqproute.services.node_changes import NodeChanges
+from amqproute.services.peer_probe import PeerProbes, ProbeService
+from amqproute.services.reply_paths import REPLY_NOTES, ReplyPaths
+from amqproute.services.sender_reports import Reporter
 from amqproute.services.transfer import TransferRules, TransferService
-from amqproute.services.watermark import Watermarks
+from amqproute.services.watermarks import Watermarks
 from amqproute.store.ballast import sizes_for
-from amqproute.store.evidence import holdings_of, ranges
-from amqproute.store.names import STORE_FILE
-from amqproute.store.records import Damage, Recovery
+from amqproute.store.model import DamagedEntry, StoreRecovery
 from amqproute.store.sqlite import SqliteStore
+from amqproute.store.start_evidence import holdings_of, ranges
+from amqproute.store.store_files import STORE_FILE
 from amqproute.values import (
     NextHop,
     Principal,
@@ -139,7 +139,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class House:
+class Application:
     """A daemon, put together.
 
     Args:
@@ -164,7 +164,7 @@ class House:
         self._stream = ""
         self._store_failure: str | None = None
         self._is_open = False
-        self._early_damage: list[tuple[str, Sequence[Damage]]] | None = []
+        self._early_damage: list[tuple[str, Sequence[DamagedEntry]]] | None = []
         self._sweep: Any = None
         state = config.state_directory
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -195,7 +195,7 @@ class House:
         self.contexts = make_contexts(config, checks_dates=False)
         self._gate = CertificateGate(reactor, self.contexts, self._uneasy, self._dial_again)
         self._connector: Connector | None = None
-        self._agent: Agent | None = None
+        self._agent: ConnectAgent | None = None
         self._watch: FileWatch | None = None
         self._users = load_users(config)
         self._verifier = Verifier(
@@ -216,19 +216,19 @@ class House:
             budget=MemoryBudget(4 * limits.queue_memory_bytes),
             journal=self.journaling.journal,
         )
-        self.inventory = Inventory(
+        self.inventory = NodeChanges(
             self.broker,
             lambda options: described(read_node(options), self.config),
             self.store.next_id,
             describe_route=lambda options: describe_route(options, self.config),
             most_nodes=limits.max_nodes,
         )
-        self.inventory.when_gone = self._detach_what_is_gone
+        self.inventory.when_gone = self._detach_removed_nodes
         self.inventory.when_routed = self._routes_changed
         self.receipts = Receipts(lambda principal: suppresses(self.config, principal))
-        self.probes = Probes(self.clock.now_ms)
-        self.decisions: Decisions | None = None
-        self.contracts = Contracts(
+        self.probes = PeerProbes(self.clock.now_ms)
+        self.decisions: RoutingDecisions | None = None
+        self.contracts = ActiveContracts(
             reactor,
             self.broker.accounts,
             lambda principal: contract_of(principal, self.config),
@@ -242,9 +242,9 @@ class House:
         self.relay: Relay | None = None
         self.transfer: TransferService | None = None
         self.reporter: Reporter | None = None
-        self.delays: DelayWatch | None = None
+        self.delays: DelayReports | None = None
         self.watermarks: Watermarks | None = None
-        self.draining: Draining | None = None
+        self.draining: DrainMode | None = None
         self.replies = ReplyPaths(
             self.broker,
             reactor,
@@ -252,17 +252,17 @@ class House:
             self._allows,
             lambda: str(uuid.uuid4()),
         )
-        self.branches: Branches | None = None
-        self.shared: Shared | None = None
+        self.branches: BranchRegistry | None = None
+        self.shared: FrontendContext | None = None
         self._places = AcceptPolicy(limits.max_connections)
-        self._scheduler = FairScheduler(self._reactor, time.thread_time)
+        self._scheduler = ConnectionScheduler(self._reactor, time.thread_time)
 
     # -- parts -------------------------------------------------------------------------------------
 
     def _make_relay(self) -> Relay:
         config = self.config
         relay = config.relay
-        pace = Pace(
+        pace = ConnectPace(
             connect_seconds=min(10.0, relay.connect_timeout), total_seconds=relay.connect_timeout
         )
         self._connector = connector = Connector(
@@ -275,8 +275,8 @@ class House:
             tlsa=self.resolver.tlsa,
             targets=self._targets,
         )
-        self.decisions = decisions = Decisions(connector.demand_for)
-        agent = Agent(
+        self.decisions = decisions = RoutingDecisions(connector.demand_for)
+        agent = ConnectAgent(
             self.resolver,
             connector,
             self._relay_engine,
@@ -387,9 +387,9 @@ class House:
         self._take_up_damage()
         self._warn_of_unclaimed()
         limits = config.limits
-        self.shared = Shared(
+        self.shared = FrontendContext(
             self.broker,
-            Termini(
+            TerminusResolver(
                 self.broker,
                 self.transfer,
                 self._qualified,
@@ -424,7 +424,7 @@ class House:
             stream=self._stream,
             when_seen=self.probes.note,
         )
-        self.watermarks = watch_room(
+        self.watermarks = make_watermarks(
             self.broker, self.store, self._reactor, self.shared, self.relay, config
         )
         self.branches = offer_branches(
@@ -459,14 +459,14 @@ class House:
         if losses is not None:
             await self._settle_losses(losses, recovery)
 
-    async def _look_for_losses(self) -> Losses:
+    async def _look_for_losses(self) -> LossReports:
         """Ask the journal what the store has lost."""
         journal = self.config.state_directory / DIRECTORY
         there = partial(holdings_of, self.store.path)
         pool = self._reactor.getThreadPool()
         return await deferToThreadPool(self._reactor, pool, look_for_losses, journal, there)
 
-    async def _settle_losses(self, losses: Losses, recovery: Recovery) -> None:
+    async def _settle_losses(self, losses: LossReports, recovery: StoreRecovery) -> None:
         """Say what is missing, which an operator has accepted or a restore has brought with it."""
         assert self.reporter is not None
         count = len(losses.ids)
@@ -536,7 +536,7 @@ class House:
         offer_relay_operations(
             management, self.broker, self.relay, self._router_now, self._allows, self.clock.now_ms
         )
-        clock.register(management, self.clock_watch, self._allows)
+        age_clock.register(management, self.clock_watch, self._allows)
         management.register(EntityType("certificate", lambda: [self._gate.row()]))
         management.register(EntityType("contract", self.contract_rows))
         management.register(EntityType("probe", self.probes.rows))
@@ -554,7 +554,7 @@ class House:
             self._broker_facts,
             lambda destination: peer_row(destination, relay.holds),
         ).status
-        self.draining = Draining(
+        self.draining = DrainMode(
             self._reactor,
             self.broker,
             relay,
@@ -575,7 +575,7 @@ class House:
         )
         self.reporter = reporter
         self._use_replies(transfer)
-        self.delays = DelayWatch(
+        self.delays = DelayReports(
             self.broker, self.store, reporter, self._reactor, self.config.reports.delay_after
         )
 
@@ -605,7 +605,7 @@ class House:
         route = self.transfer.rules.router.route(address)
         return self.relay.take_on_trust(route) if isinstance(route, NextHop) else str(route.node)
 
-    async def _listen(self, listen: Listen, shared: Shared) -> None:
+    async def _listen(self, listen: ListenSettings, shared: FrontendContext) -> None:
         authenticator = Authenticator(
             listen.mechanisms,
             users=self._users,
@@ -692,7 +692,7 @@ class House:
                 node=name,
             )
 
-    def _damaged(self, key: str, damages: Sequence[Damage]) -> None:
+    def _damaged(self, key: str, damages: Sequence[DamagedEntry]) -> None:
         """The store has found entries damaged. Their nodes tell the senders, once there are any."""
         if self._early_damage is None:
             self.broker.damaged(key, damages)
@@ -785,7 +785,7 @@ class House:
         )
         self.journaling.adopt(config)
         self.journaling.configured(config)
-        self._detach_what_is_gone(set(old.aliases) - set(config.aliases))
+        self._detach_removed_nodes(set(old.aliases) - set(config.aliases))
         assert self.shared is not None
         self.contracts.adopt(tuple(self.shared.frontends))
         if is_new_policy and (count := self.shared.detach_unauthorized()):
@@ -801,9 +801,9 @@ class House:
 
     def _certificates_changed(self) -> None:
         """Certificates, trust or revocation lists have been read again."""
-        self.drain((Staleness.THEIRS_REVOKED,))
+        self.drain((StaleConnections.THEIRS_REVOKED,))
 
-    def drain(self, reasons: Sequence[Staleness]) -> int:
+    def drain(self, reasons: Sequence[StaleConnections]) -> int:
         """Close the connections that live on certificates past their use; return how many.
 
         Args:
@@ -820,7 +820,7 @@ class House:
             retire(connection, reason)
         return len(found)
 
-    def _detach_what_is_gone(self, aliases: set[str]) -> None:
+    def _detach_removed_nodes(self, aliases: set[str]) -> None:
         """Detach the links of nodes, and of these aliases, that are not there any more."""
         assert self.shared is not None
 
@@ -861,7 +861,7 @@ class House:
         relay.stop_sending()
         if extend is not None:
             extend(patience + CLOSE_SECONDS + 5)
-        await come_to_rest(self._reactor, shared, relay, patience)
+        await drain_connections(self._reactor, shared, relay, patience)
         relay.close()
         for frontend in tuple(shared.frontends):
             frontend.close(conditions.CONNECTION_FORCED, "the broker is shutting down")
@@ -997,7 +997,7 @@ def _log_failure(failure: Failure, doing: str) -> None:
 
 
 __all__ = [
-    "House",
+    "Application",
     "now_ms",
     "product",
 ]

@@ -14,7 +14,7 @@ from typing import Final
 from twisted.logger import ILogObserver, LogEvent, Logger
 from zope.interface import implementer
 
-from amqproute.sparing import Sparing
+from amqproute.log_rate_limit import RateLimitedLog
 
 __all__ = [
     "OWN_DESCRIPTORS",
@@ -79,7 +79,7 @@ class UnacceptedConnections:
 
     def __init__(self, observer: ILogObserver, seconds: Callable[[], float]) -> None:
         self._observer = observer
-        self._sparing = Sparing(seconds)
+        self._sparing = RateLimitedLog(seconds)
 
     def __call__(self, event: LogEvent) -> None:
         """Count the event, or pass it on."""

@@ -12,23 +12,23 @@ from typing import Any, Final, cast
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from amqproute.broker.accounts import NOTES as ACCOUNT_NOTES
-from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
 from amqproute.broker.broker import Broker
-from amqproute.broker.floodgate import JOURNAL
-from amqproute.broker.levels import queue_of_key
-from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES, is_readable
-from amqproute.broker.newest import LAST_PREFIX
+from amqproute.broker.entry_list import LOAD_BYTES, LOAD_MESSAGES, is_readable
+from amqproute.broker.last_value import LAST_PREFIX
+from amqproute.broker.priority_queues import queue_of_key
+from amqproute.broker.publish_gate import JOURNAL
 from amqproute.broker.queue import Queue
-from amqproute.config.parameters import Config
+from amqproute.broker.sender_quotas import NOTES as ACCOUNT_NOTES
+from amqproute.broker.xa_record import ROWS as BRANCH_ROWS
+from amqproute.config.schema import Config
 from amqproute.entry import ACCOUNT_SHIFT, TRANSIENT, Entry
 from amqproute.errors import AmqprouteError
-from amqproute.journal.digest import find_digest
-from amqproute.journal.events import SILENCE, UNKNOWN, Arrivals, Told
-from amqproute.journal.record import PUT_BACK, Kind
-from amqproute.journal.recovery import Begun
-from amqproute.journal.segments import Names
-from amqproute.journal.writer import Journal, JournalTerms
+from amqproute.journal.event import SILENCE, UNKNOWN, ArrivalEvent, RunEvent
+from amqproute.journal.journal_writer import Journal, JournalTerms
+from amqproute.journal.large_digest import find_digest
+from amqproute.journal.record import PUT_BACK, RecordKind
+from amqproute.journal.recovery import JournalStart
+from amqproute.journal.segments import SegmentNames
 from amqproute.message import Message
 from amqproute.values import ORIGIN, Origin, Principal
 
@@ -114,28 +114,28 @@ class Journaling:
         journal = self.kept
         if journal is None:
             return
-        names = Names("", container_id, journal.domain, stream)
+        names = SegmentNames("", container_id, journal.domain, stream)
         opened = await journal.open(names, recovery.outbox, former)
         self._is_begun = True
         if opened.restored:
             log.info("{count} records of the journal were in the store only", count=opened.restored)
-        self._note(Kind.START, words=None)
-        sources = Sources(recovery.notes.get(ACCOUNT_NOTES, {}))
+        self._note(RecordKind.START, words=None)
+        sources = JournalSources(recovery.notes.get(ACCOUNT_NOTES, {}))
         if opened.put_back:
-            self._note(Kind.RECOVERY, code=PUT_BACK, words=opened.put_back)
+            self._note(RecordKind.RECOVERY, code=PUT_BACK, words=opened.put_back)
         if former:
-            self._note(Kind.RECOVERY, code=STORE_PUT_BACK, words=RENAMED, detail=former)
+            self._note(RecordKind.RECOVERY, code=STORE_PUT_BACK, words=RENAMED, detail=former)
         known = opened.begun
         count = 0
         for key, summary in recovery.queues.items():
             if summary.last_id > known.above and _is_of_node(key):
                 count += await self._compare(store, key, summary, known, sources)
-        self._note(Kind.RECOVERY, count=count)
+        self._note(RecordKind.RECOVERY, count=count)
         if count:
             log.info("{count} messages in the store were not in the journal: noted", count=count)
 
     async def _compare(
-        self, store: Any, key: str, summary: Any, known: Begun, sources: Sources
+        self, store: Any, key: str, summary: Any, known: JournalStart, sources: JournalSources
     ) -> int:
         """Note the entries of a line that the journal does not know."""
         count = 0
@@ -145,7 +145,9 @@ class Journaling:
             missing = [each for each in ids if each not in known.ids]
             if not known.ids and summary.count > MOST_READ:
                 facts = {"node": queue_of_key(key), "durable": True}
-                self.journal.note(Told(Kind.RECOVERY, now_us(), facts, {"entry": missing}))
+                self.journal.note(
+                    RunEvent(RecordKind.RECOVERY, now_us(), facts, {"entry": missing})
+                )
                 count += len(missing)
             elif missing:
                 last = bisect_right(ids, missing[-1])
@@ -153,7 +155,12 @@ class Journaling:
         return count
 
     async def _note_found(
-        self, store: Any, key: str, ids: Sequence[int], missing: Sequence[int], sources: Sources
+        self,
+        store: Any,
+        key: str,
+        ids: Sequence[int],
+        missing: Sequence[int],
+        sources: JournalSources,
     ) -> int:
         """Note the missing ones with what the store has of them; return how many that were.
 
@@ -180,7 +187,9 @@ class Journaling:
             strange = [row.id for row in found if not is_readable(row)]
             if strange:
                 facts = {"node": queue_of_key(key), "durable": True}
-                self.journal.note(Told(Kind.RECOVERY, now_us(), facts, {"entry": strange}))
+                self.journal.note(
+                    RunEvent(RecordKind.RECOVERY, now_us(), facts, {"entry": strange})
+                )
                 found = [row for row in found if row.id not in strange]
             if found:
                 await _digest_rests(found)
@@ -216,13 +225,15 @@ class Journaling:
             after = 0
             while ids := await store.ids(key, after, PAGE):
                 after = ids[-1]
-                self._note(Kind.STOCK, node=queue_of_key(key), ranges=ranges(ids), count=len(ids))
+                self._note(
+                    RecordKind.STOCK, node=queue_of_key(key), ranges=ranges(ids), count=len(ids)
+                )
         for queue in () if broker is None else queues_of(broker):
             unstored = [entry.id for entry in queue.in_memory() if not entry.stored]
             for start in range(0, len(unstored), PAGE):
                 part = sorted(unstored[start : start + PAGE])
-                self._note(Kind.STOCK, node=queue.name, ranges=ranges(part), count=len(part))
-        self._note(Kind.STOCK, count=0)
+                self._note(RecordKind.STOCK, node=queue.name, ranges=ranges(part), count=len(part))
+        self._note(RecordKind.STOCK, count=0)
 
     def let_go(self, broker: Broker) -> None:
         """Note what ends with the process, since it stands in memory only."""
@@ -232,7 +243,7 @@ class Journaling:
             ids = [entry.id for entry in queue.in_memory() if not entry.stored]
             if ids:
                 facts = {"node": queue.name, **STOPPED}
-                self.journal.note(Told(Kind.DELETED, now_us(), facts, {"entry": ids}))
+                self.journal.note(RunEvent(RecordKind.DELETED, now_us(), facts, {"entry": ids}))
 
     def stop_watching(self) -> None:
         """Take stock no more."""
@@ -244,7 +255,7 @@ class Journaling:
         self.stop_watching()
         if self.kept is not None and self._is_begun:
             if is_orderly:
-                self._note(Kind.STOP)
+                self._note(RecordKind.STOP)
             await self.kept.close()
 
     # -- what else is told -----------------------------------------------------------------------
@@ -259,7 +270,7 @@ class Journaling:
             except OSError as fault:
                 log.debug("{path}: {error}", path=str(path), error=str(fault))
         self._note(
-            Kind.CONFIGURED,
+            RecordKind.CONFIGURED,
             digest=digest,
             detail=None if path is None else str(path),
             condition=None if error is None else "amqp:precondition-failed",
@@ -269,7 +280,9 @@ class Journaling:
     def loss_accepted(self, finding: str, count: int) -> None:
         """Note that an operator has the store opened without what is missing."""
         words = "an operator has accepted that messages are missing in the store"
-        self._note(Kind.RECOVERY, code=LOSS_ACCEPTED, words=words, detail=finding, count=count)
+        self._note(
+            RecordKind.RECOVERY, code=LOSS_ACCEPTED, words=words, detail=finding, count=count
+        )
 
     def adopt(self, config: Config) -> None:
         """Go by a new configuration."""
@@ -277,9 +290,9 @@ class Journaling:
             self.kept.terms = terms_of(config)
         self._seconds = config.journal.stock_seconds
 
-    def _note(self, kind: Kind, **facts: Any) -> None:
+    def _note(self, kind: RecordKind, **facts: Any) -> None:
         if self.kept is not None:
-            self.kept.note(Told(kind, now_us(), facts))
+            self.kept.note(RunEvent(kind, now_us(), facts))
 
     def rows(self) -> list[Mapping[str, Any]]:
         """Return the journal as an operator sees it."""
@@ -324,17 +337,17 @@ async def _digest_rests(rows: Sequence[Any]) -> None:
                 log.error("message {entry} cannot be read: {error}", entry=row.id, error=str(error))
 
 
-def _found(node: str, rows: Sequence[Any], domain: str, sources: Sources) -> Arrivals:
+def _found(node: str, rows: Sequence[Any], domain: str, sources: JournalSources) -> ArrivalEvent:
     came = []
     for row in rows:
         message = Message(row.encoded, row.rest)
         durable = not row.flags & TRANSIENT
         entry = Entry(row.id, message, durable, True, row.arrived_ms, row.expires_ms)
         came.append((node, entry, sources.of(row.flags, message), b"", None))
-    return Arrivals(now_us(), came, domain)
+    return ArrivalEvent(now_us(), came, domain)
 
 
-class Sources:
+class JournalSources:
     """Where entries come from that the store has and the journal does not know.
 
     The store keeps for each whose account it stands in, if that has one, and the message says which
@@ -346,7 +359,7 @@ class Sources:
     """
 
     def __init__(self, accounts: Mapping[str, bytes]) -> None:
-        # What cannot be read is told by `amqproute.broker.accounts`.
+        # What cannot be read is told by `amqproute.broker.sender_quotas`.
         numbers = {name: number for name, number in accounts.items() if number.isdigit()}
         self._names = {int(number): name for name, number in numbers.items()}
         self._origins: dict[tuple[int, bool], Origin] = {}
@@ -365,7 +378,7 @@ class Sources:
             if key[0] in self._names:
                 kind, _, name = self._names[key[0]].partition(":")
                 principal = Principal(cast("Any", kind), name)
-            origin = Origin(principal, is_peer=key[1], event=Kind.RECOVERY)
+            origin = Origin(principal, is_peer=key[1], event=RecordKind.RECOVERY)
             self._origins[key] = origin
         return origin
 

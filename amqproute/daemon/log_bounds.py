@@ -30,7 +30,13 @@ from typing import Final
 from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel
 from zope.interface import implementer
 
-from amqproute.sparing import Allowance, GroupAllowance, LeftOut, LineShares, source_of
+from amqproute.log_rate_limit import (
+    GroupAllowance,
+    LineAllowance,
+    LineShares,
+    SuppressedLines,
+    source_of,
+)
 from amqproute.values import RELAY_PREFIX
 
 __all__ = ["GROUPS", "SUM_SECONDS", "BoundedLog"]
@@ -41,11 +47,11 @@ SUM_SECONDS: Final = 60.0
 """Between two lines about what was left out."""
 
 GROUPS: Final[Mapping[str, GroupAllowance]] = {
-    "partner": GroupAllowance(Allowance(30, 10), None),
-    "user": GroupAllowance(Allowance(60, 5), Allowance(600, 1)),
-    "stranger": GroupAllowance(Allowance(100, 60), Allowance(500, 2)),
-    "destination": GroupAllowance(Allowance(20, 60), Allowance(200, 2)),
-    "program": GroupAllowance(Allowance(100, 10), None),
+    "partner": GroupAllowance(LineAllowance(30, 10), None),
+    "user": GroupAllowance(LineAllowance(60, 5), LineAllowance(600, 1)),
+    "stranger": GroupAllowance(LineAllowance(100, 60), LineAllowance(500, 2)),
+    "destination": GroupAllowance(LineAllowance(20, 60), LineAllowance(200, 2)),
+    "program": GroupAllowance(LineAllowance(100, 10), None),
 }
 """Lines of one kind about a party, and lines in sum. A ``user`` has logged in; a ``stranger`` is an
 address or a broker that nobody has named; a ``destination`` is a domain that nobody has named; the
@@ -156,7 +162,7 @@ class BoundedLog:
         party = address or who
         return ("stranger", party) if party else ("program", "")
 
-    def _say(self, left_out: LeftOut | None) -> None:
+    def _say(self, left_out: SuppressedLines | None) -> None:
         if left_out is None:
             return
         kinds = sorted(left_out.kinds.items(), key=lambda each: -each[1])

@@ -19,7 +19,7 @@ from twisted.application.service import Service
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-__all__ = ["Notifier", "Patience", "Watchdog", "watchdog_interval"]
+__all__ = ["ServiceNotifier", "StartTimeout", "Watchdog", "watchdog_interval"]
 
 _STATUS_LIMIT = 512
 """Characters of a status that are sent; `systemctl status` shows one line of it."""
@@ -30,7 +30,7 @@ _LONGEST_SECONDS = 6 * 3600.0
 """For how long more time is asked for. A start that takes longer does not come to an end."""
 
 
-class Notifier:
+class ServiceNotifier:
     """Tell the service manager how the daemon is.
 
     Args:
@@ -48,7 +48,7 @@ class Notifier:
         self._complained = False
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Notifier:
+    def from_environment(cls, environ: Mapping[str, str]) -> ServiceNotifier:
         """Take the address from ``$NOTIFY_SOCKET``; without it the notifier is silent."""
         return cls(environ.get("NOTIFY_SOCKET"))
 
@@ -90,7 +90,7 @@ class Notifier:
             return b"\0" + address[1:].encode()
         if address.startswith("/"):
             return address.encode()
-        Notifier.log.warn(
+        ServiceNotifier.log.warn(
             "$NOTIFY_SOCKET={address} is not a Unix socket: not used", address=address
         )
         return None
@@ -119,7 +119,7 @@ class Notifier:
         return True
 
 
-class Patience:
+class StartTimeout:
     """Ask the manager for more time, again and again, while a start takes long.
 
     A store with a large backlog, or a long log after a crash, may take minutes to recover, and a
@@ -131,7 +131,7 @@ class Patience:
         clock: the reactor's time.
     """
 
-    def __init__(self, notifier: Notifier, clock: IReactorTime) -> None:
+    def __init__(self, notifier: ServiceNotifier, clock: IReactorTime) -> None:
         self._notifier = notifier
         self._clock = clock
         self._until = 0.0
@@ -192,7 +192,7 @@ class Watchdog(Service):
 
     def __init__(
         self,
-        notifier: Notifier,
+        notifier: ServiceNotifier,
         interval_seconds: float | None,
         clock: IReactorTime,
         ailment: Callable[[], str | None] = lambda: None,

@@ -10,14 +10,14 @@ from cryptography import x509
 
 from amqproute.address import is_reserved
 from amqproute.broker.broker import Broker
-from amqproute.config.parameters import Config
+from amqproute.config.schema import Config
 from amqproute.errors import NotAllowed
-from amqproute.net.identity import peer_domains
-from amqproute.relay.disclosure import row_for_senders
+from amqproute.net.certificate_identity import peer_domains
+from amqproute.relay.destination_row import row_of
+from amqproute.relay.error_disclosure import row_for_senders
 from amqproute.relay.relay import Relay
-from amqproute.relay.row import row_of
 from amqproute.routing.table import Router
-from amqproute.services.report import Reporter, ReportTerms
+from amqproute.services.sender_reports import Reporter, ReportTerms
 from amqproute.values import NextHop
 
 __all__ = ["make_reporter", "own_domain", "proved_domain", "report_terms"]

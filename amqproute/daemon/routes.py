@@ -7,9 +7,9 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from amqproute.config.load import read_route
-from amqproute.config.parameters import Config
-from amqproute.config.ways import Route
+from amqproute.config.loader import read_route
+from amqproute.config.routing_settings import RouteSettings
+from amqproute.config.schema import Config
 from amqproute.errors import ConfigError, InvalidField
 from amqproute.routing.table import Router
 from amqproute.values import RouteRule
@@ -17,7 +17,7 @@ from amqproute.values import RouteRule
 __all__ = ["describe_route", "make_router", "rule_of_route"]
 
 
-def rule_of_route(route: Route) -> RouteRule:
+def rule_of_route(route: RouteSettings) -> RouteRule:
     """Return a route of the configuration, or one made at runtime, in the router's words."""
     return RouteRule(route.domain, route.via, route.target, route.names)
 

@@ -2,8 +2,8 @@
 """The process: reactor, signals, service manager. The one module that imports the reactor.
 
 `run` is what ``amqproute serve`` and systemd call; `makeService` is for twistd. Both end in a
-`DaemonService`, which starts a `House`, tells the service manager, reloads on SIGHUP and stops
-the house before the reactor ends.
+`DaemonService`, which starts a `Application`, tells the service manager, reloads on SIGHUP and
+stops the house before the reactor ends.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 
 from amqproute import __version__
-from amqproute.config.changes import differences, in_words
-from amqproute.config.load import find, load
-from amqproute.config.parameters import Config
-from amqproute.daemon.assembly import House
-from amqproute.daemon.examination import examine_files, problem_at
+from amqproute.config.config_diff import differences, in_words
+from amqproute.config.loader import find, load
+from amqproute.config.schema import Config
+from amqproute.daemon.assembly import Application
 from amqproute.daemon.garbage import FullCollections, set_thresholds
 from amqproute.daemon.log_bounds import SUM_SECONDS
-from amqproute.daemon.logs import LogOutput, begin_logging, complain
-from amqproute.daemon.notify import Notifier, Patience, Watchdog, watchdog_interval
+from amqproute.daemon.log_output import LogOutput, begin_logging, complain
+from amqproute.daemon.notify import ServiceNotifier, StartTimeout, Watchdog, watchdog_interval
+from amqproute.daemon.preflight import examine_files, problem_at
 from amqproute.errors import (
     AmqprouteError,
     ConfigError,
@@ -76,11 +76,11 @@ class DaemonService(Service):
         self.config = config
         self.path = path
         self.exit_code = 0
-        self.house: House | None = None
+        self.house: Application | None = None
         self._output = output
         self._sums: LoopingCall | None = None
-        self._notifier = Notifier.from_environment(os.environ)
-        self._patience: Patience | None = None
+        self._notifier = ServiceNotifier.from_environment(os.environ)
+        self._patience: StartTimeout | None = None
         self._watchdog: Watchdog | None = None
         self._collections: FullCollections | None = None
         self._starting: Deferred[None] | None = None
@@ -98,7 +98,7 @@ class DaemonService(Service):
         # At once: a hang-up that nobody waits for ends the process.
         signal.signal(signal.SIGHUP, self._hangup)
         for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, self._told_to_stop)
+            signal.signal(each, self._stop_requested)
         if self._output is not None:
             self._output.set_partners(self.config.names)
             self._sums = LoopingCall(self._output.sum_up)
@@ -109,9 +109,9 @@ class DaemonService(Service):
 
     async def _start(self) -> None:
         log.info("amqproute {version} starting, {path}", version=__version__, path=str(self.path))
-        self.house = house = House(self.config, reactor, self._store_died)
+        self.house = house = Application(self.config, reactor, self._store_died)
         self._notifier.status("recovering what the store holds")
-        self._patience = patience = Patience(self._notifier, _clock())
+        self._patience = patience = StartTimeout(self._notifier, _clock())
         patience.begin()
         try:
             await house.start()
@@ -131,8 +131,8 @@ class DaemonService(Service):
             lambda: house.ailment,
         )
         self._watchdog.startService()
-        house.broker.gate.watch(self._tell_status)
-        house.when_uneasy = self._tell_status
+        house.broker.gate.watch(self._notify_status)
+        house.when_uneasy = self._notify_status
         self._notifier.ready(self._status())
         log.info("ready: {identity}", identity=self._identity())
         self._is_ready = True
@@ -149,7 +149,7 @@ class DaemonService(Service):
         assert self.house is not None
         return "; ".join(filter(None, (self.house.unease, self._refused))) or self._identity()
 
-    def _tell_status(self) -> None:
+    def _notify_status(self) -> None:
         """Publishers may have credit again, or may not any more."""
         if self.house is not None and not self._is_stopping:
             self._notifier.status(self._status())
@@ -215,7 +215,7 @@ class DaemonService(Service):
 
     # -- stop --------------------------------------------------------------------------------------
 
-    def _told_to_stop(self, number: int, _: object) -> None:
+    def _stop_requested(self, number: int, _: object) -> None:
         _clock().callFromThread(self._stop_once, signal.Signals(number).name)
 
     def _stop_once(self, name: str) -> None:

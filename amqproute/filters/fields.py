@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads single fields out of a message, without decoding what lies around them.
 
-A `Reader` is made once for a filter and knows which fields it wants. For each message it walks
+A `FieldReader` is made once for a filter and knows which fields it wants. For each message it walks
 the application properties by skipping, compares the octets of each key, decodes the values it
 wants and stops when it has them all; of the properties it decodes the fields at the wanted
 places. Header and annotations are the message's own, which remembers them.
@@ -17,10 +17,10 @@ from amqproute.errors import DecodeError
 from amqproute.filters.names import (
     PROPERTY_INDEX,
     VIEWS,
-    Field,
-    Section,
+    MessageView,
+    SelectorField,
+    SelectorSection,
     Value,
-    View,
 )
 from amqproute.message import Message
 from amqproute.wire.amqp10 import codec, sections
@@ -32,7 +32,7 @@ _U32 = struct.Struct(">I").unpack_from
 _STRAIGHT: Final = frozenset((str, int, bool, bytes, float))
 
 
-class Reader:
+class FieldReader:
     """Reads a row of fields from each message.
 
     Args:
@@ -41,20 +41,20 @@ class Reader:
 
     __slots__ = ("_annotations", "_application", "_header", "_properties", "_width", "fields")
 
-    def __init__(self, fields: Sequence[Field]) -> None:
+    def __init__(self, fields: Sequence[SelectorField]) -> None:
         self.fields = tuple(fields)
         self._width = len(self.fields)
-        self._application: dict[bytes, tuple[int, View]] = {}
+        self._application: dict[bytes, tuple[int, MessageView]] = {}
         # (place in the properties, place in the row, view), by place.
-        self._properties: list[tuple[int, int, View]] = []
-        self._header: list[tuple[str, int, View]] = []
-        self._annotations: list[tuple[str, int, View]] = []
+        self._properties: list[tuple[int, int, MessageView]] = []
+        self._header: list[tuple[str, int, MessageView]] = []
+        self._annotations: list[tuple[str, int, MessageView]] = []
         for slot, field in enumerate(self.fields):
-            if field.section is Section.APPLICATION:
+            if field.section is SelectorSection.APPLICATION:
                 self._application[field.key.encode()] = slot, field.view
-            elif field.section is Section.PROPERTIES:
+            elif field.section is SelectorSection.PROPERTIES:
                 self._properties.append((PROPERTY_INDEX[field.key], slot, field.view))
-            elif field.section is Section.HEADER:
+            elif field.section is SelectorSection.HEADER:
                 self._header.append((field.key, slot, field.view))
             else:
                 self._annotations.append((field.key, slot, field.view))

@@ -33,7 +33,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from amqproute.errors import InvalidField
 from amqproute.filters import names, tree
-from amqproute.filters.names import Dialect, UnknownName, View
+from amqproute.filters.names import Dialect, MessageView, UnknownName
 from amqproute.filters.operators import LARGEST_EXACT
 from amqproute.filters.tree import Node
 
@@ -380,7 +380,7 @@ class _Builder(Transformer[Token, Node]):
             )
         if function == "EXISTS" and not isinstance(given[0], tree.Name):
             raise _error(token.start_pos or 0, "EXISTS takes a name")
-        return tree.Call(function, given)
+        return tree.FunctionCall(function, given)
 
     def _integer(self, value: int, token: Token) -> Node:
         if value > LARGEST_EXACT:
@@ -424,7 +424,7 @@ def _as_octets(terms: Any) -> list[Node]:
         return list(terms)
     return [
         tree.Name(each.field.raw())
-        if isinstance(each, tree.Name) and each.field.view is View.TEXT
+        if isinstance(each, tree.Name) and each.field.view is MessageView.TEXT
         else each
         for each in terms
     ]

@@ -54,7 +54,7 @@ class Dialect(Enum):
     """The SQL filter of AMQP Filter Expressions 1.0 (``amqp:sql-filter``)."""
 
 
-class Section(Enum):
+class SelectorSection(Enum):
     """Where a field lies."""
 
     HEADER = "header"
@@ -63,7 +63,7 @@ class Section(Enum):
     ANNOTATIONS = "annotations"
 
 
-class View(Enum):
+class MessageView(Enum):
     """How the value of a field is seen."""
 
     PLAIN = "plain"
@@ -78,7 +78,7 @@ class View(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class SelectorField:
     """A field of a message, as a selector names it.
 
     Attributes:
@@ -88,14 +88,14 @@ class Field:
         text: its name in normalized text.
     """
 
-    section: Section
+    section: SelectorSection
     key: str
-    view: View
+    view: MessageView
     text: str
 
-    def raw(self) -> Field:
+    def raw(self) -> SelectorField:
         """Return the same field seen as the octets it has on the wire."""
-        return Field(self.section, self.key, View.PLAIN, self.text)
+        return SelectorField(self.section, self.key, MessageView.PLAIN, self.text)
 
 
 PROPERTY_INDEX: Final = MappingProxyType(
@@ -110,20 +110,28 @@ KNOWN_EXTENSIONS: Final = frozenset(("amqproute.trace",))
 
 _JMS: Final = MappingProxyType(
     {
-        "JMSDeliveryMode": (Section.HEADER, "durable", View.JMS_DELIVERY_MODE),
-        "JMSPriority": (Section.HEADER, "priority", View.PLAIN),
-        "JMSRedelivered": (Section.HEADER, "delivery_count", View.JMS_REDELIVERED),
-        "JMSXDeliveryCount": (Section.HEADER, "delivery_count", View.JMS_DELIVERY_COUNT),
-        "JMSMessageID": (Section.PROPERTIES, "message_id", View.JMS_MESSAGE_ID),
-        "JMSCorrelationID": (Section.PROPERTIES, "correlation_id", View.JMS_CORRELATION_ID),
-        "JMSTimestamp": (Section.PROPERTIES, "creation_time", View.PLAIN),
-        "JMSExpiration": (Section.PROPERTIES, "absolute_expiry_time", View.PLAIN),
-        "JMSType": (Section.PROPERTIES, "subject", View.PLAIN),
-        "JMSDestination": (Section.PROPERTIES, "to", View.PLAIN),
-        "JMSReplyTo": (Section.PROPERTIES, "reply_to", View.PLAIN),
-        "JMSXUserID": (Section.PROPERTIES, "user_id", View.TEXT),
-        "JMSXGroupID": (Section.PROPERTIES, "group_id", View.PLAIN),
-        "JMSXGroupSeq": (Section.PROPERTIES, "group_sequence", View.PLAIN),
+        "JMSDeliveryMode": (SelectorSection.HEADER, "durable", MessageView.JMS_DELIVERY_MODE),
+        "JMSPriority": (SelectorSection.HEADER, "priority", MessageView.PLAIN),
+        "JMSRedelivered": (SelectorSection.HEADER, "delivery_count", MessageView.JMS_REDELIVERED),
+        "JMSXDeliveryCount": (
+            SelectorSection.HEADER,
+            "delivery_count",
+            MessageView.JMS_DELIVERY_COUNT,
+        ),
+        "JMSMessageID": (SelectorSection.PROPERTIES, "message_id", MessageView.JMS_MESSAGE_ID),
+        "JMSCorrelationID": (
+            SelectorSection.PROPERTIES,
+            "correlation_id",
+            MessageView.JMS_CORRELATION_ID,
+        ),
+        "JMSTimestamp": (SelectorSection.PROPERTIES, "creation_time", MessageView.PLAIN),
+        "JMSExpiration": (SelectorSection.PROPERTIES, "absolute_expiry_time", MessageView.PLAIN),
+        "JMSType": (SelectorSection.PROPERTIES, "subject", MessageView.PLAIN),
+        "JMSDestination": (SelectorSection.PROPERTIES, "to", MessageView.PLAIN),
+        "JMSReplyTo": (SelectorSection.PROPERTIES, "reply_to", MessageView.PLAIN),
+        "JMSXUserID": (SelectorSection.PROPERTIES, "user_id", MessageView.TEXT),
+        "JMSXGroupID": (SelectorSection.PROPERTIES, "group_id", MessageView.PLAIN),
+        "JMSXGroupSeq": (SelectorSection.PROPERTIES, "group_sequence", MessageView.PLAIN),
     }
 )
 """The mapping of JMS to AMQP (amqp-bindmap-jms-v1.0 §3.2), as far as the sections carry it."""
@@ -156,7 +164,7 @@ class UnknownName(ValueError):
     """A name that cannot mean anything here; the text says why."""
 
 
-def resolve(name: str, dialect: Dialect) -> Field:
+def resolve(name: str, dialect: Dialect) -> SelectorField:
     """Find the field that an undelimited name means.
 
     Raises:
@@ -168,7 +176,7 @@ def resolve(name: str, dialect: Dialect) -> Field:
     if dialect is Dialect.SELECTOR:
         if name in _JMS:
             section, key, view = _JMS[name]
-            return Field(section, key, view, name)
+            return SelectorField(section, key, view, name)
         attribute = name.replace("-", "_")
         if "_" not in name and _section_of(attribute) is not None:
             return standard(name, "amqp")
@@ -177,7 +185,7 @@ def resolve(name: str, dialect: Dialect) -> Field:
     return application(name)
 
 
-def within(domain: str, rest: str) -> Field:
+def within(domain: str, rest: str) -> SelectorField:
     """Find the field of a name behind its domain.
 
     Raises:
@@ -197,7 +205,7 @@ def within(domain: str, rest: str) -> Field:
     raise UnknownName(f"{domain}.{rest:.40}: {meaning} cannot be selected on")
 
 
-def standard(name: str, domain: str) -> Field:
+def standard(name: str, domain: str) -> SelectorField:
     """Find a field of the standard, spelled with hyphens or underscores.
 
     Raises:
@@ -215,24 +223,28 @@ def standard(name: str, domain: str) -> Field:
         listed = ", ".join(each.replace("_", "-") for each in known)
         raise UnknownName(f"{domain} has no field {name!r:.40}; it has {listed}")
     # The standard's user-id is octets, and everybody puts a name there.
-    view = View.TEXT if attribute == "user_id" else View.PLAIN
-    return Field(section, attribute, view, f"amqp.{attribute.replace('_', '-')}")
+    view = MessageView.TEXT if attribute == "user_id" else MessageView.PLAIN
+    return SelectorField(section, attribute, view, f"amqp.{attribute.replace('_', '-')}")
 
 
-def application(key: str) -> Field:
+def application(key: str) -> SelectorField:
     """Return the application property of exactly this key."""
-    return Field(Section.APPLICATION, _bounded(key), View.PLAIN, f"application.{_spell(key)}")
+    return SelectorField(
+        SelectorSection.APPLICATION, _bounded(key), MessageView.PLAIN, f"application.{_spell(key)}"
+    )
 
 
-def annotation(key: str) -> Field:
+def annotation(key: str) -> SelectorField:
     """Return the message annotation of exactly this key."""
-    return Field(Section.ANNOTATIONS, _bounded(key), View.PLAIN, f"m.{_spell(key)}")
+    return SelectorField(
+        SelectorSection.ANNOTATIONS, _bounded(key), MessageView.PLAIN, f"m.{_spell(key)}"
+    )
 
 
-def _section_of(attribute: str) -> Section | None:
+def _section_of(attribute: str) -> SelectorSection | None:
     if attribute in PROPERTY_INDEX:
-        return Section.PROPERTIES
-    return Section.HEADER if attribute in HEADER_ATTRIBUTES else None
+        return SelectorSection.PROPERTIES
+    return SelectorSection.HEADER if attribute in HEADER_ATTRIBUTES else None
 
 
 def _bounded(key: str) -> str:
@@ -349,21 +361,23 @@ def _jms_typed_id(value: Any) -> Value:
     return None if value is None else f"ID:AMQP_ULONG:{int(value)}"
 
 
-VIEWS: Final[MappingProxyType[View, Callable[[Any], Value]]] = MappingProxyType(
+VIEWS: Final[MappingProxyType[MessageView, Callable[[Any], Value]]] = MappingProxyType(
     {
-        View.PLAIN: see,
-        View.EXACT: lambda value: value,
-        View.TEXT: _text,
-        View.JMS_MESSAGE_ID: _jms_message_id,
-        View.JMS_CORRELATION_ID: _jms_correlation_id,
-        View.JMS_DELIVERY_MODE: lambda durable: "PERSISTENT" if durable else "NON_PERSISTENT",
-        View.JMS_REDELIVERED: lambda count: count > 0,
-        View.JMS_DELIVERY_COUNT: lambda count: int(count) + 1,
+        MessageView.PLAIN: see,
+        MessageView.EXACT: lambda value: value,
+        MessageView.TEXT: _text,
+        MessageView.JMS_MESSAGE_ID: _jms_message_id,
+        MessageView.JMS_CORRELATION_ID: _jms_correlation_id,
+        MessageView.JMS_DELIVERY_MODE: lambda durable: (
+            "PERSISTENT" if durable else "NON_PERSISTENT"
+        ),
+        MessageView.JMS_REDELIVERED: lambda count: count > 0,
+        MessageView.JMS_DELIVERY_COUNT: lambda count: int(count) + 1,
     }
 )
 """How the raw value of a field becomes what is seen."""
 
 
-def sections_of(fields: Iterable[Field]) -> frozenset[str]:
+def sections_of(fields: Iterable[SelectorField]) -> frozenset[str]:
     """Return the names of the sections that these fields lie in."""
     return frozenset(field.section.value for field in fields)

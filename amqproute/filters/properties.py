@@ -22,8 +22,14 @@ from uuid import UUID
 
 from amqproute.errors import DecodeError, InvalidField
 from amqproute.filters import names
-from amqproute.filters.fields import Reader
-from amqproute.filters.names import PROPERTY_INDEX, Field, Section, UnknownName, View
+from amqproute.filters.fields import FieldReader
+from amqproute.filters.names import (
+    PROPERTY_INDEX,
+    MessageView,
+    SelectorField,
+    SelectorSection,
+    UnknownName,
+)
 from amqproute.filters.operators import NUMBER, TRUTH, kind_of
 from amqproute.message import Message
 from amqproute.wire.amqp10 import types
@@ -73,13 +79,13 @@ class PropertyFilter:
         self,
         descriptor: str,
         references: Mapping[Any, Any],
-        fields: Sequence[Field],
+        fields: Sequence[SelectorField],
         matches: Sequence[Match | None],
     ) -> None:
         self.descriptor = descriptor
         self.references = dict(references)
         self.needs: frozenset[str] = names.sections_of(fields)
-        self._reader = Reader(fields)
+        self._reader = FieldReader(fields)
         self._matches = tuple(matches)
 
     def matches(self, message: Message, origin: str | None = None) -> bool:
@@ -129,7 +135,7 @@ def properties_filter(value: Any) -> PropertyFilter:
             kind = type(reference).__name__.lower()
             raise _refusal(PROPERTIES, f"{key} cannot be of type {kind}")
         # With user-id and message-id the octets and the types count, not what a selector sees.
-        field = Field(Section.PROPERTIES, attribute, View.EXACT, str(key))
+        field = SelectorField(SelectorSection.PROPERTIES, attribute, MessageView.EXACT, str(key))
         fields.append(field)
         # A null reference matches a field that is absent just as well (§4.1.1).
         matches.append(None if reference is None else _match(PROPERTIES, reference))
@@ -151,7 +157,7 @@ def application_properties_filter(value: Any) -> PropertyFilter:
             field = names.application(str(key))
         except UnknownName as error:
             raise _refusal(APPLICATION_PROPERTIES, str(error)) from None
-        fields.append(Field(field.section, field.key, View.EXACT, field.text))
+        fields.append(SelectorField(field.section, field.key, MessageView.EXACT, field.text))
         matches.append(
             _is_there if reference is None else _match(APPLICATION_PROPERTIES, reference)
         )

@@ -14,9 +14,9 @@ from typing import Any, Final, TypeAlias
 
 from amqproute.errors import DecodeError, InvalidField
 from amqproute.filters import names, operators, tree
-from amqproute.filters.fields import Reader, Row
+from amqproute.filters.fields import FieldReader, Row
 from amqproute.filters.grammar import MAX_WORDS, count_words, parse
-from amqproute.filters.names import Dialect, Field, Value
+from amqproute.filters.names import Dialect, SelectorField, Value
 from amqproute.filters.operators import COMPARISONS, TEXT, kind_of
 from amqproute.filters.tree import Node
 from amqproute.message import Message
@@ -51,7 +51,7 @@ class Selector:
         self.words = count_words(text)[0]
         self.dialect = dialect
         named = tuple(dict.fromkeys(tree.fields(root))) if root is not None else ()
-        self._reader = Reader(named)
+        self._reader = FieldReader(named)
         self._normal = "" if root is None else tree.render(root)
         self._test: Term | None = None
         needs = names.sections_of(named)
@@ -180,8 +180,12 @@ def compile_selector(
 class _Compiler:
     """Turns the nodes of one tree into closures."""
 
-    def __init__(self, fields: tuple[Field, ...], dialect: Dialect, now_ms: Clock | None) -> None:
-        self._slots: Mapping[Field, int] = {field: slot for slot, field in enumerate(fields)}
+    def __init__(
+        self, fields: tuple[SelectorField, ...], dialect: Dialect, now_ms: Clock | None
+    ) -> None:
+        self._slots: Mapping[SelectorField, int] = {
+            field: slot for slot, field in enumerate(fields)
+        }
         self._now_ms = now_ms
         self._add = operators.joined if dialect is Dialect.FILTEX else None
         self.is_timed = False
@@ -206,7 +210,7 @@ class _Compiler:
         if isinstance(node, tree.Signed):
             sign, operand = node.sign, self.term(node.operand)
             return lambda row: operators.signed(sign, operand(row))
-        if isinstance(node, tree.Call):
+        if isinstance(node, tree.FunctionCall):
             return self._call(node)
         return self._predicate(node)
 
@@ -254,7 +258,7 @@ class _Compiler:
 
         return total
 
-    def _call(self, node: tree.Call) -> Term:
+    def _call(self, node: tree.FunctionCall) -> Term:
         if node.function == "UTC":
             now_ms = self._now_ms
             if now_ms is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias
 
-from amqproute.filters.names import Field, Value
+from amqproute.filters.names import SelectorField, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Literal:
 class Name:
     """The value of a field, null where the message has none."""
 
-    field: Field
+    field: SelectorField
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Arithmetic:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A function of the OASIS draft (filtex §6.5), its name in capitals."""
 
     function: str
@@ -116,7 +116,7 @@ class Logic:
 
 
 Node: TypeAlias = (
-    Literal | Name | Signed | Arithmetic | Call
+    Literal | Name | Signed | Arithmetic | FunctionCall
     | Compare | Like | Among | Between | IsNull | Not | Logic
 )  # fmt: skip
 
@@ -131,7 +131,7 @@ def children(node: Node) -> tuple[Node, ...]:
         return (node.term,)
     if isinstance(node, Arithmetic):
         return (node.first, *(term for _, term in node.rest))
-    if isinstance(node, Call):
+    if isinstance(node, FunctionCall):
         return node.arguments
     if isinstance(node, Among):
         return (node.operand, *node.choices)
@@ -153,7 +153,7 @@ def depth(root: Node) -> int:
     return deepest
 
 
-def fields(root: Node) -> Iterator[Field]:
+def fields(root: Node) -> Iterator[SelectorField]:
     """Find the fields a tree names, some of them more than once."""
     waiting: list[Node] = [root]
     while waiting:
@@ -222,7 +222,7 @@ def _render(node: Node) -> str:
         rank = _rank(node) + 1
         rest = "".join(f" {sign} {render(term, rank)}" for sign, term in node.rest)
         return f"{render(node.first, rank)}{rest}"
-    if isinstance(node, Call):
+    if isinstance(node, FunctionCall):
         return f"{node.function}({', '.join(map(render, node.arguments))})"
     operand = render(node.operand, _SUM)
     if isinstance(node, IsNull):

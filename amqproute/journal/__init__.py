@@ -5,7 +5,7 @@ Theory of operation
 ===================
 
 `record` says what a record is and what a line of a journal looks like; the pipeline shares it.
-Whoever lets something happen to a message makes an `events.Event` and goes on::
+Whoever lets something happen to a message makes an `event.JournalEvent` and goes on::
 
     broker.batch, relay.ledger     an event: a list of entries and what all of them share
             |
@@ -33,8 +33,8 @@ journal and store agree, and neither waited for the other.
 **Nothing waits for the journal.** The reactor's part is an object and an append for each batch.
 Commits wait for no disk but their own. A lone arrival stays the one statement it was; what ends
 entries carries one row more. While the journal's disk stands still or is full, encoded runs wait in
-memory (`writer.JournalTerms.held_bytes`); then they are dropped and counted, and a ``gap`` record
-says how many. With ``on-full: stop`` the floodgate is closed long before that.
+memory (`journal_writer.JournalTerms.held_bytes`); then they are dropped and counted, and a ``gap``
+record says how many. With ``on-full: stop`` the floodgate is closed long before that.
 
 **Nothing can be taken away unseen.** Lines are chained by hash over all segments; sequences have no
 gaps but those that a line tells of; ``head`` knows the end, and the beginning once old segments
@@ -51,24 +51,24 @@ copies that are entries; the others have no number of their own, begin and end n
 stock, and are missed by nobody. (For each subscriber a number and two records would double what a
 message costs to fan out, to say what an acknowledgment there does not: it settles nothing.) A
 message that went ahead of its commit and whose broker was
-killed then is known to its next hop only; its sender was told nothing (`broker.ahead`). Non-durable
-messages are noted as they come and go, and lost like those.
+killed then is known to its next hop only; its sender was told nothing (`broker.early_delivery`).
+Non-durable messages are noted as they come and go, and lost like those.
 
 The rooms
 =========
 
 =============  ===================================================================================
 `record`       kinds, fields, lines; standard library only
-`events`       what happens, cheap to make; what it becomes
-`outbox`       between the store's thread and the journal's
-`writer`       the two threads, the bounds, what happens on a full disk
-`tally`        what would be lost
+`event`       what happens, cheap to make; what it becomes
+`journal_outbox`       between the store's thread and the journal's
+`journal_writer`       the two threads, the bounds, what happens on a full disk
+`loss_counter`        what would be lost
 `segments`     files, names, rotation, retention, the head
-`recovery`     torn ends, what a start has to add; `scan` reads each segment for it once
-`reader`       everything in order, verify, find; `words` says it for people
-`follow`       the last records, and what comes
-`living`       which entries a store should have
-`digest`       of very large messages that a start finds
+`recovery`     torn ends, what a start has to add; `segment_scan` reads each segment for it once
+`reader`       everything in order, verify, find; `record_text` says it for people
+`tail`       the last records, and what comes
+`expected_entries`       which entries a store should have
+`large_digest`       of very large messages that a start finds
 `export`       what a partner may have of it
 =============  ===================================================================================
 
@@ -85,18 +85,18 @@ Why so
 """
 
 __all__ = [
-    "digest",
-    "events",
+    "event",
+    "expected_entries",
     "export",
-    "follow",
-    "living",
-    "outbox",
+    "journal_outbox",
+    "journal_writer",
+    "large_digest",
+    "loss_counter",
     "reader",
     "record",
+    "record_text",
     "recovery",
-    "scan",
+    "segment_scan",
     "segments",
-    "tally",
-    "words",
-    "writer",
+    "tail",
 ]

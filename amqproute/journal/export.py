@@ -2,7 +2,8 @@
 """A part of a journal that a partner may have: ids and digests of what passed between the two.
 
 An export is a folder of segments like a journal's own, with the same names of records
-(`Record.event_id`), so that it is read by whoever reads journals. It says nothing of what happened
+(`JournalRecord.event_id`), so that it is read by whoever reads journals. It says nothing of what
+happened
 before and behind the hop between the two: no addresses, nodes, clients, connections. Nor does it
 show sizes: where digests are equal the octets are, so each side knows those of what both have from
 its own journal; of what the partner never got, they would help to guess what it was.
@@ -21,9 +22,9 @@ from amqproute.journal.record import (
     GENESIS,
     LONGEST_RUN,
     InvalidLine,
-    Kind,
-    Line,
-    Record,
+    JournalLine,
+    JournalRecord,
+    RecordKind,
     assemble,
     chained,
     encode,
@@ -31,7 +32,7 @@ from amqproute.journal.record import (
 )
 from amqproute.journal.segments import OPEN, closed_name, day_of, read_head
 
-__all__ = ["FIELDS", "Exported", "WrongTarget", "export"]
+__all__ = ["FIELDS", "ExportSummary", "WrongExportTarget", "export"]
 
 FIELDS: Final = (
     "entry",
@@ -48,23 +49,23 @@ FIELDS: Final = (
 PEER: Final = "peer:"
 RELAY_PREFIX: Final = "amqp$out/"
 _OF_MESSAGES: Final = {
-    Kind.RECEIVED,
-    Kind.ROUTED,
-    Kind.SPOOLED,
-    Kind.RECOVERY,
-    Kind.DUPLICATE,
-    Kind.RELAYED,
-    Kind.REJECTED,
-    Kind.EXPIRED,
-    Kind.DEAD_LETTERED,
-    Kind.RETURNED,
-    Kind.DELETED,
+    RecordKind.RECEIVED,
+    RecordKind.ROUTED,
+    RecordKind.SPOOLED,
+    RecordKind.RECOVERY,
+    RecordKind.DUPLICATE,
+    RecordKind.RELAYED,
+    RecordKind.REJECTED,
+    RecordKind.EXPIRED,
+    RecordKind.DEAD_LETTERED,
+    RecordKind.RETURNED,
+    RecordKind.DELETED,
 }
-_OF_ALL: Final = {Kind.START, Kind.STOP, Kind.GAP}
+_OF_ALL: Final = {RecordKind.START, RecordKind.STOP, RecordKind.GAP}
 
 
 @dataclass(slots=True)
-class Exported:
+class ExportSummary:
     """What was done.
 
     Attributes:
@@ -84,11 +85,11 @@ class Exported:
     owner: str = ""
 
 
-class WrongTarget(ValueError):
+class WrongExportTarget(ValueError):
     """A folder into which an export must not go; the words say why."""
 
 
-def export(directory: Path, target: Path, peer: str, since_us: int, until_us: int) -> Exported:
+def export(directory: Path, target: Path, peer: str, since_us: int, until_us: int) -> ExportSummary:
     """Write the part of a journal that concerns a partner; nothing if it knows of none such.
 
     Args:
@@ -99,11 +100,11 @@ def export(directory: Path, target: Path, peer: str, since_us: int, until_us: in
         until_us: and up to this one.
 
     Raises:
-        WrongTarget: what is in the folder is a journal, or was exported for somebody else.
+        WrongExportTarget: what is in the folder is a journal, or was exported for somebody else.
         OSError: as the files have it.
     """
     _check_target(target, peer)
-    done = Exported()
+    done = ExportSummary()
     held: list[tuple[Path, bytes]] = []
     for path in segments(directory):
         file = open_segment(path, directory)
@@ -121,16 +122,16 @@ def export(directory: Path, target: Path, peer: str, since_us: int, until_us: in
 def _check_target(target: Path, peer: str) -> None:
     """Refuse a folder where files would be lost, or somebody would get what is not for him."""
     if read_head(target) is not None:
-        raise WrongTarget(f"{target} is a journal")
+        raise WrongExportTarget(f"{target} is a journal")
     for path in segments(target):
         whose = partner_of(path)
         if whose is None:
-            raise WrongTarget(f"{target} has segments of a journal")
+            raise WrongExportTarget(f"{target} has segments of a journal")
         if whose != peer:
-            raise WrongTarget(f"{target} has an export for {whose}")
+            raise WrongExportTarget(f"{target} has an export for {whose}")
 
 
-def _write(held: list[tuple[Path, bytes]], done: Exported) -> None:
+def _write(held: list[tuple[Path, bytes]], done: ExportSummary) -> None:
     for path, octets in held:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(octets)
@@ -139,7 +140,7 @@ def _write(held: list[tuple[Path, bytes]], done: Exported) -> None:
 
 
 def _part(
-    file: BinaryIO, path: Path, peer: str, span: tuple[int, int], done: Exported
+    file: BinaryIO, path: Path, peer: str, span: tuple[int, int], done: ExportSummary
 ) -> tuple[Path, bytes]:
     """Return where the part of a segment goes that goes out, and its octets, if there is any."""
     name = Path(path.parent.name, path.name)
@@ -154,7 +155,7 @@ def _part(
             continue
         if not done.is_known:
             _look_for(peer, line, done)
-        if line.kind == Kind.SEGMENT:
+        if line.kind == RecordKind.SEGMENT:
             if path.parent.name == OPEN:  # whoever reads journals leaves that alone
                 name = Path(day_of(line.time), closed_name(path, line.body["broker"]))
             last, octets = _written(line, [_only(line)], last, PEER + peer)
@@ -168,7 +169,7 @@ def _part(
     return name, b"".join(written) if len(written) > 1 else b""
 
 
-def _look_for(peer: str, line: Line, done: Exported) -> None:
+def _look_for(peer: str, line: JournalLine, done: ExportSummary) -> None:
     """See whether a line is about the partner, or whom else it is about."""
     done.owner = str(line.body["domain"])
     for record in line.records():
@@ -181,18 +182,18 @@ def _look_for(peer: str, line: Line, done: Exported) -> None:
         done.is_known = done.is_known or is_theirs or peer in done.partners
 
 
-def _only(line: Line) -> Record:
+def _only(line: JournalLine) -> JournalRecord:
     return next(iter(line.records()))
 
 
-def _runs(line: Line, peer: str) -> Iterator[list[Record]]:
+def _runs(line: JournalLine, peer: str) -> Iterator[list[JournalRecord]]:
     """Yield those records of a line that go out, in runs of consecutive sequences."""
     kept = [(place, each) for place, each in enumerate(line.records()) if _concerns(each, peer)]
     for _, run in groupby(enumerate(kept), lambda pair: pair[1][0] - pair[0]):
         yield [record for _, (_, record) in run][:LONGEST_RUN]
 
 
-def _concerns(record: Record, peer: str) -> bool:
+def _concerns(record: JournalRecord, peer: str) -> bool:
     if record.kind in _OF_ALL:
         return True
     if record.kind not in _OF_MESSAGES:
@@ -206,7 +207,7 @@ def _concerns(record: Record, peer: str) -> bool:
 
 
 def _written(
-    line: Line, records: Iterable[Record], previous: str, partner: str = ""
+    line: JournalLine, records: Iterable[JournalRecord], previous: str, partner: str = ""
 ) -> tuple[str, bytes]:
     run = list(records)
     first = run[0]
@@ -216,7 +217,7 @@ def _written(
         if any(value is not None for value in values):
             columns[name] = values
     shared: dict[str, Any] = {}
-    if line.kind == Kind.SEGMENT:
+    if line.kind == RecordKind.SEGMENT:
         # Whom it is for: sequences have gaps here, and nothing is missing.
         shared |= {"previous": previous, "peer": partner}
     for name in ("sender", "peer"):

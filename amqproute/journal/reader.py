@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read a journal, or an export of one: everything in order, what concerns one message, and whether
-it is what was written. What comes is in `amqproute.journal.follow`.
+it is what was written. What comes is in `amqproute.journal.tail`.
 
 It needs the files and no daemon, and takes no lock: a journal that is being written is read as far
 as it goes. A segment that is moved to its day meanwhile is found there.
@@ -21,14 +21,14 @@ from amqproute.journal.record import (
     GENESIS,
     PUT_BACK,
     InvalidLine,
-    Kind,
-    Line,
-    Record,
+    JournalLine,
+    JournalRecord,
+    RecordKind,
     link,
     named,
     read_line,
 )
-from amqproute.journal.segments import HEAD, OPEN, Head, closed, opened, parts_of, read_head
+from amqproute.journal.segments import HEAD, OPEN, JournalHead, closed, opened, parts_of, read_head
 
 MOST_ENTRIES: Final = 10_000
 """Entries of one message that are followed: copies of copies, at most."""
@@ -79,7 +79,7 @@ def partner_of(path: Path) -> str | None:
             line = read_line(file.readline())
     except (FileNotFoundError, InvalidLine):
         return None
-    who = line.body["all"].get("peer") if line.kind == Kind.SEGMENT else None
+    who = line.body["all"].get("peer") if line.kind == RecordKind.SEGMENT else None
     return who.removeprefix("peer:") if isinstance(who, str) else None
 
 
@@ -95,7 +95,9 @@ def octets_of(directory: Path) -> Iterator[bytes]:
                     yield octets
 
 
-def lines(directory: Path, wanted: Callable[[bytes], bool] = lambda _: True) -> Iterator[Line]:
+def lines(
+    directory: Path, wanted: Callable[[bytes], bool] = lambda _: True
+) -> Iterator[JournalLine]:
     """Iterate over all lines that can be read.
 
     Args:
@@ -110,7 +112,7 @@ def lines(directory: Path, wanted: Callable[[bytes], bool] = lambda _: True) -> 
                 continue
 
 
-def records(directory: Path) -> Iterator[Record]:
+def records(directory: Path) -> Iterator[JournalRecord]:
     """Iterate over all records."""
     for line in lines(directory):
         yield from line.records()
@@ -141,7 +143,7 @@ def newest_streams(directory: Path) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class JournalFlaw:
     """Where a journal is not what was written.
 
     Attributes:
@@ -169,7 +171,7 @@ class Flaw:
 
 
 @dataclass(slots=True)
-class Verdict:
+class JournalVerdict:
     """What `verify` has found.
 
     Attributes:
@@ -191,11 +193,11 @@ class Verdict:
     last: int = 0
     hash: str = GENESIS
     partner: str | None = None
-    flaw: Flaw | None = None
+    flaw: JournalFlaw | None = None
     notes: list[str] = field(default_factory=list)
 
 
-def verify(directory: Path) -> list[Verdict]:
+def verify(directory: Path) -> list[JournalVerdict]:
     """Look at every line of every journal in a directory, and at its place in the chain.
 
     Returns:
@@ -224,14 +226,14 @@ def verify(directory: Path) -> list[Verdict]:
 class _Verifier:
     """Looks at one journal."""
 
-    def __init__(self, directory: Path, journal: str, head: Head | None) -> None:
+    def __init__(self, directory: Path, journal: str, head: JournalHead | None) -> None:
         self._directory = directory
         self._head = head
-        self._verdict = Verdict(journal)
+        self._verdict = JournalVerdict(journal)
         self._previous: str | None = None
         self._next: int | None = None
 
-    def run(self, paths: list[Path]) -> Verdict:
+    def run(self, paths: list[Path]) -> JournalVerdict:
         verdict = self._verdict
         for path in paths:
             file = open_segment(path, self._directory)
@@ -255,7 +257,7 @@ class _Verifier:
         self._head = replace(before, first_seq=now.first_seq, first_previous=now.first_previous)
         self._previous = self._next = None
 
-    def run_export(self, paths: list[Path], partner: str) -> Verdict:
+    def run_export(self, paths: list[Path], partner: str) -> JournalVerdict:
         """Look at what was exported: the chain begins anew with each file, and has gaps."""
         verdict = self._verdict
         verdict.partner = partner
@@ -271,7 +273,7 @@ class _Verifier:
                 return verdict
         return verdict
 
-    def _exported(self, path: Path, file: BinaryIO) -> Flaw | None:
+    def _exported(self, path: Path, file: BinaryIO) -> JournalFlaw | None:
         verdict = self._verdict
         for number, octets in enumerate(file, 1):
             expected = verdict.last + 1
@@ -280,18 +282,18 @@ class _Verifier:
                 if not octets.endswith(b"\n"):
                     raise InvalidLine("torn")
             except InvalidLine as error:
-                return Flaw(path, number, expected, expected, f"at or behind it: {error}")
+                return JournalFlaw(path, number, expected, expected, f"at or behind it: {error}")
             last = line.seq + line.count - 1
             if line.seq < expected:
                 words = f"out of order: the one before it is {expected - 1}"
-                return Flaw(path, number, line.seq, last, words)
+                return JournalFlaw(path, number, line.seq, last, words)
             verdict.first = verdict.first or line.seq
             verdict.records += line.count
             verdict.last = last
             verdict.hash = self._previous = line.hash
         return None
 
-    def _segment(self, path: Path, file: BinaryIO, is_last: bool) -> Flaw | None:
+    def _segment(self, path: Path, file: BinaryIO, is_last: bool) -> JournalFlaw | None:
         for number, octets in enumerate(file, 1):
             try:
                 line = read_line(octets)
@@ -308,7 +310,7 @@ class _Verifier:
                     self._verdict.notes.append(f"{path} ends with a torn line, or grows just now")
                     return None
                 at = self._next or 0
-                return Flaw(path, number, at, at, f"the line cannot be read: {error}")
+                return JournalFlaw(path, number, at, at, f"the line cannot be read: {error}")
             flaw = self._line(path, number, line, octets)
             if flaw is not None:
                 return flaw
@@ -321,7 +323,9 @@ class _Verifier:
             return False
         return (self._next or parts[1]) > head.seq
 
-    def _line(self, path: Path, number: int, line: Line, octets: bytes) -> Flaw | None:
+    def _line(
+        self, path: Path, number: int, line: JournalLine, octets: bytes
+    ) -> JournalFlaw | None:
         verdict = self._verdict
         last = line.seq + line.count - 1
         if self._previous is None:
@@ -341,20 +345,22 @@ class _Verifier:
             expected = line.seq
         if line.seq > expected:
             words = f"missing: removed, or put elsewhere; the next one there is {line.seq}"
-            return Flaw(path, number, expected, line.seq - 1, words)
+            return JournalFlaw(path, number, expected, line.seq - 1, words)
         if line.seq < expected:
             words = f"out of order: the one before it is {expected - 1}"
-            return Flaw(path, number, line.seq, last, words)
+            return JournalFlaw(path, number, line.seq, last, words)
         if own != line.hash:
             words = (
                 "changed, or the one before it was written anew: the hash does not follow from the "
                 "text and the line before"
             )
-            return Flaw(path, number, line.seq, last, words)
+            return JournalFlaw(path, number, line.seq, last, words)
         head = self._head
         if head is not None and last == head.seq and line.hash != head.hash:
-            return Flaw(path, number, line.seq, last, "not what the journal's head says it was")
-        if line.kind == Kind.GAP:
+            return JournalFlaw(
+                path, number, line.seq, last, "not what the journal's head says it was"
+            )
+        if line.kind == RecordKind.GAP:
             verdict.notes.append(
                 f"{line.body['all'].get('count')} records before record {line.seq} could not be "
                 "written"
@@ -366,10 +372,10 @@ class _Verifier:
         self._next = last + 1
         return None
 
-    def _first(self, path: Path, number: int, line: Line) -> Flaw | None:
+    def _first(self, path: Path, number: int, line: JournalLine) -> JournalFlaw | None:
         """See whether the journal begins where it should."""
         said = line.body["all"].get("previous")
-        previous = said if line.kind == Kind.SEGMENT and isinstance(said, str) else GENESIS
+        previous = said if line.kind == RecordKind.SEGMENT and isinstance(said, str) else GENESIS
         self._previous, self._next = previous, line.seq
         head = self._head
         first = 1 if head is None else head.first_seq
@@ -377,7 +383,7 @@ class _Verifier:
             wanted = GENESIS if head is None or first == 1 else head.first_previous
             if previous != wanted:
                 words = "changed: it does not follow from what was before it"
-                return Flaw(path, number, line.seq, line.seq + line.count - 1, words)
+                return JournalFlaw(path, number, line.seq, line.seq + line.count - 1, words)
             if first > 1:
                 words = f"records before {first} were removed: for their age, or the journal's size"
                 self._verdict.notes.append(words)
@@ -390,9 +396,9 @@ class _Verifier:
         if line.seq < first:
             # Removed from the list of those that are kept, and still there: no harm.
             return None
-        return Flaw(path, number, first, line.seq - 1, "missing: removed from the beginning")
+        return JournalFlaw(path, number, first, line.seq - 1, "missing: removed from the beginning")
 
-    def _end(self) -> Flaw | None:
+    def _end(self) -> JournalFlaw | None:
         verdict, head = self._verdict, self._head
         if head is None:
             is_there = (self._directory / HEAD).exists()
@@ -400,15 +406,15 @@ class _Verifier:
             verdict.notes.append(f"{what}: nobody knows whether the last records are there")
         elif head.seq > verdict.last and head.first_seq <= head.seq:
             words = "missing: removed from the end; the journal's head knows of them"
-            return Flaw(None, 0, verdict.last + 1, head.seq, words)
+            return JournalFlaw(None, 0, verdict.last + 1, head.seq, words)
         return None
 
 
-def _is_put_back(line: Line, expected: int) -> bool:
+def _is_put_back(line: JournalLine, expected: int) -> bool:
     """Whether a line says that all sequences since the expected one were left out before it."""
     said = line.body["all"]
     return (
-        line.kind == Kind.SEGMENT
+        line.kind == RecordKind.SEGMENT
         and said.get("code") == PUT_BACK
         and said.get("count") == line.seq - expected
     )
@@ -423,7 +429,7 @@ def find(
     message_id: str | None = None,
     entry: int | None = None,
     digest: str | None = None,
-) -> list[Record]:
+) -> list[JournalRecord]:
     """Return all records about a message, in order: its own, its copies', and its parents'.
 
     The journal is read twice: first for what the message is called, then for what happened to it.
@@ -455,7 +461,7 @@ def _entries_of(
     found: set[tuple[str, int]] = set()
     parents: set[tuple[str, int]] = set()
     for line in lines(directory, lambda octets: needle in octets):
-        if line.kind == Kind.STOCK:
+        if line.kind == RecordKind.STOCK:
             continue
         for record in line.records():
             if record.entry is None or not (
@@ -471,8 +477,8 @@ def _entries_of(
     return found | parents
 
 
-def _story(directory: Path, seen: set[tuple[str, int]]) -> list[Record]:
-    story: list[Record] = []
+def _story(directory: Path, seen: set[tuple[str, int]]) -> list[JournalRecord]:
+    story: list[JournalRecord] = []
     waits: dict[str, int] = {}
     mentions = _mentions(seen)
 
@@ -480,12 +486,12 @@ def _story(directory: Path, seen: set[tuple[str, int]]) -> list[Record]:
         return bool(mentions(octets)) or b'"deferred"' in octets
 
     for line in lines(directory, wanted):
-        if line.kind == Kind.STOCK:
+        if line.kind == RecordKind.STOCK:
             continue
         for record in line.records():
             node = record.node or ""
             if record.entry is None:
-                if record.kind == Kind.DEFERRED and waits.get(node):
+                if record.kind == RecordKind.DEFERRED and waits.get(node):
                     story.append(record)
                 continue
             key = (record.stream, record.entry)
@@ -511,19 +517,25 @@ def _mentions(seen: Collection[tuple[str, int]]) -> Callable[[bytes], object]:
     return re.compile(rb"(?<!\d)(?:%s)(?!\d)" % numbers).search
 
 
-COMES: Final = {Kind.RECEIVED, Kind.ROUTED, Kind.SPOOLED, Kind.REPORTED, Kind.RECOVERY}
+COMES: Final = {
+    RecordKind.RECEIVED,
+    RecordKind.ROUTED,
+    RecordKind.SPOOLED,
+    RecordKind.REPORTED,
+    RecordKind.RECOVERY,
+}
 GOES: Final = {
-    Kind.RELAYED,
-    Kind.DELIVERED,
-    Kind.REJECTED,
-    Kind.EXPIRED,
-    Kind.DEAD_LETTERED,
-    Kind.RETURNED,
-    Kind.DELETED,
+    RecordKind.RELAYED,
+    RecordKind.DELIVERED,
+    RecordKind.REJECTED,
+    RecordKind.EXPIRED,
+    RecordKind.DEAD_LETTERED,
+    RecordKind.RETURNED,
+    RecordKind.DELETED,
 }
 
 
-def as_json(record: Record) -> dict[str, Any]:
+def as_json(record: JournalRecord) -> dict[str, Any]:
     """Return a record as programs get it: what is known of it."""
     facts = {"event_id": record.event_id}
     for name in record.__dataclass_fields__:

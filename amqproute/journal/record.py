@@ -46,7 +46,7 @@ VERSION: Final = 1
 
 A reader passes over a field that it does not know. One without which it is right all the same is
 added without another version, so that partners with an earlier release read on; in what was written
-before, it is None. So was `Record.bare_size`."""
+before, it is None. So was `JournalRecord.bare_size`."""
 
 LONGEST_RUN: Final = 64
 """Records in a line, at most: what is damaged is told by the line."""
@@ -70,7 +70,7 @@ _HEAD: Final = '{"h":"'
 _BEHIND: Final = len(_HEAD) + 64 + len('",')
 
 
-class Kind(StrEnum):
+class RecordKind(StrEnum):
     """What a record says. The entry it is about *begins*, *ends*, or goes on."""
 
     RECEIVED = "received"
@@ -158,30 +158,38 @@ class Kind(StrEnum):
     use in what was written since."""
 
 
-BEGINS: Final = frozenset({Kind.RECEIVED, Kind.ROUTED, Kind.SPOOLED, Kind.REPORTED, Kind.RECOVERY})
+BEGINS: Final = frozenset(
+    {
+        RecordKind.RECEIVED,
+        RecordKind.ROUTED,
+        RecordKind.SPOOLED,
+        RecordKind.REPORTED,
+        RecordKind.RECOVERY,
+    }
+)
 """Kinds by which an entry comes into being, unless ``entry`` is None or equals ``parent``."""
 
 ENDS: Final = frozenset(
     {
-        Kind.RELAYED,
-        Kind.DELIVERED,
-        Kind.REJECTED,
-        Kind.EXPIRED,
-        Kind.DEAD_LETTERED,
-        Kind.RETURNED,
-        Kind.DELETED,
+        RecordKind.RELAYED,
+        RecordKind.DELIVERED,
+        RecordKind.REJECTED,
+        RecordKind.EXPIRED,
+        RecordKind.DEAD_LETTERED,
+        RecordKind.RETURNED,
+        RecordKind.DELETED,
     }
 )
 """Kinds by which an entry ends, unless ``entry`` is None."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JournalRecord:
     """One event. None stands for what is not known or does not apply.
 
     Attributes:
         v: version of the schema it was written by.
-        kind: one of `Kind`; a later version may have more.
+        kind: one of `RecordKind`; a later version may have more.
         journal: names the journal, for life: 16 hexadecimal digits, drawn when it was made.
         broker: container-id of the broker.
         domain: the organization, by the broker's first domain.
@@ -202,7 +210,8 @@ class Record:
         link: name of the link.
         level: what the connection had reached: ``none``, ``tls``, ``authenticated``, ``dane``.
         size: octets of the message as it is stored here, with what each broker adds to it.
-        bare_size: octets of the bare message, those that `digest` is of: the same at every broker.
+        bare_size: octets of the bare message, those that `large_digest` is of: the same at every
+            broker.
         priority: of the message.
         durable: it has to survive the broker.
         expires: when the message is worth nothing any more, microseconds since the epoch.
@@ -300,7 +309,7 @@ def _type_of(annotation: str, name: str) -> Type:
 
 
 FIELDS: Final[Mapping[str, Type]] = {
-    field.name: _type_of(str(field.type), field.name) for field in dataclasses.fields(Record)
+    field.name: _type_of(str(field.type), field.name) for field in dataclasses.fields(JournalRecord)
 }
 """Every field of a record and its type: what a schema elsewhere is made from."""
 
@@ -316,7 +325,7 @@ class InvalidLine(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JournalLine:
     """One line as it stands in a segment.
 
     Attributes:
@@ -335,7 +344,7 @@ class Line:
     time: int
     body: Mapping[str, Any]
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[JournalRecord]:
         """Yield the records of the run, one by one."""
         body = self.body
         shared = {name: body["all"].get(name) for name in RUN_FIELDS if name in body["all"]}
@@ -344,7 +353,7 @@ class Line:
         for i in range(self.count):
             line["seq"] = self.seq + i
             own = {name: values[i] for name, values in columns.items()}
-            yield Record(**line, **{**shared, **own})
+            yield JournalRecord(**line, **{**shared, **own})
 
 
 def tail(
@@ -362,8 +371,8 @@ def tail(
     """Write a run as a line without its place in the chain: what `chained` completes.
 
     Args:
-        kind: see `Kind`.
-        journal: as the next three, see `Record`.
+        kind: see `RecordKind`.
+        journal: as the next three, see `JournalRecord`.
         broker: its container-id.
         domain: the first of its own.
         stream: of its store.
@@ -451,7 +460,7 @@ def chained(previous: str, line_tail: bytes) -> tuple[str, bytes]:
     return own, b'{"h":"%s",%s\n' % (own.encode(), line_tail)
 
 
-def read_line(octets: bytes, previous: str | None = None) -> Line:
+def read_line(octets: bytes, previous: str | None = None) -> JournalLine:
     """Read one line.
 
     Args:
@@ -472,7 +481,7 @@ def read_line(octets: bytes, previous: str | None = None) -> Line:
         body = parse_json(octets)
     except ValueError as error:  # a wrong encoding is one too
         raise InvalidLine(f"not JSON: {error}") from None
-    return Line(own, *_checked(body), body)
+    return JournalLine(own, *_checked(body), body)
 
 
 def _checked(body: Any) -> tuple[str, int, int, int]:

@@ -2,7 +2,8 @@
 """What a start does with the journal that it finds: mend its end, and know what it says.
 
 A crash leaves a segment in the folder ``open``. Its last line may be torn: it is cut off, for what
-it said stands in the store (`amqproute.journal.outbox`). So are the lines of an event of which not
+it said stands in the store (`amqproute.journal.journal_outbox`). So are the lines of an event of
+which not
 all were written, where the store has carried it: it is written again. A power failure may leave a
 hole with whole lines behind it: it begins behind what the head says was on the disk, and all is cut
 off from there on. Where something before that cannot be read, somebody or something has changed the
@@ -26,13 +27,13 @@ from typing import Final
 
 from twisted.logger import Logger
 
-from amqproute.journal.events import Run
-from amqproute.journal.record import BEGINS, GENESIS, Line
-from amqproute.journal.scan import Scan, scan, whole_line
+from amqproute.journal.event import MessageRun
+from amqproute.journal.record import BEGINS, GENESIS, JournalLine
+from amqproute.journal.segment_scan import SegmentScan, scan, whole_line
 from amqproute.journal.segments import (
     OPEN,
-    Head,
-    Place,
+    JournalHead,
+    JournalPosition,
     closed,
     day_of,
     move,
@@ -54,7 +55,7 @@ log = Logger()
 
 
 @dataclass(slots=True)
-class Found:
+class JournalRecovery:
     """What there is.
 
     Attributes:
@@ -68,16 +69,16 @@ class Found:
     """
 
     journal: str
-    place: Place
-    head: Head
+    place: JournalPosition
+    head: JournalHead
     is_new: bool = False
     torn_bytes: int = 0
     put_back: str = ""
-    scans: dict[tuple[str, int] | None, Scan] = field(default_factory=dict)
+    scans: dict[tuple[str, int] | None, SegmentScan] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Begun:
+class JournalStart:
     """The latest arrivals that the journal knows of.
 
     Attributes:
@@ -90,7 +91,7 @@ class Begun:
     above: int = 0
 
 
-def whole_lines(path: Path) -> Iterator[Line]:
+def whole_lines(path: Path) -> Iterator[JournalLine]:
     """Iterate over the lines of a segment, up to the first that cannot be read."""
     with path.open("rb") as file:
         for octets in file:
@@ -109,7 +110,7 @@ def first_damage(path: Path) -> int | None:
     return _damage_in(path, scan(path))
 
 
-def _damage_in(path: Path, found: Scan) -> int | None:
+def _damage_in(path: Path, found: SegmentScan) -> int | None:
     if found.damage is not None:
         return found.damage
     end = found.end.octets
@@ -120,9 +121,9 @@ def _damage_in(path: Path, found: Scan) -> int | None:
 def recover(
     directory: Path,
     broker: str,
-    carried: Sequence[tuple[int, Run]] = (),
+    carried: Sequence[tuple[int, MessageRun]] = (),
     now_us: Callable[[], int] = lambda: 0,
-) -> Found:
+) -> JournalRecovery:
     """Mend what a crash has left; afterwards nothing is in the folder ``open``.
 
     Args:
@@ -142,12 +143,12 @@ def recover(
     last = list(closed(directory, head.journal if head is not None else None))
     paths = [*last[-1:], *left]
     if head is None and not paths:
-        head = Head(secrets.token_hex(8), 0, GENESIS)
+        head = JournalHead(secrets.token_hex(8), 0, GENESIS)
         write_head(directory, head, is_lasting=True)
     if head is not None and not paths:
         # If somebody has removed everything, it goes on behind that, so that it shows.
-        place = Place(head.seq + 1, head.hash, head.carried)
-        found = Found(head.journal, place, head, is_new=not head.seq)
+        place = JournalPosition(head.seq + 1, head.hash, head.carried)
+        found = JournalRecovery(head.journal, place, head, is_new=not head.seq)
     else:
         found = _mended(directory, broker, head, left, paths, carried)
     if not found.is_new:
@@ -158,17 +159,21 @@ def recover(
 def _mended(
     directory: Path,
     broker: str,
-    head: Head | None,
+    head: JournalHead | None,
     left: Sequence[Path],
     paths: Sequence[Path],
-    carried: Sequence[tuple[int, Run]],
-) -> Found:
+    carried: Sequence[tuple[int, MessageRun]],
+) -> JournalRecovery:
     """Mend the segments in ``open``, and read where the journal ends."""
     parts = parts_of(paths[-1])
     assert parts is not None
     journal = parts[0]
     is_its_head = head is not None and head.journal == journal
-    found = Found(journal, Place(), head if is_its_head and head else Head(journal, 0, GENESIS))
+    found = JournalRecovery(
+        journal,
+        JournalPosition(),
+        head if is_its_head and head else JournalHead(journal, 0, GENESIS),
+    )
     safe = found.head.seq if is_its_head else NOBODY_KNOWS
     lines = Counter(number for number, _ in carried)
     for path in left:
@@ -198,7 +203,7 @@ def _mended(
     return found
 
 
-def _leap(found: Found, directory: Path, head: Head | None, now_us: int) -> None:
+def _leap(found: JournalRecovery, directory: Path, head: JournalHead | None, now_us: int) -> None:
     """Go on where no record has ever been, if the journal may be older than it was."""
     if head is None or head.journal != found.journal:
         found.put_back = "there are segments and no head: nobody knows how far they went"
@@ -234,7 +239,7 @@ def beyond(seq: int, now_us: int) -> int:
     return seq + secrets.randbelow(1 << 48) + (1 << 40)
 
 
-def _scanned(path: Path, found: Found) -> Scan:
+def _scanned(path: Path, found: JournalRecovery) -> SegmentScan:
     """Return what a segment says; it is read once."""
     key = parts_of(path)
     if key not in found.scans:
@@ -242,7 +247,7 @@ def _scanned(path: Path, found: Found) -> Scan:
     return found.scans[key]
 
 
-def _cut(path: Path, found: Scan, lines: Mapping[int, int], safe: int) -> int:
+def _cut(path: Path, found: SegmentScan, lines: Mapping[int, int], safe: int) -> int:
     """Cut off a torn end; return how much that was.
 
     Args:
@@ -275,12 +280,14 @@ def _cut(path: Path, found: Scan, lines: Mapping[int, int], safe: int) -> int:
     return torn
 
 
-def missing(carried: Sequence[tuple[int, Run]], found: Found) -> list[tuple[int, Run]]:
+def missing(
+    carried: Sequence[tuple[int, MessageRun]], found: JournalRecovery
+) -> list[tuple[int, MessageRun]]:
     """Return what the store has carried and the journal lacks."""
     return [(number, run) for number, run in carried if number > found.place.carried]
 
 
-def begun_by(run: Run) -> list[int]:
+def begun_by(run: MessageRun) -> list[int]:
     """Return the ids of entries that begin with a run."""
     if run.kind not in BEGINS:
         return []
@@ -289,7 +296,7 @@ def begun_by(run: Run) -> list[int]:
     return ids if alone is None else [alone]
 
 
-def begun(directory: Path, stream: str, found: Found) -> Begun:
+def begun(directory: Path, stream: str, found: JournalRecovery) -> JournalStart:
     """Return which entries the journal says have begun lately.
 
     Args:
@@ -297,7 +304,7 @@ def begun(directory: Path, stream: str, found: Found) -> Begun:
         stream: names the store that numbers them.
         found: what `recover` has found; what that has read is not read again.
     """
-    known = Begun()
+    known = JournalStart()
     budget = LOOK_BACK_BYTES
     highest = lowest = 0
     for path in reversed(list(closed(directory, found.journal))):

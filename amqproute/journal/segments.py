@@ -6,7 +6,7 @@
     journal/open/<journal>-<first seq>.jsonl                       being written
     journal/2026-03-01/<broker>-<journal>-<first seq>.jsonl        closed, by the day of its start
     journal/head                                                   where the journal ends
-    journal/lost                                                   see `amqproute.journal.tally`
+    journal/lost                                                   see `loss_counter`
 
 A segment is closed when it is large or old enough, and is moved as a whole then: whoever reads the
 folders of the days never sees half of one. ``head`` says how far the journal goes, and where it
@@ -35,19 +35,19 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from amqproute.journal.events import Run
+from amqproute.journal.event import MessageRun
 from amqproute.journal.record import (
     GENESIS,
     PUT_BACK,
     InvalidLine,
-    Kind,
+    RecordKind,
     assemble,
     chained,
     encode,
     read_line,
 )
 from amqproute.jsontext import parse_json
-from amqproute.stamp import is_copy, stamp
+from amqproute.restore_detection import is_copy, stamp
 
 OPEN: Final = "open"
 HEAD: Final = "head"
@@ -62,7 +62,7 @@ _NAME: Final = re.compile(r"(?:(?P<broker>.+)-)?(?P<journal>[0-9a-f]{16})-(?P<se
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class SegmentNames:
     """What every line says of where it comes from.
 
     Attributes:
@@ -79,7 +79,7 @@ class Names:
 
 
 @dataclass(slots=True)
-class Place:
+class JournalPosition:
     """Where a journal stands between two lines.
 
     Attributes:
@@ -96,7 +96,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class JournalHead:
     """What the file ``head`` says.
 
     Attributes:
@@ -105,7 +105,7 @@ class Head:
         hash: of the last line.
         first_seq: of the first record that has not been removed for its age or the journal's size.
         first_previous: the hash of the line before that one.
-        carried: see `Place`.
+        carried: see `JournalPosition`.
         is_copy: the file is not the one that was written here, but a copy of it.
     """
 
@@ -122,19 +122,19 @@ _TOLD: Final = ("journal", "seq", "hash", "first_seq", "first_previous", "carrie
 _WRITTEN: Final = "written_us"
 
 
-def read_head(directory: Path) -> Head | None:
+def read_head(directory: Path) -> JournalHead | None:
     """Return what the head says, or None if there is none that can be read."""
     try:
         with (directory / HEAD).open("rb") as file:
             told = parse_json(file.read())
             # Heads of early releases do not say it.
             is_other = _WRITTEN in told and is_copy(file.fileno(), told[_WRITTEN] * 1000)
-        return Head(**{name: told[name] for name in _TOLD}, is_copy=is_other)
+        return JournalHead(**{name: told[name] for name in _TOLD}, is_copy=is_other)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def write_head(directory: Path, head: Head, is_lasting: bool = False) -> None:
+def write_head(directory: Path, head: JournalHead, is_lasting: bool = False) -> None:
     """Replace the head, as a whole; it is on the disk then, if it is to be lasting.
 
     If it is not, a power failure may leave the one before; never one that is empty.
@@ -240,7 +240,7 @@ def closed_name(path: Path, broker: str) -> str:
     return f"{safe(broker)}-{path.name}"
 
 
-class Segments:
+class JournalSegments:
     """Writes lines.
 
     Args:
@@ -262,9 +262,9 @@ class Segments:
     def __init__(
         self,
         directory: Path,
-        names: Names,
-        place: Place,
-        head: Head,
+        names: SegmentNames,
+        place: JournalPosition,
+        head: JournalHead,
         now_us: Callable[[], int],
         write: Callable[[int, memoryview], int] = os.write,
     ) -> None:
@@ -283,7 +283,7 @@ class Segments:
         self._unsynced = False
         self._is_folder_synced = False
 
-    def rename(self, names: Names) -> None:
+    def rename(self, names: SegmentNames) -> None:
         """Say something else of where lines come from; between two segments."""
         self._names = names
 
@@ -297,7 +297,7 @@ class Segments:
         """Something was written since the last `sync`."""
         return self._unsynced
 
-    def append(self, lines: Sequence[tuple[int, int | None, Run]]) -> int:
+    def append(self, lines: Sequence[tuple[int, int | None, MessageRun]]) -> int:
         """Write runs, all of them or nothing.
 
         Args:
@@ -349,7 +349,7 @@ class Segments:
         if place.skipped:
             told |= {"count": place.skipped, "code": PUT_BACK}
         tail = assemble(
-            Kind.SEGMENT,
+            RecordKind.SEGMENT,
             names.journal,
             names.broker,
             names.domain,
@@ -401,7 +401,7 @@ class Segments:
 
     def _note_head(self, is_lasting: bool = False) -> None:
         place, old = self.place, self._head
-        self._head = Head(
+        self._head = JournalHead(
             self._names.journal,
             place.seq - 1,
             place.hash,
@@ -479,7 +479,7 @@ class Segments:
         except InvalidLine:
             previous = GENESIS  # the file was damaged, which is what `verify` will say
         old = self._head
-        self._head = Head(old.journal, old.seq, old.hash, parts[1], previous, old.carried)
+        self._head = JournalHead(old.journal, old.seq, old.hash, parts[1], previous, old.carried)
         write_head(self._directory, self._head, is_lasting=True)
 
 

@@ -13,15 +13,15 @@ An engine (`amqproute.wire.engine`) knows bytes and no socket. Here is what know
     handshake_turns TLS handshakes, a few in each turn of the reactor
     proxy_protocol  what a load balancer says of the client behind it (pure)
     tls        contexts, verification, reload  ----------+
-    records    the TLS layer under the pump
-    outlet     what is written goes to the socket at once
-    fairness   whose input is acted on when: the processor's time, shared out
-    inbound    who a connecting peer is: DNS questions after its handshake
-    trust      what a peer has to prove, and whether it has: the one decision (pure)
+    tls_records  the TLS layer under the pump
+    direct_write  what is written goes to the socket at once
+    connection_scheduler  whose input is acted on when: the processor's time, shared out
+    inbound_trust  who a connecting peer is: DNS questions after its handshake
+    peer_trust  what a peer has to prove, and whether it has: the one decision (pure)
     dane       TLSA records against certificates (pure)
-    identity   which names a certificate proves (pure)
+    certificate_identity  which names a certificate proves (pure)
     revocation lists of certificates that are not valid any more
-    renewal    files that change, connections that outlive a certificate
+    certificate_reload  files that change, connections that outlive a certificate
     authority  certificates for trying out, tests and closed groups
 
 `listener.Listener` and `connector.Connector` do not know what they carry. Both are given a `Make`:
@@ -33,12 +33,13 @@ itself costs no engine.
 Security
 ========
 What a host has to prove follows from the peer's level and from what the DNS says of the host
-(`trust`, which has the table); it is verified inside the handshake, and a wrong peer gets a TLS
-alert and none of our octets. For a peer that connects, what the DNS has to say is asked for between
-handshake and first octet (`inbound`). What was reached stands in `pump.TransportFacts.level`. With
-an upgrade (part 5 §5.2) the only octets in the clear are the two protocol headers; what a peer put
-behind its header is fed to TLS, where anything but a handshake ends the connection. Why a handshake
-failed is said in words by `diagnosis`, from the alert and from what our side knows. Failures have
+(`peer_trust`, which has the table); it is verified inside the handshake, and a wrong peer gets a
+TLS alert and none of our octets. For a peer that connects, what the DNS has to say is asked for
+between handshake and first octet (`inbound_trust`). What was reached stands in
+`pump.TransportFacts.level`. With an upgrade (part 5 §5.2) the only octets in the clear are the two
+protocol headers; what a peer put behind its header is fed to TLS, where anything but a handshake
+ends the connection. Why a handshake failed is said in words by `handshake_diagnosis`, from the
+alert and from what our side knows. Failures have
 codes: ``tls.name``, ``tls.expired``, ``tls.not-yet-valid``, ``tls.untrusted``, ``tls.revoked``,
 ``tls.pin``, ``tls.no-certificate``, ``tls.plain-text``, ``tls.handshake``, ``dane.mismatch``,
 ``dane.chain``, ``dane.absent``, ``dane.unusable``, those of the DNS where it stands in the way, and
@@ -50,10 +51,10 @@ Back pressure
 Output: when the transport holds more than 64 KiB (1 MiB while reads are large) the pump's
 ``paused`` is True and its user has been told; users start nothing new until ``writable``. What is
 caused by input meanwhile is bounded by not reading the peer any more past
-`pump.Limits.output_bytes`, and a peer that has read nothing for `pump.Limits.stall_seconds` is
-dropped. That last rule also ends the dead embrace of two sides which both wait for the other to
+`pump.PumpLimits.output_bytes`, and a peer that has read nothing for `pump.PumpLimits.stall_seconds`
+is dropped. That last rule also ends the dead embrace of two sides which both wait for the other to
 read. Input: one read is 1 MiB at most and is worked off before the next, in slices and in turn with
-other connections (`fairness`).
+other connections (`connection_scheduler`).
 
 Limits
 ======

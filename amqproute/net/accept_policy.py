@@ -43,8 +43,8 @@ __all__ = [
     "CloseFirst",
     "IpNetwork",
     "ListenerPlaces",
+    "PeerStanding",
     "Refuse",
-    "Standing",
     "contains",
 ]
 
@@ -70,7 +70,7 @@ _NONE: Final[OrderedDict[Hashable, float]] = OrderedDict()
 IpNetwork = IPv4Network | IPv6Network
 
 
-class Standing(IntEnum):
+class PeerStanding(IntEnum):
     """What is known of an address or a connection's peer, from nothing to most."""
 
     STRANGER = 0
@@ -133,7 +133,7 @@ class _Source:
 class _Entry:
     source: _Source
     since: float
-    standing: Standing = Standing.STRANGER
+    standing: PeerStanding = PeerStanding.STRANGER
     user: str = ""
 
 
@@ -207,16 +207,16 @@ class AcceptPolicy:
         self._listeners.append(places)
         return places
 
-    def standing(self, address: str, now: float) -> Standing:
+    def standing(self, address: str, now: float) -> PeerStanding:
         """Return what is known of an address in the form of `address_key`."""
         if not address or self._brokers.has(address, now):
-            return Standing.BROKER
-        return Standing.KNOWN if self._known.has(address, now) else Standing.STRANGER
+            return PeerStanding.BROKER
+        return PeerStanding.KNOWN if self._known.has(address, now) else PeerStanding.STRANGER
 
-    def remember(self, address: str, standing: Standing, now: float) -> None:
+    def remember(self, address: str, standing: PeerStanding, now: float) -> None:
         """Note that somebody at an address, in the form of `address_key`, has authenticated."""
-        if address and standing >= Standing.KNOWN:
-            (self._brokers if standing is Standing.BROKER else self._known).add(address, now)
+        if address and standing >= PeerStanding.KNOWN:
+            (self._brokers if standing is PeerStanding.BROKER else self._known).add(address, now)
 
     def leave(self, key: Hashable) -> None:
         """Note that a connection is gone from whatever listener it came in by."""
@@ -293,7 +293,7 @@ class ListenerPlaces:
             self._classify(source)
 
     def authenticated(
-        self, key: Hashable, standing: Standing, now: float, user: str = ""
+        self, key: Hashable, standing: PeerStanding, now: float, user: str = ""
     ) -> str | None:
         """Note who a connection's peer is; nothing if it has left.
 
@@ -308,15 +308,15 @@ class ListenerPlaces:
             nevertheless, for as long as it is open.
         """
         entry = self._entries.get(key)
-        if entry is None or entry.standing is not Standing.STRANGER:
+        if entry is None or entry.standing is not PeerStanding.STRANGER:
             return None
         self._unmute(key, entry)
         entry.standing = standing
-        if standing is Standing.ANONYMOUS:
+        if standing is PeerStanding.ANONYMOUS:
             network = entry.source.network
             self._anonymous[network] = self._anonymous.get(network, 0) + 1
         self._policy.remember(entry.source.address, standing, now)
-        if not user or standing is Standing.ANONYMOUS:
+        if not user or standing is PeerStanding.ANONYMOUS:
             return None
         entry.user = user
         self._users.add(user)
@@ -339,9 +339,9 @@ class ListenerPlaces:
         if entry.user:
             self._users.remove(entry.user)
             self._policy.users.remove(entry.user)
-        if entry.standing is Standing.STRANGER:
+        if entry.standing is PeerStanding.STRANGER:
             self._unmute(key, entry)
-        elif entry.standing is Standing.ANONYMOUS:
+        elif entry.standing is PeerStanding.ANONYMOUS:
             left = self._anonymous[entry.source.network] - 1
             self._anonymous[entry.source.network] = left
             if not left:
@@ -380,7 +380,7 @@ class ListenerPlaces:
     def _make_room(
         self,
         source: _Source,
-        standing: Standing,
+        standing: PeerStanding,
         fullest: tuple[int, Hashable, float] | None,
         now: float,
         limit: str,
@@ -388,7 +388,7 @@ class ListenerPlaces:
         if fullest is None:
             return Refuse(limit)
         number, key, since = fullest
-        claim = self._class(source, 1) if standing < Standing.KNOWN else 0
+        claim = self._class(source, 1) if standing < PeerStanding.KNOWN else 0
         if number > claim or now - since >= LEAST_SECONDS:
             return CloseFirst(key, limit)
         return Refuse(limit)
@@ -403,7 +403,7 @@ class ListenerPlaces:
         for network, share in self._shares:
             if network.version == address.version and address in network:
                 return _Source(own, str(network), share, share)
-        if self._policy.standing(own, now) > Standing.STRANGER:
+        if self._policy.standing(own, now) > PeerStanding.STRANGER:
             return _Source(own, own, terms.per_address, terms.per_address)
         prefix = _IPV4_PREFIX if isinstance(address, IPv4Address) else _IPV6_PREFIX
         network_key = str(ip_network((address.packed, prefix), strict=False))
@@ -466,10 +466,10 @@ def _own_key(address: IPv4Address | IPv6Address) -> str:
     return str(address)
 
 
-def _open_to(standing: Standing, places: int) -> int:
+def _open_to(standing: PeerStanding, places: int) -> int:
     """How many of some places those of a standing may see taken and still get one."""
     kept = places // RESERVED
-    return places - kept * max(0, Standing.BROKER - max(standing, Standing.ANONYMOUS))
+    return places - kept * max(0, PeerStanding.BROKER - max(standing, PeerStanding.ANONYMOUS))
 
 
 def _replace(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connecting: to a candidate of a peer's domain, or to a URL.
 
-The addresses of a candidate are tried in their order, a new one each `Pace.stagger_seconds` or as
-soon as one has failed, and the first TCP connection wins (RFC 8305 §5). Then comes TLS. Should it
+The addresses of a candidate are tried in their order, a new one each `ConnectPace.stagger_seconds`
+or as soon as one has failed, and the first TCP connection wins (RFC 8305 §5). Then comes TLS.
+Should it
 fail on that connection, the addresses not yet disproved get their turn: one of several machines
 behind a name may have been forgotten when certificates were renewed.
 
@@ -12,19 +13,20 @@ In TLS 1.3 a client is done before the server has looked at the client's certifi
 were refused shows as a `TlsError` in the `lost` of the user. When nothing works the failure is one
 `ConnectError` that lists every address.
 
-What a peer has to prove is decided before anybody connects, by `amqproute.net.trust.demand` from
-the peer's level and from what the DNS says of the candidate: where nothing would do, as with TLSA
-records that fail validation, nobody connects, and the `ConnectError` has that code. What was
+What a peer has to prove is decided before anybody connects, by `amqproute.net.peer_trust.demand`
+from the peer's level and from what the DNS says of the candidate: where nothing would do, as with
+TLSA records that fail validation, nobody connects, and the `ConnectError` has that code. What was
 reached stands in `TransportFacts.level` of the protocol.
 
-Where the records of a domain lead is judged by `amqproute.targets` before each connection, address
+Where the records of a domain lead is judged by `amqproute.dial_policy` before each connection,
+address
 by address, as they are then: an address that is not dialled counts as one that has failed, with the
 code ``dns.denied-target``. The gateway of a static route and the host of a URL are the operator's
 own words, and are not judged.
 
-Everything is bounded: a TCP connection by `Pace.connect_seconds`, a TLS handshake by
-`Limits.tls_seconds`, all together by `Pace.total_seconds`. Cancelling the Deferred closes whatever
-is open.
+Everything is bounded: a TCP connection by `ConnectPace.connect_seconds`, a TLS handshake by
+`PumpLimits.tls_seconds`, all together by `ConnectPace.total_seconds`. Cancelling the Deferred
+closes whatever is open.
 """
 
 from __future__ import annotations
@@ -48,19 +50,27 @@ from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from amqproute.dial_policy import TargetPolicy
 from amqproute.errors import ConnectError, TlsError
-from amqproute.net import identity
-from amqproute.net.connections import Connections
-from amqproute.net.fairness import FairScheduler
-from amqproute.net.pump import EngineProtocol, Limits, Make, Security
+from amqproute.net import certificate_identity
+from amqproute.net.connection_scheduler import ConnectionScheduler
+from amqproute.net.connection_set import ConnectionSet
+from amqproute.net.peer_trust import (
+    DEFAULT_POLICY,
+    TrustDemand,
+    TrustLevel,
+    TrustMethod,
+    TrustPolicy,
+    demand,
+    place_of,
+)
+from amqproute.net.pump import ConnectionSecurity, EngineProtocol, Make, PumpLimits
 from amqproute.net.tls import TlsContexts
-from amqproute.net.trust import DEFAULT_POLICY, Demand, Level, Method, Policy, demand, place_of
-from amqproute.targets import TargetPolicy
 from amqproute.tracebacks import forget_frames, without_frames
 from amqproute.url import Url
 from amqproute.values import Candidate, TlsaAnswer, TransportSecurity
 
-__all__ = ["Connector", "Pace"]
+__all__ = ["ConnectPace", "Connector"]
 
 _CONNECT_CODES: Final = (
     "connect.refused",
@@ -80,7 +90,7 @@ class _Failed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ConnectPace:
     """How patiently to connect, in seconds.
 
     Attributes:
@@ -106,10 +116,10 @@ class Connector:
         reactor: Any,
         contexts: TlsContexts | None,
         *,
-        pace: Pace | None = None,
-        limits: Limits | None = None,
-        scheduler: FairScheduler | None = None,
-        policy_for: Callable[[str], Policy] | None = None,
+        pace: ConnectPace | None = None,
+        limits: PumpLimits | None = None,
+        scheduler: ConnectionScheduler | None = None,
+        policy_for: Callable[[str], TrustPolicy] | None = None,
         tlsa: Callable[[str, int], Deferred[TlsaAnswer]] | None = None,
         targets: Callable[[], TargetPolicy] = TargetPolicy.of,
     ) -> None:
@@ -128,13 +138,13 @@ class Connector:
         """
         self._reactor = reactor
         self._contexts = contexts
-        self._pace = pace or Pace()
-        self._limits = limits or Limits()
+        self._pace = pace or ConnectPace()
+        self._limits = limits or PumpLimits()
         self._scheduler = scheduler
         self._policy_for = policy_for
         self._tlsa = tlsa
         self._targets = targets
-        self.connections: Connections[EngineProtocol] = Connections()
+        self.connections: ConnectionSet[EngineProtocol] = ConnectionSet()
 
     def drop_all(self) -> Deferred[None]:
         """Drop the connections that are there, without a word; fires when all are gone."""
@@ -160,11 +170,11 @@ class Connector:
 
     async def demand_for(
         self, candidate: Candidate, domain: str, extra_names: Sequence[str] = ()
-    ) -> Demand:
+    ) -> TrustDemand:
         """Decide what has to be proved at a candidate of a domain."""
         policy = DEFAULT_POLICY if self._policy_for is None else self._policy_for(domain)
-        asks = candidate.source == "static" and policy.level is Level.DANE
-        if asks and self._tlsa is not None and not identity.is_address(candidate.host):
+        asks = candidate.source == "static" and policy.level is TrustLevel.DANE
+        if asks and self._tlsa is not None and not certificate_identity.is_address(candidate.host):
             answer = await self._tlsa(candidate.host, candidate.port)
             candidate = replace(candidate, tlsa=answer)
         return demand(policy, place_of(candidate, domain, extra_names))
@@ -186,11 +196,11 @@ class Connector:
             by_path = Deferred.fromCoroutine(self._connect_unix(url.path, make))
             return by_path.addErrback(without_frames)
         wanted = name or url.host
-        security = Security()
+        security = ConnectionSecurity()
         try:
             if url.scheme == "amqps" or self._contexts is not None:
-                by_name = Demand(
-                    Method.PKIX, wanted, (wanted,), wanted, "authenticated", is_host=True
+                by_name = TrustDemand(
+                    TrustMethod.PKIX, wanted, (wanted,), wanted, "authenticated", is_host=True
                 )
                 security = self._security(by_name, implicit=url.scheme == "amqps")
         except ConnectError:
@@ -201,7 +211,7 @@ class Connector:
         )
         return connecting.addErrback(without_frames)
 
-    def _security(self, wanted: Demand, *, implicit: bool) -> Security:
+    def _security(self, wanted: TrustDemand, *, implicit: bool) -> ConnectionSecurity:
         if self._contexts is None:
             raise ConnectError(
                 "tls.untrusted",
@@ -210,7 +220,7 @@ class Connector:
         try:
             if (ailment := self._contexts.ailment) is not None:
                 raise ailment  # nobody would believe us, and the other side would only log it
-            return Security(self._contexts.creator_for(wanted), implicit=implicit)
+            return ConnectionSecurity(self._contexts.creator_for(wanted), implicit=implicit)
         except TlsError as error:
             raise ConnectError(error.code, str(error)) from error
 
@@ -219,11 +229,11 @@ class Connector:
     ) -> EngineProtocol:
         where = f"{candidate.host}:{candidate.port}"
         wanted = await self.demand_for(candidate, domain, extra_names)
-        if wanted.method is Method.REFUSED:
+        if wanted.method is TrustMethod.REFUSED:
             line = f"{where}: {wanted.code}: {wanted.words}"
             raise ConnectError(wanted.code, f"no connection to {where}: {wanted.words}", (line,))
-        security = Security()
-        if wanted.method is not Method.PLAIN:
+        security = ConnectionSecurity()
+        if wanted.method is not TrustMethod.PLAIN:
             security = self._security(
                 wanted, implicit=candidate.security is TransportSecurity.IMPLICIT
             )
@@ -235,7 +245,7 @@ class Connector:
         self,
         addresses: Sequence[str],
         port: int,
-        security: Security,
+        security: ConnectionSecurity,
         make: Make,
         where: str,
         by_dns: str | None = None,
@@ -254,7 +264,7 @@ class Connector:
         failures: list[_Failed] = []
         remaining: list[str] = []
         for address in addresses:
-            if identity.is_address(address):
+            if certificate_identity.is_address(address):
                 remaining.append(address)
             else:
                 remaining.extend(await self._look_up(address))
@@ -301,7 +311,7 @@ class Connector:
 
     async def _connect_unix(self, path: str, make: Make) -> EngineProtocol:
         ready: Deferred[EngineProtocol] = Deferred()
-        factory = _Once(lambda: self._make_protocol(Security(), make, ready))
+        factory = _Once(lambda: self._make_protocol(ConnectionSecurity(), make, ready))
         endpoint_type: Any = UNIXClientEndpoint
         endpoint = endpoint_type(self._reactor, path, timeout=self._pace.connect_seconds)
         try:
@@ -314,7 +324,7 @@ class Connector:
             raise ConnectError(_code(error), f"no connection to {words}", (words,)) from error
 
     def _make_protocol(
-        self, security: Security, make: Make, ready: Deferred[EngineProtocol]
+        self, security: ConnectionSecurity, make: Make, ready: Deferred[EngineProtocol]
     ) -> EngineProtocol:
         def is_ready(protocol: EngineProtocol) -> None:
             self.connections.add(protocol)
@@ -363,7 +373,12 @@ class _Race:
     """
 
     def __init__(
-        self, reactor: Any, addresses: Sequence[str], port: int, pace: Pace, protocol: _MakeProtocol
+        self,
+        reactor: Any,
+        addresses: Sequence[str],
+        port: int,
+        pace: ConnectPace,
+        protocol: _MakeProtocol,
     ) -> None:
         """Prepare; `protocol` makes the protocol of the winner."""
         self.failures: list[_Failed] = []

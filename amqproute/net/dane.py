@@ -17,7 +17,8 @@ usage              what it takes here
 
 A peer that changes its key publishes both records for a while: any that fits will do.
 
-Limits: a DANE-TA authority has to be in the peer's chain, as RFC 7671 §5.2.2 asks of servers; only
+PumpLimits: a DANE-TA authority has to be in the peer's chain, as RFC 7671 §5.2.2 asks of servers;
+    only
 a record with the whole certificate (2 0 0) stands in for it.
 """
 
@@ -35,7 +36,7 @@ from OpenSSL import crypto
 
 from amqproute.values import Tlsa
 
-__all__ = ["Fit", "match_chain", "matches", "record_of", "usable"]
+__all__ = ["TlsaFit", "match_chain", "matches", "record_of", "usable"]
 
 PKIX_TA: Final = 0
 PKIX_EE: Final = 1
@@ -47,7 +48,7 @@ _LONGEST_CHAIN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class TlsaFit:
     """A record that a chain fits.
 
     Attributes:
@@ -110,7 +111,7 @@ def record_of(
 
 def match_chain(
     records: Sequence[Tlsa], chain: Sequence[x509.Certificate], now: datetime.datetime
-) -> tuple[Fit, ...]:
+) -> tuple[TlsaFit, ...]:
     """Return the records that fit, best first: those without further conditions.
 
     Args:
@@ -121,16 +122,16 @@ def match_chain(
     if not chain:
         return ()
     own, others = chain[0], list(chain[1:_LONGEST_CHAIN])
-    fits: list[Fit] = []
+    fits: list[TlsaFit] = []
     for record in sorted(records, key=lambda each: -each.usage):
         if record.usage == DANE_EE and matches(record, own):
-            fits.append(Fit(record))
+            fits.append(TlsaFit(record))
         elif record.usage == DANE_TA:
             fits.extend(_anchored(record, own, others, now))
         elif record.usage in (PKIX_EE, PKIX_TA):
             candidates = [own] if record.usage == PKIX_EE else others
             if any(matches(record, each) for each in candidates):
-                fits.append(Fit(record, needs_name=True, needs_pkix=True))
+                fits.append(TlsaFit(record, needs_name=True, needs_pkix=True))
     return tuple(sorted(fits, key=lambda fit: (fit.failure is not None, -fit.record.usage)))
 
 
@@ -139,7 +140,7 @@ def _anchored(
     own: x509.Certificate,
     others: Sequence[x509.Certificate],
     now: datetime.datetime,
-) -> list[Fit]:
+) -> list[TlsaFit]:
     anchors = [each for each in others if matches(record, each)]
     if record.selector == 0 and record.matching == 0 and not anchors:
         try:
@@ -147,7 +148,7 @@ def _anchored(
         except ValueError:
             return []
     return [
-        Fit(record, needs_name=True, failure=_path_failure(anchor, own, others, now))
+        TlsaFit(record, needs_name=True, failure=_path_failure(anchor, own, others, now))
         for anchor in anchors[:1]
     ]
 

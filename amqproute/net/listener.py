@@ -47,27 +47,27 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.errors import ListenError, TlsError
+from amqproute.log_rate_limit import RateLimitedLog, and_more
 from amqproute.net.accept_policy import (
     AcceptPolicy,
     AcceptTerms,
     Admit,
     CloseFirst,
     IpNetwork,
+    PeerStanding,
     Refuse,
-    Standing,
     contains,
 )
-from amqproute.net.connections import Connections
-from amqproute.net.fairness import FairScheduler
-from amqproute.net.handshake_turns import HandshakeTurns
+from amqproute.net.connection_scheduler import ConnectionScheduler
+from amqproute.net.connection_set import ConnectionSet
+from amqproute.net.handshake_scheduler import HandshakeScheduler
 from amqproute.net.proxy_protocol import (
     ProxyHeader,
     ProxyHeaderError,
     read_proxy_header,
 )
-from amqproute.net.pump import EngineProtocol, Limits, Make, Security, unmapped
+from amqproute.net.pump import ConnectionSecurity, EngineProtocol, Make, PumpLimits, unmapped
 from amqproute.net.tls import ClientCertificateMode, PeerJudge, TlsContexts
-from amqproute.sparing import Sparing, and_more
 
 __all__ = ["Listener", "TlsMode", "activated_sockets"]
 
@@ -80,7 +80,7 @@ _SUMMARY_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.5
 _PORT_NAMESPACE: Final = "twisted.internet.tcp.Port"
 MOST_TOLD: Final = 20
-"""Lines about connections refused for one reason, within `sparing.EVERY_SECONDS`."""
+"""Lines about connections refused for one reason, within `log_rate_limit.EVERY_SECONDS`."""
 _UNIX_MODE: Final = 0o660
 _BACKLOG: Final = 512
 _PART: Final = re.compile(r"((?:[^:\\]|\\.)*)(?::|\Z)", re.DOTALL)
@@ -110,8 +110,8 @@ class Listener(Service):
         terms: AcceptTerms | None = None,
         policy: AcceptPolicy | None = None,
         balancers: Sequence[IpNetwork] = (),
-        limits: Limits | None = None,
-        scheduler: FairScheduler | None = None,
+        limits: PumpLimits | None = None,
+        scheduler: ConnectionScheduler | None = None,
         refused: Callable[[str, TlsError], None] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
@@ -139,31 +139,31 @@ class Listener(Service):
             TlsError: `contexts` has no certificate to show.
         """
         self.description = description
-        self.connections: Connections[EngineProtocol] = Connections()
+        self.connections: ConnectionSet[EngineProtocol] = ConnectionSet()
         terms = terms or AcceptTerms(10_000, 10_000, 10_000)
         policy = policy or AcceptPolicy(terms.places)
         self.places = policy.listener(terms)
         self._policy = policy
         self._balancers = balancers
-        self._headless: Connections[_HeaderReader] = Connections()
+        self._headless: ConnectionSet[_HeaderReader] = ConnectionSet()
         self.clock = self._reactor = reactor
         self._make = make
         self._place = _parse(description)
-        self._limits = limits or Limits()
+        self._limits = limits or PumpLimits()
         self.header_seconds = self._limits.tls_seconds
-        self._scheduler = scheduler or FairScheduler(reactor)
-        self._handshakes = HandshakeTurns(reactor)
+        self._scheduler = scheduler or ConnectionScheduler(reactor)
+        self._handshakes = HandshakeScheduler(reactor)
         self._environ = environ
         self._tls_refused = refused
-        self._security = Security()
+        self._security = ConnectionSecurity()
         if tls != "none":
             if contexts is None:
                 raise ListenError(f"{description}: TLS needs tls.certificate and tls.private-key")
-            self._security = Security(
+            self._security = ConnectionSecurity(
                 contexts.server_creator(client_certificate, judge), implicit=tls == "implicit"
             )
         self._ports: list[IListeningPort] = []
-        self._sparing = Sparing(reactor.seconds, MOST_TOLD)
+        self._sparing = RateLimitedLog(reactor.seconds, MOST_TOLD)
         self._shown = (0, 0)
         self._last_limit = ""
         self._last_limit_at: float | None = None
@@ -327,7 +327,7 @@ class Listener(Service):
         self._shown = (self.places.refused, self.places.closed)
 
     def _identified(self, protocol: EngineProtocol, kind: str, user: str) -> str | None:
-        standing = _STANDINGS.get(kind, Standing.KNOWN)
+        standing = _STANDINGS.get(kind, PeerStanding.KNOWN)
         return self.places.authenticated(protocol, standing, self._reactor.seconds(), user)
 
     def _lost(self, protocol: EngineProtocol, reason: Failure) -> None:
@@ -555,7 +555,7 @@ class _HeaderReader(TwistedProtocol):
             guard.cancel()
 
 
-_STANDINGS: Final = {"anonymous": Standing.ANONYMOUS, "peer": Standing.BROKER}
+_STANDINGS: Final = {"anonymous": PeerStanding.ANONYMOUS, "peer": PeerStanding.BROKER}
 
 
 class _AdoptedUnixPort(unix.Port):

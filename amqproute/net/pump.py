@@ -7,18 +7,19 @@
     transport <--write--------- engine.data_to_send()                   (once, after all of that)
 
 *Shares*: the budget, and whether a read is acted on at once, come from the scheduler that all
-connections have in common (`net.fairness`). What is left of a read waits for a later turn of the
-reactor, in which `work` is called again; until then the transport is not read, so that what waits
-is never more than one read. What had come before a connection was lost is acted on before the user
-hears of the loss.
+connections have in common (`net.connection_scheduler`). What is left of a read waits for a later
+turn of the reactor, in which `input_cost` is called again; until then the transport is not read, so
+that what waits is never more than one read. What had come before a connection was lost is acted on
+before the user hears of the loss.
 
 *Output* that comes about outside a read (a store commit settles deliveries, a queue has found a
 consumer) is announced with `EngineProtocol.schedule_flush` and written once per reactor turn,
-however many asked for it. What is written is offered to the socket at once (`net.outlet`).
+however many asked for it. What is written is offered to the socket at once (`net.direct_write`).
 
-*TLS* is a layer between the transport and this protocol: at once (`Security.implicit`) or when the
-engine reports `TlsAgreed` (`net.records`). OpenSSL gives out records of at most 16 KiB; they are
-collected so that one read of the transport stays one call of the engine. The engine and its user
+*TLS* is a layer between the transport and this protocol: at once (`ConnectionSecurity.implicit`) or
+when the engine reports `TlsAgreed` (`net.tls_records`). OpenSSL gives out records of at most 16
+KiB; they are collected so that one read of the transport stays one call of the engine. The engine
+and its user
 are made when the facts about the peer are known: for implicit TLS after the handshake.
 
 *Time*: one delayed call, which is only ever moved forward. A busy connection pushes its idle
@@ -26,8 +27,8 @@ deadline back with every read; the call then finds nothing to do when it fires a
 
 *Back pressure*: when the transport holds more than it wants, `paused` is True until
 `IConnectionUser.writable`; users start nothing new meanwhile. What still comes about in answer to
-input is bounded: past `Limits.output_bytes` the peer is not read any more until it has read us,
-and a peer that reads nothing for `Limits.stall_seconds` is dropped.
+input is bounded: past `PumpLimits.output_bytes` the peer is not read any more until it has read us,
+and a peer that reads nothing for `PumpLimits.stall_seconds` is dropped.
 
 *Faults*: an exception out of the engine or the user is our bug. It is logged once with its
 traceback, this connection is closed with ``amqp:internal-error``, all others go on.
@@ -63,24 +64,24 @@ from zope.interface import implementer
 from amqproute import conditions
 from amqproute.errors import TlsError
 from amqproute.interfaces import IConnectionUser
+from amqproute.log_rate_limit import source_of
 from amqproute.net import tls
-from amqproute.net.fairness import FairScheduler, Share
-from amqproute.net.handshake_turns import HandshakeTurns
-from amqproute.net.outlet import Outlet, is_fit, joined
-from amqproute.net.records import RecordFactory, RecordLayer
-from amqproute.sparing import source_of
+from amqproute.net.connection_scheduler import ConnectionScheduler, SchedulerShare
+from amqproute.net.direct_write import DirectWriter, is_fit, joined
+from amqproute.net.handshake_scheduler import HandshakeScheduler
+from amqproute.net.tls_records import RecordFactory, RecordLayer
 from amqproute.tracebacks import forget_frames
-from amqproute.wire.amqp10.events import TlsAgreed
+from amqproute.wire.amqp10.engine_events import TlsAgreed
 from amqproute.wire.amqp10.spec import Error
 from amqproute.wire.engine import Engine
-from amqproute.wire.work import MOST_UNHEARD, RECORD
+from amqproute.wire.input_cost import MOST_UNHEARD, RECORD
 
 __all__ = [
+    "ConnectionSecurity",
     "EngineProtocol",
     "IUpgradableUser",
-    "Limits",
     "Make",
-    "Security",
+    "PumpLimits",
     "TransportFacts",
     "unmapped",
 ]
@@ -143,7 +144,7 @@ Make = Callable[[TransportFacts], tuple[Engine, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PumpLimits:
     """Bounds of one connection.
 
     Attributes:
@@ -160,7 +161,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Security:
+class ConnectionSecurity:
     """How TLS is to be had on this connection.
 
     Attributes:
@@ -203,11 +204,11 @@ class EngineProtocol(TwistedProtocol):
         make: Make,
         clock: IReactorTime,
         *,
-        security: Security | None = None,
+        security: ConnectionSecurity | None = None,
         is_client: bool = False,
-        limits: Limits | None = None,
-        scheduler: FairScheduler | None = None,
-        handshakes: HandshakeTurns | None = None,
+        limits: PumpLimits | None = None,
+        scheduler: ConnectionScheduler | None = None,
+        handshakes: HandshakeScheduler | None = None,
         on_ready: Callable[[EngineProtocol], object] | None = None,
         on_lost: Callable[[EngineProtocol, Failure], object] | None = None,
         on_identified: Callable[[EngineProtocol, str, str], str | None] | None = None,
@@ -233,9 +234,9 @@ class EngineProtocol(TwistedProtocol):
         self._on_identified = on_identified
         self._clock = clock
         self._seconds = clock.seconds
-        self._security = security or Security()
+        self._security = security or ConnectionSecurity()
         self._is_client = is_client
-        self._limits = limits or Limits()
+        self._limits = limits or PumpLimits()
         self._on_ready = on_ready
         self._on_lost = on_lost
         self._user: Any = None
@@ -249,15 +250,15 @@ class EngineProtocol(TwistedProtocol):
         self._is_gathering = False
         self._gathered: list[bytes] = []
         self._pending: list[bytes] = []  # not with the engine yet
-        self._scheduler = scheduler or FairScheduler(clock)
-        self.share = Share()
+        self._scheduler = scheduler or ConnectionScheduler(clock)
+        self.share = SchedulerShare()
         self._loss: Failure | None = None  # the user is told when all input is used up
         self._behind = 0  # octets written since the transport was full
         self._flush_call: IDelayedCall | None = None
         self._deadline_call: IDelayedCall | None = None
         self._deadline_at = 0.0
         self._guard_call: IDelayedCall | None = None  # TLS handshake, then stall, then close
-        self._outlet: Outlet | None = None  # where the transport is a socket
+        self._outlet: DirectWriter | None = None  # where the transport is a socket
         self._tls: Any = None  # a RecordLayer; Twisted has no types for it
         self._is_decrypting = False
         self._charged_records = 0
@@ -278,7 +279,7 @@ class EngineProtocol(TwistedProtocol):
         """Learn who is there; start TLS or the engine."""
         transport = self._transport
         if is_fit(transport):
-            self._outlet = Outlet(transport)
+            self._outlet = DirectWriter(transport)
         self.facts = _facts_of(transport, self._client)
         _tune(transport)
         transport.registerProducer(self, True)
@@ -311,7 +312,7 @@ class EngineProtocol(TwistedProtocol):
     # What the scheduler calls.
 
     def work(self, budget: int) -> int:
-        """See `amqproute.net.fairness.Worker`."""
+        """See `amqproute.net.connection_scheduler.ScheduledWork`."""
         decrypted = self._decrypt(budget)
         if self._is_over or self._user is None:
             self._take_rest()
@@ -363,7 +364,7 @@ class EngineProtocol(TwistedProtocol):
 
     @property
     def has_work(self) -> bool:
-        """See `amqproute.net.fairness.Worker`."""
+        """See `amqproute.net.connection_scheduler.ScheduledWork`."""
         return self._has_rest and not self._unread_for & ~_REST
 
     @property

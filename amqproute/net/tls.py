@@ -11,13 +11,13 @@ The peer's chain *and name* are verified by the callback that OpenSSL runs durin
 a wrong peer gets an alert and not one octet of the application. The callback leaves its verdict
 in a `Verification` on the TLS protocol, because OpenSSL's own error says only ``certificate verify
 failed``; `translate` turns the verdict, or an OpenSSL error, into a `TlsError` whose code and
-words an operator can act on. What has to be proved, and whether it is, `amqproute.net.trust`
+words an operator can act on. What has to be proved, and whether it is, `amqproute.net.peer_trust`
 decides, once, at the last call of the callback; before that the chain is only collected, and what
 OpenSSL has against it noted, for a certificate that DANE or a pin vouches for needs no authority.
 
 On the accepting side the name is not known before the certificate is, and whether DANE vouches for
 it takes questions to the DNS. Those are asked between the handshake and the first octet of the
-application (`Verification.conclude`, `amqproute.net.inbound`).
+application (`Verification.conclude`, `amqproute.net.inbound_trust`).
 
 Certificates on revocation lists (``tls.crl``) are refused in both directions, whatever else speaks
 for them (`amqproute.net.revocation`).
@@ -57,16 +57,16 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.errors import TlsError
-from amqproute.net import dane, identity
-from amqproute.net.diagnosis import Progress, explain, reasons_of
+from amqproute.net import certificate_identity, dane
+from amqproute.net.handshake_diagnosis import HandshakeProgress, explain, reasons_of
+from amqproute.net.peer_trust import ShownCertificate, TrustDemand, TrustMethod, judge
 from amqproute.net.revocation import NO_REVOCATIONS, Revocations, read_revocations
-from amqproute.net.trust import Demand, Method, Shown, judge
 
 __all__ = [
     "CertificateFacts",
     "ClientCertificateMode",
-    "Conclusion",
     "PeerJudge",
+    "TlsConclusion",
     "TlsContexts",
     "Verification",
     "describe",
@@ -105,7 +105,7 @@ _PEM_LABEL: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----")
 
 
 @dataclass(frozen=True, slots=True)
-class Conclusion:
+class TlsConclusion:
     """What an accepted peer has proved.
 
     Attributes:
@@ -120,12 +120,12 @@ class Conclusion:
 
 
 class PeerJudge(Protocol):
-    """Who decides about accepted peers: `amqproute.net.inbound.InboundTrust`."""
+    """Who decides about accepted peers: `amqproute.net.inbound_trust.InboundTrust`."""
 
     def may_prove(self, certificate: x509.Certificate) -> bool:
         """Tell whether this certificate could be good without a trusted authority."""
 
-    def conclude(self, shown: Shown) -> Conclusion | Deferred[Conclusion]:
+    def conclude(self, shown: ShownCertificate) -> TlsConclusion | Deferred[TlsConclusion]:
         """Decide; never fails."""
 
 
@@ -158,7 +158,7 @@ class Verification:
 
     def __init__(
         self,
-        demand: Demand | None = None,
+        demand: TrustDemand | None = None,
         *,
         judge: PeerJudge | None = None,
         revocations: Revocations = NO_REVOCATIONS,
@@ -181,7 +181,7 @@ class Verification:
         self._chain: dict[int, x509.Certificate] = {}
         self._chain_failure: TlsError | None = None
         self.failure: TlsError | None = None
-        self.is_proved = demand is None or demand.method is Method.TLS
+        self.is_proved = demand is None or demand.method is TrustMethod.TLS
         self.level = "tls"
         self.domains: frozenset[str] = frozenset()
         self.own = own
@@ -213,10 +213,10 @@ class Verification:
         shown = self._shown(host)
         if self._judge is None:
             self.level = "authenticated"
-            self.domains = identity.peer_domains(shown.chain[0])
+            self.domains = certificate_identity.peer_domains(shown.chain[0])
             return None
         found = self._judge.conclude(shown)
-        if isinstance(found, Conclusion):
+        if isinstance(found, TlsConclusion):
             self._concluded(found)
             return None
         return found.addCallback(self._concluded)
@@ -241,12 +241,12 @@ class Verification:
         self._chain_failure = self.failure = None
         self._judge = None
 
-    def _concluded(self, found: Conclusion) -> None:
+    def _concluded(self, found: TlsConclusion) -> None:
         self.failure, self.level, self.domains = found.failure, found.level, found.domains
 
-    def _shown(self, host: str = "") -> Shown:
+    def _shown(self, host: str = "") -> ShownCertificate:
         chain = tuple(self._chain[depth] for depth in sorted(self._chain))
-        return Shown(chain, self._chain_failure, self._revocations.failure(chain), host)
+        return ShownCertificate(chain, self._chain_failure, self._revocations.failure(chain), host)
 
     def _take(self, certificate: x509.Certificate, error: int, depth: int, ok: bool) -> bool:
         self._chain[depth] = certificate
@@ -269,7 +269,7 @@ class Verification:
         """Whether nothing but a trusted authority can vouch for the peer."""
         if self._demand is None:
             return self._judge is None
-        return self._demand.method is Method.PKIX
+        return self._demand.method is TrustMethod.PKIX
 
     def _decide(self, certificate: x509.Certificate) -> bool:
         """Decide inside the handshake what can be decided there."""
@@ -288,7 +288,7 @@ class Verification:
         self.is_proved = True
         self.level = verdict.level
         if self.level != "tls":
-            self.domains = identity.peer_domains(certificate)
+            self.domains = certificate_identity.peer_domains(certificate)
         return True
 
 
@@ -329,7 +329,7 @@ class ServerCreator:
 class ClientCreator:
     """Makes the OpenSSL connection to one peer, which has to prove what is demanded."""
 
-    def __init__(self, contexts: TlsContexts, demand: Demand) -> None:
+    def __init__(self, contexts: TlsContexts, demand: TrustDemand) -> None:
         self._contexts = contexts
         self._demand = demand
         self._server_name = _server_name(demand.server_name)
@@ -352,7 +352,7 @@ class ClientCreator:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedCertificate:
     """What one reading of the files gave.
 
     Attributes:
@@ -429,7 +429,7 @@ class TlsContexts:
         """
         return self._dates(self.loaded)
 
-    def _dates(self, loaded: Loaded) -> TlsError | None:
+    def _dates(self, loaded: LoadedCertificate) -> TlsError | None:
         if not loaded.chain:
             return None
         certificate, path = loaded.chain[0], self._certificate
@@ -477,7 +477,7 @@ class TlsContexts:
         self._crl = other._crl
         self._take(other.loaded)
 
-    def _take(self, loaded: Loaded) -> None:
+    def _take(self, loaded: LoadedCertificate) -> None:
         old, new = self.loaded.serial, loaded.serial
         self.loaded = loaded
         if old != new:
@@ -517,26 +517,28 @@ class TlsContexts:
 
         Args:
             domain: the name that the peer has to prove, and that is sent as server name (SNI).
-            extra_names: host names that may be proved instead (see `identity.match`).
+            extra_names: host names that may be proved instead (see `certificate_identity.match`).
 
         Raises:
             TlsError: ``tls.name`` if `domain` cannot be a name in a certificate.
         """
         names = (domain, *extra_names)
-        return self.creator_for(Demand(Method.PKIX, domain, names, domain, "authenticated"))
+        return self.creator_for(
+            TrustDemand(TrustMethod.PKIX, domain, names, domain, "authenticated")
+        )
 
-    def creator_for(self, demand: Demand) -> IOpenSSLClientConnectionCreator:
+    def creator_for(self, demand: TrustDemand) -> IOpenSSLClientConnectionCreator:
         """Return what makes TLS connections to a peer that has to prove what is demanded.
 
         Raises:
             TlsError: ``tls.name`` if the name to ask for cannot be one; or the demand's own code
                 if there is nothing that could be proved.
         """
-        if demand.method in (Method.REFUSED, Method.PLAIN):
+        if demand.method in (TrustMethod.REFUSED, TrustMethod.PLAIN):
             raise TlsError(demand.code, demand.words)
         return ClientCreator(self, demand)
 
-    def _load(self) -> Loaded:
+    def _load(self) -> LoadedCertificate:
         chain: tuple[x509.Certificate, ...] = ()
         key: crypto.PKey | None = None
         if self._certificate is not None and self._private_key is not None:
@@ -547,7 +549,7 @@ class TlsContexts:
         present = datetime.datetime.fromtimestamp(self.now(), datetime.UTC)
         revocations = read_revocations(self._crl, trusted or (), present)
         try:
-            return Loaded(
+            return LoadedCertificate(
                 _make_context(chain, key, trusted),
                 _make_context(chain, key, trusted),
                 chain,
@@ -585,7 +587,7 @@ class CertificateFacts:
 
     subject: str
     issuer: str
-    names: identity.Names
+    names: certificate_identity.CertificateNames
     serial: str
     not_before: datetime.datetime
     not_after: datetime.datetime
@@ -604,7 +606,7 @@ def describe(certificate: x509.Certificate) -> CertificateFacts:
     return CertificateFacts(
         subject=certificate.subject.rfc4514_string(),
         issuer=certificate.issuer.rfc4514_string(),
-        names=identity.names_of(certificate),
+        names=certificate_identity.names_of(certificate),
         serial=f"{certificate.serial_number:x}",
         not_before=certificate.not_valid_before_utc,
         not_after=certificate.not_valid_after_utc,
@@ -644,7 +646,7 @@ def translate(
     progress = None
     if verification is not None and connection is not None:
         asked = None if is_client else connection.get_servername()
-        progress = Progress(
+        progress = HandshakeProgress(
             is_client,
             verification.has_seen_peer or connection.get_cipher_name() is not None,
             "" if asked is None else asked.decode("ascii", "replace"),
@@ -763,7 +765,7 @@ def _is_for_servers(certificate: x509.Certificate) -> bool:
 
 def _server_name(domain: str) -> bytes | None:
     """Return the SNI of a domain; an IP address has none (RFC 6066 §3)."""
-    if identity.is_address(domain):
+    if certificate_identity.is_address(domain):
         return None
     plain = domain.rstrip(".").lower()
     try:

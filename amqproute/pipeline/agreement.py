@@ -13,14 +13,23 @@ from pyspark.sql import functions as F
 
 from amqproute.pipeline.charts import duration
 from amqproute.pipeline.coverage import DAMAGED, DOWN, GAP, MISSING, RESTORED
-from amqproute.pipeline.page import Cell, Column, Markup, note, page, section, table, tiles
+from amqproute.pipeline.page import (
+    PageCell,
+    PageColumn,
+    PageMarkup,
+    note,
+    page,
+    section,
+    table,
+    tiles,
+)
 from amqproute.pipeline.reconcile import (
     AGREED,
     DISCREPANCIES,
     IN_FLIGHT,
     NOT_COVERED,
     VERDICTS,
-    Offset,
+    ClockOffset,
     Reconciliation,
 )
 
@@ -114,7 +123,7 @@ def agreement_page(result: Reconciliation) -> str:
     )
 
 
-def _ahead(offset: Offset, theirs: str) -> tuple[str, str]:
+def _ahead(offset: ClockOffset, theirs: str) -> tuple[str, str]:
     if not offset.pairs:
         return "unknown", "nothing to compare"
     around = "" if offset.error is None else f"± {duration(offset.error)}; "
@@ -122,14 +131,14 @@ def _ahead(offset: Offset, theirs: str) -> tuple[str, str]:
     return duration(abs(offset.estimate)), f"{around}{theirs} is {side}"
 
 
-def _verdicts(result: Reconciliation) -> Markup:
+def _verdicts(result: Reconciliation) -> PageMarkup:
     directions = ((result.ours, result.theirs), (result.theirs, result.ours))
     return table(
         "Hand-overs",
         [
-            Column("Verdict"),
-            *(Column(f"{sender} → {receiver}", right=True) for sender, receiver in directions),
-            Column("Meaning"),
+            PageColumn("Verdict"),
+            *(PageColumn(f"{sender} → {receiver}", right=True) for sender, receiver in directions),
+            PageColumn("Meaning"),
         ],
         [
             (verdict, *(result.counts.get((sender, verdict), 0) for sender, _ in directions), words)
@@ -138,17 +147,17 @@ def _verdicts(result: Reconciliation) -> Markup:
     )
 
 
-def _listed(result: Reconciliation) -> Markup:
+def _listed(result: Reconciliation) -> PageMarkup:
     return table(
         "Not agreed",
         [
-            Column("Verdict"),
-            Column("From"),
-            Column("Message-id", code=True),
-            Column("Handed over"),
-            Column("Received"),
-            Column("Times", right=True),
-            Column("Store and entry at the sender", code=True),
+            PageColumn("Verdict"),
+            PageColumn("From"),
+            PageColumn("Message-id", code=True),
+            PageColumn("Handed over"),
+            PageColumn("Received"),
+            PageColumn("Times", right=True),
+            PageColumn("Store and entry at the sender", code=True),
         ],
         [
             (
@@ -166,24 +175,24 @@ def _listed(result: Reconciliation) -> Markup:
     )
 
 
-def _gaps(result: Reconciliation) -> Markup:
+def _gaps(result: Reconciliation) -> PageMarkup:
     rows = result.holes.orderBy("from_us").limit(LISTED_ON_PAGE).collect()
     return table(
         "Gaps",
         [
-            Column("Broker"),
-            Column("From"),
-            Column("Until"),
-            Column("Length", right=True),
-            Column("Why"),
-            Column("Records", right=True),
+            PageColumn("Broker"),
+            PageColumn("From"),
+            PageColumn("Until"),
+            PageColumn("Length", right=True),
+            PageColumn("Why"),
+            PageColumn("Records", right=True),
         ],
         [
             (
                 broker_name(row),
                 instant(row.from_us),
                 "the end" if row.until_us >= 1 << 61 else instant(row.until_us),
-                Cell(duration(row.until_us - row.from_us), row.until_us - row.from_us),
+                PageCell(duration(row.until_us - row.from_us), row.until_us - row.from_us),
                 _REASONS.get(row.reason, row.reason),
                 row["count"],
             )

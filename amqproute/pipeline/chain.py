@@ -24,7 +24,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import GENESIS, Kind
+from amqproute.journal.record import GENESIS, RecordKind
 
 __all__ = ["HASH", "HEAD", "TAMPERED", "UNPROVEN", "broken", "with_previous"]
 
@@ -62,10 +62,10 @@ def broken(line: Column) -> Column:
     """Say why a line does not follow from the one before it; None if it does.
 
     Args:
-        line: what the text says, as `amqproute.pipeline.schema.LINE`; beside it stand ``value``
-            and what `with_previous` has added.
+        line: what the text says, as `amqproute.pipeline.table_schema.LINE`; beside it stand
+            ``value`` and what `with_previous` has added.
     """
-    begins = F.when(line["kind"] == Kind.SEGMENT, line["all"]["previous"])
+    begins = F.when(line["kind"] == RecordKind.SEGMENT, line["all"]["previous"])
     own = F.substring("value", len(HEAD) + 1, HASH)
     tail = F.substring(F.col("value").cast("binary"), _BEHIND + 1, _LONGEST)
 

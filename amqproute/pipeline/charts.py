@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from amqproute.pipeline.page import Markup, joined, tag
+from amqproute.pipeline.page import PageMarkup, joined, tag
 
 __all__ = ["bars", "columns", "count", "duration", "lines", "octets"]
 
@@ -62,7 +62,7 @@ def duration(microseconds: float) -> str:
 def columns(
     caption: str, remark: str, labels: Sequence[str], series: Mapping[str, Numbers],
     form: Callable[[float], str] = count,
-) -> Markup:  # fmt: skip
+) -> PageMarkup:  # fmt: skip
     """Draw a stack of values for each label, from zero."""
     totals = [sum(values[i] or 0 for values in series.values()) for i in range(len(labels))]
     ticks = _ticks(max(totals, default=0))
@@ -94,7 +94,7 @@ def columns(
 def lines(
     caption: str, remark: str, labels: Sequence[str], series: Mapping[str, Numbers],
     form: Callable[[float], str] = duration,
-) -> Markup:  # fmt: skip
+) -> PageMarkup:  # fmt: skip
     """Draw lines on a logarithmic scale; what is not above zero has no place on it."""
     known = [value for values in series.values() for value in values if value and value > 0]
     low = math.floor(math.log10(min(known))) if known else 0
@@ -112,7 +112,7 @@ def lines(
             if value and value > 0
         ]
         path = " ".join(f"{_n(x)},{_n(y)}" for x, y, _ in points)
-        shapes.append(tag("polyline", points=Markup(path), class_=f"s{color % _COLORS}"))
+        shapes.append(tag("polyline", points=PageMarkup(path), class_=f"s{color % _COLORS}"))
         shapes += [
             tag(
                 "circle", tag("title", title), class_=f"f{color % _COLORS}", cx=_n(x), cy=_n(y), r=3
@@ -125,7 +125,7 @@ def lines(
 def bars(
     caption: str, remark: str, labels: Sequence[str], series: Mapping[str, Numbers],
     form: Callable[[float], str] = duration, ends: Numbers | None = None,
-) -> Markup:  # fmt: skip
+) -> PageMarkup:  # fmt: skip
     """Draw a horizontal stack for each label; behind it stands its total, or what `ends` says."""
     totals = [sum(values[i] or 0 for values in series.values()) for i in range(len(labels))]
     said = totals if ends is None else [value or 0 for value in ends]
@@ -160,8 +160,8 @@ def bars(
 
 
 def _figure(
-    caption: str, remark: str, height: float, shapes: Sequence[Markup], names: Sequence[str]
-) -> Markup:
+    caption: str, remark: str, height: float, shapes: Sequence[PageMarkup], names: Sequence[str]
+) -> PageMarkup:
     legend = [
         tag("span", tag("i", class_=f"f{color % _COLORS}"), name)
         for color, name in enumerate(names)
@@ -177,7 +177,7 @@ def _figure(
     )  # fmt: skip
 
 
-def _text(text: str, x: float, y: float, anchor: str) -> Markup:
+def _text(text: str, x: float, y: float, anchor: str) -> PageMarkup:
     return tag("text", text, x=_n(x), y=_n(y), text_anchor=anchor)
 
 
@@ -187,7 +187,7 @@ def _n(value: float) -> str:
 
 def _grid(
     ticks: Sequence[float], scale: Callable[[float], float], form: Callable[[float], str]
-) -> Markup:
+) -> PageMarkup:
     parts = []
     for tick in ticks:
         y = scale(tick)
@@ -196,7 +196,7 @@ def _grid(
     return joined(parts)
 
 
-def _labels(labels: Sequence[str], step: float) -> Markup:
+def _labels(labels: Sequence[str], step: float) -> PageMarkup:
     every = max(1, math.ceil(len(labels) / 12))
     return joined(
         _text(label, LEFT + (i + 0.5) * step, HEIGHT - 8, "middle")

@@ -26,11 +26,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import END_OF_SEQ, ENDS, Kind
+from amqproute.journal.record import END_OF_SEQ, ENDS, RecordKind
 from amqproute.pipeline import coverage
 from amqproute.pipeline.lines import spread
 from amqproute.pipeline.reuse import Reuse
-from amqproute.pipeline.schema import BALANCE, HOPS, RUNS, VIOLATIONS, conform
+from amqproute.pipeline.table_schema import BALANCE, HOPS, RUNS, VIOLATIONS, conform
 from amqproute.pipeline.traces import is_answer
 
 __all__ = [
@@ -88,7 +88,7 @@ def judged(
     runs = conform(runs, RUNS)
     entries = conform(entries, HOPS).select(*_OF_ENTRIES, is_answer().alias("is_answer"))
     grace = round(grace_seconds * 1_000_000)
-    stock = spread(runs.where(F.col("kind") == Kind.STOCK), ("node", "ranges"))
+    stock = spread(runs.where(F.col("kind") == RecordKind.STOCK), ("node", "ranges"))
     seen = _seen(stock).persist()
     try:
         rows = _judged(entries, seen, _last_stocks(runs, grace), grace)
@@ -150,7 +150,7 @@ def violations(runs: DataFrame, doubtful: DataFrame, rejects: DataFrame | None =
     Args:
         runs: as for `judged`.
         doubtful: from `judged`.
-        rejects: `amqproute.pipeline.schema.REJECTS` of the same days, if there are any.
+        rejects: `amqproute.pipeline.table_schema.REJECTS` of the same days, if there are any.
 
     Returns:
         `VIOLATIONS`; those with ``hidden`` may be explained by records that are missing.
@@ -230,9 +230,11 @@ def _last_stocks(runs: DataFrame, grace: int) -> DataFrame:
     is_end = F.coalesce(without, F.col("all.node").isNull()).alias("is_end")
     known = runs.groupBy("stream").agg(
         F.max("time").alias("last_us"),
-        F.max(F.when(kind == Kind.STOP, time)).alias("stop_us"),
-        F.max(F.when(kind == Kind.START, time)).alias("start_us"),
-        F.collect_list(F.when(kind == Kind.STOCK, F.struct("time", "seq", is_end))).alias("places"),
+        F.max(F.when(kind == RecordKind.STOP, time)).alias("stop_us"),
+        F.max(F.when(kind == RecordKind.START, time)).alias("start_us"),
+        F.collect_list(F.when(kind == RecordKind.STOCK, F.struct("time", "seq", is_end))).alias(
+            "places"
+        ),
     )
     # After a stop in good order nothing more can come.
     until = F.when(F.col("stop_us") == F.col("last_us"), _FOREVER).otherwise(F.col("last_us"))

@@ -20,7 +20,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import PUT_BACK, Kind
+from amqproute.journal.record import PUT_BACK, RecordKind
 from amqproute.pipeline.duplicates import CONTRADICTS
 
 __all__ = [
@@ -66,8 +66,8 @@ def holes(runs: DataFrame, rejects: DataFrame | None = None) -> DataFrame:
     """Find the holes of all journals.
 
     Args:
-        runs: bronze, `amqproute.pipeline.schema.RUNS`.
-        rejects: `amqproute.pipeline.schema.REJECTS` of the same days, if there are any.
+        runs: bronze, `amqproute.pipeline.table_schema.RUNS`.
+        rejects: `amqproute.pipeline.table_schema.REJECTS` of the same days, if there are any.
 
     Returns:
         `HOLES`: from the last time before it to the first time behind it of which something is
@@ -78,7 +78,7 @@ def holes(runs: DataFrame, rejects: DataFrame | None = None) -> DataFrame:
 
 
 def _silences(runs: DataFrame) -> DataFrame:
-    leaps = (F.col("kind") == Kind.SEGMENT) & (F.col("all.code") == PUT_BACK)
+    leaps = (F.col("kind") == RecordKind.SEGMENT) & (F.col("all.code") == PUT_BACK)
     is_export = _is_export()
     whole = Window.partitionBy("broker", "journal")
     buckets = (
@@ -89,9 +89,11 @@ def _silences(runs: DataFrame) -> DataFrame:
             F.min("seq").alias("first_seq"),
             F.max(F.col("seq") + F.col("n")).alias("end_seq"),
             F.sum("n").alias("records"),
-            F.max(F.when(F.col("kind") == Kind.STOP, F.col("seq") + F.col("n"))).alias("stop_seq"),
-            F.max(F.when(F.col("kind") == Kind.GAP, F.col("time"))).alias("gap_us"),
-            F.sum(F.when(F.col("kind") == Kind.GAP, F.col("all.count"))).alias("gap_count"),
+            F.max(F.when(F.col("kind") == RecordKind.STOP, F.col("seq") + F.col("n"))).alias(
+                "stop_seq"
+            ),
+            F.max(F.when(F.col("kind") == RecordKind.GAP, F.col("time"))).alias("gap_us"),
+            F.sum(F.when(F.col("kind") == RecordKind.GAP, F.col("all.count"))).alias("gap_count"),
             F.bool_or(is_export).alias("is_part"),
             F.coalesce(F.bool_or(leaps), F.lit(False)).alias("leaps"),
         )
@@ -157,7 +159,7 @@ def _hole(
 
 
 def _is_export() -> Column:
-    return (F.col("kind") == Kind.SEGMENT) & F.col("all.peer").isNotNull()
+    return (F.col("kind") == RecordKind.SEGMENT) & F.col("all.peer").isNotNull()
 
 
 _SEGMENT: Final = r"([0-9a-f]{16})-([0-9]{19,20})\.jsonl$"
@@ -211,7 +213,7 @@ def _damages(runs: DataFrame, rejects: DataFrame) -> DataFrame:
 def _stops(runs: DataFrame) -> DataFrame:
     order = Window.partitionBy("broker").orderBy("time", "seq")
     return (
-        runs.where(F.col("kind").isin(Kind.START, Kind.STOP))
+        runs.where(F.col("kind").isin(RecordKind.START, RecordKind.STOP))
         .select(
             "domain",
             "broker",
@@ -222,6 +224,6 @@ def _stops(runs: DataFrame) -> DataFrame:
             "kind",
             F.lag("kind").over(order).alias("before"),
         )
-        .where((F.col("kind") == Kind.START) & (F.col("before") == Kind.STOP))
+        .where((F.col("kind") == RecordKind.START) & (F.col("before") == RecordKind.STOP))
         .drop("kind", "before")
     )

@@ -17,33 +17,40 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from amqproute.pipeline import coverage, reconcile
 from amqproute.pipeline.days import between as days_between
 from amqproute.pipeline.days import spans
 from amqproute.pipeline.ingest import ingest
-from amqproute.pipeline.schema import HOPS
-from amqproute.pipeline.tables import Warehouse
+from amqproute.pipeline.table_schema import HOPS
 from amqproute.pipeline.traces import hops
+from amqproute.pipeline.warehouse import Warehouse
 
-__all__ = ["Source", "SourceError", "between", "check_days", "open_source", "segments_of"]
+__all__ = [
+    "ExchangeSource",
+    "ExchangeSourceError",
+    "between",
+    "check_days",
+    "open_source",
+    "segments_of",
+]
 
 LOOK_BACK: Final = 3
 """Days before the one in question of which records are read: messages wait."""
 
 
-class SourceError(Exception):
+class ExchangeSourceError(Exception):
     """A directory is not what it should be; the words say what is wrong and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ExchangeSource:
     """A side before it is known who the other one is.
 
     Attributes:
         directory: where it was read.
         domain: of the organization.
-        entries: its `amqproute.pipeline.schema.HOPS`.
+        entries: its `amqproute.pipeline.table_schema.HOPS`.
         holes: `amqproute.pipeline.coverage.HOLES` of its journals.
         read: the days of which it has records, as far as they were read.
         known: all days that there are.
@@ -68,35 +75,37 @@ class Source:
         """Tell whether there are records before a day and behind it, so that none means none."""
         return min(self.read) < day < max(self.read)
 
-    def towards(self, partner: Source) -> reconcile.Side:
+    def towards(self, partner: ExchangeSource) -> reconcile.ReconcileSide:
         """Return what it has to say to a partner.
 
         Raises:
-            SourceError: it was exported for somebody else, and says nothing of this one.
+            ExchangeSourceError: it was exported for somebody else, and says nothing of this one.
         """
         names = reconcile.known_as(self.entries, partner.entries)
         wanted = {f"peer:{partner.domain}", *names}
         if self.shown_to and not wanted & set(self.shown_to) and not self._has_met(partner):
             whose = ", ".join(name.removeprefix("peer:") for name in self.shown_to)
-            raise SourceError(
+            raise ExchangeSourceError(
                 f"{self.directory}: an export for {whose}; {self.domain} has to make one with: "
                 f"amqproute journal export DIR --peer {partner.domain}"
             )
         said = reconcile.statement(self.entries, self.domain, partner.domain, names)
-        return reconcile.Side(self.domain, said, self.holes)
+        return reconcile.ReconcileSide(self.domain, said, self.holes)
 
-    def _has_met(self, partner: Source) -> bool:
+    def _has_met(self, partner: ExchangeSource) -> bool:
         """Tell whether it took anything of a partner, whatever its name is there."""
         streams = partner.entries.select(F.col("stream").alias("from_stream")).distinct()
         return not self.entries.join(streams, "from_stream", "left_semi").isEmpty()
 
 
-def between(first: Source, second: Source) -> tuple[reconcile.Side, reconcile.Side]:
+def between(
+    first: ExchangeSource, second: ExchangeSource
+) -> tuple[reconcile.ReconcileSide, reconcile.ReconcileSide]:
     """Return what two say to each other."""
     return first.towards(second), second.towards(first)
 
 
-def check_days(sides: Sequence[Source], day: date, hand_overs: int) -> None:
+def check_days(sides: Sequence[ExchangeSource], day: date, hand_overs: int) -> None:
     """Refuse to have said something of a day that a side knows nothing of.
 
     Where one side has records of the day and the other one only before and behind it, what the
@@ -108,13 +117,13 @@ def check_days(sides: Sequence[Source], day: date, hand_overs: int) -> None:
         hand_overs: how many were found.
 
     Raises:
-        SourceError: there is nothing of the day.
+        ExchangeSourceError: there is nothing of the day.
     """
     silent = [side for side in sides if not side.has(day)]
     if not silent or (hand_overs and len(silent) == 1 and silent[0].reaches_over(day)):
         return
     words = [f"{side.directory}: nothing of {day}; there is {spans(side.known)}" for side in silent]
-    raise SourceError("; ".join(words))
+    raise ExchangeSourceError("; ".join(words))
 
 
 def open_source(
@@ -123,7 +132,7 @@ def open_source(
     day: date | None,
     scratch: Path,
     domain: str | None = None,
-) -> Source:
+) -> ExchangeSource:
     """Find out what a directory is, and read it.
 
     Args:
@@ -134,10 +143,10 @@ def open_source(
         domain: whose side it is, where it tells of several.
 
     Raises:
-        SourceError: it is none of these, or has nothing of that day.
+        ExchangeSourceError: it is none of these, or has nothing of that day.
     """
     if not directory.is_dir():
-        raise SourceError(f"{directory}: there is no such directory")
+        raise ExchangeSourceError(f"{directory}: there is no such directory")
     if (directory / "log").is_dir():
         warehouse = Warehouse(spark, directory)
     else:
@@ -152,19 +161,19 @@ def open_source(
     known = sorted({*_folders(directory), *warehouse.snapshot().days("runs")})
     if not found:
         what = f"nothing of {day}; there is {spans(known)}" if known else "no tables there"
-        raise SourceError(f"{directory}: {unread or what}")
+        raise ExchangeSourceError(f"{directory}: {unread or what}")
     chosen = next(iter(found)) if domain is None and len(found) == 1 else domain
     if chosen is None or chosen not in found:
         more = "say whose side is meant" if domain is None else f"not of {domain}"
-        raise SourceError(f"{directory}: tells of {', '.join(found)}; {more}")
+        raise ExchangeSourceError(f"{directory}: tells of {', '.join(found)}; {more}")
     own = runs.where(F.col("domain") == chosen)
     made = str(scratch / "hops")
     hops(own).write.parquet(made)
     entries = spark.read.schema(HOPS).parquet(made)
-    told = own.where(F.col("kind") == Kind.SEGMENT).select("all.peer").distinct().collect()
+    told = own.where(F.col("kind") == RecordKind.SEGMENT).select("all.peer").distinct().collect()
     shown_to = sorted(row.peer for row in told if row.peer is not None)
     holes = coverage.holes(own, rejects if unread else None)
-    return Source(directory, chosen, entries, holes, found[chosen], known, shown_to, unread)
+    return ExchangeSource(directory, chosen, entries, holes, found[chosen], known, shown_to, unread)
 
 
 def _unread(rejects: DataFrame) -> str:
@@ -177,16 +186,16 @@ def segments_of(directory: Path, day: date | None = None) -> list[Path]:
     """Return the folders of closed segments of a journal that matter for a day, or all.
 
     Raises:
-        SourceError: there are none.
+        ExchangeSourceError: there are none.
     """
     folders = _folders(directory)
     if not folders:
         what = "no closed segments yet" if (directory / "open").is_dir() else "no journal"
-        raise SourceError(f"{directory}: {what} (folders of days, as 2026-11-22)")
+        raise ExchangeSourceError(f"{directory}: {what} (folders of days, as 2026-11-22)")
     days = _days(day)
     chosen = [path for each, path in folders.items() if days is None or each in days]
     if not chosen:
-        raise SourceError(f"{directory}: nothing of {day}; there is {spans(folders)}")
+        raise ExchangeSourceError(f"{directory}: nothing of {day}; there is {spans(folders)}")
     return chosen
 
 

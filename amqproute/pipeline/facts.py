@@ -20,7 +20,7 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from amqproute.pipeline import conservation, coverage, reconcile
 from amqproute.pipeline.days import between
 from amqproute.pipeline.figures import FOREIGN, OWN, billed, partner, percentile
@@ -37,8 +37,8 @@ __all__ = [
     "STAGES",
     "UNKNOWN",
     "WAITING",
-    "Facts",
-    "Tables",
+    "FactTables",
+    "WarehouseFacts",
     "facts",
     "last_hop",
     "vanished",
@@ -56,14 +56,14 @@ LOST: Final = "lost"
 FORGOTTEN: Final = "forgotten"
 UNKNOWN: Final = "not known"
 FATES: Final = {
-    Kind.DELIVERED: "delivered",
-    Kind.RELAYED: "handed over",
+    RecordKind.DELIVERED: "delivered",
+    RecordKind.RELAYED: "handed over",
     WAITING: "waiting",
-    Kind.EXPIRED: "expired",
-    Kind.DEAD_LETTERED: "dead letters",
-    Kind.REJECTED: "rejected",
-    Kind.RETURNED: "returned",
-    Kind.DELETED: "deleted",
+    RecordKind.EXPIRED: "expired",
+    RecordKind.DEAD_LETTERED: "dead letters",
+    RecordKind.REJECTED: "rejected",
+    RecordKind.RETURNED: "returned",
+    RecordKind.DELETED: "deleted",
     LOST: "lost",
     FORGOTTEN: "forgotten",
     UNKNOWN: "not known",
@@ -75,20 +75,25 @@ wait either, or the next broker, whose journal is among them, has not got it; se
 GONE: Final = (conservation.LOST, reconcile.LOST)
 """Violations by which a message is nowhere: in no queue of its broker, or not taken by the next."""
 
-FAILURES: Final = (Kind.EXPIRED, Kind.DEAD_LETTERED, Kind.REJECTED, Kind.RETURNED)
+FAILURES: Final = (
+    RecordKind.EXPIRED,
+    RecordKind.DEAD_LETTERED,
+    RecordKind.REJECTED,
+    RecordKind.RETURNED,
+)
 STAGES: Final = ("queue_us", "resolve_us", "connect_us", "wire_us", "settle_us")
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class FactTables:
     """What a report is made of; but for `vanished`, each of the days in question only.
 
     Attributes:
-        runs: `amqproute.pipeline.schema.RUNS`.
-        hops: `amqproute.pipeline.schema.HOPS`.
-        messages: `amqproute.pipeline.schema.MESSAGES`.
-        rejects: `amqproute.pipeline.schema.REJECTS`.
-        violations: `amqproute.pipeline.schema.VIOLATIONS`.
+        runs: `amqproute.pipeline.table_schema.RUNS`.
+        hops: `amqproute.pipeline.table_schema.HOPS`.
+        messages: `amqproute.pipeline.table_schema.MESSAGES`.
+        rejects: `amqproute.pipeline.table_schema.REJECTS`.
+        violations: `amqproute.pipeline.table_schema.VIOLATIONS`.
         vanished: from the function; of these days and of those to which their messages went on.
         missing: the days of which there is no record.
     """
@@ -103,7 +108,7 @@ class Tables:
 
 
 @dataclass(slots=True)
-class Facts:
+class WarehouseFacts:
     """What a report says.
 
     Attributes:
@@ -181,7 +186,7 @@ class Facts:
         return (self.last - self.first).days < HOURLY_DAYS
 
 
-def facts(tables: Tables, first: date, last: date) -> Facts:
+def facts(tables: FactTables, first: date, last: date) -> WarehouseFacts:
     """Ask the tables.
 
     Args:
@@ -189,7 +194,7 @@ def facts(tables: Tables, first: date, last: date) -> Facts:
         first: day.
         last: day.
     """
-    said = Facts(first, last, tables.missing)
+    said = WarehouseFacts(first, last, tables.missing)
     sums = tables.runs.groupBy("domain").agg(F.sum("n").alias("records")).limit(MOST_ROWS)
     for row in sums.orderBy("domain").collect():
         said.domains.append(row.domain)
@@ -220,8 +225,8 @@ def vanished(hops: DataFrame, violations: DataFrame, starts: DataFrame) -> DataF
     that were handed over to a broker which has not got them.
 
     Args:
-        hops: `amqproute.pipeline.schema.HOPS`.
-        violations: `amqproute.pipeline.schema.VIOLATIONS`.
+        hops: `amqproute.pipeline.table_schema.HOPS`.
+        violations: `amqproute.pipeline.table_schema.VIOLATIONS`.
         starts: ``stream`` and ``start_us``, when the broker of a store started last.
 
     Returns:
@@ -235,7 +240,7 @@ def vanished(hops: DataFrame, violations: DataFrame, starts: DataFrame) -> DataF
     return lost.unionByName(forgotten.select("stream", "entry", F.lit(FORGOTTEN).alias("gone")))
 
 
-def _add_messages(said: Facts, messages: DataFrame, gone: DataFrame) -> None:
+def _add_messages(said: WarehouseFacts, messages: DataFrame, gone: DataFrame) -> None:
     # As text: a timestamp would come to Python in the time zone of this machine.
     form = "yyyy-MM-dd HH:00" if said.is_hourly else "yyyy-MM-dd"
     at = F.date_format(F.timestamp_micros("began_us"), form).alias("at")
@@ -245,14 +250,14 @@ def _add_messages(said: Facts, messages: DataFrame, gone: DataFrame) -> None:
     )  # fmt: skip
     for row in known.groupBy("at", "fate").count().collect():
         said.fates[row.at, row.fate] = row["count"]
-    left = known.where(F.col("fate").isin(WAITING, Kind.RELAYED))
+    left = known.where(F.col("fate").isin(WAITING, RecordKind.RELAYED))
     left = left.select("at", "fate", last_hop().alias("hop"))
     away = left.select("at", "fate", "hop.stream", "hop.entry").join(gone, ["stream", "entry"])
     for row in away.groupBy("at", "fate", "gone").count().collect():
         said.fates[row.at, row.fate] -= row["count"]
         said.fates[row.at, row.gone] = said.fates.get((row.at, row.gone), 0) + row["count"]
     said.moments = _moments(said)
-    arrived = known.where(F.col("fate").isin(Kind.DELIVERED, Kind.RELAYED))
+    arrived = known.where(F.col("fate").isin(RecordKind.DELIVERED, RecordKind.RELAYED))
     for row in arrived.groupBy("at").agg(*_percentiles("latency_us")).collect():
         said.latency[row.at] = row
     said.overall = known.agg(
@@ -274,7 +279,7 @@ def last_hop(name: str = "hops") -> Expression:
     return F.get(way, F.size(way) - 1)
 
 
-def _moments(said: Facts) -> list[str]:
+def _moments(said: WarehouseFacts) -> list[str]:
     """Return all hours or days of the range, those without messages too."""
     days = [day.isoformat() for day in between(said.first, said.last)]
     if not said.is_hourly:
@@ -287,7 +292,7 @@ def _percentiles(name: str) -> list[Expression]:
 
 
 def _routes(hops: DataFrame) -> Sequence[Row]:
-    ended = hops.where(F.col("fate").isin(Kind.RELAYED, Kind.DELIVERED) & ~is_answer())
+    ended = hops.where(F.col("fate").isin(RecordKind.RELAYED, RecordKind.DELIVERED) & ~is_answer())
     ended = ended.withColumn("to_whom", _partner("peer"))
     stages = [percentile(name, 0.99).alias(name) for name in STAGES]
     return (
@@ -314,17 +319,23 @@ def _partners(hops: DataFrame, runs: DataFrame) -> Sequence[Row]:
         "domain", _partner("sender").alias("partner"), F.lit("from").alias("direction"), "size",
         "bare_size", F.lit(None).cast("long").alias("took"),
     )  # fmt: skip
-    went = hops.where((F.col("fate") == Kind.RELAYED) & F.col("peer").startswith(FOREIGN)).select(
-        "domain", _partner("peer").alias("partner"), F.lit("to").alias("direction"), "size",
-        "bare_size", (F.col("ended_us") - F.col("began_us")).alias("took"),
-    )  # fmt: skip
+    went = hops.where(
+        (F.col("fate") == RecordKind.RELAYED) & F.col("peer").startswith(FOREIGN)
+    ).select(
+        "domain",
+        _partner("peer").alias("partner"),
+        F.lit("to").alias("direction"),
+        "size",
+        "bare_size",
+        (F.col("ended_us") - F.col("began_us")).alias("took"),
+    )
     by = ["domain", "partner", "direction"]
     counted = (
         came.unionByName(went)
         .groupBy(*by)
         .agg(F.count("*").alias("messages"), *billed(), percentile("took", 0.99).alias("p99"))
     )
-    deferred = spread(runs.where(F.col("kind") == Kind.DEFERRED), ("peer", "count"))
+    deferred = spread(runs.where(F.col("kind") == RecordKind.DEFERRED), ("peer", "count"))
     put_off = (
         deferred.where(F.col("peer").startswith(FOREIGN))
         .groupBy("domain", _partner("peer").alias("partner"), F.lit("to").alias("direction"))
@@ -342,7 +353,7 @@ def _partners(hops: DataFrame, runs: DataFrame) -> Sequence[Row]:
 def _reasons(runs: DataFrame) -> Sequence[Row]:
     """Sum up why messages were put off, and why attempts to reach a host failed."""
     told = spread(
-        runs.where(F.col("kind").isin(Kind.DEFERRED, Kind.ATTEMPT)),
+        runs.where(F.col("kind").isin(RecordKind.DEFERRED, RecordKind.ATTEMPT)),
         ("peer", "node", "condition", "code", "words", "count"),
     )
     why = F.coalesce("code", "condition")
@@ -377,7 +388,7 @@ def _failures(hops: DataFrame) -> Sequence[Row]:
 
 
 def _duplicates(runs: DataFrame) -> Sequence[Row]:
-    told = spread(runs.where(F.col("kind") == Kind.DUPLICATE), ("sender", "node"))
+    told = spread(runs.where(F.col("kind") == RecordKind.DUPLICATE), ("sender", "node"))
     return (
         told.groupBy("domain", "sender")
         .agg(F.count("*").alias("times"))

@@ -15,9 +15,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from amqproute.pipeline.lines import spread
-from amqproute.pipeline.schema import (
+from amqproute.pipeline.table_schema import (
     HOPS,
     LATENCIES,
     QUEUES,
@@ -50,9 +50,15 @@ OWN: Final = "own clients"
 """The partner of what comes from or goes to somebody who is not another organization."""
 
 _TROUBLE: Final = (
-    Kind.ATTEMPT, Kind.DEFERRED, Kind.RELEASED, Kind.REJECTED, Kind.DUPLICATE, Kind.DEAD_LETTERED,
-    Kind.EXPIRED, Kind.RETURNED,
-)  # fmt: skip
+    RecordKind.ATTEMPT,
+    RecordKind.DEFERRED,
+    RecordKind.RELEASED,
+    RecordKind.REJECTED,
+    RecordKind.DUPLICATE,
+    RecordKind.DEAD_LETTERED,
+    RecordKind.EXPIRED,
+    RecordKind.RETURNED,
+)
 
 
 def latencies(entries: DataFrame) -> DataFrame:
@@ -145,7 +151,7 @@ def volumes(entries: DataFrame) -> DataFrame:
         _hour("began_us"), _partner("sender").alias("partner"), F.lit("in").alias("direction"),
         "size", "bare_size", "domain",
     )  # fmt: skip
-    went = entries.where((F.col("fate") == Kind.RELAYED) & F.col("peer").startswith(FOREIGN))
+    went = entries.where((F.col("fate") == RecordKind.RELAYED) & F.col("peer").startswith(FOREIGN))
     went = went.select(
         _hour("ended_us"), _partner("peer").alias("partner"), F.lit("out").alias("direction"),
         "size", "bare_size", "domain",

@@ -40,14 +40,14 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from amqproute.pipeline import coverage
 from amqproute.pipeline.defaults import GRACE_SECONDS
 from amqproute.pipeline.figures import FOREIGN
 from amqproute.pipeline.lines import spread
 from amqproute.pipeline.reconcile import CHANGED, LOST, TWICE, UNKNOWN
-from amqproute.pipeline.schema import HOPS, RUNS, VIOLATIONS, conform
-from amqproute.pipeline.tables import few
+from amqproute.pipeline.table_schema import HOPS, RUNS, VIOLATIONS, conform
+from amqproute.pipeline.warehouse import few
 
 __all__ = ["contradictions"]
 
@@ -74,7 +74,8 @@ def contradictions(
         entries: `HOPS`, of the days in question and of those around them.
         runs: `RUNS`, of these days and of all later ones.
         doubtful: from `amqproute.pipeline.conservation.judged`, of the days in question.
-        rejects: `amqproute.pipeline.schema.REJECTS` of the same days as `runs`, if there are any.
+        rejects: `amqproute.pipeline.table_schema.REJECTS` of the same days as `runs`, if there are
+            any.
         grace_seconds: so close to a hole in a journal nobody is sure either.
 
     Yields:
@@ -121,7 +122,7 @@ _BROKERS: Final = StructType(
 
 def _here(runs: DataFrame) -> list[dict[str, Any]]:
     """Return the brokers that have a journal here; ``shown_to`` is empty but for exports."""
-    peer = F.when(F.col("kind") == Kind.SEGMENT, F.col("all.peer"))
+    peer = F.when(F.col("kind") == RecordKind.SEGMENT, F.col("all.peer"))
     found = runs.groupBy("broker", F.col("domain").alias("broker_domain")).agg(
         F.collect_set("stream").alias("its_streams"), F.collect_set(peer).alias("shown_to")
     )
@@ -152,7 +153,7 @@ def _sent(entries: DataFrame, brokers: Sequence[str]) -> DataFrame:
     """
     may_be_here = F.col("next_broker").isNull() | F.col("next_broker").isin(*brokers)
     relayed = entries.where(
-        (F.col("fate") == Kind.RELAYED) & F.col("peer").startswith(FOREIGN) & may_be_here
+        (F.col("fate") == RecordKind.RELAYED) & F.col("peer").startswith(FOREIGN) & may_be_here
     )
     span = F.coalesce("wire_us", F.lit(0)) + F.coalesce("settle_us", F.lit(0))
     is_first = (F.coalesce("attempt", F.lit(1)) <= 1) & (F.col("duplicates") == 0)
@@ -182,14 +183,14 @@ def _sent(entries: DataFrame, brokers: Sequence[str]) -> DataFrame:
 
 def _taken(entries: DataFrame, runs: DataFrame) -> DataFrame:
     """Return the receipts: one for each time that a hand-over was taken."""
-    stored = entries.where((F.col("kind") == Kind.RECEIVED) & F.col("from_entry").isNotNull())
+    stored = entries.where((F.col("kind") == RecordKind.RECEIVED) & F.col("from_entry").isNotNull())
     # A node that keeps copies only: the message has no entry, and the copies are no receipts.
     alone = F.col("all.entry").isNull() & F.col("each.entry").isNull()
     fields = (
         "sender", "node", "digest", "from_stream", "from_entry", "trail", "message_id",
         "message_id_type", "entry",
     )  # fmt: skip
-    copied = spread(runs.where((F.col("kind") == Kind.RECEIVED) & alone), fields)
+    copied = spread(runs.where((F.col("kind") == RecordKind.RECEIVED) & alone), fields)
     copied = copied.where("from_entry IS NOT NULL").select(
         "*",
         F.col("time").alias("began_us"),
@@ -259,7 +260,7 @@ def _detailed(stated: DataFrame, wrong: DataFrame) -> DataFrame:
 def _offsets(entries: DataFrame, share: int) -> DataFrame:
     """Say how far each receiver's clock is ahead of each sender's, by a share of what both know."""
     chosen = (F.pmod(F.xxhash64("stream", "entry"), F.lit(share)) == 0) & (
-        F.col("fate") == Kind.RELAYED
+        F.col("fate") == RecordKind.RELAYED
     )
     sent = entries.where(chosen).select(
         *_KEY, F.col("broker").alias("sender_broker"), F.col("ended_us").alias("sent_us")
@@ -301,13 +302,14 @@ def _holes(runs: DataFrame, rejects: DataFrame | None, grace: int) -> DataFrame:
 def _crashes(runs: DataFrame) -> DataFrame:
     """Return from the last record before a start without a stop to that start."""
     order = Window.partitionBy("journal").orderBy("seq")
-    limits = runs.where(F.col("kind").isin(Kind.START, Kind.STOP)).select(
+    limits = runs.where(F.col("kind").isin(RecordKind.START, RecordKind.STOP)).select(
         "journal", "seq", "kind", F.col("time").alias("until_us"), F.lag("kind").over(order).alias(
             "before"
         ),
     )  # fmt: skip
     starts = limits.where(
-        (F.col("kind") == Kind.START) & F.coalesce(F.col("before") != Kind.STOP, F.lit(True))
+        (F.col("kind") == RecordKind.START)
+        & F.coalesce(F.col("before") != RecordKind.STOP, F.lit(True))
     ).select("journal", F.col("seq").alias("behind"), "until_us")
     earlier = runs.select("journal", "broker", "seq", "time").join(F.broadcast(starts), "journal")
     return (
@@ -398,8 +400,8 @@ def _lost(
 def _unnamed(entries: DataFrame) -> DataFrame:
     """Return the digests of what other brokers sent, or the store had, with no word of where it
     came from."""
-    found = F.col("kind") == Kind.RECOVERY
-    came = (F.col("kind") == Kind.RECEIVED) & F.col("sender").startswith(FOREIGN)
+    found = F.col("kind") == RecordKind.RECOVERY
+    came = (F.col("kind") == RecordKind.RECEIVED) & F.col("sender").startswith(FOREIGN)
     unnamed = entries.where(F.col("from_entry").isNull() & (found | came))
     named = unnamed.where("digest IS NOT NULL")
     return named.select("digest", F.col("domain").alias("broker_domain")).distinct()

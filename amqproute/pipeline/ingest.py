@@ -51,10 +51,17 @@ from amqproute.pipeline.defaults import MOST_PIECES
 from amqproute.pipeline.duplicates import BEGINNING, CONTRADICTS, LINE, end, settled, with_content
 from amqproute.pipeline.lines import AHEAD_US, LONGEST_SEGMENT_DAYS, TOO_NEW, parse
 from amqproute.pipeline.reuse import Reuse
-from amqproute.pipeline.schema import NOBODY, RUNS, SEGMENTS
-from amqproute.pipeline.tables import PARQUET, TIME_ZONE, Part, Snapshot, Warehouse, few
+from amqproute.pipeline.table_schema import NOBODY, RUNS, SEGMENTS
+from amqproute.pipeline.warehouse import (
+    PARQUET,
+    TIME_ZONE,
+    TablePart,
+    Warehouse,
+    WarehouseSnapshot,
+    few,
+)
 
-__all__ = ["Ingested", "clock_us", "compact", "ingest", "literal"]
+__all__ = ["IngestSummary", "clock_us", "compact", "ingest", "literal"]
 
 DAYS: Final = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 """Folders of closed segments in the directory of a journal."""
@@ -64,7 +71,7 @@ AT_ONCE: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
+class IngestSummary:
     """What a call has taken in.
 
     Attributes:
@@ -90,8 +97,8 @@ class Ingested:
         """Lines in ``rejects`` that cannot be read."""
         return self.rejected - self.contradicting - self.tampered
 
-    def __add__(self, other: Ingested) -> Ingested:
-        return Ingested(
+    def __add__(self, other: IngestSummary) -> IngestSummary:
+        return IngestSummary(
             *(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__)
         )
 
@@ -106,7 +113,7 @@ def ingest(
     now_us: int | None = None,
     *,
     look_everywhere: bool = False,
-) -> Ingested:
+) -> IngestSummary:
     """Take in the closed segments that the tables do not have yet.
 
     Args:
@@ -119,9 +126,10 @@ def ingest(
         look_everywhere: look into folders too in which no file has come or gone.
 
     Raises:
-        Conflict: somebody else has changed the tables meanwhile; what was published stays.
+        PublicationConflict: somebody else has changed the tables meanwhile; what was published
+            stays.
     """
-    total = Ingested()
+    total = IngestSummary()
     until_us = (clock_us() if now_us is None else now_us) + AHEAD_US
     begun = time.time()
     journals = [journal for journal in journals if _may_be_there(journal)]
@@ -192,7 +200,7 @@ been written to since, which a folder does not show."""
 
 
 def _folders(
-    snapshot: Snapshot, journals: Sequence[str | Path], *, look_everywhere: bool
+    snapshot: WarehouseSnapshot, journals: Sequence[str | Path], *, look_everywhere: bool
 ) -> _Folders:
     """Return the folders that may have segments which the tables do not have.
 
@@ -307,7 +315,7 @@ def _take(
     until_us: int,
     listed: Mapping[str, float] | None,
     reuse: Reuse,
-) -> Ingested:
+) -> IngestSummary:
     """Take in some segments, in one change."""
     base = warehouse.snapshot()
     near = _near([row.day for row in fresh], 2 * LONGEST_SEGMENT_DAYS)
@@ -333,7 +341,7 @@ def _take(
         arrived |= {date.fromisoformat(part.day) for part in rejects}
     added = [*runs, *rejects, *files]
     warehouse.publish(base, added, pending=base.pending | arrived, listed=listed)
-    return sum(map(_taken, rows), Ingested())
+    return sum(map(_taken, rows), IngestSummary())
 
 
 def _near(days: Sequence[date], reach: int) -> list[date]:
@@ -367,7 +375,7 @@ def literal(path: str) -> str:
     return re.sub(r"[\\{}*?,\[\]]", r"\\\g<0>", path)
 
 
-def _written(warehouse: Warehouse, lines: DataFrame) -> list[Part]:
+def _written(warehouse: Warehouse, lines: DataFrame) -> list[TablePart]:
     """Write what `parse` gives where nobody reads it yet, the paths of runs too."""
     commit = warehouse.begin()
     table = F.when(F.col("reason").isNull(), "runs").otherwise("rejects")
@@ -376,14 +384,14 @@ def _written(warehouse: Warehouse, lines: DataFrame) -> list[Part]:
     return warehouse.staged(commit)
 
 
-def _of(table: str, parts: Sequence[Part]) -> list[Part]:
+def _of(table: str, parts: Sequence[TablePart]) -> list[TablePart]:
     return [part for part in parts if part.table == table]
 
 
 _STAGED: Final = StructType([*RUNS.fields, StructField("path", StringType())])
 
 
-def _with_path(warehouse: Warehouse, staged: Sequence[Part]) -> DataFrame:
+def _with_path(warehouse: Warehouse, staged: Sequence[TablePart]) -> DataFrame:
     return warehouse.read_parts("runs", staged, _STAGED)
 
 
@@ -431,7 +439,7 @@ def _counted(runs: DataFrame, segments: DataFrame | None = None) -> list[Row]:
     )
 
 
-def _rejected(warehouse: Warehouse, rejects: Sequence[Part]) -> list[Row]:
+def _rejected(warehouse: Warehouse, rejects: Sequence[TablePart]) -> list[Row]:
     """Count the rejected lines of each file."""
     if not rejects:
         return []
@@ -463,9 +471,9 @@ def _described(
     return [{name: row[name] for name in SEGMENTS.names} for row in rows]
 
 
-def _taken(row: Mapping[str, Any]) -> Ingested:
+def _taken(row: Mapping[str, Any]) -> IngestSummary:
     counted = ("lines", "records", "duplicates", "rejected", "contradicting", "tampered")
-    return Ingested(1, *(row[name] for name in counted))
+    return IngestSummary(1, *(row[name] for name in counted))
 
 
 _NOTHING: Final[dict[str, Any]] = {
@@ -480,10 +488,10 @@ _NOTHING: Final[dict[str, Any]] = {
 def _numbered(
     warehouse: Warehouse,
     fresh: Sequence[Row],
-    rejects: Sequence[Part],
+    rejects: Sequence[TablePart],
     refused: DataFrame | None,
     until_us: int,
-) -> list[Part]:
+) -> list[TablePart]:
     """Return directories with the rejected lines and their numbers, which a reader of parts of
     files does not know: the few files that have any are read again, each in one piece.
 
@@ -536,7 +544,7 @@ def compact(
     written = 0
     for table in tables:
         base = warehouse.snapshot()
-        pieces: dict[str, list[Part]] = defaultdict(list)
+        pieces: dict[str, list[TablePart]] = defaultdict(list)
         for part in base.of(table):
             pieces[part.day].append(part)
         days = {day for day, parts in pieces.items() if len(parts) > most}

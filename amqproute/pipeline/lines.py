@@ -20,10 +20,10 @@ from amqproute.journal.record import (
     LONGEST_RUN,
     RUN_FIELDS,
     VERSION,
-    Kind,
+    RecordKind,
 )
 from amqproute.pipeline.chain import HASH, HEAD, broken
-from amqproute.pipeline.schema import LINE, NOBODY, RECORDS, RUNS, conform
+from amqproute.pipeline.table_schema import LINE, NOBODY, RECORDS, RUNS, conform
 
 __all__ = ["AHEAD_US", "LONGEST_SEGMENT_DAYS", "TOO_NEW", "parse", "records", "spread"]
 
@@ -140,7 +140,7 @@ def _out_of_range(folder: Column, until: Column | None) -> Column:
     is_late = F.lit(False) if until is None else line["time"] >= until
     counted = _exceeds(_values(line, _COUNTED), 0, MOST_OCTETS)
     # A segment may leave out as many sequences as there are.
-    is_leap = line["kind"] == Kind.SEGMENT
+    is_leap = line["kind"] == RecordKind.SEGMENT
     return (
         F.when(is_late, "'time' is in the future")
         .when(~is_near, f"'time' is more than {LONGEST_SEGMENT_DAYS} days from its segment's")

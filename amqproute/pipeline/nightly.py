@@ -7,9 +7,9 @@ stands as it was last made. So a night costs the same however many days there ar
 late for a day of last month, the days around that one (`_windows`). Of some of these days the page
 says something else then (`retold`).
 
-Which days these are stands in the tables themselves (`Snapshot.pending`): `ingest` adds them, and
-`settle` takes them off when everything of them is there, their pages too. So a run that was killed,
-wherever it was, is made good by the next one.
+Which days these are stands in the tables themselves (`WarehouseSnapshot.pending`): `ingest` adds
+them, and `settle` takes them off when everything of them is there, their pages too. So a run that
+was killed, wherever it was, is made good by the next one.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from amqproute.pipeline.conservation import balance, judged, violations
 from amqproute.pipeline.days import between
-from amqproute.pipeline.facts import GONE, Facts, Tables, facts, last_hop, vanished
+from amqproute.pipeline.facts import GONE, FactTables, WarehouseFacts, facts, last_hop, vanished
 from amqproute.pipeline.figures import latencies, queues, reasons, volumes
 from amqproute.pipeline.handovers import contradictions
 from amqproute.pipeline.refusals import refusals
 from amqproute.pipeline.reuse import Reuse
-from amqproute.pipeline.tables import Part, Snapshot, Warehouse
 from amqproute.pipeline.traces import hops, messages
+from amqproute.pipeline.warehouse import TablePart, Warehouse, WarehouseSnapshot
 
 __all__ = ["MADE", "REACH", "facts_of", "gone_of", "refresh", "retold", "settle"]
 
@@ -76,36 +76,38 @@ def _windows(pending: Iterable[date]) -> list[_Window]:
     return [_Window.around(first, last) for first, last in runs]
 
 
-def refresh(warehouse: Warehouse) -> Snapshot:
+def refresh(warehouse: Warehouse) -> WarehouseSnapshot:
     """Make entries, messages and figures anew of the days that runs have arrived for.
 
     Args:
         warehouse: its tables of silver and gold are changed, all at once.
 
     Returns:
-        What the tables consist of now. Its `Snapshot.pending` are the days that were made; they
-        stay pending until `settle`, for whoever makes something of them.
+        What the tables consist of now. Its `WarehouseSnapshot.pending` are the days that were made;
+        they stay pending until `settle`, for whoever makes something of them.
 
     Raises:
-        Conflict: somebody else has changed the tables meanwhile.
+        PublicationConflict: somebody else has changed the tables meanwhile.
     """
     with Reuse() as reuse:
         return _refreshed(warehouse, reuse)
 
 
-def _refreshed(warehouse: Warehouse, reuse: Reuse) -> Snapshot:
+def _refreshed(warehouse: Warehouse, reuse: Reuse) -> WarehouseSnapshot:
     base = warehouse.snapshot()
     if not base.pending:
         return base
-    added: list[Part] = []
-    gone: list[Part] = []
+    added: list[TablePart] = []
+    gone: list[TablePart] = []
     for window in _windows(base.pending):
         added += _made(warehouse, base, window, reuse)
         gone += [part for table in MADE for part in base.of(table, window.made)]
     return warehouse.publish(base, added, gone)
 
 
-def _made(warehouse: Warehouse, base: Snapshot, window: _Window, reuse: Reuse) -> list[Part]:
+def _made(
+    warehouse: Warehouse, base: WarehouseSnapshot, window: _Window, reuse: Reuse
+) -> list[TablePart]:
     """Make everything of the days of a window, which nobody reads yet."""
     of_these = F.col("day").between(F.lit(window.made[0]), F.lit(window.made[-1]))
     near = warehouse.read("runs", window.read, base)
@@ -138,7 +140,7 @@ def _made(warehouse: Warehouse, base: Snapshot, window: _Window, reuse: Reuse) -
     return added
 
 
-def retold(warehouse: Warehouse, made: Snapshot) -> Sequence[date]:
+def retold(warehouse: Warehouse, made: WarehouseSnapshot) -> Sequence[date]:
     """Return the days of which there is something to tell, in order.
 
     Besides those that records have come of, these are the days of messages that came to their end
@@ -155,7 +157,7 @@ def retold(warehouse: Warehouse, made: Snapshot) -> Sequence[date]:
     ended = F.timestamp_micros("ended_us").cast("date").isin(sorted(made.pending))
     wrong = warehouse.read("violations", days, made).where(~F.col("hidden"))
     found = wrong.select("day")
-    left = F.col("fate").isNull() | (F.col("fate") == Kind.RELAYED)
+    left = F.col("fate").isNull() | (F.col("fate") == RecordKind.RELAYED)
     last = warehouse.read("messages", days, made).where(left)
     last = last.select("day", last_hop().alias("hop")).select("day", "hop.stream", "hop.entry")
     lost = wrong.where(F.col("what").isin(*GONE)).select("stream", "entry")
@@ -165,7 +167,7 @@ def retold(warehouse: Warehouse, made: Snapshot) -> Sequence[date]:
     return sorted({row.day for row in found.distinct().collect()} | made.pending)
 
 
-def settle(warehouse: Warehouse, made: Snapshot) -> None:
+def settle(warehouse: Warehouse, made: WarehouseSnapshot) -> None:
     """Say that everything is made of what had arrived.
 
     Args:
@@ -173,13 +175,13 @@ def settle(warehouse: Warehouse, made: Snapshot) -> None:
         made: from `refresh`.
 
     Raises:
-        Conflict: somebody else has changed the tables meanwhile; the days stay pending.
+        PublicationConflict: somebody else has changed the tables meanwhile; the days stay pending.
     """
     if made.pending:
         warehouse.publish(made, (), pending=())
 
 
-def facts_of(warehouse: Warehouse, first: date, last: date) -> Facts:
+def facts_of(warehouse: Warehouse, first: date, last: date) -> WarehouseFacts:
     """Ask the tables about a range of days; see `amqproute.pipeline.facts.facts`."""
     days = between(first, last)
     snapshot = warehouse.snapshot()
@@ -190,10 +192,12 @@ def facts_of(warehouse: Warehouse, first: date, last: date) -> Facts:
     known = set(snapshot.days("runs"))
     missing = [day for day in days if day not in known]
     gone = gone_of(warehouse, snapshot, first, last)
-    return facts(Tables(**tables, vanished=gone, missing=missing), first, last)
+    return facts(FactTables(**tables, vanished=gone, missing=missing), first, last)
 
 
-def gone_of(warehouse: Warehouse, snapshot: Snapshot, first: date, last: date) -> DataFrame:
+def gone_of(
+    warehouse: Warehouse, snapshot: WarehouseSnapshot, first: date, last: date
+) -> DataFrame:
     """Return `amqproute.pipeline.facts.vanished` of what messages of some days have become.
 
     Args:
@@ -203,7 +207,7 @@ def gone_of(warehouse: Warehouse, snapshot: Snapshot, first: date, last: date) -
         last: day.
     """
     days = between(first, last + timedelta(REACH))
-    started = warehouse.read("runs", days, snapshot).where(F.col("kind") == Kind.START)
+    started = warehouse.read("runs", days, snapshot).where(F.col("kind") == RecordKind.START)
     starts = started.groupBy("stream").agg(F.max("time").alias("start_us"))
     hops = warehouse.read("hops", days, snapshot)
     return vanished(hops, warehouse.read("violations", days, snapshot), starts)

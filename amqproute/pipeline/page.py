@@ -2,7 +2,7 @@
 """A page of HTML that needs nothing but itself: headings, tables that sort, and charts.
 
 Much of what it shows was chosen by others: message-ids, names of nodes and peers, words of errors.
-So markup is made by `tag` alone, which escapes all text that is not `Markup`; what cannot be
+So markup is made by `tag` alone, which escapes all text that is not `PageMarkup`; what cannot be
 printed, or would turn the direction of writing, is shown as its code; and the page forbids itself
 every script but its own, and every request.
 """
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 __all__ = [
-    "Cell",
-    "Column",
-    "Markup",
+    "PageCell",
+    "PageColumn",
+    "PageMarkup",
     "note",
     "page",
     "section",
@@ -33,7 +33,7 @@ MOST_TEXT: Final = 300
 """Characters of one cell."""
 
 
-class Markup(str):
+class PageMarkup(str):
     """Text that is HTML already."""
 
     __slots__ = ()
@@ -50,14 +50,14 @@ def visible(text: str) -> str:
     )
 
 
-def tag(name: str, /, *children: Any, **attributes: Any) -> Markup:
+def tag(name: str, /, *children: Any, **attributes: Any) -> PageMarkup:
     """Write an element.
 
     Args:
         name: of the element.
-        children: `Markup`, and other things, whose text is escaped; None is left out.
+        children: `PageMarkup`, and other things, whose text is escaped; None is left out.
         attributes: with a hyphen for ``_``, and ``class_`` for ``class``; None is left out. They
-            are escaped; `Markup` is not shortened.
+            are escaped; `PageMarkup` is not shortened.
     """
     words = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(_shown(value))}"'
@@ -65,24 +65,24 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Markup:
         if value is not None
     )
     inner = "".join(
-        child if isinstance(child, Markup) else html.escape(_shown(child))
+        child if isinstance(child, PageMarkup) else html.escape(_shown(child))
         for child in children
         if child is not None
     )
-    return Markup(f"<{name}{words}>" if name in _VOID else f"<{name}{words}>{inner}</{name}>")
+    return PageMarkup(f"<{name}{words}>" if name in _VOID else f"<{name}{words}>{inner}</{name}>")
 
 
 def _shown(value: Any) -> str:
-    return value if isinstance(value, Markup) else visible(str(value))
+    return value if isinstance(value, PageMarkup) else visible(str(value))
 
 
-def joined(parts: Iterable[Markup]) -> Markup:
+def joined(parts: Iterable[PageMarkup]) -> PageMarkup:
     """Put markup one after the other."""
-    return Markup("".join(parts))
+    return PageMarkup("".join(parts))
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PageColumn:
     """A column of a table.
 
     Attributes:
@@ -97,7 +97,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PageCell:
     """A cell that is sorted by something else than what it shows."""
 
     text: str
@@ -105,14 +105,14 @@ class Cell:
 
 
 def table(
-    caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Any]], empty: str = "none"
-) -> Markup:
+    caption: str, columns: Sequence[PageColumn], rows: Iterable[Sequence[Any]], empty: str = "none"
+) -> PageMarkup:
     """Write a table that is sorted by a click on a heading; columns without a value are left out.
 
     Args:
         caption: above it.
         columns: what it has.
-        rows: their cells: text, numbers, `Cell` or None.
+        rows: their cells: text, numbers, `PageCell` or None.
         empty: what is said in place of a table without rows.
     """
     known = list(rows)
@@ -134,23 +134,23 @@ def table(
     )
 
 
-def _heading(column: Column) -> Markup:
+def _heading(column: PageColumn) -> PageMarkup:
     button = tag("button", column.heading, type="button")
     return tag("th", button, class_="right" if column.right else None, scope="col")
 
 
-def _cell(column: Column, value: Any) -> Markup:
+def _cell(column: PageColumn, value: Any) -> PageMarkup:
     kind = "right" if column.right else "code" if column.code else None
     if value is None:
         return tag("td", "-", class_=kind, data_key="")
-    if isinstance(value, Cell):
+    if isinstance(value, PageCell):
         return tag("td", value.text, class_=kind, data_key=value.key)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return tag("td", f"{value:,}", class_=kind, data_key=value)
     return tag("td", value, class_=kind)
 
 
-def tiles(values: Iterable[tuple[str, str, str]]) -> Markup:
+def tiles(values: Iterable[tuple[str, str, str]]) -> PageMarkup:
     """Write a few numbers large: what they are, the numbers, and a remark or a state."""
     return tag(
         "div",
@@ -168,7 +168,7 @@ def tiles(values: Iterable[tuple[str, str, str]]) -> Markup:
     )
 
 
-def note(text: str, state: str = "good", items: Iterable[str] = ()) -> Markup:
+def note(text: str, state: str = "good", items: Iterable[str] = ()) -> PageMarkup:
     """Write a sentence that is to be seen first.
 
     Args:
@@ -184,12 +184,12 @@ def note(text: str, state: str = "good", items: Iterable[str] = ()) -> Markup:
     return tag("div", *inner, class_=f"note {state}")
 
 
-def section(title: str, question: str, *parts: Markup) -> Markup:
+def section(title: str, question: str, *parts: PageMarkup) -> PageMarkup:
     """Write a section: its title, the question it answers, and the answer."""
     return tag("section", tag("h2", title), tag("p", question, class_="question"), *parts)
 
 
-def page(title: str, subtitle: str, *parts: Markup) -> str:
+def page(title: str, subtitle: str, *parts: PageMarkup) -> str:
     """Write the whole page."""
     head = tag(
         "head",
@@ -198,13 +198,13 @@ def page(title: str, subtitle: str, *parts: Markup) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("link", rel="icon", href="data:,"),
         tag("title", title),
-        tag("style", Markup(_STYLE)),
+        tag("style", PageMarkup(_STYLE)),
     )
     body = tag(
         "body",
         tag("header", tag("h1", title), tag("p", subtitle)),
         tag("main", *parts),
-        tag("script", Markup(_SCRIPT)),
+        tag("script", PageMarkup(_SCRIPT)),
     )
     return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
 
@@ -287,7 +287,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
 }
 """
 
-_POLICY: Final = Markup(
+_POLICY: Final = PageMarkup(
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     "form-action 'none'; script-src 'sha256-"
     + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()

@@ -33,7 +33,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from amqproute.pipeline import coverage
 from amqproute.pipeline.defaults import GRACE_SECONDS
 from amqproute.pipeline.reuse import Reuse
@@ -50,9 +50,9 @@ __all__ = [
     "TWICE",
     "UNKNOWN",
     "VERDICTS",
-    "Offset",
+    "ClockOffset",
+    "ReconcileSide",
     "Reconciliation",
-    "Side",
     "known_as",
     "reconcile",
     "statement",
@@ -101,7 +101,7 @@ _PLACES: Final = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ReconcileSide:
     """One of the two: its domain, its `STATEMENT` and its `amqproute.pipeline.coverage.HOLES`."""
 
     domain: str
@@ -110,7 +110,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Offset:
+class ClockOffset:
     """What their clock shows more than ours, microseconds.
 
     Attributes:
@@ -141,7 +141,7 @@ class Reconciliation:
     ours: str
     theirs: str
     day: date | None
-    offset: Offset
+    offset: ClockOffset
     listed: DataFrame
     holes: DataFrame
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -160,7 +160,7 @@ def statement(hops: DataFrame, domain: str, partner: str, names: Collection[str]
     """Say what an organization handed over to another one, and took from it.
 
     Args:
-        hops: `amqproute.pipeline.schema.HOP`, with those of this organization.
+        hops: `amqproute.pipeline.table_schema.HOP`, with those of this organization.
         domain: of this organization.
         partner: domain of the other one.
         names: what else the partner is called where messages are handed over to it: further
@@ -172,7 +172,7 @@ def statement(hops: DataFrame, domain: str, partner: str, names: Collection[str]
     own = hops.where(F.col("domain") == domain)
     span = F.coalesce("wire_us", F.lit(0)) + F.coalesce("settle_us", F.lit(0))
     called = sorted({f"peer:{partner}", *names})
-    sent = own.where((F.col("fate") == Kind.RELAYED) & F.col("peer").isin(called))
+    sent = own.where((F.col("fate") == RecordKind.RELAYED) & F.col("peer").isin(called))
     taken = own.where((F.col("sender") == f"peer:{partner}") & F.col("from_entry").isNotNull())
     named = ("message_id", "message_id_type", "digest")
     return sent.select(
@@ -205,13 +205,13 @@ def known_as(hops: DataFrame, theirs: DataFrame) -> list[str]:
     which the other one has received any.
 
     Args:
-        hops: of the one that hands over, `amqproute.pipeline.schema.HOPS`.
+        hops: of the one that hands over, `amqproute.pipeline.table_schema.HOPS`.
         theirs: of the other one.
     """
     entry = F.struct("stream", "entry")
     chosen = [F.min_by(entry, F.xxhash64("stream", "entry", F.lit(i))) for i in range(_SAMPLES)]
     samples = (
-        hops.where(F.col("fate") == Kind.RELAYED)
+        hops.where(F.col("fate") == RecordKind.RELAYED)
         .groupBy("peer")
         .agg(F.array(*chosen).alias("chosen"))
         .select("peer", F.inline("chosen"))
@@ -226,8 +226,8 @@ _SAMPLES: Final = 16
 
 
 def reconcile(
-    ours: Side,
-    theirs: Side,
+    ours: ReconcileSide,
+    theirs: ReconcileSide,
     *,
     day: date | None = None,
     grace_seconds: float = GRACE_SECONDS,
@@ -324,21 +324,21 @@ def _figures(ours: str) -> list[Column]:
     ]
 
 
-def _offset(figures: Mapping[str, Any]) -> Offset:
+def _offset(figures: Mapping[str, Any]) -> ClockOffset:
     pairs = figures["agreed_ours"] + figures["agreed_theirs"]
     lower, upper = figures["lower"], figures["upper"]
     if lower is None and upper is None:
-        return Offset(0, None, pairs)
+        return ClockOffset(0, None, pairs)
     if lower is None or upper is None:  # one direction only, and nothing of how long it took
-        return Offset(round(lower if upper is None else upper), None, pairs)
+        return ClockOffset(round(lower if upper is None else upper), None, pairs)
     if lower <= upper:
-        return Offset(round((lower + upper) / 2), round((upper - lower) / 2), pairs)
+        return ClockOffset(round((lower + upper) / 2), round((upper - lower) / 2), pairs)
     # A clock was set on the way: no one offset fits all.
     middle = round(figures["middle"])
-    return Offset(middle, round(max(abs(middle - lower), abs(middle - upper))), pairs)
+    return ClockOffset(middle, round(max(abs(middle - lower), abs(middle - upper))), pairs)
 
 
-def _holes(ours: Side, theirs: Side) -> DataFrame:
+def _holes(ours: ReconcileSide, theirs: ReconcileSide) -> DataFrame:
     """Return the holes of both; a side that shows no journal at all is one."""
     holes = ours.holes.unionByName(theirs.holes)
     spark, domains = holes.sparkSession, F.array(F.lit(ours.domain), F.lit(theirs.domain))
@@ -355,7 +355,7 @@ def _holes(ours: Side, theirs: Side) -> DataFrame:
 
 
 def _judged(
-    doubtful: DataFrame, holes: DataFrame, ours: str, offset: Offset, grace_us: int
+    doubtful: DataFrame, holes: DataFrame, ours: str, offset: ClockOffset, grace_us: int
 ) -> DataFrame:
     """Give each hand-over that does not agree its verdict."""
     not_sent, not_taken = F.col("sent_us").isNull(), F.col("times") == 0

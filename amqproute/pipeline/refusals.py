@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from amqproute.pipeline.chain import TAMPERED
 from amqproute.pipeline.duplicates import CONTRADICTS
-from amqproute.pipeline.schema import REJECTS, VIOLATIONS, conform
+from amqproute.pipeline.table_schema import REJECTS, VIOLATIONS, conform
 
 __all__ = ["CHANGED_LINE", "OTHER_LINE", "REFUSALS", "refusals"]
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from pyspark.sql import Row
 
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from amqproute.pipeline.agreement import broker_name, instant
 from amqproute.pipeline.charts import bars, columns, duration, lines, octets
 from amqproute.pipeline.coverage import DOWN
@@ -26,9 +26,19 @@ from amqproute.pipeline.facts import (
     STAGES,
     UNKNOWN,
     WAITING,
-    Facts,
+    WarehouseFacts,
 )
-from amqproute.pipeline.page import Cell, Column, Markup, note, page, section, table, tag, tiles
+from amqproute.pipeline.page import (
+    PageCell,
+    PageColumn,
+    PageMarkup,
+    note,
+    page,
+    section,
+    table,
+    tag,
+    tiles,
+)
 from amqproute.pipeline.reconcile import DISCREPANCIES
 from amqproute.pipeline.refusals import REFUSALS
 
@@ -44,7 +54,7 @@ _STAGES_IN_WORDS: Final = (
 )
 
 
-def headline(said: Facts) -> list[tuple[str, str, list[str]]]:
+def headline(said: WarehouseFacts) -> list[tuple[str, str, list[str]]]:
     """Return what is to be seen first: state, sentence and details."""
     heads: list[tuple[str, str, list[str]]] = []
     certain = [each for each in said.violations if not each.hidden]
@@ -115,7 +125,7 @@ def _named(violation: Row) -> str:
     return str(violation.message_id or f"entry {violation.entry}")
 
 
-def report_page(said: Facts) -> str:
+def report_page(said: WarehouseFacts) -> str:
     """Write the page."""
     days = said.first.isoformat()
     if said.last != said.first:
@@ -134,10 +144,10 @@ def report_page(said: Facts) -> str:
     )
 
 
-def _tiles(said: Facts) -> Markup:
+def _tiles(said: WarehouseFacts) -> PageMarkup:
     overall = said.overall
     total = overall.messages if overall else 0
-    arrived = said.number(Kind.DELIVERED, Kind.RELAYED)
+    arrived = said.number(RecordKind.DELIVERED, RecordKind.RELAYED)
     share = f"{100 * arrived / total:.4g} %" if total else ""
     return tiles(
         [
@@ -152,7 +162,7 @@ def _tiles(said: Facts) -> Markup:
     )
 
 
-def _doubts(said: Facts) -> str:
+def _doubts(said: WarehouseFacts) -> str:
     """Say what else does not wait and has no end."""
     numbers = {
         "gone with a restart": said.number(FORGOTTEN),
@@ -166,19 +176,19 @@ def _took(microseconds: int | None) -> str:
     return "-" if microseconds is None else duration(microseconds)
 
 
-def _slowest(said: Facts) -> str:
+def _slowest(said: WarehouseFacts) -> str:
     most = said.overall.most if said.overall else None
     return "" if most is None else f"slowest {duration(most)}"
 
 
-def _labels(said: Facts) -> list[str]:
+def _labels(said: WarehouseFacts) -> list[str]:
     if said.first == said.last:
         return [at[len("2026-11-22 ") :] for at in said.moments]
     # Short: there is room for a dozen of them.
     return [at[len("2026-") :].replace(":00", "h") for at in said.moments]
 
 
-def _volume(said: Facts) -> Markup:
+def _volume(said: WarehouseFacts) -> PageMarkup:
     present = [fate for fate in FATES if said.number(fate)]
     others = sorted({fate for _, fate in said.fates} - FATES.keys())
     series = {
@@ -195,7 +205,7 @@ def _volume(said: Facts) -> Markup:
     )  # fmt: skip
 
 
-def _delay(said: Facts) -> Markup:
+def _delay(said: WarehouseFacts) -> PageMarkup:
     stages = {
         name.removesuffix("_us"): [row[name] for row in said.routes[:MOST_BARS]]
         for name in STAGES
@@ -221,9 +231,9 @@ def _delay(said: Facts) -> Markup:
         table(
             "Hops",
             [
-                Column("From"), Column("To"), Column("Messages", right=True),
-                Column("Half within", right=True), Column("99 of 100 within", right=True),
-                *(Column(name.removesuffix("_us"), right=True) for name in STAGES),
+                PageColumn("From"), PageColumn("To"), PageColumn("Messages", right=True),
+                PageColumn("Half within", right=True), PageColumn("99 of 100 within", right=True),
+                *(PageColumn(name.removesuffix("_us"), right=True) for name in STAGES),
             ],
             [
                 (
@@ -236,17 +246,17 @@ def _delay(said: Facts) -> Markup:
     )  # fmt: skip
 
 
-def _of(said: Facts, at: str, name: str) -> float | None:
+def _of(said: WarehouseFacts, at: str, name: str) -> float | None:
     row = said.latency.get(at)
     value: float | None = row[name] if row is not None else None
     return value
 
 
-def _time(microseconds: int | None) -> Cell | None:
-    return None if microseconds is None else Cell(duration(microseconds), microseconds)
+def _time(microseconds: int | None) -> PageCell | None:
+    return None if microseconds is None else PageCell(duration(microseconds), microseconds)
 
 
-def _costs(said: Facts) -> Markup:
+def _costs(said: WarehouseFacts) -> PageMarkup:
     shown = said.partners[:MOST_BARS]
     question = "What did each partner cost us: messages, octets, and second attempts?"
     return section(
@@ -260,9 +270,9 @@ def _costs(said: Facts) -> Markup:
         table(
             "Partners",
             [
-                Column("Organization"), Column(""), Column("Partner"),
-                Column("Messages", right=True), Column("Octets", right=True),
-                Column("Put off", right=True), Column("99 of 100 within", right=True),
+                PageColumn("Organization"), PageColumn(""), PageColumn("Partner"),
+                PageColumn("Messages", right=True), PageColumn("Octets", right=True),
+                PageColumn("Put off", right=True), PageColumn("99 of 100 within", right=True),
             ],
             [
                 (
@@ -275,75 +285,120 @@ def _costs(said: Facts) -> Markup:
     )  # fmt: skip
 
 
-def _trouble(said: Facts) -> Markup:
+def _trouble(said: WarehouseFacts) -> PageMarkup:
     return section(
         "What did not go smoothly",
         "Why were messages put off, what failed, and what still waits?",
         table(
             "Put off, and attempts that failed",
             [
-                Column("Organization"), Column("Towards"), Column("What"), Column("Why", code=True),
-                Column("Times", right=True), Column("In words"), Column("Last"),
+                PageColumn("Organization"),
+                PageColumn("Towards"),
+                PageColumn("What"),
+                PageColumn("Why", code=True),
+                PageColumn("Times", right=True),
+                PageColumn("In words"),
+                PageColumn("Last"),
             ],
             [
-                (row.domain, row.towards, row.kind, row.why, row.times, row.words,
-                 instant(row.latest))
+                (
+                    row.domain,
+                    row.towards,
+                    row.kind,
+                    row.why,
+                    row.times,
+                    row.words,
+                    instant(row.latest),
+                )
                 for row in said.reasons
             ],
         ),
         table(
             "Failed",
             [
-                Column("Organization"), Column("Queue"), Column("What"), Column("Why", code=True),
-                Column("Messages", right=True), Column("In words"),
-                Column("For example", code=True), Column("Last"),
+                PageColumn("Organization"),
+                PageColumn("Queue"),
+                PageColumn("What"),
+                PageColumn("Why", code=True),
+                PageColumn("Messages", right=True),
+                PageColumn("In words"),
+                PageColumn("For example", code=True),
+                PageColumn("Last"),
             ],
             [
-                (row.domain, row.queue, FATES.get(row.fate, row.fate), row.why, row.messages,
-                 row.words, row.example, instant(row.latest))
+                (
+                    row.domain,
+                    row.queue,
+                    FATES.get(row.fate, row.fate),
+                    row.why,
+                    row.messages,
+                    row.words,
+                    row.example,
+                    instant(row.latest),
+                )
                 for row in said.failures
             ],
         ),
         table(
             "Waiting the longest",
             [
-                Column("Organization"), Column("Queue"), Column("Message-id", code=True),
-                Column("For"), Column("Since"), Column("Given back", right=True),
+                PageColumn("Organization"),
+                PageColumn("Queue"),
+                PageColumn("Message-id", code=True),
+                PageColumn("For"),
+                PageColumn("Since"),
+                PageColumn("Given back", right=True),
             ],
             [
-                (row.domain, row.queue, row.message_id, row.to, instant(row.began_us),
-                 row.deferrals)
+                (
+                    row.domain,
+                    row.queue,
+                    row.message_id,
+                    row.to,
+                    instant(row.began_us),
+                    row.deferrals,
+                )
                 for row in said.oldest
             ],
         ),
         table(
             "Sent again, and suppressed",
-            [Column("Organization"), Column("By"), Column("Times", right=True)],
+            [PageColumn("Organization"), PageColumn("By"), PageColumn("Times", right=True)],
             [(row.domain, row.sender, row.times) for row in said.duplicates],
         ),
-    )  # fmt: skip
+    )
 
 
-def _proof(said: Facts) -> Markup:
+def _proof(said: WarehouseFacts) -> PageMarkup:
     accounts = table(
         "Not accounted for",
         [
-            Column("What"), Column("Broker"), Column("Queue"), Column("Message-id", code=True),
-            Column("Entry", code=True), Column("When"), Column("Explained by a gap"),
+            PageColumn("What"),
+            PageColumn("Broker"),
+            PageColumn("Queue"),
+            PageColumn("Message-id", code=True),
+            PageColumn("Entry", code=True),
+            PageColumn("When"),
+            PageColumn("Explained by a gap"),
         ],
         [
             (
-                row.what, broker_name(row), row.node, row.message_id, f"{row.stream}/{row.entry}",
-                instant(row.at_us), "perhaps" if row.hidden else None,
+                row.what,
+                broker_name(row),
+                row.node,
+                row.message_id,
+                f"{row.stream}/{row.entry}",
+                instant(row.at_us),
+                "perhaps" if row.hidden else None,
             )
             for row in said.violations
         ],
-    )  # fmt: skip
+    )
     gaps = table(
         "Gaps in the journals",
         [
-            Column("Broker"), Column("From"), Column("Until"), Column("Why"),
-            Column("Records", right=True),
+            PageColumn("Broker"), PageColumn("From"), PageColumn("Until"), PageColumn("Why"),
+            PageColumn("Records", right=True),
         ],
         [
             (

@@ -2,9 +2,9 @@
 """How long the tables keep a day.
 
 What `prune` takes off the tables goes with all of its tables, and at once. A snapshot that somebody
-reads stays readable for `amqproute.pipeline.tables.KEPT_SECONDS`; then whoever writes next removes
-the files. `Snapshot.since` remembers where the tables begin, so that segments of the days before,
-which a journal may still have, are not taken in again.
+reads stays readable for `amqproute.pipeline.warehouse.KEPT_SECONDS`; then whoever writes next
+removes the files. `WarehouseSnapshot.since` remembers where the tables begin, so that segments of
+the days before, which a journal may still have, are not taken in again.
 
 What a later night needs stays, whatever is asked for: the days of which records have come that
 nothing was made of, with those that their messages may have come from, and the last
@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from amqproute.pipeline.defaults import LEAST_KEPT_DAYS
 from amqproute.pipeline.lines import LONGEST_SEGMENT_DAYS
 from amqproute.pipeline.nightly import REACH
-from amqproute.pipeline.tables import Part, Snapshot, Warehouse
+from amqproute.pipeline.warehouse import TablePart, Warehouse, WarehouseSnapshot
 
 __all__ = ["Pruned", "prune"]
 
@@ -55,7 +55,7 @@ def prune(warehouse: Warehouse, keep_days: int, today: date, *, is_trial: bool =
 
     Raises:
         ValueError: `keep_days` is less than `LEAST_KEPT_DAYS`.
-        Conflict: somebody else has changed the tables meanwhile.
+        PublicationConflict: somebody else has changed the tables meanwhile.
     """
     if keep_days < LEAST_KEPT_DAYS:
         raise ValueError(f"at least {LEAST_KEPT_DAYS} days have to stay, not {keep_days}")
@@ -72,12 +72,12 @@ def prune(warehouse: Warehouse, keep_days: int, today: date, *, is_trial: bool =
     return Pruned(since, days, len(gone), waiting)
 
 
-def _since(base: Snapshot, wanted: date) -> date:
+def _since(base: WarehouseSnapshot, wanted: date) -> date:
     """Return the first day that stays: none that a night needs goes, and none comes back."""
     since = min([wanted, *(day - timedelta(2 * REACH) for day in base.pending)])
     return since if base.since is None else max(since, base.since)
 
 
-def _is_over(part: Part, since: date) -> bool:
+def _is_over(part: TablePart, since: date) -> bool:
     longer = 2 * LONGEST_SEGMENT_DAYS if part.table == "segments" else 0
     return part.day < (since - timedelta(longer)).isoformat()

@@ -2,7 +2,7 @@
 """What each file of a warehouse is, and whether all that should be there is there and whole.
 
 A file belongs to a change, which is its directory below ``data``, and the last lists in ``log`` say
-whether a directory is live (`amqproute.pipeline.tables`). With each change stands which files it
+whether a directory is live (`amqproute.pipeline.warehouse`). With each change stands which files it
 has and how long they are (`MANIFEST`), so that one that is gone or cut off shows. Whether octets
 are still those that were written say the checksums that Hadoop keeps beside each file on the file
 systems of one machine (``.NAME.crc``: of each 512 octets a CRC-32). HDFS and object stores check by
@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import Final
 
 from amqproute.jsontext import parse_json
-from amqproute.pipeline.tables import KEPT_SECONDS, MANIFEST, Part, Snapshot, Stored, Warehouse
+from amqproute.pipeline.warehouse import (
+    KEPT_SECONDS,
+    MANIFEST,
+    Stored,
+    TablePart,
+    Warehouse,
+    WarehouseSnapshot,
+)
 
 __all__ = ["WRONG", "Examined", "State", "examine", "remove"]
 
@@ -126,7 +133,7 @@ class _Book:
     """What the lists, marks and manifests of a warehouse say of its files."""
 
     old: float
-    live: Mapping[str, Part]
+    live: Mapping[str, TablePart]
     readable: frozenset[str]
     read: frozenset[str]
     broken: Mapping[str, str]
@@ -139,7 +146,7 @@ class _Book:
     @classmethod
     def of(cls, warehouse: Warehouse, now: float) -> _Book:
         """Read the lists."""
-        lists: list[Snapshot] = []
+        lists: list[WarehouseSnapshot] = []
         broken = {}
         for name in warehouse.files.names("log"):
             if not name.endswith(".json"):

@@ -10,7 +10,7 @@ What has to be kept between two steps is bounded by time. Segments may arrive in
 `lateness`; so long the query remembers which records it has seen, and waits before it closes an
 hour. By records, and not by lines: in an export that was made again, or a segment that came in
 parts, lines may have some of their records in common, and each counts once. What comes later than
-that is counted as dropped (`Progress.dropped`), and only the nightly run, which remembers
+that is counted as dropped (`StreamProgress.dropped`), and only the nightly run, which remembers
 everything, has it. Whether lines are what was written it does not ask either: the nightly run does.
 A time that cannot be would end all hours before it, so such lines are refused here too.
 
@@ -30,13 +30,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from amqproute.journal.record import ENDS, Kind
+from amqproute.journal.record import ENDS, RecordKind
 from amqproute.pipeline.defaults import LATENESS, STEP_SEGMENTS
 from amqproute.pipeline.figures import OWN, partner
 from amqproute.pipeline.ingest import DAYS, literal
 from amqproute.pipeline.lines import AHEAD_US, parse, spread
 
-__all__ = ["LIVE", "Progress", "follow", "live", "progress", "read_live", "timed"]
+__all__ = ["LIVE", "StreamProgress", "follow", "live", "progress", "read_live", "timed"]
 
 LIVE: Final = (
     "hour timestamp, domain string, partner string, kind string, messages long, octets long, "
@@ -48,7 +48,7 @@ those that were handed over, how many had waited and travelled less than a secon
 minute, and the longest of all in microseconds."""
 
 _LINES: Final = "lines"
-_KINDS: Final = sorted({Kind.RECEIVED, Kind.DEFERRED, Kind.DUPLICATE, *ENDS})
+_KINDS: Final = sorted({RecordKind.RECEIVED, RecordKind.DEFERRED, RecordKind.DUPLICATE, *ENDS})
 _FIELDS: Final = ("sender", "peer", "size", "bare_size", "count", "queue_us", "wire_us")
 
 
@@ -82,7 +82,9 @@ def _sums(records: DataFrame) -> DataFrame:
         F.coalesce(partner(F.coalesce("peer", "sender")), F.lit(OWN)).alias("partner"),
         "kind",
         F.coalesce("count", F.lit(1)).alias("number"),
-        F.when(F.col("kind") == Kind.RECEIVED, F.coalesce("bare_size", "size")).alias("octets"),
+        F.when(F.col("kind") == RecordKind.RECEIVED, F.coalesce("bare_size", "size")).alias(
+            "octets"
+        ),
         taken.alias("taken"),
     )
     return (
@@ -107,7 +109,7 @@ def _names() -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StreamProgress:
     """How far a query has come.
 
     Attributes:
@@ -192,7 +194,7 @@ def _pattern(journals: Sequence[str | Path]) -> str:
     return f"{literal(common)}/{{{','.join(map(literal, rests))}}}"
 
 
-def progress(query: StreamingQuery, before: Progress | None = None) -> Progress:
+def progress(query: StreamingQuery, before: StreamProgress | None = None) -> StreamProgress:
     """Say how far a query has come.
 
     Spark keeps what it says of the last hundred steps, so who wants all of them asks in between.
@@ -201,7 +203,7 @@ def progress(query: StreamingQuery, before: Progress | None = None) -> Progress:
         query: that runs, or has ended.
         before: what was said last.
     """
-    done = before or Progress()
+    done = before or StreamProgress()
     # Between two steps it says from time to time that there is nothing to do.
     steps: Sequence[Any] = [
         step
@@ -214,7 +216,7 @@ def progress(query: StreamingQuery, before: Progress | None = None) -> Progress:
         operator.numRowsDroppedByWatermark for step in steps for operator in step.stateOperators
     )
     told = [step.observedMetrics[_LINES] for step in steps if _LINES in step.observedMetrics]
-    return Progress(
+    return StreamProgress(
         done.steps + len(steps),
         done.lines + sum(step.numInputRows for step in steps),
         done.dropped + dropped,

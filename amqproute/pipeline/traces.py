@@ -20,10 +20,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import BEGINS, ENDS, Kind
+from amqproute.journal.record import BEGINS, ENDS, RecordKind
 from amqproute.pipeline.lines import spread
 from amqproute.pipeline.reuse import Reuse
-from amqproute.pipeline.schema import HOPS, MESSAGES, RUNS, STAY, conform
+from amqproute.pipeline.table_schema import HOPS, MESSAGES, RUNS, STAY, conform
 
 __all__ = ["hops", "is_answer", "messages", "roots"]
 
@@ -38,8 +38,8 @@ _AT_END: Final = (
     "peer", "attempt", "condition", "code", "words", "queue_us", "resolve_us", "connect_us",
     "wire_us",
 )  # fmt: skip
-_MOVES: Final = (Kind.ROUTED, Kind.SPOOLED)
-_KINDS: Final = sorted({*BEGINS, *ENDS, Kind.DEFERRED, Kind.DUPLICATE})
+_MOVES: Final = (RecordKind.ROUTED, RecordKind.SPOOLED)
+_KINDS: Final = sorted({*BEGINS, *ENDS, RecordKind.DEFERRED, RecordKind.DUPLICATE})
 
 
 def hops(runs: DataFrame) -> DataFrame:
@@ -56,17 +56,17 @@ def hops(runs: DataFrame) -> DataFrame:
     fields = ("entry", "settle_us", "connection", *_AT_BEGIN, *_AT_END)
     runs = conform(runs, RUNS).where(F.col("kind").isin(_KINDS))
     records = spread(runs, fields).where(
-        F.col("entry").isNotNull() | (F.col("kind") == Kind.DUPLICATE)
+        F.col("entry").isNotNull() | (F.col("kind") == RecordKind.DUPLICATE)
     )
     kind = F.col("kind")
     # A relay's connection is called by the container-id of the other end.
-    next_broker = F.when(kind == Kind.RELAYED, F.col("connection")).alias("next_broker")
+    next_broker = F.when(kind == RecordKind.RELAYED, F.col("connection")).alias("next_broker")
     # A peer's second try is told of the entry that it was a second try of, at the peer.
-    again = kind == Kind.DUPLICATE
+    again = kind == RecordKind.DUPLICATE
     moves = kind.isin(*_MOVES) & (F.col("parent") == F.col("entry"))
     begins = kind.isin(*BEGINS) & ~F.coalesce(moves, F.lit(False))
     ends = kind.isin(*ENDS)
-    recovered = kind == Kind.RECOVERY
+    recovered = kind == RecordKind.RECOVERY
     told = records.select(
         F.when(again, F.col("from_stream")).otherwise(F.col("stream")).alias("stream"),
         F.when(again, F.col("from_entry")).otherwise(F.col("entry")).alias("entry"),
@@ -86,7 +86,7 @@ def hops(runs: DataFrame) -> DataFrame:
         ).alias("end"),
         F.when(moves, F.struct("time", "seq", "node")).alias("move"),
         (begins & ~recovered).cast("int").alias("is_begin"),
-        (kind == Kind.DEFERRED).cast("int").alias("is_deferral"),
+        (kind == RecordKind.DEFERRED).cast("int").alias("is_deferral"),
         again.cast("int").alias("is_again"),
     )  # fmt: skip
     # Exchanged before the aggregation: Spark then aggregates once and not on both sides of it. The
@@ -138,7 +138,11 @@ def is_answer() -> Column:
     answer for another organization's client is one, since both sides count it.
     """
     own_node = (F.col("to") == F.col("node")) | F.col("to").startswith(F.concat("node", F.lit("@")))
-    made = (F.col("kind") == Kind.ROUTED) & F.col("parent").isNull() & F.col("from_entry").isNull()
+    made = (
+        (F.col("kind") == RecordKind.ROUTED)
+        & F.col("parent").isNull()
+        & F.col("from_entry").isNull()
+    )
     return F.coalesce(made & own_node & (F.col("sender") == _OWN), F.lit(False))
 
 
@@ -170,7 +174,7 @@ def roots(entries: DataFrame, reuse: Reuse | None = None) -> DataFrame:
     # How many steps are left is known where the message has come straight over so many brokers.
     left = F.when(F.col("parent").isNull(), _length() - 1)
     # Only a child that was handed on can be what somebody else came from.
-    child = F.col("parent").isNotNull() & (F.col("fate") == Kind.RELAYED)
+    child = F.col("parent").isNotNull() & (F.col("fate") == RecordKind.RELAYED)
     far = entries.where(_is_far()).select(
         "stream", "entry", *_above("at"), left.alias("left"), child.alias("is_child")
     )
@@ -213,7 +217,7 @@ def _bridged(entries: DataFrame) -> DataFrame:
     lost = entries.where(
         F.col("from_stream").isNull() & F.col("parent").isNull() & (_length() > 0)
     ).select("stream", "entry", _length().alias("length"), *same)
-    left = entries.where((F.col("fate") == Kind.RELAYED) & F.col("parent").isNull()).select(
+    left = entries.where((F.col("fate") == RecordKind.RELAYED) & F.col("parent").isNull()).select(
         F.col("stream").alias("at_stream"),
         F.col("entry").alias("at_entry"),
         _length().alias("before"),

@@ -16,13 +16,13 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from amqproute.broker.batch import Batch
+from amqproute.broker.commit_batch import Batch
 from amqproute.errors import StoreUnavailable
 from amqproute.plurals import counted
-from amqproute.relay.note import NOTE, Note
-from amqproute.relay.terms import FIRST_WINDOW, RelayTerms
-from amqproute.relay.verdict import Verdict
-from amqproute.relay.window import Window
+from amqproute.relay.destination_note import NOTE, DestinationNote
+from amqproute.relay.failure_verdict import FailureVerdict
+from amqproute.relay.relay_terms import FIRST_WINDOW, RelayTerms
+from amqproute.relay.send_window import SendWindow
 
 BROKEN: Final = "peer.broken"
 """The code of a peer's own fault; nothing is given up for it, and its operator has to know."""
@@ -66,7 +66,7 @@ class BackOff:
         self.last_attempts: tuple[str, ...] = ()
         self.next_attempt_ms = 0
         self.is_noted = False
-        self.window = Window(FIRST_WINDOW, terms.window, terms.dead_after)
+        self.window = SendWindow(FIRST_WINDOW, terms.window, terms.dead_after)
         self._key = key
         self._begin = begin
         self._now_ms = now_ms
@@ -82,7 +82,7 @@ class BackOff:
         """Since when attempts have failed at the DNS; None if the last one did not."""
         return self._dns_since_ms if self.last_error.startswith("dns.") else None
 
-    def blame(self, verdict: Verdict) -> str:
+    def blame(self, verdict: FailureVerdict) -> str:
         """Remember what went wrong; return the code of what went wrong before."""
         before = self.last_error.partition(":")[0]
         if not verdict.code.startswith("dns."):
@@ -92,7 +92,7 @@ class BackOff:
         self.last_error = f"{verdict.code}: {verdict.words}".rstrip(": ")
         return before
 
-    def failed(self, verdict: Verdict, concerned: int | None, waiting: int) -> float:
+    def failed(self, verdict: FailureVerdict, concerned: int | None, waiting: int) -> float:
         """Count a failed attempt; return the seconds until the next one.
 
         Args:
@@ -164,7 +164,7 @@ class BackOff:
         committed: Deferred[None] = batch.commit()
         return committed
 
-    def take_note_back(self) -> None:
+    def clear_note(self) -> None:
         """Have no note in the store; nobody waits for it."""
         if self.is_noted:
             self.clear().addErrback(self._not_persisted)
@@ -194,7 +194,7 @@ class BackOff:
 
     def noted(self) -> bytes:
         """Return what a restart has to know: see `restore`."""
-        return Note(
+        return DestinationNote(
             self.failures,
             self.next_attempt_ms,
             self.last_error,
@@ -208,7 +208,7 @@ class BackOff:
         Returns:
             The seconds until the next attempt; nothing or less if it is due.
         """
-        noted = Note.decode(value)
+        noted = DestinationNote.decode(value)
         self.is_noted = True
         self.failures = noted.failures
         self.window.cohorts = float(noted.failures)

@@ -14,32 +14,32 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from amqproute.broker.batch import Batch
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.entry import Entry
 from amqproute.errors import NotFound, StoreError
 from amqproute.interfaces import IConsumer
-from amqproute.journal.events import SILENCE, Taker, Told
-from amqproute.journal.record import Kind
-from amqproute.relay import reasons
-from amqproute.relay.agent import Agent
-from amqproute.relay.agent import Told as Ears
-from amqproute.relay.attempt import Attempt
+from amqproute.journal.event import SILENCE, EntryTaker, RunEvent
+from amqproute.journal.record import RecordKind
+from amqproute.relay import failure_errors
 from amqproute.relay.backoff import BackOff
-from amqproute.relay.disclosure import error_for_senders
-from amqproute.relay.ledger import Ledger
-from amqproute.relay.peer import PeerSession
-from amqproute.relay.rejections import Rejections
-from amqproute.relay.share import Share
-from amqproute.relay.starts import Starts
-from amqproute.relay.suspects import Finding
-from amqproute.relay.terms import FIRST_WINDOW, RelayTerms
-from amqproute.relay.verdict import Action, Verdict, for_code
-from amqproute.relay.watch import Watch
+from amqproute.relay.connect_agent import ConnectAgent
+from amqproute.relay.connect_agent import SessionListener as Ears
+from amqproute.relay.connect_attempt import ConnectAttempt
+from amqproute.relay.connect_scheduler import ConnectScheduler
+from amqproute.relay.error_disclosure import error_for_senders
+from amqproute.relay.failure_verdict import FailureAction, FailureVerdict, for_code
+from amqproute.relay.outcome_processor import OutcomeProcessor
+from amqproute.relay.peer_session import PeerSession
+from amqproute.relay.poison_detector import PoisonFinding
+from amqproute.relay.rejection_counts import RejectionCounts
+from amqproute.relay.relay_terms import FIRST_WINDOW, RelayTerms
+from amqproute.relay.send_budget import SendBudget
+from amqproute.relay.session_monitor import SessionMonitor
 from amqproute.values import NextHop
 
-NOTHING_FOUND = Finding()
+NOTHING_FOUND = PoisonFinding()
 EMPTY_SECONDS = 1.0
 """How long one without messages and connection is kept, for the next message."""
 UNSURE_SECONDS = 30.0
@@ -49,7 +49,7 @@ CONTACT_SECONDS = 2.0
 for it that is younger."""
 
 
-class State(enum.Enum):
+class DestinationState(enum.Enum):
     """Where a destination is; see the package docstring for the transitions."""
 
     IDLE = "idle"
@@ -75,7 +75,7 @@ class Destination:
         starts: the line of those who are about to connect.
         idle: called when it has had nothing to do for a while.
         journal: where attempts and deferrals are noted, an `IJournal`.
-        holder: who holds it; see `census`.
+        holder: who holds it; see `destination_quota`.
         spread: gives the least seconds until the next attempt where the DNS does not know it.
         rejections: counts what the peer rejects, and tells the log.
 
@@ -130,31 +130,31 @@ class Destination:
         self,
         hop: NextHop,
         queue: Queue,
-        agent: Agent,
+        agent: ConnectAgent,
         begin: Callable[[], Batch],
         clock: IReactorTime,
         now_ms: Callable[[], int],
         random: Callable[[], float],
         terms: RelayTerms,
-        starts: Starts,
+        starts: ConnectScheduler,
         idle: Callable[[Destination], None],
         journal: Any = SILENCE,
         holder: tuple[str, ...] = (),
         spread: Callable[[], float] = float,
         *,
-        rejections: Rejections,
+        rejections: RejectionCounts,
     ) -> None:
         self.hop = hop
-        self.taker = Taker(Kind.RELAYED, {"peer": f"peer:{hop.domain}"})
+        self.taker = EntryTaker(RecordKind.RELAYED, {"peer": f"peer:{hop.domain}"})
         self._journal = journal
         self.queue = queue
-        self.state = State.IDLE
+        self.state = DestinationState.IDLE
         self.last_success_ms = 0
         self.remote_id = ""
         self.held: str | None = None
         self.backoff = BackOff(hop.key, begin, now_ms, random, terms, holder)
         self.window = self.backoff.window
-        self.ledger = Ledger(
+        self.ledger = OutcomeProcessor(
             hop.key, queue, self, begin, random, terms, rejections, now_ms, journal
         )
         self.tally = self.ledger.tally
@@ -162,13 +162,13 @@ class Destination:
         self._clock = clock
         self._now_ms = now_ms
         self._terms = terms
-        self._attempt = Attempt(hop, agent, starts, clock, self._told, self)
+        self._attempt = ConnectAttempt(hop, agent, starts, clock, self._told, self)
         self._idle = idle
         self._spread = spread
         self._limits = queue.limits
-        self._share = Share(queue, clock, terms, hop)
+        self._share = SendBudget(queue, clock, terms, hop)
         self._session: PeerSession | None = None
-        self._watch: Watch | None = None
+        self._watch: SessionMonitor | None = None
         self._timers: dict[str, IDelayedCall] = {}
         self._last_used = 0.0
         self._contacted_at = -CONTACT_SECONDS
@@ -254,12 +254,12 @@ class Destination:
     @property
     def refusal(self) -> NotFound | None:
         """Why messages for this hop are refused at admission, if they are (T-25)."""
-        if self.state is State.REFUSED:
+        if self.state is DestinationState.REFUSED:
             if self._clock.seconds() < self._refused_until:
                 code = self.last_error.partition(":")[0]
                 words = error_for_senders(self.last_error, self.hop.key)
                 return NotFound(words, info={"code": code})
-            self.state = State.IDLE
+            self.state = DestinationState.IDLE
         return None
 
     # -- IConsumer -------------------------------------------------------------------------------
@@ -275,9 +275,9 @@ class Destination:
         if self.held is not None or self._is_stopping:
             return 0
         if session is None:
-            if self.state is State.IDLE:
+            if self.state is DestinationState.IDLE:
                 self._connect()
-            return self._terms.window if self.state is State.REFUSED else 0
+            return self._terms.window if self.state is DestinationState.REFUSED else 0
         if self._watch is not None and self._watch.is_draining:
             return 0
         room = session.sendable()
@@ -292,7 +292,7 @@ class Destination:
         session = self._session
         if session is None:
             words = error_for_senders(self.last_error, self.hop.key)
-            self.ledger.given_up(entries, reasons.no_way(words))
+            self.ledger.given_up(entries, failure_errors.no_route(words))
             self.ledger.commit()
             return
         self._last_used = self._clock.seconds()
@@ -312,14 +312,14 @@ class Destination:
     # -- connecting ------------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        self.state = State.CONNECTING
+        self.state = DestinationState.CONNECTING
         self._cancel("wait")
         self._attempt.ask(self._is_urgent)
 
     def wants_session(self) -> bool:
-        """See `Attempting.wants_session`."""
+        """See `AttemptHost.wants_session`."""
         if not self.queue.available or self.held is not None:
-            self.state = State.IDLE
+            self.state = DestinationState.IDLE
             return False
         self._is_urgent = False
         return True
@@ -350,9 +350,9 @@ class Destination:
         self._doubtful = ()
 
     def opened(self, session: PeerSession) -> None:
-        """See `Attempting.opened`."""
+        """See `AttemptHost.opened`."""
         self._session = self.ledger.session = session
-        self.state = State.OPEN
+        self.state = DestinationState.OPEN
         self._doubtful = ()
         self._probed_until = None
         self._was_of_use = False
@@ -366,8 +366,8 @@ class Destination:
             )
         self.remote_id = session.remote_id
         candidate = session.candidate
-        self.taker = Taker(
-            Kind.RELAYED,
+        self.taker = EntryTaker(
+            RecordKind.RELAYED,
             {
                 "peer": f"peer:{self.hop.domain}",
                 "connection": session.remote_id,
@@ -388,7 +388,7 @@ class Destination:
             self.log.info("{destination} connected", destination=self.hop.key)
         self.backoff.last_error = ""
         self._last_used = self._clock.seconds()
-        self._watch = Watch(
+        self._watch = SessionMonitor(
             session,
             self.hop,
             self._agent,
@@ -401,13 +401,13 @@ class Destination:
         self.queue.undefer(everything=True, but=self.ledger.aside())
         self.queue.dispatch()
 
-    def not_opened(self, verdict: Verdict, attempts: tuple[str, ...]) -> None:
-        """See `Attempting.not_opened`."""
+    def not_opened(self, verdict: FailureVerdict, attempts: tuple[str, ...]) -> None:
+        """See `AttemptHost.not_opened`."""
         self.backoff.last_attempts = attempts
         self._avoid = None
         self._failed(verdict)
 
-    def _failed(self, verdict: Verdict, concerned: int | None = None) -> None:
+    def _failed(self, verdict: FailureVerdict, concerned: int | None = None) -> None:
         """An attempt failed, or a connection was lost before it was of use.
 
         Args:
@@ -418,7 +418,7 @@ class Destination:
         if concerned is None or not self._was_of_use:
             self.queue.end_sparing()  # what is overdue has had its attempt
         probed_until, self._probed_until = self._probed_until, None
-        if verdict.action is Action.REJECT:
+        if verdict.action is FailureAction.REJECT:
             self.backoff.blame(verdict)
             self._give_up(verdict.lasts)
         elif probed_until is not None and probed_until > self._clock.seconds():
@@ -433,7 +433,7 @@ class Destination:
             self._wait(delay)
             self._note_wait(verdict, delay)
 
-    def _note_wait(self, verdict: Verdict, delay: float) -> None:
+    def _note_wait(self, verdict: FailureVerdict, delay: float) -> None:
         """Have it in the journal that everything here waits."""
         if self._journal.is_kept:
             facts = {
@@ -446,12 +446,12 @@ class Destination:
                 "count": self.queue.depth,
                 "until": 1000 * (self._now_ms() + int(1000 * delay)),
             }
-            self._journal.note(Told(Kind.DEFERRED, self._journal.now_us(), facts))
+            self._journal.note(RunEvent(RecordKind.DEFERRED, self._journal.now_us(), facts))
 
     def _wait(self, delay: float) -> None:
-        self.state = State.WAITING
+        self.state = DestinationState.WAITING
         self.backoff.wait(delay)
-        self.ledger.let_others_begin(delay)
+        self.ledger.release_connect_slot(delay)
         self._later("wait", delay, self._waited)
 
     def _emptied(self) -> None:
@@ -475,9 +475,9 @@ class Destination:
         if not (self.ledger.is_settled and self.queue.is_settled):
             self._emptied()
             return
-        if self.state is State.CONNECTING:
+        if self.state is DestinationState.CONNECTING:
             self._attempt.cancel()
-            self.state = State.IDLE
+            self.state = DestinationState.IDLE
         self._idle(self)
 
     def _unsure(self, failure: Failure) -> None:
@@ -491,13 +491,13 @@ class Destination:
 
     def _waited(self) -> None:
         self._cancel("wait")
-        self.state = State.IDLE
+        self.state = DestinationState.IDLE
         self.backoff.next_attempt_ms = 0
         self.queue.dispatch()
 
     def wake(self) -> None:
         """Try now: an operator asks (T-37)."""
-        if self.state is State.WAITING:
+        if self.state is DestinationState.WAITING:
             self._is_urgent = True
             self._waited()
         self.queue.undefer(everything=True)
@@ -509,7 +509,7 @@ class Destination:
         changes nothing about the back-off: whoever can call us but not be called by us, perhaps
         because of a firewall, must neither be hit by each of its calls nor wait for ever longer.
         """
-        if self.state is State.OPEN:
+        if self.state is DestinationState.OPEN:
             self.queue.undefer(everything=True, but=self.ledger.aside())
             return
         now = self._clock.seconds()
@@ -527,10 +527,10 @@ class Destination:
         self._cancel("contact")
         now = self._clock.seconds()
         self._contacted_at = now
-        if self.state is State.WAITING:
+        if self.state is DestinationState.WAITING:
             due = self._timers.get("wait")
             self._probed_until = due.getTime() if due is not None else None
-        elif self.state is not State.CONNECTING:
+        elif self.state is not DestinationState.CONNECTING:
             self.queue.dispatch()
             return
         self._attempt.cancel()
@@ -573,7 +573,7 @@ class Destination:
         Args:
             seconds: for how long the proof is believed.
         """
-        self.state = State.REFUSED
+        self.state = DestinationState.REFUSED
         self._refused_until = self._clock.seconds() + seconds
         self.log.warn(
             "{destination} does not exist: {error}; {waiting} messages are returned",
@@ -588,13 +588,13 @@ class Destination:
 
     # -- an open session -------------------------------------------------------------------------
 
-    def _outcome(self, entries: Sequence[Entry], verdict: Verdict, state: Any) -> None:
+    def _outcome(self, entries: Sequence[Entry], verdict: FailureVerdict, state: Any) -> None:
         """The peer has decided about entries (T-23)."""
         count = len(entries)
         self.window.succeeded(count, self.in_flight + count)
         self._share.done(entries)
         self.ledger.outcome(entries, verdict, state)
-        if verdict.action is Action.SETTLE:
+        if verdict.action is FailureAction.SETTLE:
             self._was_of_use = True
             self._avoid = None
             if self.failures:
@@ -606,7 +606,7 @@ class Destination:
         if self._watch is not None:
             self._watch.read()
 
-    def _ended(self, session: PeerSession, verdict: Verdict) -> None:
+    def _ended(self, session: PeerSession, verdict: FailureVerdict) -> None:
         if session is not self._session:
             return
         self._session = self.ledger.session = None
@@ -617,21 +617,21 @@ class Destination:
             self._doubtful = tuple(entry.id for entry in in_doubt)
         found = NOTHING_FOUND
         if self._is_stopping:
-            self.state = State.IDLE
+            self.state = DestinationState.IDLE
         elif verdict.code in ("connection.closed", "peer.moved"):
-            self.state = State.IDLE
+            self.state = DestinationState.IDLE
             self.tally.moves += verdict.code == "peer.moved"
             self.log.debug("{destination} closed", destination=self.hop.key)
             if self.failures:
                 self._forget_failures()
         elif in_doubt or verdict.condition is not None or not self._was_of_use:
             found = self.ledger.judge(in_doubt, verdict)
-            is_apart = found.guilty or (found.others_pass and self.ledger.has_room)
+            is_apart = found.guilty or (found.others_pass and self.ledger.has_capacity)
             self._lost(session, verdict, len(in_doubt), is_apart)
-        elif verdict.action in (Action.DEFER, Action.RETRY):
+        elif verdict.action in (FailureAction.DEFER, FailureAction.RETRY):
             self._lost(session, verdict, 0)
         else:
-            self.state = State.IDLE
+            self.state = DestinationState.IDLE
             self.log.info(
                 "{destination} closed by the peer: {words}",
                 destination=self.hop.key,
@@ -642,7 +642,7 @@ class Destination:
         in_doubt = self.ledger.in_doubt(in_doubt, verdict, found, wait)
         if in_doubt:
             self.queue.release(in_doubt)
-        elif self.state is State.IDLE:
+        elif self.state is DestinationState.IDLE:
             self.queue.dispatch()
             if verdict.code == "connection.closed" and not self._is_stopping:
                 self._idle(self)  # at the end of the process there is no need to forget anything
@@ -650,7 +650,7 @@ class Destination:
             self._later("empty", self._terms.idle_seconds, self._make_sure)
 
     def _lost(
-        self, session: PeerSession, verdict: Verdict, in_doubt: int, is_apart: bool = False
+        self, session: PeerSession, verdict: FailureVerdict, in_doubt: int, is_apart: bool = False
     ) -> None:
         self.log.debug(
             "{destination} lost: {code} {words}; {count} messages in doubt are sent again",
@@ -688,7 +688,7 @@ class Destination:
         wait = self.backoff.restore(value)
         self._set_limits()
         if wait > 0:
-            self.state = State.WAITING
+            self.state = DestinationState.WAITING
             self._later("wait", wait, self._waited)
 
     def _forget_failures(self) -> None:
@@ -735,13 +735,13 @@ class Destination:
         self._cancel("wait")
         self._cancel("contact")
         self._attempt.cancel()
-        if self.state is State.CONNECTING:
-            self.state = State.IDLE
+        if self.state is DestinationState.CONNECTING:
+            self.state = DestinationState.IDLE
 
     def forget_refusal(self) -> None:
         """Refuse nothing any more for what the DNS has said before."""
-        if self.state is State.REFUSED:
-            self.state = State.IDLE
+        if self.state is DestinationState.REFUSED:
+            self.state = DestinationState.IDLE
             self.queue.dispatch()
 
     @property
@@ -753,7 +753,7 @@ class Destination:
     def is_unused(self) -> bool:
         """No connection, none on its way, and nothing that has to be remembered."""
         return (
-            self.state in (State.IDLE, State.REFUSED)
+            self.state in (DestinationState.IDLE, DestinationState.REFUSED)
             and self._session is None
             and self.ledger.is_settled
         )
@@ -780,7 +780,7 @@ class Destination:
             self._session.close()
 
     def broken(self, failure: Failure) -> None:
-        """See `Attempting.broken`."""
+        """See `AttemptHost.broken`."""
         self.log.failure("{destination} failed", failure, destination=self.hop.key)
-        if self.state is State.CONNECTING:
+        if self.state is DestinationState.CONNECTING:
             self._failed(for_code("peer.failed", failure.getErrorMessage()))

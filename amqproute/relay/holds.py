@@ -4,7 +4,8 @@
 A hold is an object with an id. It holds messages that are here and those that come later, until it
 is released or its time is over. One for a domain stops its relay queue: nobody connects there. One
 by a selector or by ids lets everything else on the same queues pass; it is of messages, and goes
-along with them when they are rerouted (`Holds.follow`). The id of a hold is never given out again.
+along with them when they are rerouted (`RelayHolds.follow`). The id of a hold is never given out
+again.
 
 Why so: an operator who stops traffic to a partner means the partner, not the messages that happen
 to wait at that moment; and who looks at a hold weeks later wants to know who made it and why.
@@ -23,14 +24,14 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from amqproute.broker.aim import EVERYTHING, NOTHING, Aim, Picks
-from amqproute.broker.batch import Batch
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.message_selection import EVERYTHING, NOTHING, MessageSelection, Picks
 from amqproute.entry import Entry
 from amqproute.errors import AmqprouteError, ResourceLimitExceeded
 from amqproute.jsontext import parse_json
 from amqproute.values import NextHop
 
-__all__ = ["HOLD_NOTES", "LAST_HOLD_NOTES", "MOST_HOLDS", "Hold", "Holds"]
+__all__ = ["HOLD_NOTES", "LAST_HOLD_NOTES", "MOST_HOLDS", "RelayHold", "RelayHolds"]
 
 HOLD_NOTES: Final = "hold"
 """The kind of the notes in the store."""
@@ -42,7 +43,7 @@ LONGEST_TIMER: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class RelayHold:
     """One hold.
 
     Attributes:
@@ -75,7 +76,7 @@ class Hold:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def decode(cls, value: bytes) -> Hold:
+    def decode(cls, value: bytes) -> RelayHold:
         """Read what an earlier run has written.
 
         Raises:
@@ -102,7 +103,7 @@ class Hold:
         }
 
 
-class Holdable(Protocol):
+class IHoldable(Protocol):
     """What is held: a `Destination`."""
 
     hop: NextHop
@@ -113,7 +114,7 @@ class Holdable(Protocol):
     def select(self, selects: Picks | None) -> None: ...
 
 
-class Holds:
+class RelayHolds:
     """All holds.
 
     Args:
@@ -132,14 +133,14 @@ class Holds:
         clock: IReactorTime,
         now_ms: Callable[[], int],
         way: Callable[[str], str],
-        destinations: Callable[[], Iterable[Holdable]],
+        destinations: Callable[[], Iterable[IHoldable]],
     ) -> None:
         self._begin = begin
         self._clock = clock
         self._now_ms = now_ms
         self._way = way
         self._destinations = destinations
-        self._holds: dict[str, tuple[Hold, Aim]] = {}
+        self._holds: dict[str, tuple[RelayHold, MessageSelection]] = {}
         self._last = 0
         self._timer: IDelayedCall | None = None
 
@@ -162,7 +163,7 @@ class Holds:
         for name in sorted(notes, key=_number):
             self._last = max(self._last, _number(name))
             try:
-                hold = Hold.decode(notes[name])
+                hold = RelayHold.decode(notes[name])
                 self._holds[name] = hold, self._aim(hold)
             except (AmqprouteError, ValueError, TypeError) as error:  # of a version that knew more
                 self.log.error(
@@ -182,7 +183,7 @@ class Holds:
         where: str = "",
         ids: Iterable[int] = (),
         until_ms: int = 0,
-    ) -> Hold:
+    ) -> RelayHold:
         """Make a hold; it is in force when this returns, and durable soon.
 
         Raises:
@@ -194,7 +195,7 @@ class Holds:
                 f"there are {MOST_HOLDS} holds; release some", info={"limiter": "holds"}
             )
         name = f"h{self._last + 1}"
-        hold = Hold(
+        hold = RelayHold(
             name,
             reason or "held by an operator",
             by,
@@ -212,7 +213,7 @@ class Holds:
         self.apply_all()
         return hold
 
-    def release(self, name: str) -> Hold | None:
+    def release(self, name: str) -> RelayHold | None:
         """End a hold; None if there is none of this id."""
         found = self._holds.pop(name, None)
         if found is None:
@@ -250,12 +251,12 @@ class Holds:
                 self._set_ids(hold, left)
         self.apply_all()
 
-    def _set_ids(self, hold: Hold, ids: Iterable[int]) -> None:
+    def _set_ids(self, hold: RelayHold, ids: Iterable[int]) -> None:
         changed = replace(hold, ids=tuple(sorted(ids)))
         self._holds[hold.id] = changed, self._aim(changed)
 
-    def _aim(self, hold: Hold) -> Aim:
-        return Aim(hold.ids, hold.to, hold.where, self._now_ms)
+    def _aim(self, hold: RelayHold) -> MessageSelection:
+        return MessageSelection(hold.ids, hold.to, hold.where, self._now_ms)
 
     def _note(self, name: str, value: bytes | None) -> None:
         batch = self._begin()
@@ -273,7 +274,7 @@ class Holds:
         for destination in tuple(self._destinations()):
             self.apply(destination)
 
-    def apply(self, destination: Holdable) -> None:
+    def apply(self, destination: IHoldable) -> None:
         """Have one destination go by the holds there are now."""
         whole: list[str] = []
         parts: list[Picks] = []
@@ -296,20 +297,20 @@ class Holds:
         else:
             destination.unhold()
 
-    def on(self, destination: Holdable) -> list[Hold]:
+    def on(self, destination: IHoldable) -> list[RelayHold]:
         """Return the holds that concern a destination, or some of its messages."""
         return [hold for hold, _ in self.at(destination.hop)]
 
-    def of(self, destination: Holdable, entry: Entry) -> list[Hold]:
+    def of(self, destination: IHoldable, entry: Entry) -> list[RelayHold]:
         """Return the holds that hold one message."""
         return [hold for hold, picks in self.at(destination.hop) if picks(entry)]
 
-    def held(self, destination: Holdable, entries: Iterable[Entry]) -> set[Entry]:
+    def held(self, destination: IHoldable, entries: Iterable[Entry]) -> set[Entry]:
         """Return those of a destination's messages that are held."""
         found = [picks for _, picks in self.at(destination.hop)]
         return {entry for entry in entries if any(picks(entry) for picks in found)}
 
-    def at(self, hop: NextHop) -> list[tuple[Hold, Picks]]:
+    def at(self, hop: NextHop) -> list[tuple[RelayHold, Picks]]:
         """Return the holds that concern a next hop, each with what it picks there."""
         found = [
             (hold, aim.of(hop.key, hop.domain, self._way)) for hold, aim in self._holds.values()

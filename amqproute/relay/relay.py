@@ -17,22 +17,27 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.broker.broker import Broker
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.errors import NotFound, ResolveError, ResourceLimitExceeded, Unresolved
 from amqproute.interfaces import IHops
-from amqproute.relay.agent import Agent
-from amqproute.relay.census import OURSELVES, Census, Holder, holder_of
+from amqproute.relay.connect_agent import ConnectAgent
+from amqproute.relay.connect_scheduler import ConnectScheduler
 from amqproute.relay.destination import Destination
-from amqproute.relay.disclosure import DENIED, error_for_senders
-from amqproute.relay.first_contacts import FirstContacts
-from amqproute.relay.holds import Holds
-from amqproute.relay.note import NOTE, Note
-from amqproute.relay.rejections import Rejections
-from amqproute.relay.row import row_of
-from amqproute.relay.starts import Starts
-from amqproute.relay.terms import RelayTerms
-from amqproute.relay.verdict import refusal_seconds
+from amqproute.relay.destination_note import NOTE, DestinationNote
+from amqproute.relay.destination_quota import (
+    OURSELVES,
+    DestinationHolder,
+    DestinationQuota,
+    holder_of,
+)
+from amqproute.relay.destination_row import row_of
+from amqproute.relay.error_disclosure import DENIED, error_for_senders
+from amqproute.relay.failure_verdict import refusal_seconds
+from amqproute.relay.holds import RelayHolds
+from amqproute.relay.lookup_scheduler import LookupScheduler
+from amqproute.relay.rejection_counts import RejectionCounts
+from amqproute.relay.relay_terms import RelayTerms
 from amqproute.tracebacks import without_frames
 from amqproute.values import RELAY_PREFIX, NextHop, Origin, Principal
 
@@ -77,7 +82,7 @@ class Relay:
     def __init__(
         self,
         broker: Broker,
-        agent: Agent,
+        agent: ConnectAgent,
         hop_of_key: Callable[[str], NextHop],
         clock: IReactorTime,
         now_ms: Callable[[], int],
@@ -98,8 +103,8 @@ class Relay:
         self._terms = terms
         self._limits = limits
         self._admission_seconds = admission_seconds
-        self._starts = Starts(clock, terms.connects_per_second)
-        self.holds = Holds(
+        self._starts = ConnectScheduler(clock, terms.connects_per_second)
+        self.holds = RelayHolds(
             broker.begin,
             clock,
             now_ms,
@@ -107,9 +112,9 @@ class Relay:
             lambda: self.destinations.values(),
         )
         self._is_stopping = False
-        self._rejections = Rejections(clock.seconds, broker.recent)
+        self._rejections = RejectionCounts(clock.seconds, broker.recent)
         self._by_name: dict[str, tuple[str, ...]] = {}
-        self.census = Census(clock.seconds, lambda: self._terms.most_destinations)
+        self.census = DestinationQuota(clock.seconds, lambda: self._terms.most_destinations)
         self._known: OrderedDict[str, float] = OrderedDict()
         self._unfound = 0
         self._counted_at = -COUNT_SECONDS
@@ -118,7 +123,7 @@ class Relay:
         self._refusals: OrderedDict[str, tuple[float, NotFound]] = OrderedDict()
         self._asking: dict[str, list[Deferred[None]]] = {}
         self._looked_up: set[str] = set()
-        self._first_contacts = FirstContacts(clock)
+        self._first_contacts = LookupScheduler(clock)
 
     # -- recovery --------------------------------------------------------------------------------
 
@@ -146,8 +151,8 @@ class Relay:
             key = name[len(RELAY_PREFIX) :]
             noted = notes.get(key)
             try:
-                parts = () if noted is None else Note.decode(noted).holder
-                holder = Holder(*parts) if parts else OURSELVES
+                parts = () if noted is None else DestinationNote.decode(noted).holder
+                holder = DestinationHolder(*parts) if parts else OURSELVES
             except (ValueError, TypeError) as error:
                 self.log.error(
                     "the back-off of {destination} cannot be read and begins anew: {error}",
@@ -159,10 +164,10 @@ class Relay:
             destination.queue.spare()
             if noted is not None:
                 destination.restore(noted)
-        self._take_notes_back(notes.keys() - {name[len(RELAY_PREFIX) :] for name in names})
+        self._clear_notes(notes.keys() - {name[len(RELAY_PREFIX) :] for name in names})
         self.holds.recovered(holds, last_hold)
 
-    def _take_notes_back(self, keys: Iterable[str]) -> None:
+    def _clear_notes(self, keys: Iterable[str]) -> None:
         """Delete the notes of destinations without messages: the process ended before it could."""
         batch = self._broker.begin()
         for key in keys:
@@ -290,7 +295,7 @@ class Relay:
             raise NotFound(error.description, info=error.info)
         del self._refusals[key]
 
-    def _make(self, hop: NextHop, holder: Holder) -> Destination:
+    def _make(self, hop: NextHop, holder: DestinationHolder) -> Destination:
         destination = self.destinations.get(hop.key)
         if destination is None:
             self.census.add(hop.key, holder)
@@ -315,7 +320,7 @@ class Relay:
             )
             self._made.append(destination)
             if self._look is None:
-                self._look = self._clock.callLater(UNUSED_SECONDS, self._look_at_made)
+                self._look = self._clock.callLater(UNUSED_SECONDS, self._check_created)
             for name in (hop.domain, *hop.names):
                 keys = self._by_name.get(name, ())
                 if hop.key not in keys:
@@ -334,7 +339,7 @@ class Relay:
             self._unfound = sum(each.is_unfound for each in self.destinations.values())
         return self._unfound / UNFOUND_PER_SECOND
 
-    def _look_at_made(self) -> None:
+    def _check_created(self) -> None:
         """Give back what was made for messages that were not kept then."""
         self._look = None
         made, self._made = self._made, []
@@ -352,7 +357,7 @@ class Relay:
             if refusal is not None:
                 self._remember_refusal(hop.key, destination.refused_until, refusal)
             destination.stop()
-            destination.backoff.take_note_back()
+            destination.backoff.clear_note()
             del self.destinations[hop.key]
             self.census.remove(hop.key)
             for name in {hop.domain, *hop.names}:
@@ -401,7 +406,7 @@ class Relay:
         return all(destination.is_quiet for destination in self.destinations.values())
 
     def allow_part(self, part_bytes: int) -> None:
-        """Let no destination hold more than this in memory (`broker.outgoing`)."""
+        """Let no destination hold more than this in memory (`broker.outgoing_memory`)."""
         self._terms.part_bytes = part_bytes
 
     @property

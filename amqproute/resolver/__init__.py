@@ -11,8 +11,8 @@ used, port 5671 with TLS at once, which is the intranet form ``queue@host``. Tar
 from the answer's own additional section where they belong to the answer's domain, and are asked for
 otherwise; IPv6 and IPv4 take turns.
 
-What proves something and what does not is kept apart all the way (`answer.Outcome` against
-`answer.Unusable`): a name server in trouble never makes a peer look as if it had gone.
+What proves something and what does not is kept apart all the way (`answer.DnsOutcome` against
+`answer.UnusableAnswer`): a name server in trouble never makes a peer look as if it had gone.
 
 =============================================  ==========================  =====================
 the DNS says                                   code                        what it means
@@ -37,7 +37,8 @@ the preferred target is this broker            ``dns.loop-to-self``        tempo
 thousands of questions under way               ``dns.busy``                temporary
 =============================================  ==========================  =====================
 
-Which places are dialled is decided in `amqproute.targets`, here for every address that an answer
+Which places are dialled is decided in `amqproute.dial_policy`, here for every address that an
+answer
 brings, and once more by the connector when it connects: what `explain` shows is what is done, and
 what a name comes to mean in between does not matter. A denied address is left out, and so is a
 target with a denied port; the trail says why, and what the operator can write about it. A broker of
@@ -47,15 +48,16 @@ what a domain publishes, as to check the certificate of a peer that has called, 
 
 DNSSEC
 ------
-An answer is *secure* when it is validated: in this process from trust anchors (`dnssec`, `denial`,
-`anchors`), or by a name server that the configuration trusts and that sets the AD bit; those on
-loopback are trusted without being named. The state travels with the answer: through every alias,
-from SRV to target (`Candidate.secure`), from the target's addresses to the TLSA records
-(`Candidate.tlsa`), which are asked for only where all of that is secure (RFC 7672 §2.2, RFC 7673
-§3). TLSA is in one of four states: *insecure*, *present*, *absent*, *failed*; with "present but not
-usable", which `amqproute.net.trust` decides, they are the five of RFC 7672 §2.2. What fails
-validation is ``dns.bogus``: it keeps messages waiting, it is never answered from stale memory, and
-nothing goes around it. `probe` tells domains without DNSSEC from name servers without.
+An answer is *secure* when it is validated: in this process from trust anchors (`dnssec`,
+`nsec_denial`, `anchors`), or by a name server that the configuration trusts and that sets the AD
+bit; those on loopback are trusted without being named. The state travels with the answer: through
+every alias, from SRV to target (`Candidate.secure`), from the target's addresses to the TLSA
+records (`Candidate.tlsa`), which are asked for only where all of that is secure (RFC 7672 §2.2, RFC
+7673 §3). TLSA is in one of four states: *insecure*, *present*, *absent*, *failed*; with "present
+but not usable", which `amqproute.net.peer_trust` decides, they are the five of RFC 7672 §2.2. What
+fails validation is ``dns.bogus``: it keeps messages waiting, it is never answered from stale
+memory, and nothing goes around it. `dnssec_probe` tells domains without DNSSEC from name servers
+without.
 
 Where two services or two address families disagree:
 
@@ -72,10 +74,11 @@ Where two services or two address families disagree:
 Aliases (CNAME) are followed at SRV owner names, at targets (which RFC 2782 forbids, and real zones
 do) and at the domain; the name to connect to and to verify stays the one that was asked for.
 
-The modules: `order` (RFC 2782, pure), `answer` (what a message says, pure), `cache` (time to live,
-staleness), `nameservers` (whom to ask), `client` (asking), `dnssec` with `denial` and `anchors`
-(validation), `probe` (who can do DNSSEC), `srv` (the table above), and `zone`, a small
-authoritative server for the demonstration and the tests.
+The modules: `srv_order` (RFC 2782, pure), `answer` (what a message says, pure), `dns_cache` (time
+    to live,
+staleness), `nameservers` (whom to ask), `dns_client` (asking), `dnssec` with `nsec_denial` and
+`anchors` (validation), `dnssec_probe` (who can do DNSSEC), `srv` (the table above), and `zone`, a
+small authoritative server for the demonstration and the tests.
 
 Why so
 ======
@@ -87,7 +90,7 @@ Why so
   target's address may change at its own pace.
 * *Stale answers instead of none* (RFC 8767), as Synapse does: peers move seldom, name servers fail
   often. The window is a setting.
-* *A failed look-up is a value* (`cache.KnownFailure`) until it is told to its asker: exceptions
+* *A failed look-up is a value* (`dns_cache.KnownFailure`) until it is told to its asker: exceptions
   hold the frames they come through, and strangers choose how many look-ups fail.
 
 Limits
@@ -101,28 +104,28 @@ the attempts.
 """
 
 from amqproute.resolver.anchors import read_anchors
-from amqproute.resolver.answer import Answer, Outcome, Question
-from amqproute.resolver.cache import Cache, CacheLimits
-from amqproute.resolver.client import ClientLimits, DnsClient
-from amqproute.resolver.dnssec import Validator
+from amqproute.resolver.answer import DnsAnswer, DnsOutcome, DnsQuestion
+from amqproute.resolver.dns_cache import CacheLimits, DnsCache
+from amqproute.resolver.dns_client import ClientLimits, DnsClient
+from amqproute.resolver.dnssec import DnssecValidator
+from amqproute.resolver.dnssec_probe import DnssecProbe
 from amqproute.resolver.nameservers import Nameserver, parse_nameserver, read_resolv_conf
-from amqproute.resolver.probe import DnssecProbe
 from amqproute.resolver.srv import DnssecUse, ResolverLimits, SrvResolver
 
 __all__ = [
-    "Answer",
-    "Cache",
     "CacheLimits",
     "ClientLimits",
+    "DnsAnswer",
+    "DnsCache",
     "DnsClient",
+    "DnsOutcome",
+    "DnsQuestion",
     "DnssecProbe",
     "DnssecUse",
+    "DnssecValidator",
     "Nameserver",
-    "Outcome",
-    "Question",
     "ResolverLimits",
     "SrvResolver",
-    "Validator",
     "parse_nameserver",
     "read_anchors",
     "read_resolv_conf",

@@ -24,7 +24,7 @@ import dns.zonefile
 from dns.rdtypes.ANY.DNSKEY import DNSKEY
 from dns.rdtypes.ANY.DS import DS
 
-__all__ = ["ROOT_ANCHORS", "Anchor", "Anchors", "parse_anchors", "read_anchors"]
+__all__ = ["ROOT_ANCHORS", "Anchors", "TrustAnchor", "parse_anchors", "read_anchors"]
 
 ROOT_ANCHORS: Final = """
 . IN DS 20326 8 2 E06D44B80B8F1D39A95C0B0D7C65D08458E880409BBC683457104237C7F8EC8D
@@ -33,14 +33,14 @@ ROOT_ANCHORS: Final = """
 
 
 @dataclass(frozen=True, slots=True)
-class Anchor:
+class TrustAnchor:
     """What is trusted of one zone: any key that fits one of these."""
 
     digests: tuple[DS, ...] = ()
     keys: tuple[DNSKEY, ...] = ()
 
 
-Anchors = dict[dns.name.Name, Anchor]
+Anchors = dict[dns.name.Name, TrustAnchor]
 
 
 def parse_anchors(text: str) -> Anchors:
@@ -64,8 +64,8 @@ def parse_anchors(text: str) -> Anchors:
             kind = dns.rdatatype.to_text(rrset.rdtype)
             raise ValueError(f"{rrset.name}: a trust anchor is a DS or DNSKEY record, not {kind}")
         name = rrset.name.canonicalize()
-        known = anchors.get(name, Anchor())
-        anchors[name] = Anchor(
+        known = anchors.get(name, TrustAnchor())
+        anchors[name] = TrustAnchor(
             known.digests + tuple(each for each in rrset if isinstance(each, DS)),
             known.keys + tuple(each for each in rrset if isinstance(each, DNSKEY)),
         )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a DNS message says, read once: `Question`, `Answer`, and `read_response` between them.
+"""What a DNS message says, read once: `DnsQuestion`, `DnsAnswer`, and `read_response` between them.
 
 Pure. The difference that matters most is drawn here: an answer that *proves* something (records,
-NODATA, NXDOMAIN) is an `Answer`; everything else raises `Unusable` with the code that the failure
-has for the operator, and is never mistaken for absence.
+NODATA, NXDOMAIN) is an `DnsAnswer`; everything else raises `UnusableAnswer` with the code that the
+failure has for the operator, and is never mistaken for absence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ from dns.rdtypes.IN.SRV import SRV
 
 from amqproute.values import Tlsa
 
-__all__ = ["Answer", "Outcome", "Question", "ServiceRecord", "Unusable", "read_response"]
+__all__ = [
+    "DnsAnswer",
+    "DnsOutcome",
+    "DnsQuestion",
+    "ServiceRecord",
+    "UnusableAnswer",
+    "read_response",
+]
 
 NEGATIVE_TTL_WITHOUT_SOA: Final = 0.0
 """A negative answer without SOA is not to be cached (RFC 2308 §5); the cache's minimum remains."""
@@ -38,7 +45,7 @@ RECORD_OCTETS: Final = 600
 """What a record takes in memory, a TLSA record's certificate not counted (measured)."""
 
 
-class Outcome(Enum):
+class DnsOutcome(Enum):
     """What an answer proves about the name it was asked for."""
 
     FOUND = "found"
@@ -48,7 +55,7 @@ class Outcome(Enum):
     """A CNAME leads out of the message; the same question has to be asked at its end."""
 
 
-class Unusable(Exception):
+class UnusableAnswer(Exception):
     """A response that answers nothing.
 
     Attributes:
@@ -61,7 +68,7 @@ class Unusable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DnsQuestion:
     """A name and a type; the class is always IN.
 
     Attributes:
@@ -94,7 +101,7 @@ class ServiceRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DnsAnswer:
     """What was proven about a question.
 
     Attributes:
@@ -104,20 +111,20 @@ class Answer:
         canonical: the owner of the records, or of the lack of them, past all CNAMEs.
         ttl: seconds; of a negative answer as RFC 2308 §5 has it.
         authenticated: DNSSEC proves it: a trusted server set the AD bit, or this process has
-            validated it. `read_response` only repeats the bit; `client` says what it is worth.
+            validated it. `read_response` only repeats the bit; `dns_client` says what it is worth.
         glue: addresses from the additional section, for names under the answer's own domain only;
             never authenticated, as no AD bit speaks of that section.
         attempts: how the answer was come by, a line each.
         message: the whole response, while it waits to be validated.
     """
 
-    question: Question
-    outcome: Outcome
+    question: DnsQuestion
+    outcome: DnsOutcome
     records: tuple[dns.rdata.Rdata, ...]
     canonical: str
     ttl: float
     authenticated: bool
-    glue: tuple[Answer, ...] = ()
+    glue: tuple[DnsAnswer, ...] = ()
     attempts: tuple[str, ...] = field(default=(), compare=False)
     message: dns.message.Message | None = field(default=None, compare=False, repr=False)
 
@@ -165,29 +172,31 @@ def as_text(name: dns.name.Name) -> str:
     return name.to_text(omit_final_dot=True).lower()
 
 
-def read_response(question: Question, response: dns.message.Message) -> Answer:
+def read_response(question: DnsQuestion, response: dns.message.Message) -> DnsAnswer:
     """Read what a response, already matched to its query, says.
 
     Raises:
-        Unusable: it proves nothing: an error code, a referral, or nonsense.
+        UnusableAnswer: it proves nothing: an error code, a referral, or nonsense.
     """
     rcode = response.rcode()
     if rcode not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
-        raise Unusable(_CODES.get(rcode, "dns.refused"), dns.rcode.to_text(rcode))
+        raise UnusableAnswer(_CODES.get(rcode, "dns.refused"), dns.rcode.to_text(rcode))
     if not isinstance(response, dns.message.QueryMessage):
-        raise Unusable("dns.malformed", "not an answer to a query")
+        raise UnusableAnswer("dns.malformed", "not an answer to a query")
     try:
         chain = response.resolve_chaining()
     except dns.message.ChainTooLong:
-        raise Unusable("dns.loop", "the chain of aliases is too long or a loop") from None
+        raise UnusableAnswer("dns.loop", "the chain of aliases is too long or a loop") from None
     except dns.exception.DNSException as error:
-        raise Unusable("dns.malformed", f"contradictory answer: {type(error).__name__}") from None
+        raise UnusableAnswer(
+            "dns.malformed", f"contradictory answer: {type(error).__name__}"
+        ) from None
     canonical = as_text(chain.canonical_name)
     authenticated = bool(response.flags & dns.flags.AD)
     if chain.answer is not None:
-        return Answer(
+        return DnsAnswer(
             question=question,
-            outcome=Outcome.FOUND,
+            outcome=DnsOutcome.FOUND,
             records=tuple(chain.answer),
             canonical=canonical,
             ttl=float(chain.minimum_ttl),
@@ -199,21 +208,21 @@ def read_response(question: Question, response: dns.message.Message) -> Answer:
         for rrset in response.authority
     )
     if rcode == dns.rcode.NXDOMAIN:
-        outcome = Outcome.NXDOMAIN
+        outcome = DnsOutcome.NXDOMAIN
     elif chain.cnames and not has_soa:
-        outcome = Outcome.ALIAS
+        outcome = DnsOutcome.ALIAS
     elif not has_soa and any(r.rdtype == dns.rdatatype.NS for r in response.authority):
         # A server that does not resolve points elsewhere (RFC 2308 §2.2, "referral response").
         # Taking that for NODATA would turn a wrong resolv.conf into "no such service".
-        raise Unusable("dns.refused", "a referral: this server does not resolve for us")
+        raise UnusableAnswer("dns.refused", "a referral: this server does not resolve for us")
     else:
-        outcome = Outcome.NODATA
+        outcome = DnsOutcome.NODATA
     alias_ttl = min((rrset.ttl for rrset in chain.cnames), default=chain.minimum_ttl)
-    if outcome is Outcome.ALIAS:
+    if outcome is DnsOutcome.ALIAS:
         ttl = float(alias_ttl)
     else:
         ttl = float(chain.minimum_ttl) if has_soa else NEGATIVE_TTL_WITHOUT_SOA
-    return Answer(question, outcome, (), canonical, ttl, authenticated)
+    return DnsAnswer(question, outcome, (), canonical, ttl, authenticated)
 
 
 _CODES: Final = {
@@ -223,7 +232,7 @@ _CODES: Final = {
 }
 
 
-def _glue(owner: str, response: dns.message.Message) -> Iterator[Answer]:
+def _glue(owner: str, response: dns.message.Message) -> Iterator[DnsAnswer]:
     """Addresses for names under the domain the answer belongs to (in bailiwick).
 
     What a stranger's zone says about hosts of a third party is not believed: those are asked for.
@@ -241,5 +250,5 @@ def _glue(owner: str, response: dns.message.Message) -> Iterator[Answer]:
             and rrset.rdtype in (dns.rdatatype.A, dns.rdatatype.AAAA)
             and (name == domain or name.endswith("." + domain))
         ):
-            question = Question(name, rrset.rdtype)
-            yield Answer(question, Outcome.FOUND, tuple(rrset), name, float(rrset.ttl), False)
+            question = DnsQuestion(name, rrset.rdtype)
+            yield DnsAnswer(question, DnsOutcome.FOUND, tuple(rrset), name, float(rrset.ttl), False)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """DNSSEC validation in this process (RFC 4035 §5): from trust anchors down to an answer.
 
-`Validator.judge` takes a response as it came, from any name server that passes signatures on, and
+`DnssecValidator.judge` takes a response as it came, from any name server that passes signatures on,
+and
 says one of three things: *secure* (every record of the chain of aliases, or the proof of its
 absence, is signed by a chain of keys that begins at an anchor), *insecure* (it is proved that a
-zone on the way is not signed), or it raises `Unusable` with ``dns.bogus``: something is signed
-wrongly, is too old, or lacks the signature it has to have. There is no fourth thing: whatever is
-not proved to be insecure has to be secure.
+zone on the way is not signed), or it raises `UnusableAnswer` with ``dns.bogus``: something is
+signed wrongly, is too old, or lacks the signature it has to have. There is no fourth thing:
+whatever is not proved to be insecure has to be secure.
 
 The way down: from the anchor's zone, whose DNSKEY records have to fit the anchor, each label of the
 name asks its parent for DS records. DS records lead to the child's keys; a proof that there are
@@ -38,13 +39,13 @@ from dns.rdtypes.ANY.DNSKEY import DNSKEY
 from dns.rdtypes.ANY.DS import DS
 from dns.rdtypes.ANY.RRSIG import RRSIG
 
-from amqproute.resolver.anchors import Anchor, Anchors
-from amqproute.resolver.answer import Answer, Outcome, Question, Unusable, as_text
-from amqproute.resolver.denial import Cut, Denial, TooCostly
+from amqproute.resolver.anchors import Anchors, TrustAnchor
+from amqproute.resolver.answer import DnsAnswer, DnsOutcome, DnsQuestion, UnusableAnswer, as_text
+from amqproute.resolver.nsec_denial import DenialTooCostly, NsecDenial, ZoneCut
 
-__all__ = ["Fetch", "Judgment", "Validator"]
+__all__ = ["DnssecValidator", "Fetch", "ValidationResult"]
 
-Fetch = Callable[[Question], Awaitable[dns.message.Message]]
+Fetch = Callable[[DnsQuestion], Awaitable[dns.message.Message]]
 """Asks a further question of the name servers; the response with signatures, not validated."""
 
 ALGORITHMS: Final = frozenset({8, 10, 13, 14, 15, 16})
@@ -70,7 +71,7 @@ _REVOKED: Final = 0x0080  # RFC 5011
 
 
 @dataclass(frozen=True, slots=True)
-class Judgment:
+class ValidationResult:
     """What validation gave.
 
     Attributes:
@@ -102,10 +103,10 @@ class _Work:
     def spend(self) -> None:
         self.checks -= 1
         if self.checks < 0:
-            raise Unusable("dns.bogus", "the answer takes too many signatures to check")
+            raise UnusableAnswer("dns.bogus", "the answer takes too many signatures to check")
 
 
-class Validator:
+class DnssecValidator:
     """Validate responses.
 
     Args:
@@ -120,24 +121,24 @@ class Validator:
         self._uncut: dict[dns.name.Name, float] = {}
 
     def __repr__(self) -> str:
-        return f"<Validator anchors={len(self._anchors)} zones={len(self._zones)}>"
+        return f"<DnssecValidator anchors={len(self._anchors)} zones={len(self._zones)}>"
 
     def flush(self) -> None:
         """Forget what was learned of zones."""
         self._zones.clear()
         self._uncut.clear()
 
-    async def judge(self, answer: Answer, fetch: Fetch) -> Judgment:
+    async def judge(self, answer: DnsAnswer, fetch: Fetch) -> ValidationResult:
         """Validate an answer that still has its message.
 
         Raises:
-            Unusable: ``dns.bogus``, or ``dns.not-dnssec-capable`` where the name server keeps the
-                signatures of the anchor's own zone back.
+            UnusableAnswer: ``dns.bogus``, or ``dns.not-dnssec-capable`` where the name server keeps
+                the signatures of the anchor's own zone back.
             ResolveError: a further question that it takes could not be answered.
         """
         message = answer.message
         if message is None:
-            raise Unusable("dns.bogus", "there is no message to validate")
+            raise UnusableAnswer("dns.bogus", "there is no message to validate")
         work = _Work(fetch)
         name = dns.name.from_text(answer.question.name)
         is_secure = True
@@ -156,12 +157,12 @@ class Validator:
                 break
             is_secure &= await self._positive(alias, message, work)
             name = alias[0].target
-        if answer.outcome is not Outcome.ALIAS:
+        if answer.outcome is not DnsOutcome.ALIAS:
             is_secure &= await self._negative(name, answer, message, work)
         return self._judgment(is_secure, work)
 
-    def _judgment(self, is_secure: bool, work: _Work) -> Judgment:
-        return Judgment(is_secure, max(0.0, work.until - self._now()))
+    def _judgment(self, is_secure: bool, work: _Work) -> ValidationResult:
+        return ValidationResult(is_secure, max(0.0, work.until - self._now()))
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -179,11 +180,11 @@ class Validator:
             if denial is None:
                 return False
             if not denial.no_closer_match(rrset.name, good.labels):
-                raise Unusable("dns.bogus", f"nothing proves that a wildcard is {rrset.name}")
+                raise UnusableAnswer("dns.bogus", f"nothing proves that a wildcard is {rrset.name}")
         return True
 
     async def _negative(
-        self, name: dns.name.Name, answer: Answer, message: dns.message.Message, work: _Work
+        self, name: dns.name.Name, answer: DnsAnswer, message: dns.message.Message, work: _Work
     ) -> bool:
         rdtype = answer.question.rdtype
         soa = next((each for each in message.authority if each.rdtype == dns.rdatatype.SOA), None)
@@ -196,16 +197,18 @@ class Validator:
         denial = self._denial(zone, message, work)
         if denial is None:
             return False
-        if answer.outcome is Outcome.NXDOMAIN:
+        if answer.outcome is DnsOutcome.NXDOMAIN:
             is_proved = denial.no_name(name)
         else:
             is_proved = denial.no_data(name, rdtype)
         if not is_proved:
-            what = "the name" if answer.outcome is Outcome.NXDOMAIN else "the record"
-            raise Unusable("dns.bogus", f"nothing signed says that {what} {as_text(name)} is not")
+            what = "the name" if answer.outcome is DnsOutcome.NXDOMAIN else "the record"
+            raise UnusableAnswer(
+                "dns.bogus", f"nothing signed says that {what} {as_text(name)} is not"
+            )
         return True
 
-    def _denial(self, zone: _Zone, message: dns.message.Message, work: _Work) -> Denial | None:
+    def _denial(self, zone: _Zone, message: dns.message.Message, work: _Work) -> NsecDenial | None:
         """The zone's validated records of denial; None if they cost too much to be of use."""
         proofs: dict[RdataType, list[Any]] = {dns.rdatatype.NSEC: [], dns.rdatatype.NSEC3: []}
         for rrset in message.authority:
@@ -215,8 +218,8 @@ class Validator:
                     self._verify(rrset, signatures, zone, work)
                     proofs[rrset.rdtype] += [(rrset.name, each) for each in rrset]
         try:
-            return Denial(zone.name, proofs[dns.rdatatype.NSEC], proofs[dns.rdatatype.NSEC3])
-        except TooCostly:
+            return NsecDenial(zone.name, proofs[dns.rdatatype.NSEC], proofs[dns.rdatatype.NSEC3])
+        except DenialTooCostly:
             return None
 
     # -- signatures --------------------------------------------------------------------------------
@@ -227,7 +230,7 @@ class Validator:
         """Return the signature that proves the records.
 
         Raises:
-            Unusable: none does.
+            UnusableAnswer: none does.
         """
         assert zone.keys is not None
         now = self._now()
@@ -260,7 +263,7 @@ class Validator:
                 return signature
             if not keys:
                 why = f"{as_text(zone.name) or '.'} has no key with tag {signature.key_tag}"
-        raise Unusable("dns.bogus", why)
+        raise UnusableAnswer("dns.bogus", why)
 
     # -- zones -------------------------------------------------------------------------------------
 
@@ -308,17 +311,17 @@ class Validator:
         if known is not None:
             return known
         anchor = self._anchors[name]
-        message = await work.fetch(Question(as_text(name), dns.rdatatype.DNSKEY))
+        message = await work.fetch(DnsQuestion(as_text(name), dns.rdatatype.DNSKEY))
         rrset = _find(message.answer, name, dns.rdatatype.DNSKEY)
         if rrset is None or not _signatures(message.answer, name, dns.rdatatype.DNSKEY):
-            raise Unusable(
+            raise UnusableAnswer(
                 "dns.not-dnssec-capable",
                 f"it gives no signed keys of {as_text(name) or 'the root'}: it does not pass "
                 "DNSSEC on",
             )
         zone = self._with_keys(name, rrset, message, anchor, work)
         if zone is None:
-            raise Unusable(
+            raise UnusableAnswer(
                 "dns.bogus", f"no key of {as_text(name) or 'the root'} fits the trust anchors"
             )
         return self._remember(zone)
@@ -330,7 +333,7 @@ class Validator:
             return known
         if self._uncut.get(name, 0.0) > self._now():
             return zone
-        message = await work.fetch(Question(as_text(name), dns.rdatatype.DS))
+        message = await work.fetch(DnsQuestion(as_text(name), dns.rdatatype.DS))
         rrset = _find(message.answer, name, dns.rdatatype.DS)
         if rrset is None:
             return self._undelegated(zone, name, message, work)
@@ -344,13 +347,13 @@ class Validator:
         digests = strong or digests  # RFC 4509 §3
         if not digests:
             return self._remember(_Zone(name, None, self._later(rrset.ttl)))
-        message = await work.fetch(Question(as_text(name), dns.rdatatype.DNSKEY))
+        message = await work.fetch(DnsQuestion(as_text(name), dns.rdatatype.DNSKEY))
         keys = _find(message.answer, name, dns.rdatatype.DNSKEY)
         below = None
         if keys is not None:
-            below = self._with_keys(name, keys, message, Anchor(digests), work)
+            below = self._with_keys(name, keys, message, TrustAnchor(digests), work)
         if below is None:
-            raise Unusable("dns.bogus", f"no key of {as_text(name)} fits its DS records")
+            raise UnusableAnswer("dns.bogus", f"no key of {as_text(name)} fits its DS records")
         return self._remember(below)
 
     def _undelegated(
@@ -361,18 +364,18 @@ class Validator:
             self._verify(alias, _signatures(message.answer, name, alias.rdtype), zone, work)
             return zone
         denial = self._denial(zone, message, work)
-        cut = Cut.INSECURE if denial is None else denial.cut(name)
+        cut = ZoneCut.INSECURE if denial is None else denial.cut(name)
         ttl = min((rrset.ttl for rrset in message.authority), default=0)
-        if cut is Cut.INSECURE:
+        if cut is ZoneCut.INSECURE:
             return self._remember(_Zone(name, None, self._later(ttl)))
-        if cut is Cut.NONE:
+        if cut is ZoneCut.NONE:
             if len(self._uncut) >= MAX_ZONES:
                 self._uncut.clear()
             self._uncut[name] = self._later(ttl)
             return zone
-        if cut is Cut.NO_NAME:
+        if cut is ZoneCut.NO_NAME:
             return None
-        raise Unusable(
+        raise UnusableAnswer(
             "dns.bogus",
             f"{as_text(zone.name) or 'the root'} is signed and does not prove whether "
             f"{as_text(name)} is",
@@ -383,12 +386,12 @@ class Validator:
         name: dns.name.Name,
         rrset: dns.rrset.RRset,
         message: dns.message.Message,
-        anchor: Anchor,
+        anchor: TrustAnchor,
         work: _Work,
     ) -> _Zone | None:
         """The zone with its keys, if one that the anchor vouches for has signed them all."""
         if len(rrset) > MAX_KEYS:
-            raise Unusable("dns.bogus", f"{as_text(name)} has more than {MAX_KEYS} keys")
+            raise UnusableAnswer("dns.bogus", f"{as_text(name)} has more than {MAX_KEYS} keys")
         trusted = [key for key in rrset if isinstance(key, DNSKEY) and _vouches(anchor, name, key)]
         if not trusted:
             return None
@@ -431,7 +434,7 @@ def _signatures(
     ]
 
 
-def _vouches(anchor: Anchor, name: dns.name.Name, key: DNSKEY) -> bool:
+def _vouches(anchor: TrustAnchor, name: dns.name.Name, key: DNSKEY) -> bool:
     """Whether the anchor, or a parent's DS records, speak for this key."""
     if key.flags & _REVOKED or not key.flags & _KSK_BIT or key.protocol != 3:
         return False

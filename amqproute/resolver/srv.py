@@ -20,12 +20,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.address import normalize_domain
+from amqproute.dial_policy import Denied, TargetPolicy
 from amqproute.errors import InvalidField, ResolveError
-from amqproute.resolver.answer import Answer, Outcome, Question, ServiceRecord
-from amqproute.resolver.cache import Cache, KnownFailure
-from amqproute.resolver.order import Uniform, order
-from amqproute.resolver.probe import DnssecProbe
-from amqproute.targets import Denied, TargetPolicy
+from amqproute.resolver.answer import DnsAnswer, DnsOutcome, DnsQuestion, ServiceRecord
+from amqproute.resolver.dns_cache import DnsCache, KnownFailure
+from amqproute.resolver.dnssec_probe import DnssecProbe
+from amqproute.resolver.srv_order import Uniform, order
 from amqproute.tracebacks import forget_frames, without_frames
 from amqproute.values import (
     Candidate,
@@ -77,7 +77,7 @@ class DnssecUse(Enum):
 class IDnsClient(Protocol):
     """Who answers questions; `DnsClient`, or a test's fake."""
 
-    def ask(self, question: Question) -> Deferred[Answer]:
+    def ask(self, question: DnsQuestion) -> Deferred[DnsAnswer]:
         """As `DnsClient.ask`."""
 
 
@@ -120,7 +120,7 @@ class _Looked:
         attempts: lines for the operator.
     """
 
-    answer: Answer
+    answer: DnsAnswer
     ttl: float
     stale: bool
     attempts: tuple[str, ...]
@@ -152,7 +152,7 @@ class _Trail:
         self.lines.append(f"{place}: denied, {denied.reason}")
         return False
 
-    def take(self, looked: _Looked | _Failing) -> Answer | None:
+    def take(self, looked: _Looked | _Failing) -> DnsAnswer | None:
         """Note what one look-up gave; None if it failed."""
         _note(self.lines, looked.attempts)
         if isinstance(looked, _Failing):
@@ -216,7 +216,7 @@ class SrvResolver:
     def __init__(
         self,
         client: IDnsClient,
-        cache: Cache[Question, Answer],
+        cache: DnsCache[DnsQuestion, DnsAnswer],
         random: Uniform,
         clock: IReactorTime,
         *,
@@ -247,8 +247,8 @@ class SrvResolver:
 
         Args:
             domain: whose broker.
-            to_dial: leave out the places that are not dialled (`amqproute.targets`). False where
-                nobody will connect, and only the records count.
+            to_dial: leave out the places that are not dialled (`amqproute.dial_policy`). False
+                where nobody will connect, and only the records count.
         """
         trail = _Trail(domain, [], self._targets() if to_dial else None)
         try:
@@ -266,7 +266,7 @@ class SrvResolver:
             assert isinstance(result, Resolution)
             return result
 
-        resolving = Deferred.fromCoroutine(self._resolve_or_say_why(trail))
+        resolving = Deferred.fromCoroutine(self._resolve_or_raise(trail))
         resolving.addErrback(without_frames)
         return resolving.addTimeout(self.limits.deadline, self._clock, onTimeoutCancel=too_late)
 
@@ -295,7 +295,7 @@ class SrvResolver:
         domain = normalize_domain(domain)
         names = {domain}
         for _, prefix in SERVICES:
-            question = Question(f"{prefix}.{domain}", dns.rdatatype.SRV)
+            question = DnsQuestion(f"{prefix}.{domain}", dns.rdatatype.SRV)
             known = self._cache.peek(question)
             if known is not None:
                 names.update(record.target for record in known.services)
@@ -307,7 +307,7 @@ class SrvResolver:
         """Forget everything; returns how many answers that were."""
         return self._cache.flush()
 
-    async def _resolve_or_say_why(self, trail: _Trail) -> Resolution:
+    async def _resolve_or_raise(self, trail: _Trail) -> Resolution:
         try:
             return await self._resolve(trail)
         except ResolveError as error:
@@ -331,7 +331,7 @@ class SrvResolver:
 
     async def _resolve(self, trail: _Trail) -> Resolution:
         questions = [
-            Question(f"{prefix}.{trail.domain}", dns.rdatatype.SRV) for _, prefix in SERVICES
+            DnsQuestion(f"{prefix}.{trail.domain}", dns.rdatatype.SRV) for _, prefix in SERVICES
         ]
         results = await _all([self._look_up(question) for question in questions])
         targets: list[_Target] = []
@@ -344,7 +344,7 @@ class SrvResolver:
                     # Never around what fails validation.
                     raise trail.give_up(result.failure.code, result.failure.words)
                 continue
-            if answer.outcome is not Outcome.FOUND:
+            if answer.outcome is not DnsOutcome.FOUND:
                 absence_authenticated = absence_authenticated and answer.authenticated
                 continue
             usable = [
@@ -370,7 +370,7 @@ class SrvResolver:
         if len(kept) < len(targets):
             trail.lines.append(f"{len(targets) - len(kept)} more targets are left out")
         hosts = list(dict.fromkeys(target.record.target for target in kept))
-        questions = [Question(host, family) for host in hosts for family in _FAMILIES]
+        questions = [DnsQuestion(host, family) for host in hosts for family in _FAMILIES]
         looked = dict(
             zip(questions, await _all([self._look_up(q) for q in questions]), strict=True)
         )
@@ -378,7 +378,7 @@ class SrvResolver:
         found_at: dict[str, set[str]] = {}
         bases: dict[str, tuple[str, ...]] = {}
         for host in hosts:
-            families = [trail.take(looked[Question(host, family)]) for family in _FAMILIES]
+            families = [trail.take(looked[DnsQuestion(host, family)]) for family in _FAMILIES]
             found_at[host] = {text for each in families if each for text in each.addresses}
             reachable[host] = self._addresses(host, families, trail)
             bases[host] = self._bases(host, families)
@@ -463,10 +463,10 @@ class SrvResolver:
             )
         return closer
 
-    def _is_secure(self, answer: Answer) -> bool:
+    def _is_secure(self, answer: DnsAnswer) -> bool:
         return answer.authenticated and self._dnssec is not DnssecUse.OFF
 
-    def _bases(self, host: str, answers: Sequence[Answer | None]) -> tuple[str, ...]:
+    def _bases(self, host: str, answers: Sequence[DnsAnswer | None]) -> tuple[str, ...]:
         """Where TLSA records may stand, best first (RFC 7671 §7); nowhere without signed addresses.
 
         RFC 7672 §2.2.2 says why not: name servers of unsigned zones are known to fail at TLSA.
@@ -492,7 +492,7 @@ class SrvResolver:
         return answered
 
     async def _tlsa_at(self, base: str, port: int, lines: list[str]) -> TlsaAnswer:
-        question = Question(f"_{port}._tcp.{base}", dns.rdatatype.TLSA)
+        question = DnsQuestion(f"_{port}._tcp.{base}", dns.rdatatype.TLSA)
         looked = await self._look_up(question)
         if isinstance(looked, _Failing):
             code, words = looked.failure.code, looked.failure.words
@@ -512,7 +512,7 @@ class SrvResolver:
 
     async def _from_addresses(self, trail: _Trail) -> Resolution:
         """Neither service has records: the domain may be a host itself (A-09)."""
-        questions = [Question(trail.domain, family) for family in _FAMILIES]
+        questions = [DnsQuestion(trail.domain, family) for family in _FAMILIES]
         answers = [
             trail.take(result)
             for result in await _all([self._look_up(question) for question in questions])
@@ -520,7 +520,7 @@ class SrvResolver:
         addresses = self._addresses(trail.domain, answers, trail)
         found = [answer for answer in answers if answer and answer.addresses]
         trail.authenticated = trail.authenticated and all(a.authenticated for a in found)
-        if trail.denied is None and all(a and a.outcome is Outcome.NXDOMAIN for a in answers):
+        if trail.denied is None and all(a and a.outcome is DnsOutcome.NXDOMAIN for a in answers):
             raise trail.conclude("dns.nxdomain", "there is no such domain")
         secure = trail.authenticated and self._dnssec is not DnssecUse.OFF
         bases = self._bases(trail.domain, answers) if secure else ()
@@ -562,7 +562,7 @@ class SrvResolver:
         raise trail.conclude("dns.no-address", "no host of it has an address")
 
     def _addresses(
-        self, host: str, answers: Sequence[Answer | None], trail: _Trail
+        self, host: str, answers: Sequence[DnsAnswer | None], trail: _Trail
     ) -> tuple[str, ...]:
         """The addresses of one host that are dialled, in the order to try."""
         policy = trail.policy
@@ -582,7 +582,7 @@ class SrvResolver:
             trail.lines.append(f"{host}: skipped, it has no address to connect to")
         return addresses
 
-    async def _look_up(self, question: Question) -> _Looked | _Failing:
+    async def _look_up(self, question: DnsQuestion) -> _Looked | _Failing:
         """Answer a question from the cache, from the servers, or from what was once known."""
         cached = self._cache.get(question)
         if cached is not None:
@@ -611,7 +611,7 @@ class SrvResolver:
         line = f"{question}: {stale.value.summary()} (stale, used as the name servers fail)"
         return _Looked(stale.value, stale.ttl, True, (*failing.attempts, line))
 
-    async def _ask(self, question: Question) -> _Looked | _Failing:
+    async def _ask(self, question: DnsQuestion) -> _Looked | _Failing:
         """Ask the servers, and remember an answer."""
         try:
             answer = await self._client.ask(question)
@@ -620,7 +620,7 @@ class SrvResolver:
             return _Failing(KnownFailure(error.code, str(error)), error.attempts)
         return self._learn(question, answer)
 
-    def _learn(self, question: Question, answer: Answer) -> _Looked | _Failing:
+    def _learn(self, question: DnsQuestion, answer: DnsAnswer) -> _Looked | _Failing:
         required = self._dnssec is DnssecUse.REQUIRE
         if required and not answer.authenticated:
             words = f"{question}: the answer is not authenticated and DNSSEC is required"
@@ -628,7 +628,7 @@ class SrvResolver:
             return _Failing(KnownFailure("dns.insecure", words), attempts)
         # The lines tell how it was come by this time; kept, they would be told as news for hours.
         kept = replace(answer, attempts=(), glue=())
-        negative = answer.outcome is not Outcome.FOUND
+        negative = answer.outcome is not DnsOutcome.FOUND
         ttl = self._cache.put(question, kept, answer.ttl, negative=negative)
         # Nothing proves the additional section (RFC 4035 §3.2.3), so it is used where nothing is
         # proved anyway; elsewhere its names are asked for.
@@ -646,7 +646,7 @@ def _note(lines: list[str], attempts: Sequence[str]) -> None:
     lines.extend([line for line in attempts if line not in known])
 
 
-def _is_usable(record: ServiceRecord, question: Question, trail: _Trail) -> bool:
+def _is_usable(record: ServiceRecord, question: DnsQuestion, trail: _Trail) -> bool:
     """Whether a record names a place; says why not in the trail."""
     if not record.target:
         trail.lines.append(f"{question}: target '.', no such service")

@@ -7,14 +7,14 @@ asks for, truncation where an answer is too large for UDP. Faults can be set for
 the bad days of DNS can be rehearsed: SERVFAIL, REFUSED, silence, delay, garbage.
 
 Zones that dnspython has signed (`dns.dnssec.sign_zone`, NSEC) are served with their signatures and
-proofs of absence to whoever sets the DO bit. With `Authority.plays_resolver` it also sets the AD
-bit, as a validating resolver would, for what comes out of the zones named there.
+proofs of absence to whoever sets the DO bit. With `ZoneAuthority.plays_resolver` it also sets the
+AD bit, as a validating resolver would, for what comes out of the zones named there.
 
 It does without: wildcards, referrals, zone transfers, NSEC3, rate limits. It listens on loopback
 unless told otherwise.
 
-`Authority` is the pure part, a query's octets in and a response's octets out; `ZoneServer` gives it
-sockets.
+`ZoneAuthority` is the pure part, a query's octets in and a response's octets out; `ZoneServer`
+gives it sockets.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from twisted.protocols.basic import Int16StringReceiver
 from twisted.protocols.policies import TimeoutMixin
 from twisted.python.failure import Failure
 
-from amqproute.resolver.answer import Question, as_text
-from amqproute.resolver.client import ListeningReactor
+from amqproute.resolver.answer import DnsQuestion, as_text
+from amqproute.resolver.dns_client import ListeningReactor
 
-__all__ = ["Authority", "Fault", "FaultKind", "ZoneServer"]
+__all__ = ["ZoneAuthority", "ZoneFault", "ZoneFaultKind", "ZoneServer"]
 
 log = Logger()
 
@@ -67,12 +67,12 @@ IDLE_SECONDS: Final = 10.0
 """After how long an idle TCP connection is closed."""
 
 MAX_REMEMBERED: Final = 1000
-"""How many questions `Authority.asked` remembers."""
+"""How many questions `ZoneAuthority.asked` remembers."""
 
 _PORT_TRIES: Final = 20
 
 
-class FaultKind(Enum):
+class ZoneFaultKind(Enum):
     """What goes wrong."""
 
     SERVFAIL = "servfail"
@@ -83,27 +83,27 @@ class FaultKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ZoneFault:
     """A fault at one name.
 
     Attributes:
         kind: what goes wrong.
-        delay: for `FaultKind.DELAY`, by how many seconds the right answer comes late.
+        delay: for `ZoneFaultKind.DELAY`, by how many seconds the right answer comes late.
     """
 
-    kind: FaultKind
+    kind: ZoneFaultKind
     delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ZoneReply:
     """What to send, and after how many seconds."""
 
     wire: bytes
     delay: float = 0.0
 
 
-class Authority:
+class ZoneAuthority:
     """Answer queries from zones.
 
     Args:
@@ -118,8 +118,8 @@ class Authority:
 
     def __init__(self, zones: Iterable[str | dns.zone.Zone]) -> None:
         self._zones: dict[dns.name.Name, dns.zone.Zone] = {}
-        self._faults: dict[tuple[str, RdataType | None], Fault] = {}
-        self.asked: deque[Question] = deque(maxlen=MAX_REMEMBERED)
+        self._faults: dict[tuple[str, RdataType | None], ZoneFault] = {}
+        self.asked: deque[DnsQuestion] = deque(maxlen=MAX_REMEMBERED)
         self.plays_resolver: frozenset[str] = frozenset()
         for zone in zones:
             self.set_zone(zone)
@@ -139,7 +139,7 @@ class Authority:
             raise ValueError("not a zone: it has no SOA")
         self._zones[zone.origin] = zone
 
-    def set_fault(self, name: str, fault: Fault, rdtype: RdataType | None = None) -> None:
+    def set_fault(self, name: str, fault: ZoneFault, rdtype: RdataType | None = None) -> None:
         """Let something go wrong at a name, for one type or for all."""
         self._faults[name.lower().rstrip("."), rdtype] = fault
 
@@ -147,7 +147,7 @@ class Authority:
         """Let everything go right again."""
         self._faults.clear()
 
-    def respond(self, wire: bytes, *, udp: bool) -> Reply | None:
+    def respond(self, wire: bytes, *, udp: bool) -> ZoneReply | None:
         """Answer one query; None where silence is the answer."""
         try:
             query = dns.message.from_wire(wire)
@@ -158,22 +158,22 @@ class Authority:
         if query.opcode() != dns.opcode.QUERY or len(query.question) != 1:
             response = dns.message.make_response(query)
             response.set_rcode(dns.rcode.NOTIMP)
-            return Reply(response.to_wire())
+            return ZoneReply(response.to_wire())
         asked = query.question[0]
-        question = Question(as_text(asked.name), asked.rdtype)
+        question = DnsQuestion(as_text(asked.name), asked.rdtype)
         self.asked.append(question)
         fault = self._faults.get((question.name, question.rdtype))
         fault = fault or self._faults.get((question.name, None))
-        if fault is None or fault.kind is FaultKind.DELAY:
+        if fault is None or fault.kind is ZoneFaultKind.DELAY:
             response = self._answer(query, asked.name, asked.rdclass, asked.rdtype)
-            return Reply(_fit(response, query, udp=udp), fault.delay if fault else 0.0)
-        if fault.kind is FaultKind.DROP:
+            return ZoneReply(_fit(response, query, udp=udp), fault.delay if fault else 0.0)
+        if fault.kind is ZoneFaultKind.DROP:
             return None
-        if fault.kind is FaultKind.GARBAGE:
-            return Reply(wire[:2] + b"\x84\x00" + b"\xff" * 9)
+        if fault.kind is ZoneFaultKind.GARBAGE:
+            return ZoneReply(wire[:2] + b"\x84\x00" + b"\xff" * 9)
         response = dns.message.make_response(query)
         response.set_rcode(dns.rcode.from_text(fault.kind.name))
-        return Reply(response.to_wire())
+        return ZoneReply(response.to_wire())
 
     def _answer(
         self,
@@ -315,18 +315,18 @@ def _truncate(response: dns.message.Message) -> None:
     response.authority.clear()
 
 
-def _format_error(wire: bytes) -> Reply | None:
+def _format_error(wire: bytes) -> ZoneReply | None:
     if len(wire) < 12 or wire[2] & 0x80:
         return None
     header = wire[:2] + bytes((0x80 | wire[2] & 0x79, dns.rcode.FORMERR)) + bytes(8)
-    return Reply(header)
+    return ZoneReply(header)
 
 
 class ZoneServer:
     """Serve zones over UDP and TCP.
 
     Args:
-        zones: as for `Authority`.
+        zones: as for `ZoneAuthority`.
         reactor: listens and keeps time.
 
     Attributes:
@@ -334,7 +334,7 @@ class ZoneServer:
     """
 
     def __init__(self, zones: Iterable[str | dns.zone.Zone], reactor: ListeningReactor) -> None:
-        self.authority = Authority(zones)
+        self.authority = ZoneAuthority(zones)
         self._reactor = reactor
         self._ports: list[IListeningPort] = []
         self._speakers: set[_TcpSpeaker] = set()

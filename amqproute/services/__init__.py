@@ -4,17 +4,17 @@
 `transfer.TransferService` is ``amqp$transfer`` and the anonymous terminus: it reads the message's
 ``to``, asks the router, and puts the message on a local node or on the relay queue of the next
 hop. `transfer.AliasTarget` is what ``x@y`` and ``@y`` resolve to: the transfer service with the
-domain fixed when the link is made. `management.ManagementService` is ``$management``: it shows what
-there is (`overview`) and has it changed (`commands` is the grammar; `inventory`, with `links` and
-`aliases`, does it, keeps it over restarts, and makes each batch all or nothing; `moving` takes
-messages from node to node).
-`relay_operations` and `relay_messages` are what operators do to relay queues through it: as a
-whole, or to messages by id, domain or selector, in parts that nobody else notices; `explaining`
+domain fixed when the link is made. `management_node.ManagementService` is ``$management``: it shows
+what there is (`management_rows`) and has it changed (`command_schema` is the grammar;
+`node_changes`, with `binding_entity` and `alias_entity`, does it, keeps it over restarts, and makes
+each batch all or nothing; `message_moves` takes messages from node to node).
+`relay_commands` and `relay_messages` are what operators do to relay queues through it: as a
+whole, or to messages by id, domain or selector, in parts that nobody else notices; `explain`
 says why one of them waits.
-`dns_memory` has the daemon forget what the DNS has said, for `explain` and `peer test`. `health`
-has the table of what can be not well, and the functions that judge; the daemon collects the facts.
-`probes.ProbeService` is ``amqp$probe``: it rehearses a peer's message and queues nothing.
-`dtx.DtxCoordinator` is ``amqp$dtxCoordinator``, where the configuration asks for it.
+`dns_flush` has the daemon forget what the DNS has said, for `explain` and `peer test`.
+`health_rules` has the table of what can be not well, and the functions that judge; the daemon
+collects the facts. `peer_probe.ProbeService` is ``amqp$probe``: it rehearses a peer's message and
+queues nothing. `xa_node.XaNode` is ``amqp$dtxCoordinator``, where the configuration asks for it.
 
 To a frontend they are targets like any queue. Everything a service decides, it decides within
 the sender's batch, so a message is either safe where it belongs or refused, with a condition.
@@ -33,12 +33,13 @@ a service, by ``to``   if `remote-services` names it, and with `manage` on it (T
 A return address (``x-opt-return-to``) asks this broker to send a message on somebody's behalf, so
 it takes the same rights, and a peer may name its own domains besides, and those it is trusted to
 relay from. Without them the message is refused (T-26). What goes back carries our origin, so a
-peer's body goes back to where it comes from only; a third organization gets a report (`report`).
+peer's body goes back to where it comes from only; a third organization gets a report
+(`sender_reports`).
 
-`provenance` holds senders to what they have proved: origin, user-id, return address. `report` tells
-senders what became of their messages, `delay` when they wait; `replies` makes reply addresses lead
-back from other organizations. `watermark` closes credit for all publishers when disk or memory run
-out.
+`provenance` holds senders to what they have proved: origin, user-id, return address.
+`sender_reports` tells senders what became of their messages, `delay_reports` when they wait;
+`reply_paths` makes reply addresses lead back from other organizations. `watermarks` closes credit
+for all publishers when disk or memory run out.
 
 Why so: what a broker does on its own account for a sender - a return, a report, a reply let in -
 is decided here and happens in the batch of its cause: there is never the one without the other.

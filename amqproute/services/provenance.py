@@ -39,7 +39,7 @@ from typing import Any, Final
 from amqproute.auth.policy import Verb
 from amqproute.errors import AmqpError, InvalidField, NotAllowed, UnauthorizedAccess
 from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of
-from amqproute.services.report import check_wishes
+from amqproute.services.sender_reports import check_wishes
 from amqproute.values import (
     ORIGIN,
     REPORT,
@@ -51,7 +51,7 @@ from amqproute.values import (
     Principal,
 )
 
-__all__ = ["Marks", "Provenance", "marks_of"]
+__all__ = ["Provenance", "ProvenanceMarks", "marks_of"]
 
 OF_BROKERS: Final = (ORIGIN, REPORT_KIND)
 """Annotations that brokers make and clients do not."""
@@ -62,7 +62,7 @@ ABSENT: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class ProvenanceMarks:
     """What the annotations of a message say that brokers act on; `ABSENT` for what they do not.
 
     Attributes:
@@ -80,10 +80,10 @@ class Marks:
     is_of_brokers: bool = False
 
 
-NO_MARKS: Final = Marks()
+NO_MARKS: Final = ProvenanceMarks()
 
 
-def marks_of(section: bytes) -> Marks:
+def marks_of(section: bytes) -> ProvenanceMarks:
     """Return the marks in a message-annotations section.
 
     Raises:
@@ -94,7 +94,7 @@ def marks_of(section: bytes) -> Marks:
     return _remembered(section) if len(section) <= LONGEST_REMEMBERED else _read(section)
 
 
-def _read(section: bytes) -> Marks:
+def _read(section: bytes) -> ProvenanceMarks:
     annotations = annotations_of(section)
     fault = path_fault = None
     if REPORT in annotations:
@@ -102,7 +102,7 @@ def _read(section: bytes) -> Marks:
     if SECURE_PATH in annotations and annotations[SECURE_PATH] not in SECURITY_LEVELS[1:]:
         wanted = ", ".join(SECURITY_LEVELS[1:])
         path_fault = f"{SECURE_PATH} is {str(annotations[SECURE_PATH])[:64]!r}, none of {wanted}"
-    return Marks(
+    return ProvenanceMarks(
         annotations.get(ORIGIN, ABSENT),
         annotations.get(RETURN_TO, ABSENT),
         path_fault or fault,
@@ -161,7 +161,7 @@ class Provenance:
             return True
         return any(fnmatchcase(domain, pattern) for pattern in self._origins(principal))
 
-    def _from_peer(self, message: Message, marks: Marks, origin: Origin) -> Message:
+    def _from_peer(self, message: Message, marks: ProvenanceMarks, origin: Origin) -> Message:
         principal = origin.principal
         if marks.path_fault is not None:
             raise NotAllowed(marks.path_fault, info={"code": "policy.path"})
@@ -177,7 +177,7 @@ class Provenance:
 
     # -- clients ---------------------------------------------------------------------------------
 
-    def _from_client(self, message: Message, marks: Marks, origin: Origin) -> Message:
+    def _from_client(self, message: Message, marks: ProvenanceMarks, origin: Origin) -> Message:
         user = message.user_id
         if user:
             self._check_user(user, origin.principal)

@@ -26,11 +26,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from amqproute.plurals import counted
-from amqproute.services.changes import Result
-from amqproute.services.commands import FULL, NOT_RUN, OK, Command, Refused
-from amqproute.services.requests import Commands, Reply, result_row
+from amqproute.services.change_batch import CommandResult
+from amqproute.services.command_schema import FULL, NOT_RUN, OK, CommandRefused, ManagementCommand
+from amqproute.services.management_protocol import Commands, ManagementReply, result_row
 from amqproute.wire.amqp10 import codec
-from amqproute.wire.amqp10.footprint import footprint
+from amqproute.wire.amqp10.value_memory import footprint
 
 __all__ = [
     "MOST_OCTETS",
@@ -55,11 +55,11 @@ MOST_WAITING_OCTETS: Final = 16 * 1024 * 1024
 MOST_WAITING: Final = 16
 """Batches that wait for their turn."""
 
-Asking: TypeAlias = Generator[int, None, Result]
-"""Answers a question: gives units of work as it goes on, and returns the result. Raises `Refused`
-if the question cannot be answered."""
+Asking: TypeAlias = Generator[int, None, CommandResult]
+"""Answers a question: gives units of work as it goes on, and returns the result. Raises
+`CommandRefused` if the question cannot be answered."""
 
-_FALLEN: Final = Result(NOT_RUN, "not done: another command of the batch failed")
+_FALLEN: Final = CommandResult(NOT_RUN, "not done: another command of the batch failed")
 _NO_ROOM: Final = (
     f"the results in one reply have {MOST_OCTETS} octets at most: ask this in a message of its own"
 )
@@ -69,45 +69,49 @@ class Results:
     """The results of a batch, and how many octets they have."""
 
     def __init__(self) -> None:
-        self.all: list[Result] = []
+        self.all: list[CommandResult] = []
         self.left_out = 0
         self._octets = 0
 
     def __repr__(self) -> str:
         return f"<Results {len(self.all)}, {self._octets} octets>"
 
-    def add(self, result: Result) -> None:
+    def add(self, result: CommandResult) -> None:
         """Take a result.
 
         Raises:
-            Refused: it has no room beside the others.
+            CommandRefused: it has no room beside the others.
         """
         octets = len(codec.encode(result_row(len(self.all), result)))
         if self.all and self._octets + octets > MOST_OCTETS:
-            raise Refused(FULL, _NO_ROOM)
+            raise CommandRefused(FULL, _NO_ROOM)
         self._octets += octets
         self.all.append(result)
 
-    def leave_out(self, refused: Refused, count: int) -> None:
+    def leave_out(self, refused: CommandRefused, count: int) -> None:
         """Put it into words that so many results have no room."""
         self.left_out += count
-        self.all += [Result(refused.status, refused.words)] * count
+        self.all += [CommandResult(refused.status, refused.words)] * count
 
 
 class _Batch:
     """A batch of questions that is being answered."""
 
-    def __init__(self, commands: Commands, ask: Callable[[Command], Asking]) -> None:
+    def __init__(self, commands: Commands, ask: Callable[[ManagementCommand], Asking]) -> None:
         self._commands = commands
         self._ask = ask
         self._results = Results()
         self._asking: Asking | None = None
         self.octets = sum(
-            [footprint(each.arguments) for _, each in commands if isinstance(each, Command)]
+            [
+                footprint(each.arguments)
+                for _, each in commands
+                if isinstance(each, ManagementCommand)
+            ]
         )
-        self.answer: Deferred[Reply] = Deferred()
+        self.answer: Deferred[ManagementReply] = Deferred()
 
-    def run(self, units: int) -> tuple[int, Reply | None]:
+    def run(self, units: int) -> tuple[int, ManagementReply | None]:
         """Work for so many units, or a little more; return what was used, and the reply if done."""
         used = 0
         while used < units:
@@ -116,7 +120,7 @@ class _Batch:
                 return used, self._reply()
             place, command = self._commands[number]
             try:
-                if isinstance(command, Refused):
+                if isinstance(command, CommandRefused):
                     raise command
                 self._asking = self._asking or self._ask(command)
                 used += next(self._asking)
@@ -125,13 +129,13 @@ class _Batch:
                 used += 1
                 try:
                     self._results.add(end.value)
-                except Refused as refused:
+                except CommandRefused as refused:
                     self._results.leave_out(refused, len(self._commands) - number)
-            except Refused as refused:
+            except CommandRefused as refused:
                 return used, failed_reply(refused, place, number, len(self._commands))
         return used, None
 
-    def _reply(self) -> Reply:
+    def _reply(self) -> ManagementReply:
         left_out = self._results.left_out
         if not left_out:
             return batch_reply(OK, "OK", True, self._results.all)
@@ -147,7 +151,7 @@ class QuestionTurns:
         ask: begins to answer a question.
     """
 
-    def __init__(self, clock: IReactorTime, ask: Callable[[Command], Asking]) -> None:
+    def __init__(self, clock: IReactorTime, ask: Callable[[ManagementCommand], Asking]) -> None:
         self._clock = clock
         self._ask = ask
         self._left = TURN_UNITS
@@ -157,7 +161,7 @@ class QuestionTurns:
     def __repr__(self) -> str:
         return f"<QuestionTurns {len(self._waiting)} waiting>"
 
-    def answer(self, commands: Commands) -> Reply | Deferred[Reply]:
+    def answer(self, commands: Commands) -> ManagementReply | Deferred[ManagementReply]:
         """Answer a batch: at once if that is little work, else in turns."""
         batch = _Batch(commands, self._ask)
         if not self._waiting:
@@ -167,11 +171,11 @@ class QuestionTurns:
         waiting = batch.octets + sum([each.octets for each in self._waiting])
         if len(self._waiting) >= MOST_WAITING or waiting > MOST_WAITING_OCTETS:
             number = counted(len(self._waiting), "batch is", "batches are")
-            return Reply.of(FULL, f"{number} being answered: ask again later")
+            return ManagementReply.of(FULL, f"{number} being answered: ask again later")
         self._waiting.append(batch)
         return batch.answer
 
-    def _work_on(self, batch: _Batch) -> Reply | None:
+    def _work_on(self, batch: _Batch) -> ManagementReply | None:
         """Use what is left of this turn; return the reply if it is ready."""
         if self._call is None:
             self._call = self._clock.callLater(0, self._turn)
@@ -196,7 +200,7 @@ class QuestionTurns:
                 batch.answer.callback(reply)
 
 
-def failed_reply(refused: Refused, place: int, failed: int, count: int) -> Reply:
+def failed_reply(refused: CommandRefused, place: int, failed: int, count: int) -> ManagementReply:
     """Return the reply to a batch that fell with one of its commands.
 
     Args:
@@ -206,11 +210,13 @@ def failed_reply(refused: Refused, place: int, failed: int, count: int) -> Reply
         count: how many commands there are.
     """
     results = [_FALLEN] * count
-    results[failed] = Result(refused.status, refused.words, refused.attributes)
+    results[failed] = CommandResult(refused.status, refused.words, refused.attributes)
     return batch_reply(refused.status, f"{place}: {refused.words}", False, results)
 
 
-def batch_reply(status: int, words: str, is_committed: bool, results: Sequence[Result]) -> Reply:
+def batch_reply(
+    status: int, words: str, is_committed: bool, results: Sequence[CommandResult]
+) -> ManagementReply:
     """Return the reply to a batch."""
     rows = [result_row(index, result) for index, result in enumerate(results)]
-    return Reply.of(status, words, {"committed": is_committed, "results": rows})
+    return ManagementReply.of(status, words, {"committed": is_committed, "results": rows})

@@ -15,7 +15,7 @@ REROUTE-MESSAGES    moves those whose address leads elsewhere by the routes of n
                     or a selector holds stays held there, or else stays where it is; a hold of a
                     domain or next hop alone holds what goes that way: ``freed`` are those that
                     it held and that are held no more
-WHY                 says why the message with the id ``name`` has not gone (`explaining`)
+WHY                 says why the message with the id ``name`` has not gone (`explain`)
 HOLD-MESSAGES       makes a hold (`amqproute.relay.holds`); ``until-ms`` ends it; a dry run
                     counts what it would hold now. Of ``ids`` those are held that are on their
                     way; ``in-flight`` are those of them that are held only if they come back.
@@ -52,12 +52,12 @@ from twisted.python.failure import Failure
 from amqproute import conditions
 from amqproute.address import is_reserved
 from amqproute.auth.policy import Verb
-from amqproute.broker.aim import EVERYTHING, NOTHING, Aim, Picks
-from amqproute.broker.anew import all_of, settle_anew
-from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.commit_retry import all_of, retry_settle
+from amqproute.broker.message_selection import EVERYTHING, NOTHING, MessageSelection, Picks
 from amqproute.broker.queue import Queue
-from amqproute.broker.walk import START, Place
+from amqproute.broker.queue_iterator import START, IteratorPosition
 from amqproute.entry import Entry
 from amqproute.errors import (
     AmqpError,
@@ -67,23 +67,23 @@ from amqproute.errors import (
     PreconditionFailed,
     StoreError,
 )
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from amqproute.jsontext import parse_json
 from amqproute.plurals import counted
 from amqproute.routing.table import Router
-from amqproute.services.commands import FORBIDDEN
-from amqproute.services.explaining import Explaining
-from amqproute.services.management import (
+from amqproute.services.command_schema import FORBIDDEN
+from amqproute.services.explain import ExplainCommand
+from amqproute.services.management_node import (
     BAD_REQUEST,
     CONFLICT,
     NOT_FOUND,
     OK,
     EntityType,
+    ManagementReply,
+    ManagementRequest,
     ManagementService,
-    Reply,
-    Request,
 )
-from amqproute.services.requests import Allows
+from amqproute.services.management_protocol import Allows
 from amqproute.values import ANONYMOUS_PRINCIPAL, RELAY_PREFIX, Local, Origin
 from amqproute.wire.amqp10 import spec
 
@@ -106,14 +106,14 @@ class _Refused(Exception):
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
-        self.reply = Reply.of(status, words)
+        self.reply = ManagementReply.of(status, words)
 
 
 @dataclass(slots=True)
 class _Scope:
     """The queues that a request concerns, and what is meant of each."""
 
-    aim: Aim
+    aim: MessageSelection
     queues: list[tuple[Queue, Picks, Any]]
     is_dry: bool
 
@@ -192,7 +192,7 @@ class RelayMessages:
         self._router = router
         self._allows = allows
         self._now_ms = now_ms
-        self._explaining = Explaining(broker, relay, router, allows, explain, self._row)
+        self._explaining = ExplainCommand(broker, relay, router, allows, explain, self._row)
 
     def register(self, service: ManagementService) -> None:
         """Add the operations, and what can be asked about, to the management node."""
@@ -210,10 +210,12 @@ class RelayMessages:
             service.operations[name] = self._answering(act)
         service.operations["RELEASE-HOLD"] = self._at_once(self._release)
 
-    def _answering(self, act: Callable[[Request], Any]) -> Callable[[Request], Deferred[Reply]]:
-        async def answer(request: Request) -> Reply:
+    def _answering(
+        self, act: Callable[[ManagementRequest], Any]
+    ) -> Callable[[ManagementRequest], Deferred[ManagementReply]]:
+        async def answer(request: ManagementRequest) -> ManagementReply:
             try:
-                reply: Reply = await act(request)
+                reply: ManagementReply = await act(request)
             except _Refused as refused:
                 return refused.reply
             return reply
@@ -221,8 +223,10 @@ class RelayMessages:
         return lambda request: Deferred.fromCoroutine(answer(request))
 
     @staticmethod
-    def _at_once(act: Callable[[Request], Reply]) -> Callable[[Request], Reply]:
-        def answer(request: Request) -> Reply:
+    def _at_once(
+        act: Callable[[ManagementRequest], ManagementReply],
+    ) -> Callable[[ManagementRequest], ManagementReply]:
+        def answer(request: ManagementRequest) -> ManagementReply:
             try:
                 return act(request)
             except _Refused as refused:
@@ -232,7 +236,7 @@ class RelayMessages:
 
     # -- what is meant ---------------------------------------------------------------------------
 
-    def _aim(self, request: Request) -> Aim:
+    def _aim(self, request: ManagementRequest) -> MessageSelection:
         body = request.body
         ids, to, where = body.get("ids", []), body.get("to", ""), body.get("where", "")
         if not isinstance(ids, list) or not all(type(each) is int for each in map(_plain, ids)):
@@ -245,11 +249,11 @@ class RelayMessages:
             raise _Refused(BAD_REQUEST, "say which messages: `ids`, `to`, `where`, or `all`")
         try:
             to = to.removeprefix(RELAY_PREFIX)
-            return Aim([int(each) for each in ids], to, where, self._now_ms)
+            return MessageSelection([int(each) for each in ids], to, where, self._now_ms)
         except InvalidField as error:
             raise _Refused(BAD_REQUEST, error.description) from None
 
-    def _scope(self, request: Request) -> _Scope:
+    def _scope(self, request: ManagementRequest) -> _Scope:
         """Return what a request concerns.
 
         Raises:
@@ -263,7 +267,7 @@ class RelayMessages:
             raise _Refused(NOT_FOUND, f"nothing waits for {aim.to!r}: there is no relay queue")
         return _Scope(aim, found, request.body.get("dry-run") is True)
 
-    def _meant(self, aim: Aim) -> list[tuple[Queue, Picks, Any]]:
+    def _meant(self, aim: MessageSelection) -> list[tuple[Queue, Picks, Any]]:
         """Return the relay queues that are meant, or some messages of which are."""
         found = []
         for key, destination in sorted(self._relay.destinations.items()):
@@ -275,7 +279,7 @@ class RelayMessages:
     def _way(self, domain: str) -> str:
         return self._router().hop(domain).key
 
-    def _require(self, request: Request, node: str, *verbs: Verb) -> None:
+    def _require(self, request: ManagementRequest, node: str, *verbs: Verb) -> None:
         if not any(self._allows(request.principal, verb, node) for verb in (Verb.MANAGE, *verbs)):
             log.warn(
                 "{who} may not {operation}: no right to manage {node}",
@@ -289,7 +293,7 @@ class RelayMessages:
 
     async def _walk(
         self,
-        request: Request,
+        request: ManagementRequest,
         scope: _Scope,
         act: Callable[[Queue, Any, list[Entry]], Any],
         most: int = MOST_SEEN,
@@ -320,7 +324,7 @@ class RelayMessages:
             place = START
         return ""
 
-    async def _each(self, request: Request, act: Act) -> Reply:
+    async def _each(self, request: ManagementRequest, act: Act) -> ManagementReply:
         """Do something with all that is meant, or only count it."""
         scope = self._scope(request)
         count = _Count()
@@ -361,11 +365,11 @@ class RelayMessages:
         words = counted(count.messages, "message")
         if count.waiting:
             words += f"; the disk is full: {count.waiting} of them end when it has room for reports"
-        return Reply.of(OK, words, facts)
+        return ManagementReply.of(OK, words, facts)
 
     # -- verbs -----------------------------------------------------------------------------------
 
-    async def _retry(self, request: Request) -> Reply:
+    async def _retry(self, request: ManagementRequest) -> ManagementReply:
         def act(page: _Page) -> None:
             held = self._relay.holds.held(page.destination, page.entries)
             page.count.held += len(held)
@@ -376,7 +380,7 @@ class RelayMessages:
 
         return await self._each(request, act)
 
-    async def _expire(self, request: Request) -> Reply:
+    async def _expire(self, request: ManagementRequest) -> ManagementReply:
         reason = _reason(request) or "ended by an operator"
         error = spec.Error(condition=conditions.RESOURCE_DELETED, description=reason)
 
@@ -391,7 +395,7 @@ class RelayMessages:
 
         return await self._each(request, act)
 
-    async def _delete(self, request: Request) -> Reply:
+    async def _delete(self, request: ManagementRequest) -> ManagementReply:
         def act(page: _Page) -> Deferred[Any] | None:
             page.tell(page.entries, self._row)
             if page.is_dry:
@@ -424,10 +428,10 @@ class RelayMessages:
                 )
 
         committed: Deferred[Any] = batch.commit()
-        committed.addErrback(settle_anew, batch, self._broker.begin, rests)
+        committed.addErrback(retry_settle, batch, self._broker.begin, rests)
         return committed.addCallback(done)
 
-    async def _reroute(self, request: Request) -> Reply:
+    async def _reroute(self, request: ManagementRequest) -> ManagementReply:
         router = self._router()
 
         def act(page: _Page) -> Deferred[None] | None:
@@ -504,7 +508,7 @@ class RelayMessages:
                     ANONYMOUS_PRINCIPAL,
                     container_id=entry.origin or "",
                     account=account,
-                    event=Kind.ROUTED,
+                    event=RecordKind.ROUTED,
                     parent=entry.id,
                 )
                 before = batch.last_id
@@ -520,13 +524,13 @@ class RelayMessages:
 
     # -- showing ---------------------------------------------------------------------------------
 
-    async def _list(self, request: Request) -> Reply:
+    async def _list(self, request: ManagementRequest) -> ManagementReply:
         name = request.properties.get("name")
         if isinstance(name, str) and name:
             queue = self._queue(name)
             self._require(request, queue.name, Verb.BROWSE)
             try:
-                aim = Aim((), "", str(request.body.get("where", "")), self._now_ms)
+                aim = MessageSelection((), "", str(request.body.get("where", "")), self._now_ms)
             except InvalidField as error:
                 raise _Refused(BAD_REQUEST, error.description) from None
             destination = self._relay.destinations.get(queue.name.removeprefix(RELAY_PREFIX))
@@ -551,7 +555,9 @@ class RelayMessages:
             rows.extend([self._row(queue, destination, entry) for entry in page])
 
         cursor = await self._walk(request, scope, look, most)
-        return Reply.of(OK, counted(len(rows), "message"), {"messages": rows, "cursor": cursor})
+        return ManagementReply.of(
+            OK, counted(len(rows), "message"), {"messages": rows, "cursor": cursor}
+        )
 
     def _queue(self, name: str) -> Queue:
         broker = self._broker
@@ -598,7 +604,7 @@ class RelayMessages:
 
     # -- holds -----------------------------------------------------------------------------------
 
-    async def _hold(self, request: Request) -> Reply:
+    async def _hold(self, request: ManagementRequest) -> ManagementReply:
         if request.body.get("dry-run") is True:
             return await self._each(request, lambda page: page.tell(page.entries, self._row))
         aim = self._aim(request)
@@ -635,9 +641,9 @@ class RelayMessages:
         )
         queues = [queue.name for queue, _, _ in self._meant(aim)]
         facts = {"missing": missing, "in-flight": in_flight, "queues": queues}
-        return Reply.of(OK, f"hold {made.id}", {**made.row(), **facts})
+        return ManagementReply.of(OK, f"hold {made.id}", {**made.row(), **facts})
 
-    async def _on_their_way(self, aim: Aim) -> tuple[set[int], list[int]]:
+    async def _on_their_way(self, aim: MessageSelection) -> tuple[set[int], list[int]]:
         """Return those of the ids that wait or are in flight, and the latter alone."""
         ids: set[int] = set()
         in_flight: list[int] = []
@@ -651,7 +657,7 @@ class RelayMessages:
     def _way_of(self, to: str) -> str:
         return to if ":" in to or "/" in to else self._way(to)
 
-    def _release(self, request: Request) -> Reply:
+    def _release(self, request: ManagementRequest) -> ManagementReply:
         name = str(request.properties.get("name", ""))
         found = next((hold for hold in self._relay.holds if hold.id == name), None)
         if found is None:
@@ -664,7 +670,7 @@ class RelayMessages:
             hold=name,
             reason=found.reason,
         )
-        return Reply.of(OK, f"{name} is released", found.row())
+        return ManagementReply.of(OK, f"{name} is released", found.row())
 
 
 def _row_there(name: str, new_id: int | None, still: list[Any]) -> dict[str, Any]:
@@ -703,7 +709,7 @@ def _not_ended(failure: Failure) -> None:
     log.failure("messages that an operator ended could not be removed", failure)
 
 
-def _reason(request: Request) -> str:
+def _reason(request: ManagementRequest) -> str:
     reason = request.body.get("reason", "")
     if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
         raise _Refused(BAD_REQUEST, f"`reason` is not a text of at most {LONGEST_REASON} letters")
@@ -714,12 +720,12 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _read_cursor(request: Request) -> tuple[str, Place]:
+def _read_cursor(request: ManagementRequest) -> tuple[str, IteratorPosition]:
     text = request.body.get("cursor", "")
     if not text:
         return "", START
     try:
         name, level, after = parse_json(text)
-        return str(name), Place(int(level), int(after))
+        return str(name), IteratorPosition(int(level), int(after))
     except (TypeError, ValueError):
         raise _Refused(BAD_REQUEST, "`cursor` is not one that was given out") from None

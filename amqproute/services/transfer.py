@@ -13,8 +13,8 @@ from zope.interface import implementer
 
 from amqproute.address import TRANSFER_NODE, Address, from_compatibility, is_reserved, parse
 from amqproute.auth.policy import Verb
-from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
+from amqproute.broker.commit_batch import Batch
 from amqproute.errors import (
     InvalidField,
     MessageSizeExceeded,
@@ -29,7 +29,7 @@ from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of
 from amqproute.routing import trail
 from amqproute.routing.table import Router
 from amqproute.services.provenance import Provenance
-from amqproute.services.replies import ReplyPaths
+from amqproute.services.reply_paths import ReplyPaths
 from amqproute.values import SERVICE_BYTES, Local, NextHop, Origin, Principal
 
 
@@ -71,7 +71,7 @@ class TransferRules:
 
 
 @dataclass(slots=True)
-class TransferTally:
+class TransferCounters:
     """Plain counters for operators."""
 
     local: int = 0
@@ -101,7 +101,7 @@ class TransferService:
         self.rules = rules
         self.replies: ReplyPaths | None = None
         self.provenance = self._make_provenance(rules)
-        self.tally = TransferTally()
+        self.tally = TransferCounters()
 
     def reload(self, rules: TransferRules) -> None:
         """Go by new rules from the next message on."""

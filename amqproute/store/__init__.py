@@ -6,11 +6,11 @@ Theory of operation
 
 Two stores keep the same contract (`amqproute.interfaces.IStore`): `sqlite.SqliteStore` on one
 SQLite database, and `memory.MemoryStore`, which forgets. Work is gathered in a
-`transaction.Transaction` by plain calls on the reactor's thread; bodies are referred to, never
+`pending_commit.PendingCommit` by plain calls on the reactor's thread; bodies are referred to, never
 copied. ``commit()`` hands the whole over and returns a Deferred.
 
-**Group commit.** One thread, `writer.Writer`, owns the database. Whenever it is free it takes
-everything that waits, merges it into one SQLite transaction, commits it with one fsync
+**Group commit.** One thread, `db_writer.DatabaseWriter`, owns the database. Whenever it is free it
+takes everything that waits, merges it into one SQLite transaction, commits it with one fsync
 (``synchronous=FULL``), sends all results to the reactor in one call, and looks again: the longer
 an fsync takes, the more the next one carries. A Deferred fires after the fsync of the SQLite
 transaction that holds its work, never inside the call that returned it.
@@ -18,10 +18,11 @@ transaction that holds its work, never inside the call that returned it.
 **Order.** Commits, loads and everything else go through one first-in-first-out queue. Deferreds
 fire in that order; a load sees exactly the commits whose Deferreds fire before its own. Empty
 transactions write nothing but keep their place. Within a group the writes are sorted by kind
-(`transaction.Stage`); that changes nothing, since an id is born once and ends once. An entry that
+(`pending_commit.StatementGroup`); that changes nothing, since an id is born once and ends once. An
+entry that
 comes and goes within one group is not written at all: its sender was not answered before the commit
-that would have held both, whoever was handed it ahead of that (`amqproute.broker.ahead`) is done
-with it, and afterwards there would be nothing left of it anyway.
+that would have held both, whoever was handed it ahead of that (`amqproute.broker.early_delivery`)
+is done with it, and afterwards there would be nothing left of it anyway.
 
 **Identity.** Ids grow over the whole store and all restarts. A durable bound runs at least
 ``ID_BLOCK / 2`` ahead of the ids given out, because peers remember ids of entries that were
@@ -37,12 +38,12 @@ be one in memory.
 **Large bodies.** Messages of `sqlite.FILE_BYTES` and more, shared or not, are not put into pages,
 which would be written to the log, copied to the database and read again to be freed: they are
 appended to files beside the database, *segments*, and the row says where. A very large message
-never is in memory as a whole: a `bodies.Draft` takes it a part at a time and turns into a
-`bodies.Body`, a file of its own, which is read a part at a time; the row has the sections that
-precede the body, and any number of rows may refer to one file. Files are on the disk before the
-commit that names them, go after the commit that takes their last row, and what no row names is
-removed at the start. See `files` for how segments are tidied, and `bodies` for who removes a file
-that is being read.
+never is in memory as a whole: a `large_bodies.BodyDraft` takes it a part at a time and turns into a
+`large_bodies.StoredBody`, a file of its own, which is read a part at a time; the row has the
+sections that precede the body, and any number of rows may refer to one file. Files are on the disk
+before the commit that names them, go after the commit that takes their last row, and what no row
+names is removed at the start. See `body_files` for how segments are tidied, and `large_bodies` for
+who removes a file that is being read.
 
 **Checkpoints.** Commits append to the write-ahead log. A second thread copies the log into the
 database while commits go on; the writer itself copies only the small remainder, and the log
@@ -59,7 +60,7 @@ ids, with the gaps as JSON. They are forgotten by id once the peer has said it w
 again, by stream, and by time for peers that never come back.
 
 **Checksums.** Each row and each body has one, and is compared with it when it is read
-(`checksums`, `reading`). What does not match goes to nobody: its row leaves its queue and stays
+(`checksums`, `page_reader`). What does not match goes to nobody: its row leaves its queue and stays
 with everything that is left of it, and the queue goes on behind it. What is handed out from memory
 is not read. A receipt, a note or a name of a queue that does not match keeps the store from
 opening, since each could cost messages or bring them twice.
@@ -68,20 +69,21 @@ opening, since each could cost messages or bring them twice.
 fired, and possibly the next one, whose Deferreds had no time to. So nothing committed is lost,
 nothing dequeued and committed comes back, and a message whose sender was not answered may be
 there: that is what receipts are for. `open` rolls the log forward (SQLite), deletes entries with
-the `records.TRANSIENT` flag, and returns counts for each queue without reading bodies: a million
+the `model.TRANSIENT` flag, and returns counts for each queue without reading bodies: a million
 entries of 1 KiB open in under a second, in memory proportional to queues, receipts and notes.
 
 **Damage.** SQLite takes a log that is missing or damaged for one that ends there. `seal` remembers
-how far each commit went, `evidence` compares at the start, and a store that holds less than was on
-the disk is not opened. What no row names is deleted only where the seal proves that no row is
-missing; else it moves to a `quarantine`. `salvage` gets back what can be read, into another folder.
-What an operator does about single messages that were set aside is in `quarantined`.
-`inspection` says beforehand, on one of the `copies`, whether a start would take a store.
+how far each commit went, `start_evidence` compares at the start, and a store that holds less than
+was on the disk is not opened. What no row names is deleted only where the seal proves that no row
+is missing; else it moves to a `quarantine`. `salvage` gets back what can be read, into another
+folder. What an operator does about single messages that were set aside is in `quarantine_commands`.
+`inspection` says beforehand, on one of the `database_copy`, whether a start would take a store.
 
 **A database that was put back** would give ids out again that peers have seen: `mark` notices it.
 
 **A full disk** takes no new entries, and ends old ones as long as it takes: `ballast`, and
-`writer.Writer.give_way`. Once a transaction that begins entries has failed for want of room, all
+`db_writer.DatabaseWriter.yield_turn`. Once a transaction that begins entries has failed for want of
+room, all
 of that kind that were sent off before the reactor heard of it fail too: a small one would overtake.
 
 **Failures.** When a group fails it is written again with a savepoint around each transaction;
@@ -99,13 +101,13 @@ are copied again from the log, where they are safe; and a segment whose fsync fa
 to any more. Reads of what was committed come from before. So a failed fsync costs the group, which
 is told so, and not the process. ``tests/integration/test_failing_disk.py`` takes what was not
 synced out of the files again and kills the daemon. Publishers have no credit meanwhile, until
-something small has been written (`amqproute.services.watermark`). An error
+something small has been written (`amqproute.services.watermarks`). An error
 that even ROLLBACK cannot handle ends the writer loudly: everything waiting fails, ``on_death`` is
 called, and the daemon has to be restarted. A damaged database is refused with the next step; up
 to ``check_bytes`` every page is looked at when it is opened, beyond that ``fsck.check`` does it
 offline. One that proves damaged while it is open takes nothing more, whatever later commits come
-to; what ends goes on, and the next start looks at every page (`suspicion`). `schema.MEANINGS` is
-the table of what each failure means.
+to; what ends goes on, and the next start looks at every page (`suspicion`).
+`database_schema.MEANINGS` is the table of what each failure means.
 
 Why so
 ======
@@ -147,28 +149,28 @@ the next start. A local file system is needed: SQLite's log shares memory betwee
 __all__ = [
     "backup",
     "ballast",
-    "bodies",
+    "body_files",
     "checkpoint",
     "checksums",
-    "copies",
-    "evidence",
-    "files",
+    "database_copy",
+    "database_schema",
+    "db_writer",
     "fsck",
     "inspection",
-    "lane",
+    "io_thread",
+    "large_bodies",
     "mark",
     "memory",
+    "model",
+    "page_reader",
+    "pending_commit",
     "quarantine",
-    "quarantined",
-    "reading",
-    "records",
+    "quarantine_commands",
     "salvage",
-    "schema",
     "seal",
     "sqlite",
+    "start_evidence",
     "statements",
     "suspicion",
-    "transaction",
-    "walfile",
-    "writer",
+    "wal_file",
 ]

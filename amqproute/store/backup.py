@@ -38,10 +38,10 @@ from urllib.parse import quote
 from amqproute.errors import StoreError
 from amqproute.jsontext import parse_json
 from amqproute.store import fsck
-from amqproute.store.copies import temporary_copy
-from amqproute.store.files import Directory, named_files
+from amqproute.store.body_files import BodyDirectory, named_files
+from amqproute.store.database_copy import temporary_copy
 
-__all__ = ["MANIFEST", "RESTORING", "TRIES", "Backup", "back_up", "restore"]
+__all__ = ["MANIFEST", "RESTORING", "TRIES", "BackupSummary", "back_up", "restore"]
 
 MANIFEST: Final = "backup.json"
 """The list of the files of a backup; it is written last."""
@@ -59,7 +59,7 @@ _CHUNK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Backup:
+class BackupSummary:
     """What was written.
 
     Attributes:
@@ -75,7 +75,7 @@ class Backup:
     problems: tuple[str, ...] = ()
 
 
-def back_up(path: str, into: str, is_running: bool) -> Backup:
+def back_up(path: str, into: str, is_running: bool) -> BackupSummary:
     """Make a backup.
 
     Args:
@@ -133,7 +133,7 @@ def _words(error: OSError | sqlite3.Error, target: Path) -> str:
 
 def _copy(path: Path, partial: Path, is_running: bool) -> list[str]:
     """Copy a store; return which files of bodies were not there."""
-    bodies = Path(Directory.of(str(path)).path)
+    bodies = Path(BodyDirectory.of(str(path)).path)
     copied = partial / _BODIES
     copied.mkdir(mode=0o700)
     seen: dict[str, int] = {}
@@ -214,7 +214,7 @@ def _listed(folder: Path) -> list[str]:
         return []
 
 
-def _complete(partial: Path, problems: list[str]) -> Backup:
+def _complete(partial: Path, problems: list[str]) -> BackupSummary:
     """Write the manifest, and have everything on the disk."""
     files: dict[str, tuple[int, str]] = {}
     for each in _files(partial):
@@ -234,10 +234,10 @@ def _complete(partial: Path, problems: list[str]) -> Backup:
     for each in (partial / MANIFEST, partial / _BODIES, partial):
         _sync(each)
     size = sum(size for size, _ in files.values())
-    return Backup(messages, len(files), size, tuple(problems))
+    return BackupSummary(messages, len(files), size, tuple(problems))
 
 
-def restore(source: str, path: str) -> Backup:
+def restore(source: str, path: str) -> BackupSummary:
     """Put a backup where there is no store.
 
     Args:
@@ -249,7 +249,7 @@ def restore(source: str, path: str) -> Backup:
     """
     folder, target = Path(source), Path(path)
     flag = target.parent / RESTORING
-    bodies = Path(Directory.of(path).path)
+    bodies = Path(BodyDirectory.of(path).path)
     try:
         files, messages, problems = _verified(folder)
         remains = [Path(f"{path}{end}") for end in ("", "-wal", "-shm", ".seal", ".mark")]
@@ -285,7 +285,7 @@ def restore(source: str, path: str) -> Backup:
     except OSError as error:
         raise StoreError(f"{error.filename or target}: {error.strerror}") from error
     size = sum(size for size, _ in files.values())
-    return Backup(messages, len(files), size, tuple(problems))
+    return BackupSummary(messages, len(files), size, tuple(problems))
 
 
 def _verified(folder: Path) -> tuple[dict[str, tuple[int, str]], int, list[str]]:

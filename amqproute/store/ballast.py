@@ -8,8 +8,9 @@ left neither is possible, and a store that was stopped could not even be opened 
 So a file as long as the log lies beside the database. It is removed when something that frees room
 fails for want of it. From then on the database does not grow: what was put into the log until then
 fits into the room, and all that goes on fits into the log, so messages can be taken out for as
-long as it takes (`writer.Writer.give_way`). The file is made again when there is plenty of room; or
-when a store is closed, of the room that its log had, so that it can be opened again.
+long as it takes (`db_writer.DatabaseWriter.yield_turn`). The file is made again when there is
+plenty of room; or when a store is closed, of the room that its log had, so that it can be opened
+again.
 
 On a small file system log, ballast and segments are a part of it (`sizes_for`): a store whose log
 and ballast alone are larger than the disk would be closed from its first day.
@@ -23,7 +24,7 @@ from typing import Final
 
 from twisted.logger import Logger
 
-__all__ = ["Ballast", "Sizes", "sizes_for"]
+__all__ = ["Ballast", "StoreSizes", "sizes_for"]
 
 MEBIBYTE: Final = 1024 * 1024
 PART: Final = 12
@@ -34,7 +35,7 @@ log = Logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class StoreSizes:
     """How long the files of a store become, octets.
 
     Attributes:
@@ -57,16 +58,16 @@ class Sizes:
         return self.checkpoint + self.remainder + 2 * self.ballast
 
 
-USUAL: Final = Sizes(32 * MEBIBYTE, MEBIBYTE, 33 * MEBIBYTE, 32 * MEBIBYTE, 16 * MEBIBYTE)
+USUAL: Final = StoreSizes(32 * MEBIBYTE, MEBIBYTE, 33 * MEBIBYTE, 32 * MEBIBYTE, 16 * MEBIBYTE)
 
 
-def sizes_for(total: int) -> Sizes:
+def sizes_for(total: int) -> StoreSizes:
     """Return the sizes for a file system of so many octets: on a small one, parts of it."""
     ballast = max(LEAST_BYTES, total // PART)
     if ballast >= USUAL.ballast:
         return USUAL
     remainder = ballast // 16
-    return Sizes(ballast - remainder, remainder, ballast, ballast, ballast // 2)
+    return StoreSizes(ballast - remainder, remainder, ballast, ballast, ballast // 2)
 
 
 class Ballast:

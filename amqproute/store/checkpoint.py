@@ -30,7 +30,7 @@ from typing import Final
 from twisted.logger import Logger
 
 from amqproute.errors import StoreUnavailable
-from amqproute.store.schema import Connect, in_words
+from amqproute.store.database_schema import Connect, in_words
 
 log = Logger()
 
@@ -46,13 +46,13 @@ PASSES: Final = 4
 
 
 @dataclass(slots=True)
-class Settled:
+class CheckpointState:
     """The checkpointer's word to the writer: one passive checkpoint is over."""
 
     error: sqlite3.Error | None
 
 
-class Wal:
+class WalTracker:
     """The log's length, and the decision who shortens it when.
 
     All methods run on the writer's thread, except `_run`.
@@ -65,13 +65,13 @@ class Wal:
         self,
         path: str,
         connect: Connect,
-        report: Callable[[Settled], None],
+        report: Callable[[CheckpointState], None],
         checkpoint_pages: int,
         remainder_pages: int,
-        give_way: Callable[[str], bool],
+        yield_turn: Callable[[str], bool],
     ) -> None:
         self.restarts = 0
-        self._give_way = give_way
+        self._yield_turn = yield_turn
         self._path = path
         self._connect = connect
         self._report = report
@@ -127,7 +127,7 @@ class Wal:
         )
 
     def position(self) -> bytes:
-        """Return where the log ends, as a seal has it (`amqproute.store.seal.Sealed.log`)."""
+        """Return where the log ends, as a seal has it (`amqproute.store.seal.SealState.log`)."""
         header = self._index
         assert header is not None
         return header[16:40]
@@ -145,7 +145,7 @@ class Wal:
         if frames - copied >= self._checkpoint_pages and frames >= self._not_before:
             self._order()
 
-    def settled(self, report: Settled) -> None:
+    def settled(self, report: CheckpointState) -> None:
         """After a passive checkpoint: repeat, or finish here, or wait after a failure."""
         frames, copied = self.frames()
         if report.error is None:
@@ -157,12 +157,12 @@ class Wal:
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                 self.restarts += 1
             except sqlite3.Error as error:
-                report = Settled(error)
+                report = CheckpointState(error)
         self._passes = 0
         self._not_before = 0
         if report.error is not None:
             is_full = isinstance(in_words(report.error, self._path), StoreUnavailable)
-            if is_full and self._give_way("copy the write-ahead log into the database"):
+            if is_full and self._yield_turn("copy the write-ahead log into the database"):
                 frames, copied = self.frames()
                 if copied >= frames:
                     self.restarts += 1
@@ -217,9 +217,9 @@ class Wal:
                         connection.execute("PRAGMA fullfsync=ON")
                     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                 except sqlite3.Error as error:
-                    self._report(Settled(error))
+                    self._report(CheckpointState(error))
                 else:
-                    self._report(Settled(None))
+                    self._report(CheckpointState(None))
         finally:
             if connection is not None:
                 connection.close()

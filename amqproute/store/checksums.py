@@ -11,7 +11,7 @@ because no power of two is a multiple of `PRIME`.
 
 Rows of ``payload`` have ``octets_crc``; those of ``receipt``, ``note`` and ``queue``, which are
 read at the start, have a CRC-32 of their columns. Body files have one for each `CHUNK_BYTES`,
-behind the body (`amqproute.store.bodies`).
+behind the body (`amqproute.store.large_bodies`).
 
 NULL stands where an earlier release has written the row: it is read unchecked. One of the two
 columns of ``entry`` being NULL and not the other is damage as well.
@@ -102,7 +102,7 @@ def shifted(**changes: str) -> str:
 
 
 def summed(flat: Sequence[Any]) -> list[Any]:
-    """Return the rows of `Stage.rows` with both checksums at the end of each."""
+    """Return the rows of `StatementGroup.rows` with both checksums at the end of each."""
     rows: list[Any] = []
     values = iter(flat)
     last: Any = None
@@ -121,7 +121,7 @@ def summed(flat: Sequence[Any]) -> list[Any]:
 
 
 def summed_shared(flat: Sequence[int]) -> list[int]:
-    """Return the rows of `Shared.rows` with ``row_sum`` at the end of each."""
+    """Return the rows of `SharedRow.rows` with ``row_sum`` at the end of each."""
     rows: list[int] = []
     values = iter(flat)
     for entry_id, queue, arrived, expires, flags, size, payload in zip(*[values] * 7, strict=True):
@@ -174,7 +174,7 @@ def is_sound(crc_of: Callable[..., int], row: Sequence[object], crc: object) -> 
 
     Args:
         crc_of: computes the checksum of the columns.
-        row: the columns, as `amqproute.store.schema.read_text` gives them.
+        row: the columns, as `amqproute.store.database_schema.read_text` gives them.
         crc: the column ``row_crc``.
     """
     if crc is not None:

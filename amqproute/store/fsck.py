@@ -10,8 +10,8 @@ from typing import Final
 from zlib import crc32
 
 from amqproute.errors import StoreError
-from amqproute.store import schema
-from amqproute.store.bodies import check_body
+from amqproute.store import database_schema
+from amqproute.store.body_files import SEGMENT_BYTES, BodyDirectory, BodyFiles, named_files
 from amqproute.store.checksums import (
     check_row,
     crc_of_note,
@@ -19,11 +19,11 @@ from amqproute.store.checksums import (
     crc_of_receipt,
     is_sound,
 )
-from amqproute.store.evidence import read_only
-from amqproute.store.files import SEGMENT_BYTES, Directory, Files, named_files
-from amqproute.store.records import QUARANTINE_NUMBER
+from amqproute.store.large_bodies import check_body
+from amqproute.store.model import QUARANTINE_NUMBER
+from amqproute.store.start_evidence import read_only
 
-_NOW: Final = len(schema.UPGRADES)
+_NOW: Final = len(database_schema.UPGRADES)
 _CHECKS: Final = (
     (
         1,
@@ -104,8 +104,8 @@ def _is_about_file(line: str, said: set[str]) -> bool:
 def _check_sums(connection: sqlite3.Connection, path: str, limit: int) -> list[str]:
     """Compare every row and every body with its checksums."""
     findings: list[str] = []
-    directory = Directory.of(path)
-    files = Files(directory, 0, SEGMENT_BYTES, 0)
+    directory = BodyDirectory.of(path)
+    files = BodyFiles(directory, 0, SEGMENT_BYTES, 0)
     bodies: dict[int, int] = {}
     try:
         for words in entry_faults(connection, files, bodies):
@@ -144,12 +144,12 @@ def small_row_faults(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def entry_faults(
-    connection: sqlite3.Connection, files: Files, bodies: dict[int, int]
+    connection: sqlite3.Connection, files: BodyFiles, bodies: dict[int, int]
 ) -> Iterator[str]:
     """Yield what is wrong with entries, a line each.
 
     Args:
-        connection: to the database; text is read by `schema.read_text`.
+        connection: to the database; text is read by `database_schema.read_text`.
         files: the segments.
         bodies: is given number and size of the files that are bodies of their own.
     """
@@ -178,7 +178,7 @@ def entry_faults(
             yield f"entry {entry_id}{place}: {fault}"
 
 
-def payload_faults(connection: sqlite3.Connection, files: Files) -> Iterator[str]:
+def payload_faults(connection: sqlite3.Connection, files: BodyFiles) -> Iterator[str]:
     """Yield what is wrong with shared payloads, a line each."""
     for number, encoded, segment, start, length, crc in connection.execute(
         "SELECT id, encoded, segment, body_start, body_length, octets_crc FROM payload ORDER BY id"
@@ -202,7 +202,7 @@ _SMALL: Final = (
 
 
 def _check_files(connection: sqlite3.Connection, path: str, version: int) -> list[str]:
-    directory = Directory.of(path)
+    directory = BodyDirectory.of(path)
     there = directory.look()
     findings = []
     for number, wanted, _, count in named_files(connection, version >= WITH_SHARED_FILES):
@@ -240,9 +240,9 @@ def check(path: str, limit: int = 100) -> list[str]:
         with read_only(path) as connection:
             (identity,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if identity != schema.APPLICATION_ID:
+            if identity != database_schema.APPLICATION_ID:
                 raise StoreError(f"{path} is not a store of this program")
-            schema.check_identity(path, identity, version, is_empty=False)
+            database_schema.check_identity(path, identity, version, is_empty=False)
             findings = [
                 line
                 for (line,) in connection.execute(f"PRAGMA integrity_check({int(limit)})")
@@ -264,5 +264,5 @@ def check(path: str, limit: int = 100) -> list[str]:
                     if line.partition(":")[0] not in said and not _is_about_file(line, said)
                 ]
     except sqlite3.DatabaseError as error:
-        return [str(schema.in_words(error, path))]
+        return [str(database_schema.in_words(error, path))]
     return findings

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a start would take the store as it is, without opening one of its files for writing.
 
-A store of usual size is copied (`amqproute.store.copies`), and the copy is looked at as a start
+A store of usual size is copied (`amqproute.store.database_copy`), and the copy is looked at as a
+start
 looks at the store: what contradicts its seal, its identity and version, its pages, and the small
 rows without which nothing starts. Seal, mark and bodies are not copied but linked: a copied mark
 would count as withdrawn, and a finding would have another name than the start gives it. Of a large
@@ -19,12 +20,12 @@ from pathlib import Path
 from typing import Final
 
 from amqproute.errors import StoreContradiction, StoreDamaged, StoreError, StoreForeign
-from amqproute.store import schema
-from amqproute.store.copies import MOST_COPIED, is_large, temporary_copy
-from amqproute.store.evidence import Witness, examine, refusal
-from amqproute.store.files import Directory
+from amqproute.store import database_schema
+from amqproute.store.body_files import BodyDirectory
+from amqproute.store.database_copy import MOST_COPIED, is_large, temporary_copy
 from amqproute.store.fsck import small_row_faults
-from amqproute.store.walfile import frames_of, read_header
+from amqproute.store.start_evidence import Witness, examine, refusal
+from amqproute.store.wal_file import frames_of, read_header
 
 __all__ = ["inspect_store", "is_in_use"]
 
@@ -71,7 +72,7 @@ def inspect_store(path: Path, witness: Witness | None = None) -> str:
     """
     files = [Path(f"{path}{each}") for each in ("", "-wal", *_BESIDE)]
     try:
-        if not any(each.exists() for each in files) and not Directory.of(str(path)).look():
+        if not any(each.exists() for each in files) and not BodyDirectory.of(str(path)).look():
             found = examine(str(path), witness).finding  # by the journal alone; no file is opened
             if found is not None:
                 raise refusal(found)
@@ -91,7 +92,9 @@ def inspect_store(path: Path, witness: Witness | None = None) -> str:
                 _inspect_copy(path, copy, witness)
             except StoreError as error:
                 words = str(error).replace(str(copy), str(path))
-                words = words.replace(Directory.of(str(copy)).path, Directory.of(str(path)).path)
+                words = words.replace(
+                    BodyDirectory.of(str(copy)).path, BodyDirectory.of(str(path)).path
+                )
                 if isinstance(error, StoreContradiction):
                     raise StoreContradiction(words, error.finding) from error
                 raise type_of(error)(words) from error
@@ -120,7 +123,7 @@ def _check_first_page(path: Path) -> None:
         return  # empty or damaged: a look at the whole says so
     (version,) = struct.unpack_from(">i", page, 60)
     (identity,) = struct.unpack_from(">i", page, 68)
-    schema.check_identity(str(path), identity, version, is_empty=False)
+    database_schema.check_identity(str(path), identity, version, is_empty=False)
 
 
 def _newest_first_page(log: str) -> bytes | None:
@@ -144,9 +147,9 @@ def _newest_first_page(log: str) -> bytes | None:
 
 
 def _inspect_copy(path: Path, copy: Path, witness: Witness | None) -> None:
-    bodies = Path(Directory.of(str(copy)).path)
+    bodies = Path(BodyDirectory.of(str(copy)).path)
     bodies.symlink_to(
-        os.path.abspath(Directory.of(str(path)).path)
+        os.path.abspath(BodyDirectory.of(str(path)).path)
     )  # their names and sizes count as well
     finding = examine(str(copy), witness)
     bodies.unlink()
@@ -155,12 +158,12 @@ def _inspect_copy(path: Path, copy: Path, witness: Witness | None) -> None:
     if not copy.exists() or not copy.stat().st_size:
         return
     try:
-        with closing(schema.connect(str(copy))) as connection:
-            schema.prepare(
+        with closing(database_schema.connect(str(copy))) as connection:
+            database_schema.prepare(
                 connection, str(copy), page_size=8192, max_bytes=0, check_bytes=MOST_COPIED
             )
-            connection.text_factory = schema.read_text
+            connection.text_factory = database_schema.read_text
             for fault in small_row_faults(connection):
-                raise StoreDamaged(schema.damaged(str(copy), fault))
+                raise StoreDamaged(database_schema.damaged(str(copy), fault))
     except sqlite3.Error as error:
-        raise schema.in_words(error, str(copy)) from error
+        raise database_schema.in_words(error, str(copy)) from error

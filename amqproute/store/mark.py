@@ -32,7 +32,7 @@ import os
 import re
 from typing import Final
 
-from amqproute.stamp import is_copy, stamp
+from amqproute.restore_detection import is_copy, stamp
 
 __all__ = ["Mark", "State"]
 

@@ -14,20 +14,26 @@ from zope.interface import implementer
 
 from amqproute.entry import later_by
 from amqproute.errors import LocalProtocolError, StoreError
-from amqproute.interfaces import IBody, IDraft, IStore
-from amqproute.store.records import QUARANTINE_NUMBER, QueueNumbers, Recovery, Room, StoredEntry
-from amqproute.store.transaction import (
+from amqproute.interfaces import IBody, IBodyDraft, IStore
+from amqproute.store.model import (
+    QUARANTINE_NUMBER,
+    QueueNumbers,
+    StoredEntry,
+    StoreRecovery,
+    StoreRoom,
+)
+from amqproute.store.pending_commit import (
     NEVER,
     SHARED_WIDTH,
     WIDTH,
-    Shared,
-    Stage,
-    Transaction,
+    PendingCommit,
+    SharedRows,
+    StatementGroup,
     merge,
 )
 
 
-class Clock(Protocol):
+class IStoreClock(Protocol):
     """What `MemoryStore` needs of a reactor; `task.Clock` has it."""
 
     def callLater(
@@ -131,7 +137,7 @@ class MemoryReader:
         """Do nothing."""
 
 
-@implementer(IDraft)
+@implementer(IBodyDraft)
 class MemoryDraft:
     """A body on its way in, in memory."""
 
@@ -147,7 +153,7 @@ class MemoryDraft:
         self.size = 0
 
     def append(self, parts: Sequence[bytes], bare: Sequence[bytes | memoryview] = ()) -> None:
-        """See `IDraft.append`."""
+        """See `IBodyDraft.append`."""
         self._parts += parts
         for each in bare:
             self._digest.update(each)
@@ -157,7 +163,7 @@ class MemoryDraft:
         self._store._submit(lambda: size).addCallback(self._written)
 
     def finish(self) -> Deferred[MemoryBody]:
-        """See `IDraft.finish`."""
+        """See `IBodyDraft.finish`."""
         return self._store._submit(self._finished)
 
     def _finished(self) -> MemoryBody:
@@ -167,7 +173,7 @@ class MemoryDraft:
         return body
 
     def abandon(self) -> None:
-        """See `IDraft.abandon`."""
+        """See `IBodyDraft.abandon`."""
         self._parts = []
 
 
@@ -188,7 +194,7 @@ class MemoryStore:
 
     quarantined = 0
 
-    def __init__(self, reactor: Clock, outbox: Any = None) -> None:
+    def __init__(self, reactor: IStoreClock, outbox: Any = None) -> None:
         self._reactor = reactor
         self._outbox = outbox
         self._numbers = QueueNumbers()
@@ -208,12 +214,12 @@ class MemoryStore:
         state = "closed" if self._closed else "open" if self._open else "new"
         return f"<MemoryStore {state} entries={len(self._where)} waiting={len(self._jobs)}>"
 
-    def open(self) -> Deferred[Recovery]:
+    def open(self) -> Deferred[StoreRecovery]:
         """See `IStore.open`: there is never anything to recover."""
         if self._open:
             raise LocalProtocolError("a store is opened once")
         self._open = True
-        return self._submit(Recovery)
+        return self._submit(StoreRecovery)
 
     def close(self) -> Deferred[None]:
         """See `IStore.close`."""
@@ -227,9 +233,9 @@ class MemoryStore:
         self._next = entry_id + 1
         return entry_id
 
-    def begin(self) -> Transaction:
+    def begin(self) -> PendingCommit:
         """See `IStore.begin`."""
-        return Transaction(self._numbers, self._commit)
+        return PendingCommit(self._numbers, self._commit)
 
     def draft(self, written: Callable[[int], None], before: bytes | None = None) -> MemoryDraft:
         """See `IStore.draft`."""
@@ -255,9 +261,9 @@ class MemoryStore:
         """See `IStore.ids`."""
         return self._submit(lambda: [each.id for each in self._load(queue, after_id, limit, NEVER)])
 
-    def room(self) -> Deferred[Room]:
+    def room(self) -> Deferred[StoreRoom]:
         """See `IStore.room`: as if there were no end of it."""
-        return self._submit(lambda: Room(free=1 << 62, total=1 << 62, reusable=0, used=0))
+        return self._submit(lambda: StoreRoom(free=1 << 62, total=1 << 62, reusable=0, used=0))
 
     def statistics(self) -> dict[str, float]:
         """The counters of `SqliteStore` that mean something here."""
@@ -271,7 +277,7 @@ class MemoryStore:
             "waiting": len(self._jobs),
         }
 
-    def _commit(self, transaction: Transaction) -> Deferred[None]:
+    def _commit(self, transaction: PendingCommit) -> Deferred[None]:
         self._submitted += 1
         self._put(lambda: self._apply(transaction), transaction.deferred)
         return transaction.deferred
@@ -305,7 +311,7 @@ class MemoryStore:
             else:
                 deferred.callback(result)
 
-    def _apply(self, transaction: Transaction) -> None:
+    def _apply(self, transaction: PendingCommit) -> None:
         # Receipts and notes are for the next start, and there is none: they end here.
         stages, facts = merge([transaction])
         for stage in stages:
@@ -333,7 +339,7 @@ class MemoryStore:
                     entry, arrived_ms=entry.arrived_ms + by_ms, expires_ms=expires_ms
                 )
 
-    def _check(self, stage: Stage) -> None:
+    def _check(self, stage: StatementGroup) -> None:
         self._check_new(stage.rows[::WIDTH])
         shared = stage.shared
         if shared is None:
@@ -352,7 +358,7 @@ class MemoryStore:
             if entry_id in self._where:
                 raise StoreError(f"entry {entry_id} exists already")
 
-    def _write(self, stage: Stage, left: list[int]) -> None:
+    def _write(self, stage: StatementGroup, left: list[int]) -> None:
         """Apply a stage; add to `left` the payloads that entries gave up."""
         rows = stage.rows
         self._entries += stage.born() + len(stage.dequeued)
@@ -397,7 +403,7 @@ class MemoryStore:
             if entry_id in self._where:
                 self._leave(self._where.pop(entry_id).remove(entry_id), left)
 
-    def _write_shared(self, shared: Shared) -> None:
+    def _write_shared(self, shared: SharedRows) -> None:
         for payload_id, encoded in shared.payloads.items():
             self._payloads[payload_id] = _Payload(encoded)
         rows = shared.rows

@@ -16,7 +16,7 @@ from typing import Final
 
 from twisted.logger import Logger
 
-__all__ = ["Quarantine", "quarantined"]
+__all__ = ["QuarantineFolder", "quarantined"]
 
 log = Logger()
 
@@ -39,7 +39,7 @@ def quarantined(database: str) -> tuple[int, int]:
     return count, size
 
 
-class Quarantine:
+class QuarantineFolder:
     """What one start puts aside. The folder is made with the first file.
 
     Args:
@@ -57,7 +57,7 @@ class Quarantine:
         self._reported = 0
 
     def __repr__(self) -> str:
-        return f"<Quarantine {self.path} {len(self.items)}>"
+        return f"<QuarantineFolder {self.path} {len(self.items)}>"
 
     def take(self, path: str, why: str) -> bool:
         """Move a file here.

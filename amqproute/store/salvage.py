@@ -28,18 +28,18 @@ from typing import Any, Final
 
 from amqproute.errors import DecodeError, StoreError
 from amqproute.message import Message
-from amqproute.store import schema
-from amqproute.store.bodies import check_body
+from amqproute.store import database_schema
+from amqproute.store.body_files import SEGMENT_BYTES, BodyDirectory, BodyFiles, named_files
 from amqproute.store.checksums import crc_of_note, crc_of_queue, crc_of_receipt, is_sound
-from amqproute.store.evidence import read_only
-from amqproute.store.files import SEGMENT_BYTES, Directory, Files, named_files
 from amqproute.store.fsck import entry_faults, payload_faults
-from amqproute.store.records import QUARANTINE_NUMBER
+from amqproute.store.large_bodies import check_body
+from amqproute.store.model import QUARANTINE_NUMBER
 from amqproute.store.seal import Seal
-from amqproute.store.walfile import Header, frames_of, read_header
+from amqproute.store.start_evidence import read_only
+from amqproute.store.wal_file import WalHeader, frames_of, read_header
 from amqproute.wire.amqp10 import sections
 
-__all__ = ["Salvaged", "salvage"]
+__all__ = ["SalvageSummary", "salvage"]
 
 PAGE_SIZE: Final = 8192
 WHOLE: Final = 1 << 63
@@ -57,7 +57,7 @@ LARGEST_READ: Final = 256 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Salvaged:
+class SalvageSummary:
     """What was got back.
 
     Attributes:
@@ -88,7 +88,7 @@ class Salvaged:
         }
 
 
-def salvage(path: str, folder: str) -> Salvaged:
+def salvage(path: str, folder: str) -> SalvageSummary:
     """Get back what can be read.
 
     Args:
@@ -116,8 +116,8 @@ def salvage(path: str, folder: str) -> Salvaged:
         ) from error
 
 
-def _salvage(path: str, folder: str) -> Salvaged:
-    found = Salvaged(folder)
+def _salvage(path: str, folder: str) -> SalvageSummary:
+    found = SalvageSummary(folder)
     image = os.path.join(folder, "image.db")
     is_whole = _make_image(path, image, found)
     target = os.path.join(folder, "store.db")
@@ -130,8 +130,8 @@ def _salvage(path: str, folder: str) -> Salvaged:
         with suppress(FileNotFoundError):
             os.unlink(f"{image}{end}")
     _take_bodies(path, target, found)
-    with closing(schema.connect(target)) as connection:
-        connection.text_factory = schema.read_text
+    with closing(database_schema.connect(target)) as connection:
+        connection.text_factory = database_schema.read_text
         _leave_out_damaged(connection, found)
         _count_damaged(connection, target, found)
         for name, count in connection.execute(
@@ -148,7 +148,7 @@ def _salvage(path: str, folder: str) -> Salvaged:
 # -- the log -------------------------------------------------------------------------------------
 
 
-def _make_image(path: str, image: str, found: Salvaged) -> bool:
+def _make_image(path: str, image: str, found: SalvageSummary) -> bool:
     """Write the database as it is with its log; return whether nothing of that is missing."""
     log = f"{path}-wal"
     if os.path.exists(path):
@@ -198,7 +198,7 @@ def _make_image(path: str, image: str, found: Salvaged) -> bool:
     return not found.lost
 
 
-def _header_by_seal(path: str, image: str) -> Header | None:
+def _header_by_seal(path: str, image: str) -> WalHeader | None:
     """Return the header that a log with a damaged one must have had."""
     sealed = Seal(f"{path}.seal").read()
     if sealed is None or not sealed.frames:
@@ -211,7 +211,7 @@ def _header_by_seal(path: str, image: str) -> Header | None:
         page_size = PAGE_SIZE
     # The checksum that the first frame begins with is gone: it will count as damaged, unless its
     # page was written again.
-    return Header("<" if sys.byteorder == "little" else ">", page_size, sealed.salt, (0, 0))
+    return WalHeader("<" if sys.byteorder == "little" else ">", page_size, sealed.salt, (0, 0))
 
 
 def _write_pages(
@@ -232,18 +232,18 @@ def _write_pages(
 
 def _is_sound(image: str) -> bool:
     try:
-        with closing(schema.connect(image)) as connection:
+        with closing(database_schema.connect(image)) as connection:
             (identity,) = connection.execute("PRAGMA application_id").fetchone()
             (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            return bool(identity == schema.APPLICATION_ID and verdict == "ok")
+            return bool(identity == database_schema.APPLICATION_ID and verdict == "ok")
     except sqlite3.Error:
         return False
 
 
-def _copy_rows(image: str, target: str, found: Salvaged) -> None:
+def _copy_rows(image: str, target: str, found: SalvageSummary) -> None:
     """Make a new database of all rows that can be read."""
-    with closing(schema.connect(target)) as new:
-        schema.prepare(new, target, page_size=PAGE_SIZE, max_bytes=0, check_bytes=0)
+    with closing(database_schema.connect(target)) as new:
+        database_schema.prepare(new, target, page_size=PAGE_SIZE, max_bytes=0, check_bytes=0)
         try:
             with read_only(image) as old:
                 for table in (*OTHERS, *BY_ID):
@@ -254,7 +254,7 @@ def _copy_rows(image: str, target: str, found: Salvaged) -> None:
 
 
 def _copy_table(
-    old: sqlite3.Connection, new: sqlite3.Connection, table: str, found: Salvaged
+    old: sqlite3.Connection, new: sqlite3.Connection, table: str, found: SalvageSummary
 ) -> None:
     try:
         there = {row[1] for row in old.execute(f"PRAGMA table_info({table})")}
@@ -283,7 +283,7 @@ def _copy_table(
 
 
 def _rows_by_id(
-    old: sqlite3.Connection, table: str, names: str, key: str, found: Salvaged
+    old: sqlite3.Connection, table: str, names: str, key: str, found: SalvageSummary
 ) -> Iterator[tuple[Any, ...]]:
     """Yield rows, halving ranges of ids that cannot be read."""
     query = f"SELECT {names} FROM {table} NOT INDEXED WHERE {key} BETWEEN ? AND ?"  # noqa: S608
@@ -313,7 +313,7 @@ def _rows_by_id(
 
 
 def _rows_in_order(
-    old: sqlite3.Connection, table: str, names: str, found: Salvaged
+    old: sqlite3.Connection, table: str, names: str, found: SalvageSummary
 ) -> Iterator[tuple[Any, ...]]:
     try:
         yield from old.execute(f"SELECT {names} FROM {table}")  # noqa: S608 - of names
@@ -321,7 +321,7 @@ def _rows_in_order(
         found.lost.append(f"table {table}: rows behind a damaged page ({error})")
 
 
-def _drop_unreadable(new: sqlite3.Connection, found: Salvaged) -> None:
+def _drop_unreadable(new: sqlite3.Connection, found: SalvageSummary) -> None:
     """Leave out entries whose shared payload is gone, and name queues that have lost theirs."""
     gone = new.execute(
         "DELETE FROM entry WHERE payload > 0 AND payload NOT IN (SELECT id FROM payload)"
@@ -339,7 +339,7 @@ def _drop_unreadable(new: sqlite3.Connection, found: Salvaged) -> None:
         found.lost.append(f"the name of queue {number}: it is {name} now")
 
 
-def _leave_out_damaged(new: sqlite3.Connection, found: Salvaged) -> None:
+def _leave_out_damaged(new: sqlite3.Connection, found: SalvageSummary) -> None:
     """Leave out small rows that do not match their checksums: no store starts with them."""
     for number, name, crc in new.execute("SELECT number, name, row_crc FROM queue").fetchall():
         if not is_sound(crc_of_queue, (number, name), crc):
@@ -375,11 +375,11 @@ def _octets(text: object) -> bytes:
     return str(text).encode("utf-8", "surrogateescape")
 
 
-def _count_damaged(new: sqlite3.Connection, target: str, found: Salvaged) -> None:
+def _count_damaged(new: sqlite3.Connection, target: str, found: SalvageSummary) -> None:
     """Say which messages do not match their checksums. They are kept: the daemon sets them aside
     when it comes to them, and tells their senders."""
-    directory = Directory.of(target)
-    files = Files(directory, 0, SEGMENT_BYTES, 0)
+    directory = BodyDirectory.of(target)
+    files = BodyFiles(directory, 0, SEGMENT_BYTES, 0)
     bodies: dict[int, int] = {}
     faults: list[str] = []
     try:
@@ -401,15 +401,15 @@ def _count_damaged(new: sqlite3.Connection, target: str, found: Salvaged) -> Non
 
 
 def _bodies_of(path: str) -> dict[int, int]:
-    return Directory.of(path).look()
+    return BodyDirectory.of(path).look()
 
 
-def _take_bodies(path: str, target: str, found: Salvaged) -> None:
-    source, bodies = Directory.of(path), Directory.of(target)
+def _take_bodies(path: str, target: str, found: SalvageSummary) -> None:
+    source, bodies = BodyDirectory.of(path), BodyDirectory.of(target)
     there = source.look()
     os.makedirs(bodies.path, mode=0o700, exist_ok=True)
-    with closing(schema.connect(target)) as connection:
-        schema.prepare(connection, target, page_size=PAGE_SIZE, max_bytes=0, check_bytes=0)
+    with closing(database_schema.connect(target)) as connection:
+        database_schema.prepare(connection, target, page_size=PAGE_SIZE, max_bytes=0, check_bytes=0)
         for number, wanted, _, count in list(named_files(connection)):
             size = there.pop(number, None)
             if size is not None and size >= wanted:
@@ -435,7 +435,7 @@ def _take_bodies(path: str, target: str, found: Salvaged) -> None:
         _export(source.name(number), size, found)
 
 
-def _export(path: str, size: int, found: Salvaged) -> None:
+def _export(path: str, size: int, found: SalvageSummary) -> None:
     """Write the messages of a file that no row names to files of their own."""
     folder = os.path.join(found.folder, "messages")
     os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -4,7 +4,8 @@
 SQLite takes a write-ahead log that is missing, cut short or damaged for one that ends there, and
 a database without it for a complete one. So somebody else has to remember how far the log went.
 After each commit the writer notes in the seal the last frame of the log with its checksum, and how
-many entries there are with the sum of their ids. `amqproute.store.evidence` compares at the start.
+many entries there are with the sum of their ids. `amqproute.store.start_evidence` compares at the
+start.
 
 **The order.** A note is made after the commit's fsync and is not synced itself: it is a store into
 mapped memory, about a microsecond. A killed process leaves it in the page cache. A power failure
@@ -35,7 +36,7 @@ from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
-__all__ = ["NO_LOG", "Seal", "Sealed"]
+__all__ = ["NO_LOG", "Seal", "SealState"]
 
 LENGTH: Final = 4096
 SLOT: Final = 512
@@ -48,7 +49,7 @@ _LOW_HALF: Final = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SealState:
     """What a seal says.
 
     Attributes:
@@ -112,7 +113,7 @@ class Seal:
     def __init__(self, path: str) -> None:
         self.path = path
         self.is_careful = False
-        self.state: Sealed | None = None
+        self.state: SealState | None = None
         self._counter = 0
         self._descriptor = -1
         self._map: mmap.mmap | None = None
@@ -124,7 +125,7 @@ class Seal:
         """Tell whether there is a file, readable or not."""
         return os.path.exists(self.path)
 
-    def read(self) -> Sealed | None:
+    def read(self) -> SealState | None:
         """Return what the file says; None if it is missing or says nothing that holds."""
         try:
             with open(self.path, "rb") as file:
@@ -137,7 +138,7 @@ class Seal:
         self._counter, sealed = max(found, key=lambda one: one[0])
         return sealed
 
-    def write(self, sealed: Sealed) -> None:
+    def write(self, sealed: SealState) -> None:
         """Have this on the disk.
 
         Raises:
@@ -157,8 +158,8 @@ class Seal:
         """Note a commit that is on the disk; this note itself need not be.
 
         Args:
-            log: see `Sealed.log`.
-            census: see `Sealed.census`.
+            log: see `SealState.log`.
+            census: see `SealState.census`.
 
         Raises:
             OSError: it could not be written; only while `is_careful`.
@@ -207,7 +208,7 @@ class Seal:
 
 
 def _pack(
-    counter: int, state: Sealed, log: bytes, is_copied: bool, census: tuple[int, int] | None
+    counter: int, state: SealState, log: bytes, is_copied: bool, census: tuple[int, int] | None
 ) -> bytes:
     count, total = census or (0, 0)
     octets = _LAYOUT.pack(
@@ -226,7 +227,7 @@ def _pack(
     return octets + _CHECK.pack(crc32(octets))
 
 
-def _unpack(slot: bytes) -> tuple[int, Sealed] | None:
+def _unpack(slot: bytes) -> tuple[int, SealState] | None:
     size = _LAYOUT.size
     if len(slot) < size + _CHECK.size or slot[:8] != _MAGIC:
         return None
@@ -236,4 +237,4 @@ def _unpack(slot: bytes) -> tuple[int, Sealed] | None:
         _LAYOUT.unpack_from(slot)
     )
     census = (count, total) if is_counted else None
-    return counter, Sealed(turn, round_, name, bound, log, bool(is_copied), census)
+    return counter, SealState(turn, round_, name, bound, log, bool(is_copied), census)

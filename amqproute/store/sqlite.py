@@ -23,39 +23,45 @@ from zope.interface import implementer
 from amqproute.entry import ACCOUNT_SHIFT
 from amqproute.errors import LocalProtocolError, StoreDamaged, StoreError, StoreUnavailable
 from amqproute.interfaces import IStore
-from amqproute.store import schema
+from amqproute.store import database_schema
 from amqproute.store.ballast import Ballast
-from amqproute.store.bodies import Bodies, Draft
+from amqproute.store.body_files import SEGMENT_BYTES, BodyDirectory, BodyFiles
 from amqproute.store.checksums import crc_of_note, crc_of_queue, crc_of_receipt, is_sound
-from amqproute.store.evidence import (
-    Acceptance,
-    Evidence,
-    Finding,
+from amqproute.store.db_writer import (
+    GROUP_BYTES,
+    DatabaseWriter,
+    IReactorThreads,
+    WriterCall,
+    WriterStop,
+)
+from amqproute.store.large_bodies import BodyDraft, LargeBodies
+from amqproute.store.mark import Mark, State
+from amqproute.store.model import (
+    QUARANTINE_NUMBER,
+    DamagedEntry,
+    QueueNumbers,
+    QueueSummary,
+    StoredEntry,
+    StoreRecovery,
+    StoreRoom,
+    is_worth_a_try,
+)
+from amqproute.store.page_reader import EXPIRED, IDS, LOAD, NOBODYS, EntryPage, PageReader
+from amqproute.store.pending_commit import PendingCommit
+from amqproute.store.quarantine import QuarantineFolder
+from amqproute.store.seal import Seal, SealState
+from amqproute.store.start_evidence import (
+    LossAcceptance,
+    StartEvidence,
+    StoreFinding,
     Witness,
     census_of,
     examine,
     refusal,
     sync_folder,
 )
-from amqproute.store.files import SEGMENT_BYTES, Directory, Files
-from amqproute.store.mark import Mark, State
-from amqproute.store.quarantine import Quarantine
-from amqproute.store.reading import EXPIRED, IDS, LOAD, NOBODYS, Page, Reader
-from amqproute.store.records import (
-    QUARANTINE_NUMBER,
-    Damage,
-    QueueNumbers,
-    QueueSummary,
-    Recovery,
-    Room,
-    StoredEntry,
-    is_worth_a_try,
-)
-from amqproute.store.seal import Seal, Sealed
 from amqproute.store.statements import purge_transient, read_receipt
-from amqproute.store.suspicion import Suspicion
-from amqproute.store.transaction import Transaction
-from amqproute.store.writer import GROUP_BYTES, Call, ReactorThreads, Stop, Writer
+from amqproute.store.suspicion import DamageSuspicion
 
 log = Logger()
 
@@ -65,7 +71,7 @@ SHRINK_SECONDS: Final = 30.0
 """After what time a database that could not be made smaller is tried again; at once where there is
 more room by then (`is_worth_a_try`)."""
 FILE_BYTES: Final = 32 * 1024
-"""See `amqproute.store.files`, "Why so"."""
+"""See `amqproute.store.body_files`, "Why so"."""
 MOST_PAGES: Final = 0xFFFFFFFE
 """SQLite's own bound."""
 FILED: Final = (
@@ -116,7 +122,7 @@ class SqliteStore:
     def __init__(
         self,
         path: str,
-        reactor: ReactorThreads,
+        reactor: IReactorThreads,
         *,
         clock_ms: Callable[[], int],
         page_size: int = 8192,
@@ -128,11 +134,11 @@ class SqliteStore:
         segment_bytes: int = SEGMENT_BYTES,
         group_bytes: int = GROUP_BYTES,
         ballast_bytes: int = 0,
-        connect: schema.Connect = schema.connect,
+        connect: database_schema.Connect = database_schema.connect,
         on_death: Callable[[StoreError], None] | None = None,
         on_full: Callable[[StoreError], object] | None = None,
         on_corrupt: Callable[[StoreError], object] | None = None,
-        on_damage: Callable[[str, Sequence[Damage]], None] | None = None,
+        on_damage: Callable[[str, Sequence[DamagedEntry]], None] | None = None,
         outbox: Any = None,
         witness: Witness | None = None,
     ) -> None:
@@ -143,17 +149,17 @@ class SqliteStore:
         self._connect = connect
         self._numbers = QueueNumbers()
         self._file_bytes = file_bytes
-        directory = Directory.of(self.path)
-        self._files = Files(directory, max_bytes, segment_bytes, file_bytes)
-        self._bodies = Bodies(directory, reactor, max_bytes)
+        directory = BodyDirectory.of(self.path)
+        self._files = BodyFiles(directory, max_bytes, segment_bytes, file_bytes)
+        self._bodies = LargeBodies(directory, reactor, max_bytes)
         self._ballast = Ballast(f"{self.path}.ballast", ballast_bytes)
         self._mark = Mark(f"{self.path}.mark")
         self._seal = Seal(f"{self.path}.seal")
-        self._suspicion = Suspicion(self.path)
-        self._acceptance = Acceptance(self.path)
-        self._evidence = Evidence()
+        self._suspicion = DamageSuspicion(self.path)
+        self._acceptance = LossAcceptance(self.path)
+        self._evidence = StartEvidence()
         self._witness = witness
-        self._quarantine = Quarantine(self.path)
+        self._quarantine = QuarantineFolder(self.path)
         self._why = ""
         self._accepted = ("", False)
         self._state: State | None = None
@@ -161,7 +167,7 @@ class SqliteStore:
         self._is_marked = True
         self._shrink_at = 0.0
         self._least_free = 0  # since it could not be made smaller
-        self._writer = Writer(
+        self._writer = DatabaseWriter(
             self.path,
             reactor,
             self._numbers,
@@ -184,7 +190,7 @@ class SqliteStore:
         self._is_sealing = True
         self.quarantined = 0
         self._on_damage = on_damage
-        self._reader = Reader(
+        self._reader = PageReader(
             self._connection, self._files, self.path, self._writer.has_proved_damaged
         )
         self._started = False
@@ -200,14 +206,14 @@ class SqliteStore:
 
     # Life.
 
-    def open(self) -> Deferred[Recovery]:
+    def open(self) -> Deferred[StoreRecovery]:
         """See `IStore.open`. A store object is opened once."""
         if self._started:
             raise LocalProtocolError("a store is opened once")
         self._started = True
-        opened: Deferred[Recovery] = Deferred()
+        opened: Deferred[StoreRecovery] = Deferred()
         self._writer.start()
-        self._writer.submit(Call(self._open, opened, vital=True))
+        self._writer.submit(WriterCall(self._open, opened, vital=True))
         return opened
 
     def close(self) -> Deferred[None]:
@@ -217,7 +223,9 @@ class SqliteStore:
             return succeed(None)
         if self._closed is None:
             self._closed = Deferred()
-            self._writer.submit(Call(partial(self._close, self._next), self._closed, vital=True))
+            self._writer.submit(
+                WriterCall(partial(self._close, self._next), self._closed, vital=True)
+            )
             self._closed.addErrback(_ignore_closed, self._writer)
             self._closed.addCallback(lambda _: self._bodies.close())
         follower: Deferred[None] = Deferred()
@@ -238,11 +246,11 @@ class SqliteStore:
             self._reserve(entry_id)
         return entry_id
 
-    def begin(self) -> Transaction:
+    def begin(self) -> PendingCommit:
         """See `IStore.begin`."""
-        return Transaction(self._numbers, self._commit, self._file_bytes)
+        return PendingCommit(self._numbers, self._commit, self._file_bytes)
 
-    def draft(self, written: Callable[[int], None], before: bytes | None = None) -> Draft:
+    def draft(self, written: Callable[[int], None], before: bytes | None = None) -> BodyDraft:
         """See `IStore.draft`."""
         return self._bodies.draft(written, before)
 
@@ -268,15 +276,15 @@ class SqliteStore:
             raise LocalProtocolError("the store is not open")
         found: Deferred[Sequence[int]] = Deferred()
         parameters = (self._numbers.get(queue, 0), after_id, limit)
-        self._writer.submit(Call(partial(self._ids, parameters), found))
+        self._writer.submit(WriterCall(partial(self._ids, parameters), found))
         return found
 
-    def room(self) -> Deferred[Room]:
+    def room(self) -> Deferred[StoreRoom]:
         """See `IStore.room`."""
         if not self._reserved:
             raise LocalProtocolError("the store is not open")
-        measured: Deferred[Room] = Deferred()
-        self._writer.submit(Call(self._measure, measured))
+        measured: Deferred[StoreRoom] = Deferred()
+        self._writer.submit(WriterCall(self._measure, measured))
         return measured
 
     def statistics(self) -> dict[str, float]:
@@ -303,7 +311,7 @@ class SqliteStore:
 
     # The reactor's side of the above.
 
-    def _commit(self, transaction: Transaction) -> Deferred[None]:
+    def _commit(self, transaction: PendingCommit) -> Deferred[None]:
         if not self._reserved:
             raise LocalProtocolError("the store is not open")
         if transaction.bodies:
@@ -325,13 +333,13 @@ class SqliteStore:
     ) -> Deferred[list[StoredEntry]]:
         if not self._reserved:
             raise LocalProtocolError("the store is not open")
-        read: Deferred[Page] = Deferred()
+        read: Deferred[EntryPage] = Deferred()
         number = self._numbers.get(queue, 0)
         ask = partial(self._reader.page, chosen, number, after_id, *bounds)
-        self._writer.submit(Call(ask, read))
+        self._writer.submit(WriterCall(ask, read))
         return read.addCallback(self._has_read, queue)
 
-    def _has_read(self, page: Page, queue: str) -> list[StoredEntry]:
+    def _has_read(self, page: EntryPage, queue: str) -> list[StoredEntry]:
         if page.damages:
             self.quarantined += len(page.damages)
             for damage in page.damages:
@@ -366,7 +374,7 @@ class SqliteStore:
         bound = entry_id + ID_BLOCK
         reserved: Deferred[None] = Deferred()
         reserved.addCallbacks(self._reservation_held, self._reservation_failed, (bound,))
-        self._writer.submit(Call(partial(self._save_bound, bound), reserved))
+        self._writer.submit(WriterCall(partial(self._save_bound, bound), reserved))
 
     def _reservation_held(self, _: None, bound: int) -> None:
         self._reserved = bound
@@ -377,7 +385,7 @@ class SqliteStore:
 
     # The writer's side of the above.
 
-    def _open(self) -> Recovery:
+    def _open(self) -> StoreRecovery:
         self._make_directory()
         self._lock()
         self._examine()
@@ -386,7 +394,7 @@ class SqliteStore:
             return self._open_database()
         except Exception as error:
             # A full disk: to be emptied by consumers, the store has to be open.
-            words = schema.in_words(error, self.path)
+            words = database_schema.in_words(error, self.path)
             if not isinstance(words, StoreUnavailable):
                 raise
             self._writer.let_go()
@@ -415,9 +423,9 @@ class SqliteStore:
         log.warn("{path}: the disk is full; its log was copied and removed", path=self.path)
         return not is_busy
 
-    def _open_database(self) -> Recovery:
+    def _open_database(self) -> StoreRecovery:
         connection = self._writer.connection = self._connect(self.path)
-        schema.prepare(
+        database_schema.prepare(
             connection,
             self.path,
             page_size=self._page_size,
@@ -459,11 +467,11 @@ class SqliteStore:
         if self._seal.read() is None:
             # First: a crash between mark and seal would look as if the seal had been lost.
             state = self._state or (0, 1)
-            self._write_seal(Sealed(self._turn, self._round, *state))
+            self._write_seal(SealState(self._turn, self._round, *state))
         self._save_bound(self._next + ID_BLOCK)
         self._reservation_held(None, self._next + ID_BLOCK)
         if not self._ballast.load() and self._ballast.size > self._free():
-            self._writer.give_way("start")
+            self._writer.yield_turn("start")
         _sync_directory(self.path)
         recovery.accepted, recovery.tells_senders = self._accepted
         recovery.is_restored |= bool(self._accepted[0]) and "mark" in meta
@@ -479,8 +487,8 @@ class SqliteStore:
         )
         return recovery
 
-    def _recover(self, connection: sqlite3.Connection) -> Recovery:
-        recovery = Recovery()
+    def _recover(self, connection: sqlite3.Connection) -> StoreRecovery:
+        recovery = StoreRecovery()
         self._read_small_rows(connection, recovery)
         names = self._read_names(connection)
         count = total = 0
@@ -496,7 +504,9 @@ class SqliteStore:
                 self.quarantined = recovery.quarantined = summary[0]
                 continue
             if number not in names:
-                raise StoreDamaged(schema.damaged(self.path, f"queue {number} has no name"))
+                raise StoreDamaged(
+                    database_schema.damaged(self.path, f"queue {number} has no name")
+                )
             found = QueueSummary(*summary)
             recovery.queues[names[number]] = replace(found, filed_bytes=filed.get(number, 0))
         self._writer.census = count, total
@@ -519,7 +529,7 @@ class SqliteStore:
         )
         return recovery
 
-    def _read_small_rows(self, connection: sqlite3.Connection, recovery: Recovery) -> None:
+    def _read_small_rows(self, connection: sqlite3.Connection, recovery: StoreRecovery) -> None:
         """Read receipts and notes.
 
         Raises:
@@ -528,7 +538,9 @@ class SqliteStore:
         with _lenient(connection):
             self._read_receipts_and_notes(connection, recovery)
 
-    def _read_receipts_and_notes(self, connection: sqlite3.Connection, recovery: Recovery) -> None:
+    def _read_receipts_and_notes(
+        self, connection: sqlite3.Connection, recovery: StoreRecovery
+    ) -> None:
         received: dict[str, set[int]] = {}
         for stream, *row, crc in connection.execute(
             "SELECT stream, low, high, at, steps, row_crc FROM receipt"
@@ -561,7 +573,7 @@ class SqliteStore:
     def _damaged_row(self, table: str, which: str, crc: object) -> str:
         """Say that a small row is damaged, without which nothing should start, and what to do."""
         if crc is None:
-            return schema.damaged(self.path, f"the {table} {which} is no text")
+            return database_schema.damaged(self.path, f"the {table} {which} is no text")
         where = f"WHERE row_crc = {crc}"
         take = f"UPDATE {table} SET row_crc = NULL {where}"  # noqa: S608 - for reading
         give_up = f"DELETE FROM {table} {where}"  # noqa: S608 - for reading
@@ -603,9 +615,11 @@ class SqliteStore:
             except sqlite3.Error as error:
                 # Nothing is lost: the next start reads the log and skips some ids.
                 log.warn(
-                    "{path}: {error}", path=self.path, error=str(schema.in_words(error, self.path))
+                    "{path}: {error}",
+                    path=self.path,
+                    error=str(database_schema.in_words(error, self.path)),
                 )
-        raise Stop
+        raise WriterStop
 
     def _save_bound(self, bound: int) -> None:
         connection = self._writer.connection
@@ -622,13 +636,13 @@ class SqliteStore:
         self._write_seal(self._sealed(after))
         self._write_mark([after])
 
-    def _sealed(self, state: State, is_copied: bool = False) -> Sealed:
+    def _sealed(self, state: State, is_copied: bool = False) -> SealState:
         """Return what a seal has to say now."""
         writer = self._writer
         position = writer.log_position
-        return Sealed(self._turn, self._round, *state, position, is_copied, writer.census)
+        return SealState(self._turn, self._round, *state, position, is_copied, writer.census)
 
-    def _write_seal(self, sealed: Sealed) -> None:
+    def _write_seal(self, sealed: SealState) -> None:
         try:
             self._seal.write(sealed)
         except OSError as error:
@@ -668,7 +682,7 @@ class SqliteStore:
         else:
             self._is_marked = True
 
-    def _measure(self) -> Room:
+    def _measure(self) -> StoreRoom:
         connection = self._writer.connection
         assert connection is not None
         (size,) = connection.execute("PRAGMA page_size").fetchone()
@@ -679,13 +693,13 @@ class SqliteStore:
             (reusable,) = connection.execute("PRAGMA freelist_count").fetchone()
         if self._ballast.load() or self._free() >= 2 * self._ballast.size:
             self._thaw(connection, size)
-        self._files.give_up_spares(self._writer.is_frozen or self._free() < 2 * self.plenty)
+        self._files.release_spares(self._writer.is_frozen or self._free() < 2 * self.plenty)
         if self._state is not None and self._state not in self._mark.read():
             # Somebody has linked it, or changed its owner; after a crash it would seem a copy.
             self._write_mark([self._state])
         room = os.statvfs(os.path.dirname(self.path))
         not_copied = max(0, pages * size - os.stat(self.path).st_size)
-        return Room(
+        return StoreRoom(
             free=max(0, room.f_bavail * room.f_frsize - not_copied),
             total=room.f_blocks * room.f_frsize,
             is_short=self._writer.is_frozen and reusable * size < self.plenty,
@@ -737,7 +751,7 @@ class SqliteStore:
         return room.f_bavail * room.f_frsize
 
     def _thaw(self, connection: sqlite3.Connection, page_size: int) -> None:
-        """Let the database grow again. See `Writer.give_way`."""
+        """Let the database grow again. See `DatabaseWriter.yield_turn`."""
         if self._writer.is_frozen:
             self._writer.is_frozen = self._seal.is_careful = False
             most = self._max_bytes // page_size if self._max_bytes else MOST_PAGES
@@ -752,7 +766,7 @@ class SqliteStore:
         return [entry_id for (entry_id,) in self._writer.connection.execute(IDS, parameters)]
 
     def _examine(self) -> None:
-        """Compare the files with what is known of them; see `amqproute.store.evidence`.
+        """Compare the files with what is known of them; see `amqproute.store.start_evidence`.
 
         Raises:
             StoreContradiction: something is gone that was on the disk.
@@ -785,12 +799,12 @@ class SqliteStore:
             raise refusal(finding)
         self._set_aside(finding)
 
-    def _set_aside(self, finding: Finding) -> None:
+    def _set_aside(self, finding: StoreFinding) -> None:
         """Have nothing in the way that contradicts; what there is is kept."""
         take = partial(self._quarantine.take, why=f"contradicts ({finding.name})")
         log_path = f"{self.path}-wal"
         if finding.code == "database-missing":
-            bodies = Directory.of(self.path)
+            bodies = BodyDirectory.of(self.path)
             for number in bodies.look():
                 take(bodies.name(number))
             take(self.path)
@@ -872,14 +886,14 @@ class SqliteStore:
 @contextmanager
 def _lenient(connection: sqlite3.Connection) -> Iterator[None]:
     """Have text that is damaged read as it is, so that it can be compared with its checksum."""
-    connection.text_factory = schema.read_text
+    connection.text_factory = database_schema.read_text
     try:
         yield
     finally:
         connection.text_factory = str
 
 
-def _ignore_closed(failure: Any, writer: Writer) -> None:
+def _ignore_closed(failure: Any, writer: DatabaseWriter) -> None:
     """Closing a store whose writer has ended already has nothing left to do."""
     if failure.value is not writer.death:
         failure.raiseException()

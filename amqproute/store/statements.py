@@ -11,7 +11,7 @@ The ids of a dequeue do not tell which entries share a payload, and entries that
 not to pay for the question: so they are deleted by ``payload IS NULL``, and only when fewer went
 than were named is the rest looked at. The payloads of the rest are *touched*; at the end of the
 group those that no entry refers to any more are swept (`write_stages`). Files of bodies, which
-have negative numbers for payloads, go the same way (`amqproute.store.files`).
+have negative numbers for payloads, go the same way (`amqproute.store.body_files`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from zlib import crc32
 
 from amqproute.errors import MessageDamaged, StoreError
 from amqproute.jsontext import parse_json
+from amqproute.store.body_files import ROW_WIDTH, BodyFiles, Filed
 from amqproute.store.checksums import (
     crc_of_note,
     crc_of_receipt,
@@ -31,9 +32,8 @@ from amqproute.store.checksums import (
     summed,
     summed_shared,
 )
-from amqproute.store.files import ROW_WIDTH, Filed, Files
-from amqproute.store.records import Receipt
-from amqproute.store.transaction import Facts, Shared, Stage
+from amqproute.store.model import StoredReceipt
+from amqproute.store.pending_commit import CommitFacts, SharedRows, StatementGroup
 
 LARGEST: Final = 256
 """Rows in the largest statement."""
@@ -41,7 +41,7 @@ GRAIN: Final = 64
 """Up to this number of rows there is a statement for each; above, for each multiple."""
 
 
-class Bulk:
+class BulkWrite:
     """A statement over a list of rows, in sizes that the statement cache can keep."""
 
     def __init__(self, head: str, row: str, tail: str = "") -> None:
@@ -75,56 +75,56 @@ class Bulk:
         return parts
 
 
-INSERT = Bulk(
+INSERT = BulkWrite(
     "INSERT INTO entry (id, queue, arrived, expires, flags, count, size, encoded, octets_crc,"
     " row_sum) VALUES ",
     "(?,?,?,?,?,?,?,?,?,?)",
 )
 INSERT_WIDTH: Final = 10
-SHARE = Bulk("INSERT INTO payload (id, encoded, octets_crc) VALUES ", "(?,?,?)")
-SHARE_FILED = Bulk(
+SHARE = BulkWrite("INSERT INTO payload (id, encoded, octets_crc) VALUES ", "(?,?,?)")
+SHARE_FILED = BulkWrite(
     "INSERT INTO payload (id, encoded, segment, body_start, body_length, octets_crc) VALUES ",
     "(?,x'',?,?,?,?)",
 )
-INSERT_SHARED = Bulk(
+INSERT_SHARED = BulkWrite(
     "INSERT INTO entry (id, queue, arrived, expires, flags, count, size, encoded, payload,"
     " octets_crc, row_sum) VALUES ",
     "(?,?,?,?,?,0,?,x'',?,0,?)",  # 0 is the CRC of no octets
 )
-INSERT_FILED = Bulk(
+INSERT_FILED = BulkWrite(
     "INSERT INTO entry (id, queue, arrived, expires, flags, count, size, encoded, payload,"
     " body_start, body_length, octets_crc, row_sum) VALUES ",
     "(?,?,?,?,?,0,?,?,?,?,?,?,?)",
 )
-PRESENT = Bulk("SELECT count(*) FROM payload WHERE id IN (", "?", ")")
+PRESENT = BulkWrite("SELECT count(*) FROM payload WHERE id IN (", "?", ")")
 _UNHELD = (
     " AND NOT EXISTS"
     " (SELECT 1 FROM entry INDEXED BY entry_payload WHERE entry.payload = payload.id)"
 )
-SWEEP = Bulk("DELETE FROM payload WHERE id IN (", "?", f"){_UNHELD}")
-SWEPT = Bulk(
+SWEEP = BulkWrite("DELETE FROM payload WHERE id IN (", "?", f"){_UNHELD}")
+SWEPT = BulkWrite(
     "SELECT json_group_array(json_array(segment, given)) FROM (SELECT segment,"
     " sum(body_length) AS given FROM payload NOT INDEXED WHERE id IN (",
     "?",
     f") AND segment IS NOT NULL{_UNHELD} GROUP BY segment)",
 )
-DELETE = Bulk("DELETE FROM entry WHERE id IN (", "?", ")")
-DELETE_PLAIN = Bulk("DELETE FROM entry WHERE id IN (", "?", ") AND payload IS NULL")
+DELETE = BulkWrite("DELETE FROM entry WHERE id IN (", "?", ")")
+DELETE_PLAIN = BulkWrite("DELETE FROM entry WHERE id IN (", "?", ") AND payload IS NULL")
 # NOT INDEXED: by rowid, not through all shared entries there are.
 _TOUCHED = (
     "SELECT json_group_array(json_array(payload, given)) FROM (SELECT payload,"
     " sum(iif(body_start IS NULL, 0, body_length)) AS given FROM entry NOT INDEXED WHERE "
 )
 _OF_EACH = " AND payload IS NOT NULL GROUP BY payload)"
-TOUCHED = Bulk(f"{_TOUCHED} id IN (", "?", f") {_OF_EACH}")
-COUNT = Bulk(
+TOUCHED = BulkWrite(f"{_TOUCHED} id IN (", "?", f") {_OF_EACH}")
+COUNT = BulkWrite(
     f"UPDATE entry SET count = v.column2, row_sum = {shifted(count='v.column2')} FROM (VALUES ",
     "(?,?)",
     ") AS v WHERE entry.id = v.column1",
 )
 # A row without checksums gets none for its columns, so it gets none for its octets either.
 _OWN_CRC = "octets_crc = iif(row_sum IS NULL, NULL, v.column4)"
-REPLACE = Bulk(
+REPLACE = BulkWrite(
     "UPDATE entry SET count = v.column2, size = length(v.column3), encoded = v.column3,"
     f" {_OWN_CRC}, row_sum = {shifted(count='v.column2', size='length(v.column3)')}"
     " FROM (VALUES ",
@@ -132,7 +132,7 @@ REPLACE = Bulk(
     ") AS v WHERE entry.id = v.column1 AND entry.payload IS NULL",
 )
 _UNSHARED = "iif(payload < 0 AND body_start IS NULL, payload, NULL)"
-UNSHARE = Bulk(
+UNSHARE = BulkWrite(
     "UPDATE entry SET count = v.column2, size = length(v.column3), encoded = v.column3,"
     f" payload = {_UNSHARED}, {_OWN_CRC}, row_sum = "
     + shifted(count="v.column2", size="length(v.column3)", payload=f"ifnull({_UNSHARED}, 0)")
@@ -144,7 +144,7 @@ _MOVED_SIZE = "ifnull(length(v.column4), size)"
 _MOVED_PAYLOAD = (
     "CASE WHEN v.column4 IS NULL OR payload < 0 AND body_start IS NULL THEN payload END"
 )
-MOVE = Bulk(
+MOVE = BulkWrite(
     "UPDATE entry SET id = v.column2, queue = v.column3,"
     f" size = {_MOVED_SIZE}, encoded = ifnull(v.column4, encoded), payload = {_MOVED_PAYLOAD},"
     " octets_crc = iif(v.column4 IS NULL OR row_sum IS NULL, octets_crc, v.column5), row_sum = "
@@ -159,30 +159,32 @@ MOVE = Bulk(
     ") AS v WHERE entry.id = v.column1",
 )
 # What is copied keeps the checksum that it had: damage stays visible.
-PLACE_PAYLOAD = Bulk(
+PLACE_PAYLOAD = BulkWrite(
     "UPDATE payload SET segment = v.column2, body_start = v.column3 FROM (VALUES ",
     "(?,?,?)",
     ") AS v WHERE payload.id = v.column1",
 )
-PLACE = Bulk(
+PLACE = BulkWrite(
     "UPDATE entry SET payload = v.column2, body_start = v.column3,"
     f" row_sum = {shifted(payload='v.column2')} FROM (VALUES ",
     "(?,?,?)",
     ") AS v WHERE entry.id = v.column1",
 )
-NAME = Bulk("INSERT OR IGNORE INTO queue (number, name, row_crc) VALUES ", "(?,?,?)")
-RECEIPT = Bulk(
+NAME = BulkWrite("INSERT OR IGNORE INTO queue (number, name, row_crc) VALUES ", "(?,?,?)")
+RECEIPT = BulkWrite(
     "INSERT OR REPLACE INTO receipt (stream, low, high, at, steps, row_crc) VALUES ",
     "(?,?,?,?,?,?)",
 )
-NOTE = Bulk("INSERT OR REPLACE INTO note (kind, key, value, row_crc) VALUES ", "(?,?,?,?)")
+NOTE = BulkWrite("INSERT OR REPLACE INTO note (kind, key, value, row_crc) VALUES ", "(?,?,?,?)")
 
 
 Touched = dict[int, int]
 """Payloads that entries have left: to the octets of a segment that they had for their own."""
 
 
-def write_stages(connection: sqlite3.Connection, stages: Sequence[Stage], files: Files) -> int:
+def write_stages(
+    connection: sqlite3.Connection, stages: Sequence[StatementGroup], files: BodyFiles
+) -> int:
     """Write the work on entries, stage by stage, and delete payloads that nobody needs now.
 
     What goes into files is written, and on the disk when this returns.
@@ -203,7 +205,7 @@ def write_stages(connection: sqlite3.Connection, stages: Sequence[Stage], files:
     return absent
 
 
-def _let_go(connection: sqlite3.Connection, touched: Touched, files: Files) -> None:
+def _let_go(connection: sqlite3.Connection, touched: Touched, files: BodyFiles) -> None:
     left = {-payload: given for payload, given in touched.items() if payload < 0}
     payloads = sorted(payload for payload in touched if payload > 0)
     for found in SWEPT.ask(connection, payloads):
@@ -214,7 +216,7 @@ def _let_go(connection: sqlite3.Connection, touched: Touched, files: Files) -> N
 
 
 def _write_stage(
-    connection: sqlite3.Connection, stage: Stage, touched: Touched, files: Files
+    connection: sqlite3.Connection, stage: StatementGroup, touched: Touched, files: BodyFiles
 ) -> int:
     absent = 0
     if stage.rows:
@@ -248,7 +250,7 @@ def _write_stage(
     return absent
 
 
-def _insert_shared(connection: sqlite3.Connection, shared: Shared, files: Files) -> None:
+def _insert_shared(connection: sqlite3.Connection, shared: SharedRows, files: BodyFiles) -> None:
     # Not a foreign key: SQLite would look for each entry's payload, and only the payloads of
     # earlier transactions can be missing.
     known = shared.references() - shared.payloads.keys()
@@ -316,7 +318,7 @@ def _delete_where(
     return done
 
 
-def tidy(connection: sqlite3.Connection, files: Files) -> None:
+def tidy(connection: sqlite3.Connection, files: BodyFiles) -> None:
     """Write the messages that are left in the emptiest segment anew, in a commit of its own."""
     number = files.emptiest()
     if number is None:
@@ -361,7 +363,7 @@ def tidy(connection: sqlite3.Connection, files: Files) -> None:
     files.committed()
 
 
-def purge_transient(connection: sqlite3.Connection, limit: int, files: Files) -> int:
+def purge_transient(connection: sqlite3.Connection, limit: int, files: BodyFiles) -> int:
     """Delete up to about `limit` transient entries in a transaction of its own.
 
     Returns:
@@ -392,7 +394,7 @@ POSTPONE_ENTRIES: Final = (
 )
 
 
-def write_facts(connection: sqlite3.Connection, facts: Facts, now_ms: int) -> None:
+def write_facts(connection: sqlite3.Connection, facts: CommitFacts, now_ms: int) -> None:
     """Write receipts and notes."""
     if facts.marks:
         RECEIPT.run(
@@ -428,7 +430,7 @@ def write_outbox(connection: sqlite3.Connection, carried: tuple[int, bytes, int]
     connection.execute("INSERT INTO outbox (number, octets) VALUES (?, ?)", (number, octets))
 
 
-def _receipt_row(stream: str, receipt: Receipt) -> tuple[Any, ...]:
+def _receipt_row(stream: str, receipt: StoredReceipt) -> tuple[Any, ...]:
     steps = json.dumps(receipt.steps, separators=(",", ":")) if receipt.steps else ""
     row = (stream, receipt.low, receipt.high, receipt.at_ms, steps)
     return (*row, crc_of_receipt(*row))
@@ -453,10 +455,10 @@ def _forget(connection: sqlite3.Connection, stream: str, below: int) -> None:
             RECEIPT.run(connection, _receipt_row(stream, rest))
 
 
-def read_receipt(low: int, high: int, at_ms: int, steps: str) -> Receipt:
+def read_receipt(low: int, high: int, at_ms: int, steps: str) -> StoredReceipt:
     """A receipt from its row.
 
     Raises:
         ValueError: it is none.
     """
-    return Receipt(low, high, tuple(parse_json(steps)) if steps else (), at_ms)
+    return StoredReceipt(low, high, tuple(parse_json(steps)) if steps else (), at_ms)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from amqproute.store.evidence import sync_folder
+from amqproute.store.start_evidence import sync_folder
 
-__all__ = ["Suspicion"]
+__all__ = ["DamageSuspicion"]
 
 SUFFIX: Final = ".suspect"
 
 
-class Suspicion:
+class DamageSuspicion:
     """The file.
 
     Args:

@@ -35,8 +35,8 @@ class Engine(Protocol):
             data: the octets. While `has_input` is true there may be none: the engine goes on
                 with what it has.
             now: the time.
-            budget: units of work (`amqproute.wire.work`) after which the engine stops and keeps
-                the rest; the frame that uses them up is still taken. None for no bound.
+            budget: units of work (`amqproute.wire.input_cost`) after which the engine stops and
+                keeps the rest; the frame that uses them up is still taken. None for no bound.
         """
         ...
 

@@ -13,35 +13,35 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.log_in_queue import MOST_RUNNING, MOST_WAITING, SLOTS
-from amqproute.auth.realm import Authenticator, TransportFacts, Verifier, login_key
+from amqproute.auth.realm import Authenticator, LogInTransport, Verifier, login_key
 from amqproute.auth.users import UserFile
 from amqproute.errors import ConfigError
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
-from amqproute.wire.mechanisms import (
+from amqproute.wire.sasl_mechanisms import (
     ANONYMOUS,
     EXTERNAL,
     MECHANISMS,
     PLAIN,
     SCRAM_SHA_256,
-    Challenge,
     Credentials,
-    Done,
-    Failed,
+    MechanismChallenge,
+    MechanismDone,
+    MechanismFailed,
     SaslStep,
     ScramSecret,
-    Verify,
+    VerifyCredentials,
     client_mechanism,
 )
 
 SECRET = ScramSecret.derive("pencil", salt=b"s" * 16, iterations=4096)
 USERS = UserFile(Path("users.yaml"), {"ann": SECRET})
 
-CLEAR = TransportFacts(address="192.0.2.1")
-TLS = TransportFacts(address="192.0.2.1", tls=True)
-PEER = TransportFacts(
+CLEAR = LogInTransport(address="192.0.2.1")
+TLS = LogInTransport(address="192.0.2.1", tls=True)
+PEER = LogInTransport(
     address="192.0.2.2", tls=True, certificate_names=("Beta.Example", "mx.beta.example")
 )
-LOCAL = TransportFacts(uid=1000)
+LOCAL = LogInTransport(uid=1000)
 
 
 def at_once(function: Callable[[str, str], bool], name: str, password: str) -> Deferred[bool]:
@@ -90,7 +90,7 @@ class RealmTestCase(SynchronousTestCase):
         self,
         authenticator: Authenticator,
         mechanism: str,
-        facts: TransportFacts,
+        facts: LogInTransport,
         username: str = "ann",
         password: str = "pencil",
     ) -> SaslStep:
@@ -105,16 +105,16 @@ class RealmTestCase(SynchronousTestCase):
         )
         server = authenticator.begin(mechanism, facts)
         step = server.step(client.initial())
-        while isinstance(step, Challenge):
+        while isinstance(step, MechanismChallenge):
             step = server.step(client.step(step.data))
-        if isinstance(step, Verify):
+        if isinstance(step, VerifyCredentials):
             verified = authenticator.verify(step, facts)
             begun = self.clock.seconds()
             while not verified.called and self.clock.seconds() < begun + 60:
                 self.clock.advance(0.05)
             self.took = self.clock.seconds() - begun
             step = server.resolve(self.successResultOf(verified))
-        if isinstance(step, Done):
+        if isinstance(step, MechanismDone):
             client.finish(step.additional_data)
         return step
 
@@ -130,9 +130,9 @@ class OfferTests(RealmTestCase):
             (PEER, None, (EXTERNAL, ANONYMOUS)),
             (LOCAL, USERS, MECHANISMS),
             # A certificate without TLS is a contradiction; it is not believed.
-            (TransportFacts(certificate_names=("b.example",)), None, (ANONYMOUS,)),
-            (TransportFacts(tls=True, certificate_names=("*.b.example",)), None, (ANONYMOUS,)),
-            (TransportFacts(tls=True, certificate_names=("", ".")), None, (ANONYMOUS,)),
+            (LogInTransport(certificate_names=("b.example",)), None, (ANONYMOUS,)),
+            (LogInTransport(tls=True, certificate_names=("*.b.example",)), None, (ANONYMOUS,)),
+            (LogInTransport(tls=True, certificate_names=("", ".")), None, (ANONYMOUS,)),
         ):
             self.assertEqual(self.make(users=users).offers(facts), expected, facts)
 
@@ -145,7 +145,7 @@ class OfferTests(RealmTestCase):
         self.assertEqual(self.make((PLAIN,)).offers(CLEAR), ())
         allowed = self.make((PLAIN,), plain_without_tls=True)
         self.assertEqual(allowed.offers(CLEAR), (PLAIN,))
-        self.assertIsInstance(self.log_in(allowed, PLAIN, CLEAR), Done)
+        self.assertIsInstance(self.log_in(allowed, PLAIN, CLEAR), MechanismDone)
 
     def test_unknown_mechanism(self) -> None:
         with self.assertRaises(ConfigError) as caught:
@@ -160,7 +160,7 @@ class OfferTests(RealmTestCase):
             (MECHANISMS, "GSSAPI", TLS),
         ):
             server = self.make(mechanisms).begin(mechanism, facts)
-            self.assertIsInstance(server.step(b"\0ann\0pencil"), Failed)
+            self.assertIsInstance(server.step(b"\0ann\0pencil"), MechanismFailed)
 
 
 class PrincipalTests(RealmTestCase):
@@ -176,13 +176,13 @@ class PrincipalTests(RealmTestCase):
         ):
             authenticator = self.make()
             step = self.log_in(authenticator, mechanism, facts)
-            assert isinstance(step, Done), step
+            assert isinstance(step, MechanismDone), step
             self.assertEqual(authenticator.principal(step.credentials), expected)
 
     def test_chosen_name(self) -> None:
         authenticator = self.make()
         step = authenticator.begin(EXTERNAL, PEER).step(b"mx.beta.example")
-        assert isinstance(step, Done)
+        assert isinstance(step, MechanismDone)
         self.assertEqual(str(authenticator.principal(step.credentials)), "peer:mx.beta.example")
 
     def test_a_user_cannot_look_like_a_peer(self) -> None:
@@ -209,9 +209,13 @@ class VerifyTests(RealmTestCase):
         """A wrong password is answered after the delay, a right one at once."""
         authenticator = self.make()
         self.assertIs(
-            self.successResultOf(authenticator.verify(Verify("ann", "pencil"), TLS)), True
+            self.successResultOf(authenticator.verify(VerifyCredentials("ann", "pencil"), TLS)),
+            True,
         )
-        for step, seconds in ((Verify("ann", "wrong"), 1.0), (Verify("nobody", "pencil"), 2.0)):
+        for step, seconds in (
+            (VerifyCredentials("ann", "wrong"), 1.0),
+            (VerifyCredentials("nobody", "pencil"), 2.0),
+        ):
             verified = authenticator.verify(step, TLS)
             self.clock.advance(seconds - 0.1)
             self.assertNoResult(verified)
@@ -231,11 +235,11 @@ class VerifyTests(RealmTestCase):
             self.verifier = Verifier(self.clock, defer_to_thread)
             server = self.make().begin(PLAIN, TLS)
             step = server.step(b"\0ann\0pencil")
-            assert isinstance(step, Verify)
+            assert isinstance(step, VerifyCredentials)
             granted = self.successResultOf(self.make().verify(step, TLS))
             self.assertIsNone(granted)
             result = server.resolve(granted)
-            assert isinstance(result, Failed)
+            assert isinstance(result, MechanismFailed)
             self.assertTrue(result.is_temporary)
             self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
@@ -244,7 +248,9 @@ class VerifyTests(RealmTestCase):
         waiting = self.slow()
         authenticator = self.make()
         results = [
-            authenticator.verify(Verify("ann", "pencil"), TransportFacts(f"192.0.2.{n}", True))
+            authenticator.verify(
+                VerifyCredentials("ann", "pencil"), LogInTransport(f"192.0.2.{n}", True)
+            )
             for n in range(MOST_RUNNING + 2)
         ]
         self.assertEqual(len(waiting), MOST_RUNNING)
@@ -258,7 +264,7 @@ class VerifyTests(RealmTestCase):
         self.slow()
         authenticator = self.make()
         results = [
-            authenticator.verify(Verify("ann", "pencil"), TLS)
+            authenticator.verify(VerifyCredentials("ann", "pencil"), TLS)
             for _ in range(SLOTS + MOST_WAITING + 1)
         ]
         self.clock.advance(0)
@@ -268,14 +274,14 @@ class VerifyTests(RealmTestCase):
     def test_cancelled(self) -> None:
         """A connection that is gone cancels; what was begun is counted and logged when it ends."""
         waiting = self.slow()
-        verified = self.make().verify(Verify("ann", "wrong"), TLS)
+        verified = self.make().verify(VerifyCredentials("ann", "wrong"), TLS)
         verified.cancel()
         self.failureResultOf(verified, CancelledError)
         self.assertIn("log-ins=1", repr(self.verifier))
         waiting[0].callback(False)
         self.assertIn("log-ins=0", repr(self.verifier))
         self.assertEqual(self.lines(), ['log-in failed from 192.0.2.1, PLAIN, user "ann"'])
-        second = self.make().verify(Verify("ann", "wrong"), TLS)
+        second = self.make().verify(VerifyCredentials("ann", "wrong"), TLS)
         waiting[1].callback(False)
         self.clock.advance(1.9)
         self.assertNoResult(second)
@@ -285,7 +291,7 @@ class VerifyTests(RealmTestCase):
 
     def test_cancelled_before_its_turn(self) -> None:
         waiting = self.slow()
-        results = [self.make().verify(Verify("ann", "x"), TLS) for _ in range(SLOTS + 1)]
+        results = [self.make().verify(VerifyCredentials("ann", "x"), TLS) for _ in range(SLOTS + 1)]
         results[-1].cancel()
         self.failureResultOf(results[-1], CancelledError)
         for each in waiting:
@@ -297,12 +303,12 @@ class VerifyTests(RealmTestCase):
 class GuessingTests(RealmTestCase):
     """Wrong passwords cost more each time, and right ones nothing."""
 
-    def guess(self, mechanism: str, facts: TransportFacts, times: int) -> list[float]:
+    def guess(self, mechanism: str, facts: LogInTransport, times: int) -> list[float]:
         """Return how long each answer took."""
         took = []
         for _ in range(times):
             step = self.log_in(self.make(), mechanism, facts, password="wrong")
-            assert isinstance(step, Failed)
+            assert isinstance(step, MechanismFailed)
             self.assertFalse(step.is_temporary)
             took.append(round(self.took, 1))
         return took
@@ -312,16 +318,16 @@ class GuessingTests(RealmTestCase):
         for mechanism in (SCRAM_SHA_256, PLAIN):
             self.verifier = Verifier(self.clock, at_once, 5.0)
             self.assertEqual(self.guess(mechanism, TLS, 4), [1.0, 2.0, 4.0, 5.0])
-            other = TransportFacts("192.0.2.77", tls=True)
+            other = LogInTransport("192.0.2.77", tls=True)
             step = self.log_in(self.make(), mechanism, other, "bob", "wrong")
-            self.assertIsInstance(step, Failed)
+            self.assertIsInstance(step, MechanismFailed)
             self.assertAlmostEqual(self.took, 1.0, 1)
             self.verifier.stop()
 
     def test_no_lock_out(self) -> None:
         """Ten wrong ones at a time do not keep a right one waiting for 2 s, from that address and
         for that user, nor anybody else."""
-        local = TransportFacts("127.0.0.1", tls=True)
+        local = LogInTransport("127.0.0.1", tls=True)
         for guessed, right in ((SCRAM_SHA_256, PLAIN), (PLAIN, SCRAM_SHA_256)):
             answers = []
             for _ in range(10):
@@ -330,37 +336,37 @@ class GuessingTests(RealmTestCase):
                     guessed, username="ann", password="wrong", nonce="n", confidential=True
                 )
                 step = server.step(client.initial())
-                if isinstance(step, Challenge):
+                if isinstance(step, MechanismChallenge):
                     step = server.step(client.step(step.data))
-                assert isinstance(step, Verify)
+                assert isinstance(step, VerifyCredentials)
                 answers.append(self.make().verify(step, local))
                 answers[-1].addErrback(lambda failure: failure.trap(CancelledError))
-            self.assertIsInstance(self.log_in(self.make(), right, local), Done)
+            self.assertIsInstance(self.log_in(self.make(), right, local), MechanismDone)
             self.assertLessEqual(self.took, 2.0)
             for answer in answers:
                 answer.cancel()
 
     def test_scram_waits_for_its_turn(self) -> None:
         """What came of a proof is not said before a slot is free: it would be a free guess."""
-        facts = TransportFacts("192.0.2.5", tls=True)
+        facts = LogInTransport("192.0.2.5", tls=True)
         wrong = [
-            self.make().verify(Verify("bob", None, False, SCRAM_SHA_256), facts)
+            self.make().verify(VerifyCredentials("bob", None, False, SCRAM_SHA_256), facts)
             for _ in range(20 + SLOTS)
         ]
         self.clock.advance(1.5)
         server = self.make().begin(SCRAM_SHA_256, facts)
         client = client_mechanism(SCRAM_SHA_256, username="ann", password="pencil", nonce="n")
         step = server.step(client.initial())
-        assert isinstance(step, Challenge)
+        assert isinstance(step, MechanismChallenge)
         step = server.step(client.step(step.data))
-        assert isinstance(step, Verify)
+        assert isinstance(step, VerifyCredentials)
         self.assertIs(step.is_right, True)
         self.assertIsNone(step.password)
         verified = self.make().verify(step, facts)
         self.assertNoResult(verified)
         self.clock.advance(1.5)
-        self.assertIsInstance(server.resolve(self.successResultOf(verified)), Done)
-        self.assertIsInstance(self.log_in(self.make(), SCRAM_SHA_256, facts), Done)
+        self.assertIsInstance(server.resolve(self.successResultOf(verified)), MechanismDone)
+        self.assertIsInstance(self.log_in(self.make(), SCRAM_SHA_256, facts), MechanismDone)
         self.assertEqual(self.took, 0.0)
         for each in wrong:
             each.addErrback(lambda failure: failure.trap(CancelledError))
@@ -368,24 +374,24 @@ class GuessingTests(RealmTestCase):
 
     def test_others_are_not_counted(self) -> None:
         """Certificates and ANONYMOUS have nothing to guess, and pass while passwords wait."""
-        facts = TransportFacts("192.0.2.1", tls=True, certificate_names=("beta.example",))
+        facts = LogInTransport("192.0.2.1", tls=True, certificate_names=("beta.example",))
         for _ in range(10):
             self.make().begin(EXTERNAL, facts).step(b"gamma.example")
             self.make((EXTERNAL,)).begin(PLAIN, facts).step(b"\0ann\0wrong")
         self.assertEqual(self.lines(), [])
         self.guess(SCRAM_SHA_256, facts, 5)
-        self.assertIsInstance(self.log_in(self.make(), EXTERNAL, facts), Done)
+        self.assertIsInstance(self.log_in(self.make(), EXTERNAL, facts), MechanismDone)
 
     def test_malformed(self) -> None:
         """What is no log-in at all is refused like a wrong password, and as late."""
         for mechanism, octets in ((PLAIN, b"\0ann"), (SCRAM_SHA_256, b"n,,n=ann")):
             step = self.make().begin(mechanism, TLS).step(octets)
-            self.assertEqual(step, Verify(step.username, None, False, mechanism))  # type: ignore[union-attr]
+            self.assertEqual(step, VerifyCredentials(step.username, None, False, mechanism))  # type: ignore[union-attr]
 
     def test_logged(self) -> None:
         """Address, mechanism and user, also of processes on this machine."""
         self.guess(PLAIN, TLS, 1)
-        self.guess(SCRAM_SHA_256, TransportFacts("fe80::1%eth0", tls=True), 1)
+        self.guess(SCRAM_SHA_256, LogInTransport("fe80::1%eth0", tls=True), 1)
         self.guess(SCRAM_SHA_256, LOCAL, 1)
         self.assertEqual(
             self.lines(),
@@ -398,13 +404,13 @@ class GuessingTests(RealmTestCase):
 
     def test_keys(self) -> None:
         for facts, key in (
-            (TransportFacts("192.0.2.1"), "192.0.2.1"),
-            (TransportFacts("::ffff:192.0.2.1"), "192.0.2.1"),
-            (TransportFacts("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64"),
-            (TransportFacts("2001:db8:1:2::1"), "2001:db8:1:2::/64"),
-            (TransportFacts("fe80::1%eth0"), "fe80::/64"),
-            (TransportFacts("somewhere"), "somewhere"),
-            (TransportFacts(uid=1000), "uid:1000"),
+            (LogInTransport("192.0.2.1"), "192.0.2.1"),
+            (LogInTransport("::ffff:192.0.2.1"), "192.0.2.1"),
+            (LogInTransport("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64"),
+            (LogInTransport("2001:db8:1:2::1"), "2001:db8:1:2::/64"),
+            (LogInTransport("fe80::1%eth0"), "fe80::/64"),
+            (LogInTransport("somewhere"), "somewhere"),
+            (LogInTransport(uid=1000), "uid:1000"),
         ):
             self.assertEqual(facts.counted_as, key)
 

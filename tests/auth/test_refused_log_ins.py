@@ -23,8 +23,8 @@ from amqproute.auth.refused_log_ins import (
     MOST_LINES_OF_ADDRESS,
     RefusedLogIns,
 )
-from amqproute.daemon.logs import journal_line, json_line, text_line
-from amqproute.sparing import EVERY_SECONDS
+from amqproute.daemon.log_output import journal_line, json_line, text_line
+from amqproute.log_rate_limit import EVERY_SECONDS
 
 FILTER = Path(amqproute.__file__).parent.parent / "etc/fail2ban/filter.d/amqproute.conf"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
@@ -145,7 +145,7 @@ class FilterTests(RefusedLogInsCase):
     def test_other_lines(self) -> None:
         """Sums, and what strangers have other lines say, ban nobody."""
         forged = "amqproute.auth.refused_log_ins: log-in failed from 203.0.113.9, PLAIN, user "
-        elsewhere = Logger("amqproute.frontends.amqp10")
+        elsewhere = Logger("amqproute.frontends.connection_frontend")
         elsewhere.warn("{text}", text=f'{forged}"x"')
         elsewhere.warn("{text}", text=f'x\n{forged}"x"')
         elsewhere.warn("opened by {text}", text=f'warn {forged}"x"')

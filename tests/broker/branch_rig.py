@@ -12,11 +12,11 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.branch_record import NOTES, ROWS, holds_of
-from amqproute.broker.branches import Branches, BranchLimits
 from amqproute.broker.broker import Broker
+from amqproute.broker.local_transaction import Transaction, TransactionLimits, TransactionTerms
 from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
-from amqproute.broker.transaction import Transaction, TransactionLimits, TransactionTerms
+from amqproute.broker.xa_record import NOTES, ROWS, holds_of
+from amqproute.broker.xa_registry import BranchLimits, BranchRegistry
 from amqproute.broker.xa_states import Xa, XaError, Xid
 from amqproute.entry import Entry
 from amqproute.values import Origin, Principal
@@ -122,7 +122,7 @@ class BranchCase(SynchronousTestCase):
             lambda: b"%d" % next(self.ids),
             TransactionLimits(total_bytes=210_000),  # half of it for one owner
         )
-        self.branches = Branches(
+        self.branches = BranchRegistry(
             self.terms, self.broker, self.store, wall(self.clock), self.find, self.admit,
             lambda principal: principal == ANN, self.limits,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.binding import BindingDeclaration
-from amqproute.broker.floodgate import STORE
+from amqproute.broker.publish_gate import STORE
 from amqproute.errors import ConfigError, InvalidField, NotAllowed, NotFound, ResourceLimitExceeded
 from amqproute.message import Message
 from amqproute.wire.amqp10 import spec

@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from amqproute.broker.branch_record import NOTES, ROWS
+from amqproute.broker.xa_record import NOTES, ROWS
 from amqproute.broker.xa_states import Xid
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.branch import Branch
-from amqproute.broker.xa_states import State, Xa, XaError, Xid
+from amqproute.broker.xa_branch import Branch
+from amqproute.broker.xa_states import BranchState, Xa, XaError, Xid
 from tests.broker.branch_rig import OWNER, XID, BranchCase
 
 # Verb, and for each state "CODE" or "CODE>the state afterwards".
@@ -142,7 +142,7 @@ class TableTests(BranchCase):
 class ReprTests(SynchronousTestCase):
     def test_branch(self) -> None:
         """What stands in a traceback."""
-        branch = Branch(XID, OWNER, State.IDLE, 0)
+        branch = Branch(XID, OWNER, BranchState.IDLE, 0)
         self.assertEqual(
             repr(branch), f"<Branch user:ann/1.{b'global'.hex()}.{b'branch'.hex()} idle>"
         )

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.broker import Broker
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 from tests.support.fakes import EPOCH_MS, KeptStore, Taker, message, node
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amqproute.broker.batch import Batch
+from amqproute.broker.commit_batch import Batch
 from amqproute.broker.dispatch import BROKEN_SECONDS
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import Subscription

@@ -19,10 +19,10 @@ from hypothesis.stateful import (
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker import line as line_module
+from amqproute.broker import entry_list as line_module
+from amqproute.broker.local_transaction import TransactionStage, TransactionTerms
 from amqproute.broker.queue import Queue
-from amqproute.broker.transaction import Stage, TransactionTerms
-from amqproute.broker.transactions import Transactions
+from amqproute.broker.transaction_registry import TransactionRegistry
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.support.fakes import ORIGIN, KeptStore, Taker, body_of, make_broker, message, node, put
@@ -336,7 +336,7 @@ class SharedMachine(RuleBasedStateMachine):
         self.deferred.clear()
         ids = count(1)
         terms = TransactionTerms(self.broker.begin, self.clock, lambda: b"%d" % next(ids))
-        self.transactions = Transactions(terms, lambda transaction: None)
+        self.transactions = TransactionRegistry(terms, lambda transaction: None)
 
     @rule(
         kinds=st.lists(
@@ -422,7 +422,7 @@ class SharedMachine(RuleBasedStateMachine):
             self.store.is_failing = False
             turn(self.clock)
         transaction.conclude()
-        if end != "commits" and transaction.stage is Stage.ROLLED_BACK:
+        if end != "commits" and transaction.stage is TransactionStage.ROLLED_BACK:
             self.there = before
         elif outcome in ENDS:
             for number in touched:

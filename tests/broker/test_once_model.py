@@ -12,12 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker import line as line_module
-from amqproute.broker.declaration import NodeDeclaration
-from amqproute.broker.limits import QueueLimits
-from amqproute.broker.options import Duplicates, QueueOptions
+from amqproute.broker import entry_list as line_module
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.node_options import Duplicates, QueueOptions
 from amqproute.wire.amqp10 import spec
-from tests.broker.test_options import identified
+from tests.broker.test_node_options import identified
 from tests.support.fakes import KeptStore, Taker, body_of, make_broker, put
 from tests.support.fakes import settle_down as turn
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from amqproute.broker import line as line_module
-from amqproute.broker.levels import USUAL_PRIORITY
+from amqproute.broker import entry_list as line_module
+from amqproute.broker.priority_queues import USUAL_PRIORITY
 from amqproute.errors import StoreError
-from amqproute.store.records import Damage
+from amqproute.store.model import DamagedEntry
 from amqproute.values import QUARANTINE
 from amqproute.wire.amqp10 import spec
 from tests.broker.test_queue import ACCEPTED, RELEASED, QueueCase
@@ -109,10 +109,10 @@ class PagingTests(QueueCase):
         # Described values without end, nothing at all, and what could be a message.
         lefts = [bytes(200), b"", rows[2].encoded]
         damages = [
-            Damage(row.id, "rotten", replace(row, encoded=left), len(row.encoded))
+            DamagedEntry(row.id, "rotten", replace(row, encoded=left), len(row.encoded))
             for row, left in zip(rows, lefts, strict=True)
         ]
-        self.queue.quarantined(USUAL_PRIORITY, [*damages, Damage(unreadable.id, "gone")])
+        self.queue.quarantined(USUAL_PRIORITY, [*damages, DamagedEntry(unreadable.id, "gone")])
         self.assertEqual((self.queue.depth, self.queue.tally.damaged), (4, 4))
 
     def test_no_message(self) -> None:

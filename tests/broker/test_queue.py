@@ -15,9 +15,9 @@ from zope.interface.verify import verifyObject
 
 from amqproute import conditions
 from amqproute.broker.broker import Broker
-from amqproute.broker.fates import REASON, SOURCE, WORDS
-from amqproute.broker.floodgate import STORE
-from amqproute.broker.limits import MemoryBudget
+from amqproute.broker.disposal import REASON, SOURCE, WORDS
+from amqproute.broker.node_limits import MemoryBudget
+from amqproute.broker.publish_gate import STORE
 from amqproute.broker.queue import Queue
 from amqproute.errors import (
     ConfigError,

@@ -12,8 +12,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker import receipts as module
-from amqproute.broker.batch import Batch
-from amqproute.broker.floodgate import Floodgate
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.publish_gate import PublishGate
 from amqproute.broker.receipts import BY_ID, MAX_STREAMS, MessageIds, Receipts, Stream
 from amqproute.message import Message
 from amqproute.values import Principal
@@ -53,7 +53,7 @@ class StoreCase(SynchronousTestCase):
 
     def mark(self, stream: Any, *ids: int) -> None:
         """Take messages."""
-        batch = Batch(self.store.begin(), EPOCH_MS, Floodgate())
+        batch = Batch(self.store.begin(), EPOCH_MS, PublishGate())
         for entry_id in ids:
             batch.mark(stream, entry_id)
         batch.commit()
@@ -148,7 +148,7 @@ class LifeTests(StoreCase):
     def test_same_commit(self) -> None:
         """Without the commit there is no receipt."""
         stream = self.stream("b.example")
-        batch = Batch(self.store.begin(), EPOCH_MS, Floodgate())
+        batch = Batch(self.store.begin(), EPOCH_MS, PublishGate())
         batch.mark(stream, 5)
         self.store.is_failing = True
         failed = batch.commit()

@@ -10,8 +10,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.broker import Broker
-from amqproute.broker.fates import REASON, SOURCE, WORDS
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.disposal import REASON, SOURCE, WORDS
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.message import Message
 from amqproute.store.memory import MemoryStore
 from amqproute.values import ANONYMOUS_PRINCIPAL, RELAY_PREFIX, RETURN_TO, DeadLetterReason, Origin

@@ -11,8 +11,8 @@ from twisted.internet.defer import fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.limits import QueueLimits
-from amqproute.broker.newest import last_key
+from amqproute.broker.last_value import last_key
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.subscription import Definition, DurableSubscription, Subscription
 from amqproute.entry import Entry
 from amqproute.errors import (
@@ -25,7 +25,7 @@ from amqproute.errors import (
     StoreError,
 )
 from amqproute.filters.registry import NO_FILTERS, SELECTOR, FilterSet, read_filters
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 from amqproute.wire.amqp10 import sections, spec
@@ -482,8 +482,8 @@ class DurableTests(TopicCase):
         self.run_now()
         self.assertEqual((subscription.queue.depth, len(self.store._where)), (0, 0))
         kinds = [run.kind for run in self.broker.journal.runs]
-        self.assertEqual(kinds.count(Kind.EXPIRED), 1)
-        self.assertNotIn(Kind.REJECTED, kinds)
+        self.assertEqual(kinds.count(RecordKind.EXPIRED), 1)
+        self.assertNotIn(RecordKind.REJECTED, kinds)
 
     def test_damaged_definition(self) -> None:
         """A definition that cannot be read is told, and what it had is kept."""

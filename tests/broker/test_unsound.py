@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from amqproute.message import Message
-from amqproute.services.commands import Command
-from amqproute.services.moving import Moving
+from amqproute.services.command_schema import ManagementCommand
+from amqproute.services.message_moves import MessageMoves
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Described, Symbol
-from tests.frontends.test_inbound import InboundCase
+from tests.frontends.test_receiver_link import InboundCase
 from tests.support.fakes import message, put
 
 BODY: Final = b"\x00\x53\x75\xa0\x01x"
@@ -77,9 +77,9 @@ class UnsoundTests(InboundCase):
     def test_moved_by_filter(self) -> None:
         """A filter that operators move by passes it over."""
         self.put()
-        moving = Moving(self.house.broker, lambda: 0)
+        moving = MessageMoves(self.house.broker, lambda: 0)
         arguments = {"target": "full", "filter": "color IS NULL OR amqp.to IS NULL"}
-        moved = moving.now(Command("MOVE", "queue", "q", arguments), "user:ann")
+        moved = moving.now(ManagementCommand("MOVE", "queue", "q", arguments), "user:ann")
         self.run_now()
         self.successResultOf(moved)
         self.assertEqual(self.house.depth("q") + self.house.depth("full"), len(UNSOUND) + 1)

@@ -16,18 +16,18 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute import conditions
-from amqproute.cli import content, render
-from amqproute.cli.client import Client, Patience, is_private
-from amqproute.cli.commands.asking import query
-from amqproute.cli.commands.messages import Report, consume, publish
-from amqproute.cli.content import Draft
-from amqproute.cli.refusal import ClientError
+from amqproute.cli import message_text, render
+from amqproute.cli.client import Client, ClientTimeouts, is_private
+from amqproute.cli.command_error import ClientError
+from amqproute.cli.commands.management_request import query
+from amqproute.cli.commands.send_receive import SendReport, consume, publish
+from amqproute.cli.message_text import MessageDraft
 from amqproute.message import Message
 from amqproute.net.pump import EngineProtocol, TransportFacts
 from amqproute.url import Url, parse_url
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
-from amqproute.wire.amqp10.events import (
+from amqproute.wire.amqp10.engine_events import (
     CredentialsPresented,
     DeliveriesReceived,
     LinkAttached,
@@ -37,7 +37,7 @@ from amqproute.wire.amqp10.events import (
 )
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import Int, Symbol, Timestamp
-from amqproute.wire.mechanisms import ScramSecret, ServerContext, server_mechanism
+from amqproute.wire.sasl_mechanisms import ScramSecret, ServerContext, server_mechanism
 
 SECRET = ScramSecret.derive("sesame", salt=b"0123456789ab", iterations=4096)
 
@@ -151,7 +151,7 @@ class ClientTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.broker = Broker(self.mechanisms)
-        self.client = Client(self.clock, self.url, Patience(window=5))
+        self.client = Client(self.clock, self.url, ClientTimeouts(window=5))
         self.transport = Transport()
         self.protocol = EngineProtocol(self.client.made, self.clock, is_client=True)
         self.is_lost = False
@@ -209,7 +209,7 @@ class ClientTestCase(SynchronousTestCase):
 
 
 def message(body: str) -> bytes:
-    return Draft("orders").encode(body, 1000)[1]
+    return MessageDraft("orders").encode(body, 1000)[1]
 
 
 class VerbTests(ClientTestCase):
@@ -227,7 +227,7 @@ class VerbTests(ClientTestCase):
         self.broker.outcome = spec.Rejected(error=error)
         outcome = self.succeed(sender.send(message("b")))
         self.assertEqual(
-            content.outcome_words(outcome), ("rejected", f"{conditions.NOT_ALLOWED}: no")
+            message_text.outcome_words(outcome), ("rejected", f"{conditions.NOT_ALLOWED}: no")
         )
         self.broker.outcome = spec.Released()
         self.assertIsInstance(self.succeed(sender.send(message("c"))), spec.Released)
@@ -301,7 +301,7 @@ class VerbTests(ClientTestCase):
         self.assertEqual(len(self.broker.backlog), 2)
         for text in "ab":
             delivery = self.succeed(receiver.next(1.0))
-            self.assertEqual(content.shown(delivery.payload)["body"], text)
+            self.assertEqual(message_text.shown(delivery.payload)["body"], text)
             receiver.accept(delivery)
         self.turn()
         self.assertEqual(len(self.broker.backlog), 2)
@@ -383,8 +383,10 @@ class VerbTests(ClientTestCase):
             for text in "abcdefgh":
                 yield text
 
-        report = Report(as_json=True)
-        self.succeed(publish(self.client, Draft("orders@b.example", ttl_ms=5), bodies(), report))
+        report = SendReport(as_json=True)
+        self.succeed(
+            publish(self.client, MessageDraft("orders@b.example", ttl_ms=5), bodies(), report)
+        )
         self.assertEqual((report.exit_code, report.counts["accepted"]), (0, 8))
         first = Message(self.broker.got[0])
         self.assertTrue(first.durable)
@@ -399,7 +401,7 @@ class VerbTests(ClientTestCase):
     def test_report_is_negative_unless_all_were_accepted(self) -> None:
         """Nothing sent is no success either."""
         self.patch(render, "json_line", lambda _: None)
-        report = Report(as_json=True)
+        report = SendReport(as_json=True)
         self.assertEqual(report.exit_code, 1)
         report.outcome("m1", spec.Accepted())
         self.assertEqual(report.exit_code, 0)
@@ -470,28 +472,30 @@ class ContentTests(SynchronousTestCase):
 
     def test_draft(self) -> None:
         """Bytes go out as data with a content type, text as an amqp-value."""
-        draft = Draft(
+        draft = MessageDraft(
             "a", durable=False, priority=7, return_to="b@c.example", properties={"k": "v"}
         )
         _, encoded = draft.encode(b"\xff", 1_700_000_000_123)
-        facts = content.shown(encoded)
+        facts = message_text.shown(encoded)
         self.assertEqual(facts["body"], {"base64": "/w=="})
         self.assertEqual((facts["header"]["priority"], facts["header"]["durable"]), (7, False))
         self.assertEqual(facts["annotations"], {"x-opt-return-to": "b@c.example"})
         self.assertEqual(facts["application-properties"], {"k": "v"})
-        wary = Draft("a", return_to="b", reports=("failure", "delivered"), secure_path="dane")
-        marks = content.shown(wary.encode("x", 0)[1])["annotations"]
+        wary = MessageDraft(
+            "a", return_to="b", reports=("failure", "delivered"), secure_path="dane"
+        )
+        marks = message_text.shown(wary.encode("x", 0)[1])["annotations"]
         self.assertEqual(marks["x-opt-report"], ["failure", "delivered"])
         self.assertEqual(marks["x-opt-require-secure-path"], "dane")
         self.assertEqual(facts["properties"]["content-type"], "application/octet-stream")
         self.assertEqual(facts["properties"]["creation-time"], "2023-11-14T22:13:20.123Z")
-        self.assertEqual(content.shown(draft.encode("ü", 0)[1])["body"], "ü")
+        self.assertEqual(message_text.shown(draft.encode("ü", 0)[1])["body"], "ü")
 
     def test_draft_of_standard_properties(self) -> None:
         """They are shown by the names of the standard; a content type given counts."""
         standard = {"subject": "crates", "correlation_id": "q1", "content_type": Symbol("a/b")}
-        message_id, encoded = Draft("a", message_id="m1", standard=standard).encode(b"x", 0)
-        shown = content.shown(encoded)["properties"]
+        message_id, encoded = MessageDraft("a", message_id="m1", standard=standard).encode(b"x", 0)
+        shown = message_text.shown(encoded)["properties"]
         self.assertEqual((message_id, shown["message-id"]), ("m1", "m1"))
         self.assertEqual((shown["subject"], shown["correlation-id"]), ("crates", "q1"))
         self.assertEqual(shown["content-type"], "a/b")
@@ -499,16 +503,16 @@ class ContentTests(SynchronousTestCase):
     def test_bodies(self) -> None:
         """Several data sections are one body, sequences one list, no body is null."""
         data = sections.encode_section(spec.SECTION_DATA, b"ab")
-        self.assertEqual(content.body_of(Message(data + data)), b"abab")
+        self.assertEqual(message_text.body_of(Message(data + data)), b"abab")
         sequence = sections.encode_section(spec.SECTION_AMQP_SEQUENCE, [1, "x"])
-        self.assertEqual(content.body_of(Message(sequence + sequence)), [1, "x", 1, "x"])
-        self.assertIsNone(content.body_of(Message(codec.encode(spec.Properties()))))
+        self.assertEqual(message_text.body_of(Message(sequence + sequence)), [1, "x", 1, "x"])
+        self.assertIsNone(message_text.body_of(Message(codec.encode(spec.Properties()))))
 
     def test_plain(self) -> None:
         """Everything becomes JSON."""
         value = {"t": Timestamp(0), "u": uuid.UUID(int=1), "n": float("nan"), "l": [b"x", None]}
         self.assertEqual(
-            content.plain(value),
+            message_text.plain(value),
             {
                 "t": "1970-01-01T00:00:00.000Z",
                 "u": "00000000-0000-0000-0000-000000000001",
@@ -519,11 +523,11 @@ class ContentTests(SynchronousTestCase):
 
     def test_undecodable(self) -> None:
         """Octets that are no message are shown, not lost."""
-        self.assertEqual(content.shown(b"\x01")["undecodable"], "AQ==")
+        self.assertEqual(message_text.shown(b"\x01")["undecodable"], "AQ==")
 
     def test_another_format(self) -> None:
         """M-09: octets of another format are never read as sections, though they could be."""
-        _, encoded = Draft("orders").encode("text", 0)
-        facts = content.shown(encoded, 7)
+        _, encoded = MessageDraft("orders").encode("text", 0)
+        facts = message_text.shown(encoded, 7)
         self.assertEqual(facts["undecodable"], base64.b64encode(encoded).decode())
         self.assertIn("message-format 7", facts["reason"])

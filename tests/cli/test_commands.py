@@ -18,13 +18,13 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute import __main__
-from amqproute.cli import content, main, render, runner
-from amqproute.cli.commands import checking, lookup, messages
-from amqproute.cli.commands.refreshing import Consulted
-from amqproute.cli.content import Draft
+from amqproute.cli import main, message_text, render, runner
+from amqproute.cli.command_error import CommandError
+from amqproute.cli.commands import check, resolve, send_receive
+from amqproute.cli.commands.dns_refresh import Consulted
 from amqproute.cli.main import amqproute
-from amqproute.cli.refusal import Refusal
-from amqproute.daemon.examination import Findings
+from amqproute.cli.message_text import MessageDraft
+from amqproute.daemon.preflight import PreflightFindings
 from amqproute.errors import ResolveError
 from amqproute.net.authority import issue, make_authority
 from amqproute.net.dane import record_of
@@ -96,7 +96,7 @@ class ProgramTests(CommandTestCase):
 
     def test_endless_body(self) -> None:
         """A file without an end is refused, not read until the memory is full."""
-        self.patch(messages, "MAX_BODY_BYTES", 1000)
+        self.patch(send_receive, "MAX_BODY_BYTES", 1000)
         result = self.amqproute("send", "orders", "--file", "/dev/zero", "--url", "unix:/nowhere")
         self.assertRefused(result, 2, "usage.file: /dev/zero has more than 1000 octets", "next:")
 
@@ -104,7 +104,7 @@ class ProgramTests(CommandTestCase):
         """What cannot be printed is said in words, where that can be printed."""
         full = OSError(errno.ENOSPC, "No space left on device")
         self.patch(click, "echo", Mock(side_effect=full))
-        said: list[Refusal] = []
+        said: list[CommandError] = []
         self.patch(render, "refuse", said.append)
         result = self.amqproute("certs", "authority", str(self.directory / "ca"))
         self.assertEqual(result.exit_code, 1)
@@ -144,7 +144,7 @@ class ProgramTests(CommandTestCase):
 
     def test_options_are_properties(self) -> None:
         """Each option of `send` is the property of its name, as `receive --json` shows it."""
-        drafts: list[Draft] = []
+        drafts: list[MessageDraft] = []
 
         class Client:
             async def close(self) -> None:
@@ -153,12 +153,12 @@ class ProgramTests(CommandTestCase):
         async def open_client(*_: object) -> Client:
             return Client()
 
-        async def publish(client: Client, draft: Draft, bodies: object, report: Any) -> None:
+        async def publish(client: Client, draft: MessageDraft, bodies: object, report: Any) -> None:
             drafts.append(draft)
             report.counts["accepted"] += 1
 
-        self.patch(messages, "open_client", open_client)
-        self.patch(messages, "publish", publish)
+        self.patch(send_receive, "open_client", open_client)
+        self.patch(send_receive, "publish", publish)
         self.patch(runner, "run", run_at_once)
         given = {
             "message-id": "m1",
@@ -171,7 +171,7 @@ class ProgramTests(CommandTestCase):
         options = [word for name, value in given.items() for word in (f"--{name}", value)]
         result = self.amqproute("send", "orders", "--body", "x", *options)
         self.assertEqual(result.exit_code, 0, result.output)
-        shown = content.shown(drafts[0].encode("x", 0)[1])["properties"]
+        shown = message_text.shown(drafts[0].encode("x", 0)[1])["properties"]
         del shown["creation-time"]
         self.assertEqual(shown, {**given, "to": "orders"})
 
@@ -206,7 +206,7 @@ class CheckTests(CommandTestCase):
     def setUp(self) -> None:
         super().setUp()
         # This machine's ports are others' business; see tests.integration.test_start.
-        self.patch(checking, "examine_machine", lambda config: Findings())
+        self.patch(check, "examine_machine", lambda config: PreflightFindings())
 
     def test_fine(self) -> None:
         """It tells what would run."""
@@ -438,9 +438,9 @@ class DnsTests(CommandTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.patch(lookup, "_look_up", self.look_up)
-        self.patch(lookup, "consult", self.consult)
-        self.patch(lookup, "consult_about_node", self.consult)
+        self.patch(resolve, "_look_up", self.look_up)
+        self.patch(resolve, "consult", self.consult)
+        self.patch(resolve, "consult_about_node", self.consult)
 
         def run(work: Any) -> Any:
             running = Deferred.fromCoroutine(work(None))
@@ -450,7 +450,7 @@ class DnsTests(CommandTestCase):
                 failure.raiseException()
             return self.successResultOf(running)
 
-        self.patch(lookup.runner, "run", run)
+        self.patch(resolve.runner, "run", run)
 
     def found(self) -> Resolution:
         candidate = Candidate(

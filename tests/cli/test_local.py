@@ -13,7 +13,7 @@ from unittest.mock import patch
 from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.commands import local, lookup
+from amqproute.cli.commands import local_daemon, resolve
 from amqproute.cli.main import amqproute
 from amqproute.config import Config
 from amqproute.errors import ConfigError, ResolveError
@@ -54,25 +54,25 @@ class BrokenFileTests(SynchronousTestCase):
                 f"  - endpoint: unix:{gone}\n  - {{endpoint: 'unix:{place}:mode=600'}}\n"
             )
             found: list[Any] = []
-            self.patch(local.render, "warn", found.append)
-            self.assertEqual(local.local_url(self.file).path, str(place))
-            self.assertEqual(local.local_url(None).path, str(place))
+            self.patch(local_daemon.render, "warn", found.append)
+            self.assertEqual(local_daemon.local_url(self.file).path, str(place))
+            self.assertEqual(local_daemon.local_url(None).path, str(place))
             self.assertIn("is asked all the same", found[0])
             self.assertIn(f"{self.file}:", found[0])
 
     def test_no_socket(self) -> None:
         """Without one the file is refused as ever."""
         self.file.write_text("listen: [")
-        self.assertRaises(ConfigError, local.local_url, None)
+        self.assertRaises(ConfigError, local_daemon.local_url, None)
 
     def test_trust(self) -> None:
         """A URL with TLS needs no file; one that was asked for has to be right."""
         self.file.write_text("nonsense: 1")
         warnings: list[str] = []
-        self.patch(local.render, "warn", warnings.append)
-        self.assertEqual(local.trusted(None), "system")
+        self.patch(local_daemon.render, "warn", warnings.append)
+        self.assertEqual(local_daemon.trusted(None), "system")
         self.assertIn("--trust names others", warnings[0])
-        self.assertRaises(ConfigError, local.trusted, self.file)
+        self.assertRaises(ConfigError, local_daemon.trusted, self.file)
 
     def test_resolve(self) -> None:
         """A look-up asks the system's name servers."""
@@ -84,7 +84,7 @@ class BrokenFileTests(SynchronousTestCase):
             asked.append(config)
             return ResolveError("dns.nxdomain", "there is none", permanent=True)
 
-        self.patch(lookup, "_look_up", look_up)
+        self.patch(resolve, "_look_up", look_up)
         result = self.amqproute("resolve", "beta.example")
         self.assertEqual((result.exit_code, asked), (1, [Config()]), result.output)
         self.assertIn("the system's name servers are asked", result.stderr)

@@ -13,13 +13,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.reachability import known_partners, look_partners_up
 from amqproute.config import Config, loads
-from amqproute.daemon.federation import make_targets
-from amqproute.resolver.cache import Cache
-from amqproute.resolver.client import DnsClient
+from amqproute.daemon.peer_assembly import make_targets
+from amqproute.resolver.dns_cache import DnsCache
+from amqproute.resolver.dns_client import DnsClient
 from amqproute.resolver.nameservers import Nameserver
 from amqproute.resolver.srv import SrvResolver
-from amqproute.resolver.zone import Authority
-from amqproute.store.names import STORE_FILE
+from amqproute.resolver.zone import ZoneAuthority
+from amqproute.store.store_files import STORE_FILE
 from tests.resolver.fakes import PretendNetwork
 
 CONFIG = """
@@ -80,7 +80,7 @@ class ReachabilityTests(SynchronousTestCase):
     def test_looked_up(self) -> None:
         """Whom the rules cut off, wholly or in part, and what to write; nothing of the others."""
         network = PretendNetwork()
-        network.servers["192.0.2.53", 53] = Authority(
+        network.servers["192.0.2.53", 53] = ZoneAuthority(
             [
                 f"$ORIGIN {name}.\n$TTL 60\n@ SOA ns hostmaster 1 3600 600 86400 60\n{text}"
                 for name, text in ZONES.items()
@@ -91,7 +91,7 @@ class ReachabilityTests(SynchronousTestCase):
             client = DnsClient(network, [Nameserver("192.0.2.53")], random.Random(1))
             return SrvResolver(
                 client,
-                Cache(network),
+                DnsCache(network),
                 random.Random(1).random,
                 network,
                 targets=make_targets(lambda: config),

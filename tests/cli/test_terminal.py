@@ -13,7 +13,7 @@ import click
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli import render
-from amqproute.cli.commands import peers
+from amqproute.cli.commands import peer
 from amqproute.cli.terminal import fitting
 
 ROW: dict[str, Any] = {
@@ -49,9 +49,9 @@ class WidthTests(SynchronousTestCase):
         self.addCleanup(environ.stop)
         self.patch(sys, "stdout", out)
         self.patch(sys, "stderr", err)
-        self.patch(peers, "entities", lambda *_: [dict(ROW), {**ROW, "name": "b.example"}])
-        assert peers.ls.callback is not None
-        peers.ls.callback(None, None, None, False)
+        self.patch(peer, "entities", lambda *_: [dict(ROW), {**ROW, "name": "b.example"}])
+        assert peer.ls.callback is not None
+        peer.ls.callback(None, None, None, False)
         plain, notes = (click.unstyle(each.getvalue()) for each in (out, err))
         return plain.splitlines(), notes
 
@@ -71,7 +71,7 @@ class WidthTests(SynchronousTestCase):
     def test_peers_at_250(self) -> None:
         """All is shown where there is room."""
         lines, notes = self.shown(250)
-        self.assertEqual(lines[0].split(), [heading for _, heading in peers.COLUMNS])
+        self.assertEqual(lines[0].split(), [heading for _, heading in peer.COLUMNS])
         self.assertEqual((len(lines), notes), (3, ""))
 
     def test_peers_in_a_pipe(self) -> None:

@@ -18,21 +18,21 @@ from cryptography import x509
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.commands import lookup
-from amqproute.cli.commands.refreshing import Consulted
+from amqproute.cli.commands import resolve
+from amqproute.cli.commands.dns_refresh import Consulted
 from amqproute.config import Config, loads
-from amqproute.daemon.federation import make_judge, own_places, peer_policy
+from amqproute.daemon.peer_assembly import make_judge, own_places, peer_policy
 from amqproute.errors import ResolveError
 from amqproute.net.authority import issue, make_authority
 from amqproute.net.dane import record_of
-from amqproute.net.trust import Demand, Shown, judge
-from amqproute.resolver.cache import Cache
-from amqproute.resolver.client import DnsClient
-from amqproute.resolver.dnssec import Validator
+from amqproute.net.peer_trust import ShownCertificate, TrustDemand, judge
+from amqproute.resolver.dns_cache import DnsCache
+from amqproute.resolver.dns_client import DnsClient
+from amqproute.resolver.dnssec import DnssecValidator
+from amqproute.resolver.dnssec_probe import DnssecProbe
 from amqproute.resolver.nameservers import Nameserver
-from amqproute.resolver.probe import DnssecProbe
 from amqproute.resolver.srv import DnssecUse, SrvResolver
-from amqproute.resolver.zone import Authority, Fault, FaultKind
+from amqproute.resolver.zone import ZoneAuthority, ZoneFault, ZoneFaultKind
 from amqproute.values import Resolution
 from tests.resolver.fakes import PretendNetwork
 from tests.support.signing import NOW, SignedTree
@@ -63,8 +63,8 @@ def tamper_with(owner: str, rdtype: str, text: str) -> Callable[[SignedTree], No
     return change
 
 
-def fault(name: str, kind: FaultKind) -> Callable[[SignedTree], None]:
-    return lambda tree: tree.authority.set_fault(name, Fault(kind))
+def fault(name: str, kind: ZoneFaultKind) -> Callable[[SignedTree], None]:
+    return lambda tree: tree.authority.set_fault(name, ZoneFault(kind))
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ FIXTURES = (
         SRV + TLSA.format("{own}"),
         "dns.servfail",
         ("mx.beta.example refused",),
-        change=fault("_5671._tcp.mx.beta.example", FaultKind.SERVFAIL),
+        change=fault("_5671._tcp.mx.beta.example", ZoneFaultKind.SERVFAIL),
     ),
     Fixture(
         "private address",
@@ -254,7 +254,7 @@ FIXTURES = (
         "SERVFAIL",
         SRV,
         "dns.servfail",
-        change=fault("_amqps._tcp.beta.example", FaultKind.SERVFAIL),
+        change=fault("_amqps._tcp.beta.example", ZoneFaultKind.SERVFAIL),
         extra="",
     ),
     Fixture(
@@ -319,18 +319,18 @@ class VerdictTests(SynchronousTestCase):
         self.network = PretendNetwork()
         return config, self.resolver(config, tree, tree.authority)
 
-    def resolver(self, config: Config, tree: SignedTree, authority: Authority) -> SrvResolver:
+    def resolver(self, config: Config, tree: SignedTree, authority: ZoneAuthority) -> SrvResolver:
         network = self.network
         network.servers["192.0.2.53", 53] = authority
         client = DnsClient(
             network,
             [Nameserver("192.0.2.53")],
             random.Random(1),
-            validator=Validator(tree.anchors, lambda: NOW),
+            validator=DnssecValidator(tree.anchors, lambda: NOW),
         )
         return SrvResolver(
             client,
-            Cache(network),
+            DnsCache(network),
             random.Random(1).random,
             network,
             targets=dialled(
@@ -363,9 +363,9 @@ class VerdictTests(SynchronousTestCase):
         async def consult(*_: Any) -> Consulted:
             return Consulted("no daemon here")
 
-        self.patch(lookup, "_look_up", look_up)
-        self.patch(lookup, "consult", consult)
-        explaining = Deferred.fromCoroutine(lookup._explain(None, config, address))
+        self.patch(resolve, "_look_up", look_up)
+        self.patch(resolve, "consult", consult)
+        explaining = Deferred.fromCoroutine(resolve._explain(None, config, address))
         return self.successResultOf(explaining)
 
     def test_fixtures(self) -> None:
@@ -383,11 +383,11 @@ class VerdictTests(SynchronousTestCase):
                 self.assertEqual(sorted(places), sorted(fixture.places))
                 self.assertEqual(self.demands(config, resolver, found), found.demands)
                 if fixture.shows:
-                    shown = Shown((self.own,))
+                    shown = ShownCertificate((self.own,))
                     for wanted in found.demands:
                         self.assertEqual(self.shown(wanted, shown), fixture.shows)
 
-    def demands(self, config: Config, resolver: SrvResolver, found: Any) -> list[Demand]:
+    def demands(self, config: Config, resolver: SrvResolver, found: Any) -> list[TrustDemand]:
         """What the relay's connector would demand at the same places."""
         connector = make_judge(config, resolver)
         domain = found.demands[0].domain if found.demands else ""
@@ -398,7 +398,7 @@ class VerdictTests(SynchronousTestCase):
         self.network.settle()
         return [self.successResultOf(each) for each in waiting]
 
-    def shown(self, wanted: Demand, shown: Shown) -> str:
+    def shown(self, wanted: TrustDemand, shown: ShownCertificate) -> str:
         import datetime
 
         verdict = judge(wanted, shown, datetime.datetime.now(datetime.UTC))

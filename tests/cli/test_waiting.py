@@ -10,9 +10,9 @@ import click
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.commands import messages, waiting
-from amqproute.cli.commands.messages import NOTICE_SECONDS
-from amqproute.cli.refusal import ClientError
+from amqproute.cli.command_error import ClientError
+from amqproute.cli.commands import send_receive, waiting
+from amqproute.cli.commands.send_receive import NOTICE_SECONDS
 
 
 class NoticeTests(SynchronousTestCase):
@@ -31,7 +31,7 @@ class NoticeTests(SynchronousTestCase):
     def wait(self, timeout: float | None, *messages_at: float) -> list[str]:
         """Receive for some seconds, with messages at some moments."""
         self.said.clear()
-        with messages._notice_of_waiting(self.clock, "orders\x1b", timeout) as came:
+        with send_receive._notice_of_waiting(self.clock, "orders\x1b", timeout) as came:
             for each in messages_at:
                 self.clock.advance(each)
                 came()
@@ -57,7 +57,7 @@ class NoticeTests(SynchronousTestCase):
     def test_messages(self) -> None:
         """Nothing is said while they come, and it is when none comes any more."""
         half = NOTICE_SECONDS / 2
-        with messages._notice_of_waiting(self.clock, "q", None) as came:
+        with send_receive._notice_of_waiting(self.clock, "q", None) as came:
             for _ in range(9):
                 self.clock.advance(half)
                 came()

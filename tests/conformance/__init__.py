@@ -7,6 +7,6 @@ service, relay - with raw frames over a pretend wire and a pretend clock, and lo
 comes back. The docstring of a test is the fact it holds the broker to, with its section of the
 standard or the id of the requirement.
 
-`tests.conformance.house` puts the broker together; `tests.requirements` says which test proves
-which requirement.
+`tests.conformance.frame_broker` puts the broker together; `tests.requirements` says which test
+proves which requirement.
 """

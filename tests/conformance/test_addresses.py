@@ -10,17 +10,17 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import Rule
-from amqproute.broker.declaration import NodeDeclaration
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.errors import ResolveError
 from amqproute.values import Principal, RouteRule
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Symbol
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     ACCEPTED,
     Client,
-    House,
-    World,
+    FrameBroker,
+    Network,
     attach,
     bare,
     condition,
@@ -42,7 +42,7 @@ class AddressCase(SynchronousTestCase):
     """Houses and the questions one puts to them."""
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = Network()
         self.house = self.world.house("a.test", nodes=["q", "r"], aliases={"nick": "q"})
         self.client = self.house.client(ALICE).ready()
 
@@ -82,7 +82,7 @@ class AddressCase(SynchronousTestCase):
         client.names()
         return None if isinstance(state, spec.Accepted) else condition(state)
 
-    def take(self, house: House, node: str = "q") -> list[bytes]:
+    def take(self, house: FrameBroker, node: str = "q") -> list[bytes]:
         """Take all messages of a node."""
         client = house.client().ready(str(uuid.uuid4()))
         client.receiver(node)
@@ -794,7 +794,7 @@ class RelayTests(AddressCase):
 
     def test_three_hops(self) -> None:
         """T-11, T-27: each hop repeats the same on the same `to`; the trace tells of it."""
-        world = World()
+        world = Network()
         world.house("a.test", nodes=[])
         middle = world.house("b.test", nodes=[], relay_for=["c.test"])
         last = world.house("c.test", nodes=["q"], transfer={"origins": lambda _: ("a.test",)})
@@ -832,7 +832,7 @@ class RelayTests(AddressCase):
 
     def test_static_route(self) -> None:
         """T-08, T-11: a static route comes before the DNS; the hop need not be the domain."""
-        world = World()
+        world = Network()
         gateway = world.house("b.test", nodes=[], relay_for=["c.test"])
         last = world.house("c.test", nodes=["q"], transfer={"origins": lambda _: ("a.test",)})
         route = RouteRule("*", "amqps://amqp.b.test:5671", names=("b.test",))
@@ -847,7 +847,7 @@ class RelayTests(AddressCase):
     def test_anonymous_target(self) -> None:
         """T-34: a route may send to the anonymous terminus, or to a node by a template."""
         for number, target in enumerate(("anonymous", "/queues/{node}")):
-            world = World()
+            world = Network()
             other = world.house("b.test", access=PEERS_PUBLISH)
             route = RouteRule("b.test", None, target)
             client = world.house("a.test", routes=[route]).client().ready()
@@ -857,7 +857,7 @@ class RelayTests(AddressCase):
 
     def test_full_there(self) -> None:
         """T-23, Q-15: what finds no room at the next hop is tried again; nothing is lost."""
-        world = World()
+        world = Network()
         near = world.house("a.test", nodes=["dead"])
         far = world.house("b.test", nodes=[NodeDeclaration("q", QueueLimits(capacity=2))])
         client = near.client().ready()
@@ -871,7 +871,7 @@ class RelayTests(AddressCase):
 
     def test_forbidden_there(self) -> None:
         """T-23, T-26: a refusal for good is told to who asked for it, with the peer's words."""
-        world = World()
+        world = Network()
         near = world.house("a.test", nodes=["back"])
         world.house("b.test", access=[Rule.of(who="peer:*", node="r", allow=["transfer"])])
         client = near.client().ready()
@@ -884,7 +884,7 @@ class RelayTests(AddressCase):
 
     def test_credit(self) -> None:
         """T-29: the relay sends no more than the next hop grants."""
-        world = World()
+        world = Network()
         near = world.house("a.test", nodes=[])
         far = world.house("b.test", nodes=["q"], limits={"link_credit": 5})
         far.store.is_held = True

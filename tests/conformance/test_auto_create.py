@@ -12,7 +12,7 @@ from amqproute.errors import StoreError
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
-from tests.conformance.house import Client, House, World, attach, condition
+from tests.conformance.frame_broker import Client, FrameBroker, Network, attach, condition
 
 ANN = Principal("user", "ann")
 RIGHTS = ["publish", "consume", "create"]
@@ -22,10 +22,10 @@ class AutoCreateTests(SynchronousTestCase):
     """A house whose user may make queues whose names begin with ``team.``."""
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = Network()
         self.handles = itertools.count(10)
 
-    def house(self, auto_create: bool = True) -> House:
+    def house(self, auto_create: bool = True) -> FrameBroker:
         """Make the house."""
         rules = [
             Rule.of(who="*", node="team.*", allow=RIGHTS),

@@ -8,12 +8,12 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.binding import BindingDeclaration
-from amqproute.broker.declaration import TopicDeclaration
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.node_declaration import TopicDeclaration
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.errors import ConfigError
 from amqproute.wire.amqp10 import spec
-from tests.conformance.house import START_MS, House, World, bare, message, section_of
+from tests.conformance.frame_broker import START_MS, FrameBroker, Network, bare, message, section_of
 
 DURABLE = spec.Header(durable=True)
 
@@ -22,7 +22,7 @@ class AbroadTests(SynchronousTestCase):
     """Two houses; what is on ``t`` and ``out`` of the first is for ``inbox`` of the second."""
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = Network()
         self.near = self.world.house("a.test", nodes=["out", "q"])
         self.far = self.world.house("b.test", nodes=["inbox", "small"])
         self.near.broker.add(TopicDeclaration("t"))
@@ -50,7 +50,7 @@ class AbroadTests(SynchronousTestCase):
         self.assertTrue(states)
         self.assertTrue(all(isinstance(state, spec.Accepted) for state in states), states)
 
-    def received(self, house: House | None = None, node: str = "inbox") -> list[bytes]:
+    def received(self, house: FrameBroker | None = None, node: str = "inbox") -> list[bytes]:
         """Take everything off a node of the second house."""
         client = (house or self.far).client().ready("consumer")
         client.receiver(node, credit=100, snd_settle_mode=spec.SENDER_SETTLED)

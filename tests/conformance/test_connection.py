@@ -10,11 +10,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.conditions import CONNECTION_FORCED
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     AMQP_HEADER,
     SASL_HEADER,
     TLS_HEADER,
-    World,
+    Network,
     attach,
     condition,
     frame,
@@ -28,7 +28,7 @@ class HeaderTests(SynchronousTestCase):
     """Protocol headers, part 2 §2.2 and part 5 §5.1."""
 
     def setUp(self) -> None:
-        self.client = World().house().client()
+        self.client = Network().house().client()
 
     def test_same_header_back(self) -> None:
         """Part 2 §2.2: the header of a version that is spoken is answered with the same."""
@@ -50,7 +50,7 @@ class HeaderTests(SynchronousTestCase):
     def test_not_amqp(self) -> None:
         """Part 2 §2.2: what is no AMQP at all is answered in the same way."""
         for mechanisms, header in (((), AMQP_HEADER), (("ANONYMOUS",), SASL_HEADER)):
-            client = World().house().client(mechanisms=mechanisms)
+            client = Network().house().client(mechanisms=mechanisms)
             client.write(b"GET / HTTP/1.1\r\n\r\n")
             self.assertEqual(client.headers, [header])
             self.assertTrue(client.is_cut)
@@ -72,14 +72,14 @@ class SaslTests(SynchronousTestCase):
     """Part 5 §5.3; L-51, T-19."""
 
     def mechanisms(self, *names: str, **facts: object) -> tuple[str, ...]:
-        client = World().house().client(mechanisms=names, facts=facts)
+        client = Network().house().client(mechanisms=names, facts=facts)
         client.write(SASL_HEADER)
         self.assertEqual(client.headers, [SASL_HEADER])
         return tuple(str(each) for each in client.one(spec.SaslMechanisms).sasl_server_mechanisms)
 
     def test_sasl_is_demanded(self) -> None:
         """L-51: a client that leaves SASL out is told the SASL header, and is gone."""
-        client = World().house().client(mechanisms=["ANONYMOUS"])
+        client = Network().house().client(mechanisms=["ANONYMOUS"])
         client.write(AMQP_HEADER, frame(spec.Open(container_id="c")))
         self.assertEqual(client.headers, [SASL_HEADER])
         self.assertTrue(client.is_cut)
@@ -87,7 +87,7 @@ class SaslTests(SynchronousTestCase):
 
     def test_anonymous(self) -> None:
         """Part 5 §5.3.2: mechanisms, init, outcome 0; then the AMQP header and open."""
-        client = World().house().client(mechanisms=["ANONYMOUS"])
+        client = Network().house().client(mechanisms=["ANONYMOUS"])
         client.write(SASL_HEADER, frame(spec.SaslInit(mechanism="ANONYMOUS"), kind=1))
         self.assertEqual([kind for kind, *_ in client.frames], [1, 1])
         self.assertEqual(client.one(spec.SaslOutcome).code, 0)
@@ -97,7 +97,7 @@ class SaslTests(SynchronousTestCase):
 
     def test_all_in_one_segment(self) -> None:
         """P-03, part 5 §5.3: a client may pipeline SASL and AMQP in one segment."""
-        client = World().house().client(mechanisms=["ANONYMOUS"])
+        client = Network().house().client(mechanisms=["ANONYMOUS"])
         client.write(
             SASL_HEADER,
             frame(spec.SaslInit(mechanism="ANONYMOUS"), kind=1),
@@ -110,7 +110,7 @@ class SaslTests(SynchronousTestCase):
 
     def test_unknown_mechanism(self) -> None:
         """Part 5 §5.3.3.6: a mechanism that was not offered gets outcome 1, and the end."""
-        client = World().house().client(mechanisms=["ANONYMOUS"])
+        client = Network().house().client(mechanisms=["ANONYMOUS"])
         client.write(SASL_HEADER, frame(spec.SaslInit(mechanism="GSSAPI"), kind=1))
         client.run(5)
         self.assertEqual(client.one(spec.SaslOutcome).code, 1)
@@ -118,7 +118,7 @@ class SaslTests(SynchronousTestCase):
 
     def test_amqp_frame_in_sasl(self) -> None:
         """Part 5 §5.3.1: frames of type 0 have no place before the outcome."""
-        client = World().house().client(mechanisms=["ANONYMOUS"])
+        client = Network().house().client(mechanisms=["ANONYMOUS"])
         client.write(SASL_HEADER, frame(spec.Open(container_id="c")))
         client.run(10)
         self.assertTrue(client.none(spec.Open))
@@ -133,7 +133,7 @@ class SaslTests(SynchronousTestCase):
 
     def test_external_proves_the_peer(self) -> None:
         """T-19, T-39: with EXTERNAL the peer's certificate says who it is, not its open."""
-        house = World().house()
+        house = Network().house()
         facts = {"tls_version": "TLSv1.3", "certificate_domains": frozenset({"b.test"})}
         client = house.client(mechanisms=["EXTERNAL"], facts=facts)
         init = spec.SaslInit(mechanism="EXTERNAL", initial_response=b"")
@@ -148,7 +148,7 @@ class OpenTests(SynchronousTestCase):
     """Part 2 §2.7.1; A-15, A-16, L-52, E-01."""
 
     def setUp(self) -> None:
-        self.house = World().house(settings={"idle_timeout": 60.0, "channel_max": 7})
+        self.house = Network().house(settings={"idle_timeout": 60.0, "channel_max": 7})
         self.client = self.house.client()
 
     def test_open(self) -> None:
@@ -251,7 +251,7 @@ class OpenTests(SynchronousTestCase):
     def test_frames_of_their_size(self) -> None:
         """§2.7.1: who takes smaller frames than we do is not invited to send larger ones."""
         for theirs, ours in ((512, 65536), (65536, 65536), (70_000, 70_000), (2**32 - 1, 262_144)):
-            client = World().house().client()
+            client = Network().house().client()
             client.write(AMQP_HEADER, frame(spec.Open(container_id="c", max_frame_size=theirs)))
             self.assertEqual(client.one(spec.Open).max_frame_size, ours)
 
@@ -279,7 +279,7 @@ class FaultTests(SynchronousTestCase):
     """Malformed frames close the connection with an error, then the socket (E-06)."""
 
     def setUp(self) -> None:
-        self.house = World().house(settings={"channel_max": 7})
+        self.house = Network().house(settings={"channel_max": 7})
         self.client = self.house.client().opened()
 
     def closed(self, wanted: str, octets: bytes) -> None:

@@ -15,16 +15,16 @@ from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import AccessPolicy, Rule
-from amqproute.frontends.contract import QUIET_SECONDS, RETRY_SECONDS, Terms
+from amqproute.frontends.contract_enforcement import QUIET_SECONDS, RETRY_SECONDS, ContractTerms
 from amqproute.net.pump import EngineProtocol
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     AMQP_HEADER,
     Client,
-    House,
-    World,
+    FrameBroker,
+    Network,
     attach,
     condition,
     frame,
@@ -42,10 +42,12 @@ LIMITED = "amqp:resource-limit-exceeded"
 class ContractCase(SynchronousTestCase):
     """A house with a contract for peer b."""
 
-    def house(self, **terms: Any) -> House:
+    def house(self, **terms: Any) -> FrameBroker:
         """Make the house."""
-        self.world = World()
-        self.here = self.world.house(access=EVERYTHING, contracts={"peer:b.test": Terms(**terms)})
+        self.world = Network()
+        self.here = self.world.house(
+            access=EVERYTHING, contracts={"peer:b.test": ContractTerms(**terms)}
+        )
         return self.here
 
     def client(self, principal: Principal = B, name: str = "") -> Client:
@@ -584,7 +586,7 @@ class ShownTests(ContractCase):
         self.house()
         client = self.client()
         self.assertEqual(self.sender(client), 1000)
-        self.here.contracts["peer:b.test"] = Terms(messages_per_second=10)
+        self.here.contracts["peer:b.test"] = ContractTerms(messages_per_second=10)
         self.here.shared.contracts.adopt(tuple(self.here.shared.frontends))
         client.run()
         self.assertIn(self.credit(client), range(1, 11))

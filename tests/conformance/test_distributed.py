@@ -8,18 +8,18 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import Rule
-from amqproute.broker.branches import Branches, BranchLimits
+from amqproute.broker.xa_registry import BranchLimits, BranchRegistry
 from amqproute.broker.xa_states import Xa
-from amqproute.services.dtx import DTX_COORDINATOR, DtxCoordinator, register
-from amqproute.services.management import MANAGEMENT
+from amqproute.services.management_node import MANAGEMENT
+from amqproute.services.xa_node import DTX_COORDINATOR, XaNode, register
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Described, Int, Symbol, ULong
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     EVERYTHING,
     Client,
-    House,
-    World,
+    FrameBroker,
+    Network,
     attach,
     condition,
     message,
@@ -40,7 +40,9 @@ RULES = [
 class Requester:
     """A client that asks a service node, over a connection of its own."""
 
-    def __init__(self, house: House, node: str = DTX_COORDINATOR, who: Principal = ANN) -> None:
+    def __init__(
+        self, house: FrameBroker, node: str = DTX_COORDINATOR, who: Principal = ANN
+    ) -> None:
         self.client = house.client(who).ready(f"asks {node}")
         source = spec.Source(dynamic=True)
         self.client.send(attach("receiver", "replies", 0, None, source=source))
@@ -102,11 +104,11 @@ class DistributedCase(SynchronousTestCase):
     """A house that offers distributed transactions, a manager, and an application's links."""
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = Network()
         self.house = self.world.house(nodes=["q", "r"], access=RULES)
         house = self.house
         allows = house.transfer.rules.allows
-        self.branches = Branches(
+        self.branches = BranchRegistry(
             house.shared.transactions,
             house.broker,
             house.store,
@@ -117,7 +119,7 @@ class DistributedCase(SynchronousTestCase):
             BranchLimits(),
         )
         services = house.broker.services
-        services[DTX_COORDINATOR] = DtxCoordinator(house.broker, self.branches, allows)
+        services[DTX_COORDINATOR] = XaNode(house.broker, self.branches, allows)
         register(services[MANAGEMENT], self.branches)
         self.manager = Requester(house)
         self.app = house.client(ANN).ready("application")

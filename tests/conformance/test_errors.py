@@ -10,10 +10,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Described, Symbol, UInt, ULong
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     ACCEPTED,
     Client,
-    World,
+    Network,
     attach,
     condition,
     frame,
@@ -33,7 +33,7 @@ class ScopeTests(SynchronousTestCase):
     """E-03: an error ends the smallest thing that is at fault."""
 
     def setUp(self) -> None:
-        self.house = World().house(nodes=["q", "r"])
+        self.house = Network().house(nodes=["q", "r"])
         self.client = self.house.client().ready()
 
     def test_delivery(self) -> None:
@@ -103,7 +103,7 @@ class ScopeTests(SynchronousTestCase):
 
     def test_error_mode_end_flow(self) -> None:
         """E-04: so does a sender that exceeds its credit."""
-        house = World().house(limits={"link_credit": 2}, settings={"credit_grace_new": 0})
+        house = Network().house(limits={"link_credit": 2}, settings={"credit_grace_new": 0})
         self.client = house.client().ready()
         self.ends()
         self.client.write(*(self.client.transfer(n, handle=5) for n in range(9)))
@@ -118,7 +118,7 @@ class ScopeTests(SynchronousTestCase):
 
     def test_detached_links_are_forgotten(self) -> None:
         """E-03: links that we detached do not count among those that a connection may have."""
-        house = World().house(limits={"links": 2})
+        house = Network().house(limits={"links": 2})
         client = house.client().ready()
         for number in range(6):
             client.sender("amqp$transfer", name=f"s{number}")
@@ -178,7 +178,7 @@ class TableTests(SynchronousTestCase):
         kind: type[Any],
         *wanted: str,
     ) -> None:
-        client = World().house(nodes=["q", "r"]).client().ready()
+        client = Network().house(nodes=["q", "r"]).client().ready()
         client.sender("q", handle=0)
         client.receiver("r", handle=1)
         client.names()
@@ -234,7 +234,7 @@ class TableTests(SynchronousTestCase):
             request = attach("sender", "x", 5, "q", initial_delivery_count=None)
             client.send(request)
 
-        client = World().house().client().ready()
+        client = Network().house().client().ready()
         write(client)
         names = client.names()
         self.assertEqual(names, ["Attach", "Detach"])
@@ -243,7 +243,7 @@ class TableTests(SynchronousTestCase):
         """F-01, §2.8.18."""
 
         def write(client: Client) -> None:
-            house = World().house(limits={"link_credit": 2}, settings={"credit_grace_new": 0})
+            house = Network().house(limits={"link_credit": 2}, settings={"credit_grace_new": 0})
             again = house.client().ready()
             again.sender()
             again.names()
@@ -275,7 +275,7 @@ class TableTests(SynchronousTestCase):
     def test_transactional_transfer(self) -> None:
         """E-02, X-31: a transfer within a transaction nobody declared is refused."""
         state = spec.TransactionalState(txn_id=b"nothing")
-        client = World().house().client().ready()
+        client = Network().house().client().ready()
         client.sender()
         client.publish(0, state=state)
         answer = client.one(spec.Disposition)
@@ -285,7 +285,7 @@ class TableTests(SynchronousTestCase):
 
     def test_transactional_outcome(self) -> None:
         """E-02, X-31: such an outcome ends the link, and changes nothing."""
-        client = World().house().client().ready()
+        client = Network().house().client().ready()
         client.fill([b"1"])
         client.receiver(credit=1)
         client.dispose(

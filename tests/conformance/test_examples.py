@@ -9,15 +9,15 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import Rule
-from amqproute.broker.declaration import NodeDeclaration
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.errors import ResolveError
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Symbol
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     ACCEPTED,
-    World,
+    Network,
     attach,
     bare,
     body_of,
@@ -34,7 +34,7 @@ class ExampleTests(SynchronousTestCase):
     """One test for each."""
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = Network()
 
     def test_w01_point_to_point(self) -> None:
         """W-01, P-19: five messages, three accepted, the connection lost, two left."""

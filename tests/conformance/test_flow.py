@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.declaration import NodeDeclaration
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.wire.amqp10 import spec
-from tests.conformance.house import World, condition, frame, message
+from tests.conformance.frame_broker import Network, condition, frame, message
 from tests.support import plain_decoder
 
 FLOW = 0x13
@@ -19,7 +19,7 @@ class ReceiverTests(SynchronousTestCase):
     """Links on which the broker sends."""
 
     def setUp(self) -> None:
-        self.house = World().house()
+        self.house = Network().house()
         self.client = self.house.client().ready()
         self.client.fill([b"%d" % n for n in range(10)])
 
@@ -93,7 +93,7 @@ class ReceiverTests(SynchronousTestCase):
 
     def test_drain_of_nothing(self) -> None:
         """F-10: an empty queue answers at once, and the credit is gone."""
-        house = World().house()
+        house = Network().house()
         client = house.client().ready()
         client.receiver()
         client.credit(5, drain=True)
@@ -138,7 +138,7 @@ class SenderTests(SynchronousTestCase):
 
     def test_ample(self) -> None:
         """F-03, P-18: credit comes right behind the attach."""
-        client = World().house(limits={"link_credit": 50}).client().ready()
+        client = Network().house(limits={"link_credit": 50}).client().ready()
         client.sender()
         flow = client.one(spec.Flow)
         self.assertEqual((flow.link_credit, flow.delivery_count), (50, 0))
@@ -149,7 +149,7 @@ class SenderTests(SynchronousTestCase):
         Both fields are there on the wire, read by another decoder; credit for half a prefetch or
         more is left after each message, for ten times as many messages.
         """
-        client = World().house(limits={"link_credit": 50}).client().ready()
+        client = Network().house(limits={"link_credit": 50}).client().ready()
         client.sender()
         granted = 0
         for number in range(500):
@@ -170,7 +170,7 @@ class SenderTests(SynchronousTestCase):
 
     def test_without_credit(self) -> None:
         """F-01, §2.8.18: a sender beyond its credit is detached with transfer-limit-exceeded."""
-        house = World().house(limits={"link_credit": 5}, settings={"credit_grace_new": 0})
+        house = Network().house(limits={"link_credit": 5}, settings={"credit_grace_new": 0})
         client = house.client().ready()
         client.sender()
         client.write(*(client.transfer(n) for n in range(6)))
@@ -184,7 +184,7 @@ class SenderTests(SynchronousTestCase):
         The broker cannot see whether a delivery set out before the flow arrived, so a new link may
         use up its grace beside its credit; after that credit is what counts.
         """
-        house = World().house(limits={"link_credit": 5})
+        house = Network().house(limits={"link_credit": 5})
         client = house.client().ready()
         client.sender()
         client.one(spec.Flow)
@@ -197,7 +197,7 @@ class SenderTests(SynchronousTestCase):
 
     def test_credit_reflects_space(self) -> None:
         """F-02, F-03: a link gets what the node has free; five get their parts of it, and all."""
-        house = World().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=20))])
+        house = Network().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=20))])
         client = house.client().ready()
         client.sender()
         self.assertEqual(client.one(spec.Flow).link_credit, 20)
@@ -217,7 +217,7 @@ class SenderTests(SynchronousTestCase):
 
         What set out within the first grant is judged by the room there is, and costs no link.
         """
-        house = World().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=6))])
+        house = Network().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=6))])
         first = house.client().ready("first")
         first.sender()
         self.assertEqual(first.one(spec.Flow).link_credit, 6)
@@ -237,7 +237,7 @@ class SenderTests(SynchronousTestCase):
 
     def test_full(self) -> None:
         """Q-15, F-02: a full queue grants nothing; it grants again when there is space."""
-        house = World().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=3))])
+        house = Network().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=3))])
         client = house.client().ready()
         client.sender()
         client.write(*(client.transfer(n) for n in range(3)))
@@ -253,7 +253,7 @@ class SenderTests(SynchronousTestCase):
 
     def test_beyond_capacity(self) -> None:
         """Q-15: a message over the capacity is rejected with resource-limit-exceeded."""
-        house = World().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=3))])
+        house = Network().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=3))])
         client = house.client().ready()
         client.sender(handle=0)
         client.sender(handle=1)
@@ -267,7 +267,7 @@ class SenderTests(SynchronousTestCase):
 
     def test_beyond_capacity_settled(self) -> None:
         """Q-15, E-03: where it came settled the link is detached, with the tag in the info."""
-        house = World().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=1))])
+        house = Network().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=1))])
         client = house.client().ready()
         client.sender()
         client.write(client.transfer(0, settled=True), client.transfer(1, settled=True))
@@ -278,7 +278,7 @@ class SenderTests(SynchronousTestCase):
 
     def test_echo(self) -> None:
         """§2.7.4: a sender may ask for the state of its link."""
-        client = World().house(limits={"link_credit": 50}).client().ready()
+        client = Network().house(limits={"link_credit": 50}).client().ready()
         client.sender()
         client.publish(0)
         client.names()
@@ -300,7 +300,7 @@ class SenderTests(SynchronousTestCase):
 
     def test_aborted_uses_credit(self) -> None:
         """§2.6.14: an aborted delivery has used its unit of credit."""
-        house = World().house(limits={"link_credit": 2}, settings={"credit_grace_new": 0})
+        house = Network().house(limits={"link_credit": 2}, settings={"credit_grace_new": 0})
         client = house.client().ready()
         client.sender()
         client.names()

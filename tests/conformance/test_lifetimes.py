@@ -8,11 +8,11 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.declaration import NodeDeclaration
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.errors import StoreError
 from amqproute.wire.amqp10 import spec
-from tests.conformance.house import Client, World, attach, condition, message
+from tests.conformance.frame_broker import Client, Network, attach, condition, message
 from tests.support.plain_decoder import frames
 
 DETACH, END, CLOSE = 0x16, 0x17, 0x18
@@ -25,7 +25,7 @@ class MemoryOnlyTests(SynchronousTestCase):
     everything = [b"%d" % number for number in range(count)]
 
     def setUp(self) -> None:
-        self.house = World().house(nodes=[NodeDeclaration("q", QueueLimits(resident_messages=5))])
+        self.house = Network().house(nodes=[NodeDeclaration("q", QueueLimits(resident_messages=5))])
         self.producer = self.house.client().ready("producer")
         self.producer.sender()
         self.producer.names()
@@ -94,7 +94,7 @@ class DynamicTests(SynchronousTestCase):
     """Nodes that a client has made."""
 
     def setUp(self) -> None:
-        self.house = World().house()
+        self.house = Network().house()
         self.client = self.house.client().ready("maker")
 
     def make(self) -> str:

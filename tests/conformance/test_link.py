@@ -10,18 +10,18 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.declaration import NodeDeclaration
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Array, Described, Symbol, UInt, ULong
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     ACCEPTED,
     MODIFIED,
     REJECTED,
     RELEASED,
     Client,
-    World,
+    Network,
     attach,
     condition,
     message,
@@ -34,7 +34,7 @@ class LinkCase(SynchronousTestCase):
     """A house with two queues, and a client on channel 0."""
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = Network()
         self.house = self.world.house(nodes=["q", "r"])
         self.client = self.house.client().ready()
 
@@ -214,7 +214,7 @@ class AttachTests(LinkCase):
     def test_max_message_size(self) -> None:
         """L-47, M-08: a limit of the operator stands in the attach; no limit is null or 0."""
         self.assertIn(self.client.sender().max_message_size, (None, 0))
-        house = World().house(settings={"max_message_size": 1000})
+        house = Network().house(settings={"max_message_size": 1000})
         client = house.client().ready()
         self.assertEqual(client.sender().max_message_size, 1000)
 
@@ -342,7 +342,7 @@ class RefusalTests(LinkCase):
 
     def test_too_many_links(self) -> None:
         """E-05: the limit of links of a connection has a name of its own."""
-        house = World().house(limits={"links": 2})
+        house = Network().house(limits={"links": 2})
         client = house.client().ready()
         client.sender(handle=0)
         client.sender(handle=1)
@@ -396,7 +396,7 @@ class AnyAttachTests(SynchronousTestCase):
     @hypothesis_settings(max_examples=40, deadline=None)
     def test_connection_goes_on(self, all_fields: list[list[Any]]) -> None:
         """The attach is answered, and not by an error of ours; the connection goes on."""
-        client = World().house().client().ready()
+        client = Network().house().client().ready()
         for fields in all_fields:
             body = codec.encode(Described(ULong(0x12), fields))
             client.write((8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body)
@@ -637,7 +637,7 @@ class DynamicTests(LinkCase):
 
     def test_names(self) -> None:
         """A-06: invented names are random: no two alike, and nothing of them is predictable."""
-        house = World().house(limits={"dynamic_nodes": 2000})
+        house = Network().house(limits={"dynamic_nodes": 2000})
         client = house.client().ready()
         names = [
             client.receiver(None, handle=n, source=spec.Source(dynamic=True)).source.address
@@ -652,7 +652,7 @@ class DynamicTests(LinkCase):
 
     def test_qualified(self) -> None:
         """A-02: the qualified form of a dynamic address resolves here."""
-        house = World().house(qualify=True)
+        house = Network().house(qualify=True)
         client = house.client().ready()
         source = spec.Source(dynamic=True)
         address = client.receiver(None, source=source, credit=9).source.address
@@ -667,7 +667,7 @@ class CapacityTests(LinkCase):
 
     def test_space(self) -> None:
         """Q-15, F-02: a queue with a capacity grants no credit beyond it."""
-        house = World().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=5))])
+        house = Network().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=5))])
         client = house.client().ready()
         client.sender()
         self.assertLessEqual(client.one(spec.Flow).link_credit, 5)

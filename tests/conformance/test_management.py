@@ -13,10 +13,10 @@ from amqproute.auth.policy import Rule
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import ULong
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     Client,
-    House,
-    World,
+    FrameBroker,
+    Network,
     attach,
     condition,
     message,
@@ -41,7 +41,7 @@ class Operator:
         address: that of the dynamic node.
     """
 
-    def __init__(self, house: House, principal: Principal | None = None) -> None:
+    def __init__(self, house: FrameBroker, principal: Principal | None = None) -> None:
         kinds = () if principal is None else (principal,)
         self.client: Client = house.client(*kinds).ready("operator")
         source = spec.Source(dynamic=True)
@@ -79,7 +79,7 @@ class ReplyTests(SynchronousTestCase):
     @skipUnless(proton, "python-qpid-proton is not installed")
     def test_correlation(self) -> None:
         """G-19: the correlation-id is the message-id in value and type, as Qpid Proton reads it."""
-        operator = Operator(World().house())
+        operator = Operator(Network().house())
         number = uuid.UUID(int=77)
         for sent, wanted in (
             (ULong(7), 7),
@@ -101,7 +101,7 @@ class ReplyTests(SynchronousTestCase):
 
     def test_once_and_in_order(self) -> None:
         """G-27: many requests in one segment: run as they came, each answered once."""
-        house = World().house()
+        house = Network().house()
         operator = Operator(house)
         count = 50
         texts = ["create queue a", "rename queue a b", "rename queue b a", "delete queue a"]
@@ -120,7 +120,7 @@ class ReplyTests(SynchronousTestCase):
 
     def test_reply_to_with_our_domain(self) -> None:
         """A-02, G-19: the address of a dynamic node as it was given, domain and all."""
-        operator = Operator(World().house("a.test", qualify=True))
+        operator = Operator(Network().house("a.test", qualify=True))
         self.assertTrue(operator.address.endswith("@a.test"))
         reply = operator.ask("query queue")
         self.assertEqual(section_of(reply, spec.SECTION_PROPERTIES).to, operator.address)
@@ -130,7 +130,7 @@ class NameTests(SynchronousTestCase):
     """G-24: a name means the same node to management as on a link."""
 
     def setUp(self) -> None:
-        self.house = World().house("a.test")
+        self.house = Network().house("a.test")
         self.operator = Operator(self.house)
 
     def outcome(self, address: str) -> str | None:
@@ -207,7 +207,7 @@ class NameTests(SynchronousTestCase):
             Rule.of(who="user:ann", node="dynamic", allow=["create"]),
             Rule.of(who="user:ann", node="team.*", allow=["manage"]),
         ]
-        house = World().house("a.test", nodes=["team.in", "q"], access=rules)
+        house = Network().house("a.test", nodes=["team.in", "q"], access=rules)
         operator = Operator(house, ann)
         for text, wanted in (
             ("create queue team.a", [201]),
@@ -232,7 +232,7 @@ class LinkTests(SynchronousTestCase):
 
     def test_into_the_relay(self) -> None:
         """A link to ``NODE@DOMAIN`` takes what fits to the other broker, once it is made."""
-        world = World()
+        world = Network()
         near = world.house("a.test", nodes=["out"])
         far = world.house("b.test", nodes=["in"])
         operator = Operator(near)
@@ -259,7 +259,7 @@ class DeleteTests(SynchronousTestCase):
 
     def test_links_are_told(self) -> None:
         """Every link of a deleted queue, of either direction, is detached, closed, and told why."""
-        house = World().house(nodes=[])
+        house = Network().house(nodes=[])
         operator = Operator(house)
         self.assertEqual(operator.statuses("create queue a\ncreate queue b"), [201, 201])
         client = house.client().ready("worker")

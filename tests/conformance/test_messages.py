@@ -9,9 +9,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.binding import BindingDeclaration
-from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
-from amqproute.broker.limits import QueueLimits
-from amqproute.broker.options import Duplicates, Durability, QueueOptions
+from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
+from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.node_options import Duplicates, Durability, QueueOptions
 from amqproute.message import MESSAGE_FORMAT
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import (
@@ -31,10 +31,10 @@ from amqproute.wire.amqp10.types import (
     ULong,
     UShort,
 )
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     START_MS,
     Client,
-    World,
+    Network,
     bare,
     condition,
     data,
@@ -54,7 +54,7 @@ class MessageCase(SynchronousTestCase):
     """A queue with a sender on handle 0."""
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = Network()
         self.house = self.world.house(nodes=[NodeDeclaration("q", QueueLimits(), "dead"), "dead"])
         self.client = self.house.client().ready()
         self.client.sender()
@@ -119,7 +119,7 @@ class BareMessageTests(MessageCase):
     def test_same_message_id(self) -> None:
         """M-07: a message with an id that the queue holds is accepted, and counted, not kept."""
         options = QueueOptions(duplicates=Duplicates.GLOBAL_IDS)
-        self.house = World().house(nodes=[NodeDeclaration("q", QueueLimits(), options=options)])
+        self.house = Network().house(nodes=[NodeDeclaration("q", QueueLimits(), options=options)])
         self.client = self.house.client().ready()
         self.client.sender()
         self.client.names()
@@ -241,7 +241,7 @@ class SectionsTests(MessageCase):
         for durability in Durability:
             options = QueueOptions(durability=durability)
             declaration = NodeDeclaration("q", QueueLimits(priorities=1), options=options)
-            self.house = World().house(nodes=[declaration])
+            self.house = Network().house(nodes=[declaration])
             self.client = self.house.client().ready()
             self.client.sender()
             self.client.names()
@@ -534,7 +534,7 @@ class FormatTests(MessageCase):
 
     def test_refused_by_what_routes(self) -> None:
         """Where properties are needed it is refused, and the link lives on."""
-        world = World()
+        world = Network()
         house = world.house(nodes=["q", TopicDeclaration("t")])
         world.house("b.test")
         for address in (None, "amqp$transfer", "x@b.test", "t", "$management"):

@@ -7,17 +7,17 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.declaration import NodeDeclaration
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     ACCEPTED,
     MODIFIED,
     REJECTED,
     RELEASED,
     Client,
-    World,
+    Network,
     attach,
     body_of,
     condition,
@@ -36,7 +36,7 @@ class OutcomeCase(SynchronousTestCase):
     fields: dict[str, Any] = {}
 
     def setUp(self) -> None:
-        self.house = World().house(nodes=[NodeDeclaration("q", self.limits, "dead"), "dead"])
+        self.house = Network().house(nodes=[NodeDeclaration("q", self.limits, "dead"), "dead"])
         self.client = self.house.client().ready()
         self.client.fill([b"0", b"1", b"2", b"3", b"4"])
         self.consume(**self.fields)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one broker says to the next, octet by octet, and when: topic T, seen from the next hop.
 
-The brokers are real; the DNS, TCP and TLS between them are played (`house.World`). What crosses
-is read by `tests.support.plain_decoder`, which fills in nothing.
+The brokers are real; the DNS, TCP and TLS between them are played (`frame_broker.Network`). What
+crosses is read by `tests.support.plain_decoder`, which fills in nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from amqproute.frontends.overview import detach_named
-from amqproute.services.management import MANAGEMENT
+from amqproute.frontends.link_rows import detach_named
+from amqproute.services.management_node import MANAGEMENT
 from amqproute.values import RELAY_PREFIX
 from amqproute.wire.amqp10 import spec
-from tests.conformance.house import bare, body_of, condition, header_of, message
+from tests.conformance.frame_broker import bare, body_of, condition, header_of, message
 from tests.conformance.test_addresses import ALICE, AddressCase
 from tests.conformance.test_distributed import Requester
 from tests.support.plain_decoder import Described, decode_all, field, frames

@@ -7,15 +7,15 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.declaration import NodeDeclaration
-from amqproute.broker.limits import QueueLimits
-from amqproute.broker.options import QueueOptions
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.node_options import QueueOptions
 from amqproute.values import EXACTLY_ONCE_CAPABILITY
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     Client,
-    World,
+    Network,
     attach,
     body_of,
     condition,
@@ -39,7 +39,7 @@ class ResumeCase(SynchronousTestCase):
     limits: dict[str, Any] = {}
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = Network()
         self.house = self.world.house(nodes=["q", "r"], limits=self.limits)
         self.client = self.house.client().ready()
 
@@ -455,7 +455,7 @@ class ExclusiveTests(SynchronousTestCase):
 
     def test_one_consumer(self) -> None:
         """Q-20: a suspended link does not hold the only place."""
-        world = World()
+        world = Network()
         options = QueueOptions(destructive_links=1)
         house = world.house(nodes=[NodeDeclaration("q", QueueLimits(), None, options)])
         client = house.client().ready()
@@ -618,7 +618,7 @@ class PublisherTests(PublisherCase):
 
     def test_credit(self) -> None:
         """F-02: outcomes that nobody confirms use the window up; to be resumed costs nothing."""
-        house = World().house(limits={"link_credit": 4})
+        house = Network().house(limits={"link_credit": 4})
         client = self.client = house.client().ready()
         self.house = house
         target = spec.Target(address="q", **STAYS)
@@ -632,7 +632,7 @@ class PublisherTests(PublisherCase):
 
     def test_credit_to_resume(self) -> None:
         """And when it is back, it has credit to resume all of them, and the window besides."""
-        house = World().house(limits={"link_credit": 4})
+        house = Network().house(limits={"link_credit": 4})
         client = house.client().ready()
         target = spec.Target(address="q", **STAYS)
         client.sender(None, name="p", target=target, **CONFIRMS)

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.values import EXACTLY_ONCE_CAPABILITY
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
-from tests.conformance.house import Client, House, World, attach, body_of, message
+from tests.conformance.frame_broker import Client, FrameBroker, Network, attach, body_of, message
 
 STATES = st.sampled_from(
     (
@@ -32,7 +32,7 @@ class ConsumerModel:
     """A consumer that remembers what it has got, and forgets it or not; and a queue of six."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.world = Network()
         self.house = self.world.house()
         self.client = self.house.client().ready()
         self.client.fill([b"%d" % number for number in range(MESSAGES)])
@@ -149,7 +149,7 @@ class ConsumerTests(SynchronousTestCase):
         self, theirs: dict[bytes, Any], incomplete: bool, is_sender: bool
     ) -> None:
         """E-02: a map of tags that nobody knows is answered, and harms nothing."""
-        client = World().house().client().ready()
+        client = Network().house().client().ready()
         client.send(
             attach(
                 "sender" if is_sender else "receiver",
@@ -169,8 +169,8 @@ class PublisherModel:
     """A publisher that does what §2.6.13 says, over a connection that breaks at any point."""
 
     def __init__(self) -> None:
-        self.world = World()
-        self.house: House = self.world.house()
+        self.world = Network()
+        self.house: FrameBroker = self.world.house()
         self.client: Client = self.house.client().ready()
         self.waiting: list[int] = []
         self.sent = 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.wire.amqp10 import spec
-from tests.conformance.house import World, attach, body_of, condition, frame, message
+from tests.conformance.frame_broker import Network, attach, body_of, condition, frame, message
 
 BEGIN = spec.Begin(next_outgoing_id=0, incoming_window=1000, outgoing_window=1000)
 
@@ -15,7 +15,7 @@ class SessionTests(SynchronousTestCase):
     """Begin and end."""
 
     def setUp(self) -> None:
-        self.house = World().house(nodes=["q", "r"])
+        self.house = Network().house(nodes=["q", "r"])
         self.client = self.house.client().opened()
 
     def test_answer(self) -> None:
@@ -94,7 +94,7 @@ class SessionTests(SynchronousTestCase):
 
     def test_handle_max(self) -> None:
         """L-04, §2.7.2: a handle above our handle-max is an error."""
-        house = World().house(settings={"handle_max": 3})
+        house = Network().house(settings={"handle_max": 3})
         client = house.client().opened()
         client.send(BEGIN)
         self.assertEqual(client.one(spec.Begin).handle_max, 3)
@@ -183,7 +183,7 @@ class WindowTests(SynchronousTestCase):
     """Transfer ids and windows, §2.5.6."""
 
     def setUp(self) -> None:
-        self.house = World().house(settings={"incoming_window": 10})
+        self.house = Network().house(settings={"incoming_window": 10})
         self.client = self.house.client().opened()
 
     def test_never_stalls(self) -> None:
@@ -200,7 +200,7 @@ class WindowTests(SynchronousTestCase):
 
     def test_violation(self) -> None:
         """§2.8.17: more transfers than the window allows end the session."""
-        house = World().house(settings={"incoming_window": 10, "max_frame_size": 512})
+        house = Network().house(settings={"incoming_window": 10, "max_frame_size": 512})
         client = house.client().opened()
         client.send(BEGIN)
         window = client.one(spec.Begin).incoming_window
@@ -250,7 +250,7 @@ class WindowTests(SynchronousTestCase):
 
     def test_window_counts_frames(self) -> None:
         """§2.5.6: the window counts transfer frames: a large message comes bit by bit."""
-        house = World().house()
+        house = Network().house()
         client = house.client().opened(max_frame_size=512).begun(incoming_window=2)
         client.fill([b"x" * 3000])
         client.receiver()

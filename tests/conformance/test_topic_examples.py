@@ -9,12 +9,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.broker import Broker
-from amqproute.broker.declaration import TopicDeclaration
-from amqproute.broker.limits import TopicLimits
+from amqproute.broker.node_declaration import TopicDeclaration
+from amqproute.broker.node_limits import TopicLimits
 from amqproute.broker.subscription import NOTES
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol, Timestamp
-from tests.conformance.house import ACCEPTED, House, World, message
+from tests.conformance.frame_broker import ACCEPTED, FrameBroker, Network, message
 from tests.support.fakes import KeptStore, settle_down
 
 HISTORY = {Symbol("first-message-date"): Timestamp(0)}
@@ -24,9 +24,9 @@ class ExampleTests(SynchronousTestCase):
     """One test for each."""
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = Network()
 
-    def house(self, *others: Any, **limits: Any) -> House:
+    def house(self, *others: Any, **limits: Any) -> FrameBroker:
         """Return a house with a topic ``t``."""
         return self.world.house(nodes=[TopicDeclaration("t", TopicLimits(**limits)), *others])
 
@@ -133,7 +133,7 @@ class ExampleTests(SynchronousTestCase):
         self.assertEqual(store.recovery().queues, {})
         self.assertEqual(store.recovery().notes.get(NOTES), {})
 
-    def _restart(self, house: House, store: KeptStore) -> None:
+    def _restart(self, house: FrameBroker, store: KeptStore) -> None:
         """Build the broker anew over what the store holds."""
         recovery = store.recovery()
         old = house.broker

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
-from tests.conformance.house import Client
+from tests.conformance.frame_broker import Client
 from tests.frontends.test_transactions import COORDINATOR, TransactionCase, within
 
 

@@ -11,10 +11,10 @@ from amqproute.errors import StoreError
 from amqproute.values import EXACTLY_ONCE_CAPABILITY, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     ACCEPTED,
     REJECTED,
-    World,
+    Network,
     attach,
     bare,
     condition,
@@ -37,7 +37,7 @@ class SettlementTests(SynchronousTestCase):
     """What a publisher hears."""
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = Network()
         self.house = self.world.house()
         self.client = self.house.client().ready()
 
@@ -280,7 +280,7 @@ class FramesTests(SynchronousTestCase):
     """Deliveries of several frames, §2.6.14."""
 
     def setUp(self) -> None:
-        self.house = World().house()
+        self.house = Network().house()
         self.client = self.house.client().ready()
         self.client.sender()
         self.client.names()
@@ -428,7 +428,7 @@ class SizeTests(SynchronousTestCase):
     """max-message-size, L-47."""
 
     def setUp(self) -> None:
-        self.house = World().house(settings={"max_message_size": 1000})
+        self.house = Network().house(settings={"max_message_size": 1000})
         self.client = self.house.client().ready()
         self.client.sender()
 
@@ -457,7 +457,7 @@ class SizeTests(SynchronousTestCase):
 
     def test_too_large_for_the_receiver(self) -> None:
         """L-47, E-01: a receiver's max-message-size is kept by the broker as well."""
-        house = World().house()
+        house = Network().house()
         client = house.client().ready()
         client.fill([b"x" * 5000, b"small"])
         client.receiver(max_message_size=1000, credit=10)
@@ -470,7 +470,7 @@ class OneOffTests(SynchronousTestCase):
 
     def test_everything_at_once(self) -> None:
         """P-03, W-22: header to close in one segment: the message is stored, all answered."""
-        house = World().house()
+        house = Network().house()
         client = house.client()
         client.write(
             b"AMQP\x00\x01\x00\x00",
@@ -490,7 +490,7 @@ class OneOffTests(SynchronousTestCase):
 
     def test_grace(self) -> None:
         """P-04: a new link takes ten deliveries before its credit has arrived."""
-        house = World().house()
+        house = Network().house()
         client = house.client().ready()
         client.write(frame(attach("sender", "s", 0, "q")), *(client.transfer(n) for n in range(10)))
         self.assertTrue(client.none(spec.Detach))
@@ -499,7 +499,7 @@ class OneOffTests(SynchronousTestCase):
 
     def test_grace_ends(self) -> None:
         """P-04: and not any number of them."""
-        house = World().house()
+        house = Network().house()
         client = house.client().ready()
         client.write(frame(attach("sender", "s", 0, "q")), *(client.transfer(n) for n in range(50)))
         detached = [condition(each) for each in client.all(spec.Detach)]
@@ -507,7 +507,7 @@ class OneOffTests(SynchronousTestCase):
 
     def test_continuous(self) -> None:
         """P-02: a long-lived publisher is granted credit again and again."""
-        house = World().house(limits={"link_credit": 10})
+        house = Network().house(limits={"link_credit": 10})
         client = house.client().ready()
         client.sender()
         credit = 0

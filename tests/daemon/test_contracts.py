@@ -6,9 +6,9 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.config import loads
-from amqproute.daemon.rules import contract_of
+from amqproute.daemon.policy_assembly import contract_of
 from amqproute.errors import ConfigError
-from amqproute.frontends.contract import NO_TERMS, Terms
+from amqproute.frontends.contract_enforcement import NO_TERMS, ContractTerms
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
 
 CONFIG = """
@@ -27,17 +27,21 @@ class ContractTests(SynchronousTestCase):
         """The exact name before a wildcard, term by term; each holder for itself."""
         config = loads(CONFIG, "f")
         for principal, key, terms in (
-            (Principal("peer", "b.example"), "peer:b.example", Terms(links=7, spool=1 << 20)),
+            (
+                Principal("peer", "b.example"),
+                "peer:b.example",
+                ContractTerms(links=7, spool=1 << 20),
+            ),
             (
                 Principal("peer", "c.example"),
                 "peer:c.example",
-                Terms(links=7, messages_per_second=10.0),
+                ContractTerms(links=7, messages_per_second=10.0),
             ),
             (Principal("peer", "d.test"), "peer:d.test", NO_TERMS),
-            (Principal("user", "ann"), "user:ann", Terms(credit=5)),
-            (Principal("user", "bob"), "user:bob", Terms(connections=2)),
+            (Principal("user", "ann"), "user:ann", ContractTerms(credit=5)),
+            (Principal("user", "bob"), "user:bob", ContractTerms(connections=2)),
             (Principal("uid", "0"), "uid:0", NO_TERMS),
-            (ANONYMOUS_PRINCIPAL, "anonymous", Terms(bytes_per_second=10240)),
+            (ANONYMOUS_PRINCIPAL, "anonymous", ContractTerms(bytes_per_second=10240)),
         ):
             self.assertEqual(contract_of(principal, config), (key, terms))
 

@@ -13,11 +13,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.realm import Authenticator, Verifier
 from amqproute.config import Config
-from amqproute.config.access import Listen
-from amqproute.daemon.doors import accepting
+from amqproute.config.access_settings import ListenSettings
+from amqproute.daemon.listeners import accepting
 from amqproute.net.pump import EngineProtocol
 from amqproute.wire.amqp10 import spec
-from tests.conformance.house import AMQP_HEADER, World, attach, frame, message
+from tests.conformance.frame_broker import AMQP_HEADER, Network, attach, frame, message
 from tests.support.objects import left_by
 
 BEGIN = spec.Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)
@@ -37,13 +37,13 @@ class CycleTests(SynchronousTestCase):
     """A hundred connections come and go while no garbage is collected; nothing is left of them."""
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = Network()
         house = self.world.house()
         verifier = Verifier(self.world.clock, lambda check, *args: succeed(check(*args)))
         authenticator = Authenticator(
             ["ANONYMOUS"], users=None, verifier=verifier, login_key=b"k" * 32, random_bytes=bytes
         )
-        listen = Listen(endpoint="tcp:0", mechanisms=("ANONYMOUS",))
+        listen = ListenSettings(endpoint="tcp:0", mechanisms=("ANONYMOUS",))
         self.make = accepting(Config(), "c", listen, authenticator, house.shared)
         self.queue = house.broker.nodes["q"]
 

@@ -10,15 +10,15 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, Logger, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.commands import checking
-from amqproute.config.load import loads
+from amqproute.cli.commands import check
+from amqproute.config.loader import loads
 from amqproute.daemon import descriptors
 from amqproute.daemon.descriptors import (
     OWN_DESCRIPTORS,
     UnacceptedConnections,
     make_room_for_descriptors,
 )
-from amqproute.sparing import EVERY_SECONDS
+from amqproute.log_rate_limit import EVERY_SECONDS
 
 
 class DescriptorTests(SynchronousTestCase):
@@ -55,11 +55,11 @@ class DescriptorTests(SynchronousTestCase):
     def test_check(self) -> None:
         """`check` says it before the start does."""
         config = loads("limits: {max-connections: 5000}\n", "a.yaml")
-        (words,) = checking._examine_descriptors(config)
+        (words,) = check._examine_descriptors(config)
         self.assertIn("a.yaml:1: limits.max-connections: 5000 connections need more", words)
         self.assertIn(f"{4096 - OWN_DESCRIPTORS} would be taken", words)
         self.limits = (1024, 65536)
-        self.assertEqual(checking._examine_descriptors(config), [])
+        self.assertEqual(check._examine_descriptors(config), [])
 
 
 class UnacceptedTests(SynchronousTestCase):

@@ -9,13 +9,13 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.accounts import NOTES
+from amqproute.broker.sender_quotas import NOTES
 from amqproute.config import loads
 from amqproute.daemon.journaling import Journaling
 from amqproute.entry import ACCOUNT_SHIFT
 from amqproute.journal import reader
-from amqproute.journal.record import Kind, Record
-from amqproute.store.records import QueueSummary, Recovery, StoredEntry
+from amqproute.journal.record import JournalRecord, RecordKind
+from amqproute.store.model import QueueSummary, StoredEntry, StoreRecovery
 from tests.store.rig import QueueReactor
 from tests.support.fakes import message
 
@@ -43,12 +43,12 @@ class FoundTests(SynchronousTestCase):
 
     directory: Path | None = None
 
-    def started(self, *rows: StoredEntry, **more: Any) -> list[Record]:
+    def started(self, *rows: StoredEntry, **more: Any) -> list[JournalRecord]:
         directory = self.directory or Path(self.mktemp()).absolute()
         config = loads(f"state-directory: {directory}\ndomains: [alpha.example]", "f")
         reactor = QueueReactor()
         journaling = Journaling(config, reactor, lambda: None)
-        recovery = Recovery()
+        recovery = StoreRecovery()
         recovery.notes = {NOTES: {"peer:b.example": b"7", "user:ann": b"8"}}
         if rows:
             first, last = rows[0].id, rows[-1].id
@@ -72,7 +72,7 @@ class FoundTests(SynchronousTestCase):
             self.row(4, 0, annotations=FROM_BETA),
             self.row(5, 99),
         )
-        found = [each for each in records if each.kind == Kind.RECOVERY and each.entry]
+        found = [each for each in records if each.kind == RecordKind.RECOVERY and each.entry]
         told = [(each.entry, each.sender, each.origin, each.trail, each.to) for each in found]
         self.assertEqual(
             told,
@@ -94,7 +94,7 @@ class FoundTests(SynchronousTestCase):
         self.directory = Path(self.mktemp()).absolute()
         self.started(*rows[:700], *rows[720:1900])
         records = self.started(*rows)
-        found = [each.entry for each in records if each.kind == Kind.RECOVERY and each.entry]
+        found = [each.entry for each in records if each.kind == RecordKind.RECOVERY and each.entry]
         self.assertEqual(sorted(found), list(range(1, 2001)))
         self.assertEqual(found[1880:], [*range(701, 721), *range(1901, 2001)])
         self.assertEqual(self.store.loaded[-100:], list(range(1901, 2001)))
@@ -121,7 +121,7 @@ class StockTests(SynchronousTestCase):
         config = loads(f"state-directory: {directory}\ndomains: [alpha.example]", "f")
         reactor = QueueReactor()
         journaling = Journaling(config, reactor, lambda: None)
-        begun = journaling.begin(Recovery(), Store([]), "a1", "store-1")
+        begun = journaling.begin(StoreRecovery(), Store([]), "a1", "store-1")
         reactor.wait(Deferred.fromCoroutine(begun))
         asked: list[Deferred[list[int]]] = []
 
@@ -140,5 +140,5 @@ class StockTests(SynchronousTestCase):
             self.successResultOf(each)
         reactor.wait(Deferred.fromCoroutine(journaling.end(is_orderly=True)))
         records = reader.records(directory / "journal")
-        found = [(each.node, each.ranges) for each in records if each.kind == Kind.STOCK]
+        found = [(each.node, each.ranges) for each in records if each.kind == RecordKind.STOCK]
         self.assertEqual(found, [("p", "1-2"), ("q", "3"), (None, None)] * 2)

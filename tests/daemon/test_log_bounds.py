@@ -11,19 +11,19 @@ from twisted.python.failure import Failure
 
 from amqproute.auth.refused_log_ins import RefusedLogIns
 from amqproute.daemon.log_bounds import GROUPS, LONGEST_FIELD, SUM_SECONDS
-from amqproute.daemon.logs import LineObserver, LogOutput, json_line, text_line
+from amqproute.daemon.log_output import LineObserver, LogOutput, json_line, text_line
 from amqproute.errors import ResolveError
 from amqproute.net.pump import TransportFacts
 from amqproute.relay.backoff import BackOff
-from amqproute.relay.decision import Decisions
-from amqproute.relay.terms import RelayTerms
-from amqproute.relay.verdict import Action, Scope, Verdict
+from amqproute.relay.failure_verdict import FailureAction, FailureScope, FailureVerdict
+from amqproute.relay.relay_terms import RelayTerms
+from amqproute.relay.routing_decision import RoutingDecisions
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import node, wall
-from tests.support.house import Client, House, Network, Wire
+from tests.support.memory_broker import Client, MemoryBroker, Network, Wire
 from tests.support.wire import frame
 
 HOUR = 3600
@@ -87,7 +87,7 @@ class ReconnectingTests(LogCase):
     def setUp(self) -> None:
         super().setUp()
         self.network = Network(self.clock)
-        self.house = House(self.network, "alpha.example", node("q"))
+        self.house = MemoryBroker(self.network, "alpha.example", node("q"))
 
     def break_protocol(self, host: str, principal: Principal = ANONYMOUS_PRINCIPAL) -> None:
         """Open a connection, and have its session ended for a fault: three lines or more."""
@@ -170,12 +170,12 @@ class DestinationTests(LogCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.house = House(Network(self.clock), "alpha.example", node("q"))
+        self.house = MemoryBroker(Network(self.clock), "alpha.example", node("q"))
 
         async def find(*_: Any) -> Any:
             raise AssertionError("there are no places")
 
-        self.decisions = Decisions(find)
+        self.decisions = RoutingDecisions(find)
 
     def back_off(self, domain: str) -> BackOff:
         """Return what is known of a destination."""
@@ -188,7 +188,9 @@ class DestinationTests(LogCase):
         self.decisions.made(
             NextHop(domain, domain), error=ResolveError(code, f"{domain}: refused", permanent=False)
         )
-        verdict = Verdict(Scope.DESTINATION, Action.RETRY, code, f"{domain}: refused")
+        verdict = FailureVerdict(
+            FailureScope.DESTINATION, FailureAction.RETRY, code, f"{domain}: refused"
+        )
         back_off.failed(verdict, None, 1)
 
     def test_failing_destinations(self) -> None:
@@ -225,14 +227,18 @@ class ExemptionTests(LogCase):
         """At level debug everything is written."""
         self.open_log("debug")
         for _ in range(500):
-            self.logger("amqproute.frontends.amqp10").info("{connection} closed", connection="a:1")
+            self.logger("amqproute.frontends.connection_frontend").info(
+                "{connection} closed", connection="a:1"
+            )
         self.assertEqual(len(self.lines()), 500)
 
     def test_errors_and_operators(self) -> None:
         """Damage, and what operators do, has a line each."""
         for number in range(500):
-            self.logger("amqproute.store.bodies").error("{body} cannot be read", body=number)
-            self.logger("amqproute.services.changes").info("{who}: {what}", who="user:op", what=1)
+            self.logger("amqproute.store.large_bodies").error("{body} cannot be read", body=number)
+            self.logger("amqproute.services.change_batch").info(
+                "{who}: {what}", who="user:op", what=1
+            )
         self.assertEqual(len(self.lines()), 1000)
 
     def test_exceptions(self) -> None:
@@ -242,7 +248,7 @@ class ExemptionTests(LogCase):
         except ValueError:
             failure = Failure()
         for _ in range(500):
-            self.logger("amqproute.net.inbound").failure("deciding failed", failure)
+            self.logger("amqproute.net.inbound_trust").failure("deciding failed", failure)
         self.output.sum_up()
         self.assertEqual(len(self.lines("deciding failed")), GROUPS["program"].party.burst + 1)
         self.assertEqual(self.left_out(), 400)
@@ -260,7 +266,7 @@ class ExemptionTests(LogCase):
     def test_manager_without_right(self) -> None:
         """A client that asks for what it may not has a share."""
         for _ in range(500):
-            self.logger("amqproute.services.management").warn(
+            self.logger("amqproute.services.management_node").warn(
                 "{who} may not {what}", who="user:ann", what="DELETE"
             )
         self.assertEqual(len(self.lines()), GROUPS["user"].party.burst)
@@ -290,7 +296,7 @@ class ExemptionTests(LogCase):
 
     def test_relay_queues(self) -> None:
         """What happens on a relay queue is about its destination: strangers displace no partner."""
-        log, text = self.logger("amqproute.broker.fates"), "{count} messages on {node} dropped"
+        log, text = self.logger("amqproute.broker.disposal"), "{count} messages on {node} dropped"
         for number in range(1000):
             log.info(text, count=1, node=f"amqp$out/d{number}.example")
         log.info(text, count=7, node="amqp$out/beta.example")
@@ -301,7 +307,7 @@ class ExemptionTests(LogCase):
 
     def test_line_within_a_line(self) -> None:
         """Garbage collection may log while a line is being judged; the log does not stand still."""
-        log = self.logger("amqproute.frontends.amqp10")
+        log = self.logger("amqproute.frontends.connection_frontend")
 
         class Ending:
             def __str__(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.daemon.notify import Notifier, Watchdog, watchdog_interval
+from amqproute.daemon.notify import ServiceNotifier, Watchdog, watchdog_interval
 
 
 class ServiceManager:
@@ -46,7 +46,7 @@ class NotifierTests(NotifyCase):
     def test_states(self) -> None:
         """Each state is the datagram of sd_notify(3)."""
         manager = self.manager()
-        notifier = Notifier(manager.address, monotonic_ns=lambda: 5_000_123_999)
+        notifier = ServiceNotifier(manager.address, monotonic_ns=lambda: 5_000_123_999)
         self.assertTrue(notifier.is_active)
         self.assertTrue(notifier.ready("2 listeners"))
         notifier.reloading()
@@ -72,27 +72,27 @@ class NotifierTests(NotifyCase):
         path = f"/tmp/amqproute-test-{os.getpid()}-{id(self)}"
         manager = self.manager(path)
         self.addCleanup(os.unlink, path)
-        Notifier.from_environment({"NOTIFY_SOCKET": path}).ready()
+        ServiceNotifier.from_environment({"NOTIFY_SOCKET": path}).ready()
         self.assertEqual(manager.heard(), ["READY=1"])
 
     def test_silent_without_a_manager(self) -> None:
         """Where nobody listens every call does nothing."""
-        notifier = Notifier.from_environment({})
+        notifier = ServiceNotifier.from_environment({})
         self.assertFalse(notifier.is_active)
         self.assertFalse(notifier.ready())
-        self.assertFalse(Notifier.from_environment({"NOTIFY_SOCKET": ""}).is_active)
-        self.assertFalse(Notifier.from_environment({"NOTIFY_SOCKET": "vsock:2:1"}).is_active)
+        self.assertFalse(ServiceNotifier.from_environment({"NOTIFY_SOCKET": ""}).is_active)
+        self.assertFalse(ServiceNotifier.from_environment({"NOTIFY_SOCKET": "vsock:2:1"}).is_active)
 
     def test_manager_gone(self) -> None:
         """A manager that went away costs the notice, not the daemon."""
         manager = self.manager()
         manager.close()
-        self.assertFalse(Notifier(manager.address).ready())
+        self.assertFalse(ServiceNotifier(manager.address).ready())
 
     def test_manager_does_not_read(self) -> None:
         """A full socket loses a datagram and does not block."""
         manager = self.manager()
-        notifier = Notifier(manager.address)
+        notifier = ServiceNotifier(manager.address)
         told = [notifier.watchdog() for _ in range(2000)]
         self.assertIn(False, told)
         manager.heard()
@@ -101,7 +101,7 @@ class NotifierTests(NotifyCase):
     def test_status_is_one_line(self) -> None:
         """A line break in a status does not become another assignment."""
         manager = self.manager()
-        Notifier(manager.address).status("peer said\nMAINPID=1" + "x" * 2000)
+        ServiceNotifier(manager.address).status("peer said\nMAINPID=1" + "x" * 2000)
         (datagram,) = manager.heard()
         self.assertNotIn("\n", datagram)
         self.assertTrue(datagram.startswith("STATUS=peer said MAINPID=1xxx"))
@@ -110,7 +110,9 @@ class NotifierTests(NotifyCase):
     def test_status_of_any_characters(self) -> None:
         """What a terminal would act on, or UTF-8 cannot say, is neither sent nor a fault."""
         manager = self.manager()
-        self.assertTrue(Notifier(manager.address).status("no room in /\x1b[2Jdat\udcff/\x00\xe4"))
+        self.assertTrue(
+            ServiceNotifier(manager.address).status("no room in /\x1b[2Jdat\udcff/\x00\xe4")
+        )
         self.assertEqual(manager.heard(), ["STATUS=no room in /?[2Jdat?/?\xe4"])
 
 
@@ -143,7 +145,7 @@ class WatchdogTests(NotifyCase):
     def watchdog(
         self, interval: float | None, ailment: Callable[[], str | None] = lambda: None
     ) -> Watchdog:
-        notifier = Notifier(self.service_manager.address)
+        notifier = ServiceNotifier(self.service_manager.address)
         watchdog = Watchdog(notifier, interval, self.clock, ailment)
         watchdog.startService()
         return watchdog
@@ -167,7 +169,7 @@ class WatchdogTests(NotifyCase):
     def test_idle(self) -> None:
         """Without a watchdog in the manager, or without a manager, nothing is scheduled."""
         self.stop(self.watchdog(None))
-        silent = Watchdog(Notifier(None), 15.0, self.clock)
+        silent = Watchdog(ServiceNotifier(None), 15.0, self.clock)
         silent.startService()
         self.assertEqual(self.clock.getDelayedCalls(), [])
         silent.stopService()

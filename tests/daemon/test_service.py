@@ -17,11 +17,11 @@ from twisted.internet.task import Clock, deferLater
 from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent, globalLogPublisher
 from twisted.trial.unittest import TestCase
 
-from amqproute.broker.floodgate import DISK, Floodgate
+from amqproute.broker.publish_gate import DISK, PublishGate
 from amqproute.config import loads
 from amqproute.daemon import service
 from amqproute.daemon.log_bounds import GROUPS, SUM_SECONDS
-from amqproute.daemon.logs import LogOutput
+from amqproute.daemon.log_output import LogOutput
 from amqproute.errors import ConfigError, StoreError
 from tests.daemon.test_notify import ServiceManager
 
@@ -39,7 +39,7 @@ class FakeHouse:
 
     def __init__(self, config: Any, reactor: Any, on_death: Any) -> None:
         self.container_id = "broker1.alpha.example"
-        self.broker = SimpleNamespace(gate=Floodgate())
+        self.broker = SimpleNamespace(gate=PublishGate())
         self.journaling = SimpleNamespace(configured=lambda *_: None)
         self.ailment = None
         self.started: Deferred[None] = Deferred()

@@ -14,18 +14,18 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from amqproute.broker.xa_states import Xa
 from amqproute.config import loads
 from amqproute.daemon import assembly
-from amqproute.daemon.assembly import House as Daemon
-from amqproute.daemon.resting import MOST_ROUNDS, come_to_rest, flush
+from amqproute.daemon.assembly import Application as Daemon
+from amqproute.daemon.shutdown import MOST_ROUNDS, drain_connections, flush
 from amqproute.errors import StoreError
 from amqproute.message import Message
-from amqproute.services import dtx
-from amqproute.services.management import MANAGEMENT, ManagementService, Reply
+from amqproute.services import xa_node
+from amqproute.services.management_node import MANAGEMENT, ManagementReply, ManagementService
 from amqproute.store.memory import MemoryStore
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin
 from amqproute.wire.amqp10 import codec, sections, spec
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import message, node
-from tests.support.house import House, Network
+from tests.support.memory_broker import MemoryBroker, Network
 
 ALPHA = "alpha.example"
 BETA = "beta.example"
@@ -46,8 +46,8 @@ class RelayTests(HouseTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.network = Network(self.clock)
-        self.alpha = House(self.network, ALPHA, node("q"))
-        self.beta = House(self.network, BETA, node("orders"))
+        self.alpha = MemoryBroker(self.network, ALPHA, node("q"))
+        self.beta = MemoryBroker(self.network, BETA, node("orders"))
 
     def put(self, to: str = BETA) -> None:
         queue = self.alpha.relay.take_on_trust(NextHop(to, to))
@@ -94,7 +94,7 @@ class ReplyTests(HouseTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.house = House(Network(self.clock), ALPHA, node("q"))
+        self.house = MemoryBroker(Network(self.clock), ALPHA, node("q"))
         self.working: Deferred[Any] = Deferred()
         broker = self.house.broker
 
@@ -103,10 +103,10 @@ class ReplyTests(HouseTestCase):
 
         management = ManagementService(broker, allows, lambda: 0)
         management.operations["SLOW"] = lambda request: self.working.addCallback(
-            lambda _: Reply.of(200, "done")
+            lambda _: ManagementReply.of(200, "done")
         )
         broker.services[MANAGEMENT] = management
-        broker.services[dtx.DTX_COORDINATOR] = dtx.DtxCoordinator(broker, self, allows)  # type: ignore[arg-type]
+        broker.services[xa_node.DTX_COORDINATOR] = xa_node.XaNode(broker, self, allows)  # type: ignore[arg-type]
 
     async def prepare(self, owner: str, xid: Any) -> Xa:
         """Stand in for the branches."""
@@ -127,7 +127,7 @@ class ReplyTests(HouseTestCase):
         for frontend in house.shared.frontends:
             frontend.stop_taking()
         rested = Deferred.fromCoroutine(
-            come_to_rest(self.clock, house.shared, house.relay, patience)
+            drain_connections(self.clock, house.shared, house.relay, patience)
         )
         self.run_for(5, 0.1)
         if patience > 5:
@@ -142,7 +142,7 @@ class ReplyTests(HouseTestCase):
 
     def test_branch(self) -> None:
         """Whoever asked to prepare hears what became of it."""
-        (reply,) = self.is_told(dtx.DTX_COORDINATOR, "prepare")
+        (reply,) = self.is_told(xa_node.DTX_COORDINATOR, "prepare")
         self.assertEqual(Message(reply.payload).application_properties["xaCode"], 0)
 
     def test_patience(self) -> None:

@@ -14,30 +14,30 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.accounts import Accounts
-from amqproute.broker.branch_record import holds_of
 from amqproute.broker.receipts import BY_ID, Receipts
-from amqproute.broker.unclaimed import Unclaimed
-from amqproute.daemon.identity import NOTES as IDENTITY_NOTES
-from amqproute.daemon.identity import identify
-from amqproute.daemon.journaling import Sources
+from amqproute.broker.recovered_nodes import RecoveredNodes
+from amqproute.broker.sender_quotas import SenderQuotas
+from amqproute.broker.xa_record import holds_of
+from amqproute.daemon.container_identity import NOTES as IDENTITY_NOTES
+from amqproute.daemon.container_identity import identify
+from amqproute.daemon.journaling import JournalSources
 from amqproute.errors import DecodeError
-from amqproute.frontends.suspended import read_note_key
-from amqproute.journal.outbox import read_rows
+from amqproute.frontends.suspended_links import read_note_key
+from amqproute.journal.journal_outbox import read_rows
 from amqproute.journal.segments import HEAD, read_head
 from amqproute.message import Message
-from amqproute.relay.holds import Hold
-from amqproute.relay.note import NOTE, Note
-from amqproute.services import moving, relay_messages, requeueing
-from amqproute.services.changes import Made
-from amqproute.services.commands import Command, Refused, parse_text
-from amqproute.services.delay import DelayWatch
-from amqproute.services.requests import Request
-from amqproute.store.records import Recovery
+from amqproute.relay.destination_note import NOTE, DestinationNote
+from amqproute.relay.holds import RelayHold
+from amqproute.services import message_moves, message_requeue, relay_messages
+from amqproute.services.change_batch import RuntimeNode
+from amqproute.services.command_schema import CommandRefused, ManagementCommand, parse_text
+from amqproute.services.delay_reports import DelayReports
+from amqproute.services.management_protocol import ManagementRequest
+from amqproute.store.model import StoreRecovery
 from amqproute.store.statements import read_receipt
 from amqproute.values import NextHop, Origin, Principal
 from tests.support.fakes import KeptStore, message, node
-from tests.support.house import House, Network
+from tests.support.memory_broker import MemoryBroker, Network
 
 DEEP = b"[" * 100_000
 GARBAGE = (
@@ -63,7 +63,7 @@ class UnreadableNotesTests(SynchronousTestCase):
 
     def test_delays(self) -> None:
         told = logged(self)
-        delays = DelayWatch.__new__(DelayWatch)
+        delays = DelayReports.__new__(DelayReports)
         delays._marks = {}
         delays.recovered({"q": b"\xff", "r": b"7", "s": b""})
         self.assertEqual(delays._marks, {"r": 7})
@@ -71,7 +71,7 @@ class UnreadableNotesTests(SynchronousTestCase):
 
     def test_accounts_of_the_journal(self) -> None:
         """Whose account an entry stands in is not known where its note cannot be read."""
-        sources = Sources({"user:ann": b"\xff", "user:bob": b"7", "user:eve": b""})
+        sources = JournalSources({"user:ann": b"\xff", "user:bob": b"7", "user:eve": b""})
         self.assertEqual(sources._names, {7: "user:bob"})
 
     @given(octets=st.binary(max_size=40), start=st.sampled_from([b"", b"\x00Sp", b"\x00Sr"]))
@@ -82,7 +82,7 @@ class UnreadableNotesTests(SynchronousTestCase):
 
     def test_accounts(self) -> None:
         told = logged(self)
-        accounts = Accounts()
+        accounts = SenderQuotas()
         self.assertEqual(accounts.recovered({"user:ann": b"x", "user:bob": b"7"}, {7: (1, 2)}), [])
         self.assertIsNone(accounts.find("user:ann"))
         self.assertIsNotNone(accounts.find("user:bob"))
@@ -98,7 +98,7 @@ class UnreadableNotesTests(SynchronousTestCase):
 
     def test_definitions_and_branches(self) -> None:
         told = logged(self)
-        unclaimed = Unclaimed()
+        unclaimed = RecoveredNodes()
         unclaimed.recovered({}, {f"s{index}": each for index, each in enumerate(GARBAGE)})
         self.assertEqual(len(told), len(GARBAGE))
         self.assertEqual(holds_of(dict.fromkeys(map(str, range(3)), b"\xff")), {})
@@ -107,14 +107,14 @@ class UnreadableNotesTests(SynchronousTestCase):
     @given(octets=st.one_of(st.sampled_from(GARBAGE), st.binary(max_size=60)))
     def test_decoders(self, octets: bytes) -> None:
         """They say that they cannot, and raise nothing else."""
-        for decode in (Note.decode, Hold.decode, Made.decode):
+        for decode in (DestinationNote.decode, RelayHold.decode, RuntimeNode.decode):
             self.assertRaises(ValueError, decode, octets)
 
     def test_identity(self) -> None:
         told = logged(self)
         clock = Clock()
         store = KeptStore(clock)
-        recovery = Recovery()
+        recovery = StoreRecovery()
         recovery.notes = {IDENTITY_NOTES: {"id": b"alpha", "stream": b"\xff"}}
         found: Any = []
         Deferred.fromCoroutine(identify(store, recovery, None)).addCallback(found.append)
@@ -146,10 +146,10 @@ class DeepTests(SynchronousTestCase):
 
     def test_cursors(self) -> None:
         """An operator's mistake is answered as one."""
-        request = Request("HOLD", {}, {"cursor": DEEP.decode()}, Principal("user", "ann"))
+        request = ManagementRequest("HOLD", {}, {"cursor": DEEP.decode()}, Principal("user", "ann"))
         for read, error in (
-            (lambda: moving._read_cursor(request.body), moving.Refused),
-            (lambda: requeueing._place_of(DEEP.decode(), 1), requeueing._Refused),
+            (lambda: message_moves._read_cursor(request.body), message_moves.CommandRefused),
+            (lambda: message_requeue._place_of(DEEP.decode(), 1), message_requeue._Refused),
             (lambda: relay_messages._read_cursor(request), relay_messages._Refused),
         ):
             self.assertRaises(error, read)
@@ -159,10 +159,10 @@ class DeepTests(SynchronousTestCase):
         for depth in (3, 500, 100_000):
             text = f"create queue a with x={'[' * depth}{']' * depth}"
             ((_, refused),) = parse_text(text)
-            self.assertIsInstance(refused, Refused)
+            self.assertIsInstance(refused, CommandRefused)
             self.assertIn("too deep", refused.words)  # type: ignore[union-attr]
         ((_, command),) = parse_text("create queue a with x=[[1], [2, 3]]")
-        self.assertIsInstance(command, Command)
+        self.assertIsInstance(command, ManagementCommand)
 
 
 class UnreadableBackoffTests(SynchronousTestCase):
@@ -172,13 +172,13 @@ class UnreadableBackoffTests(SynchronousTestCase):
             told = logged(self)
             clock = Clock()
             network = Network(clock)
-            house = House(network, "alpha.example", node("q"))
+            house = MemoryBroker(network, "alpha.example", node("q"))
             queue = house.relay.take_on_trust(NextHop("beta.example", "beta.example"))
             batch = house.broker.begin()
             queue.put(message(b"1"), batch, Origin(Principal("user", "ann")))
             batch.commit()
             clock.advance(1)
             house.store.notes[NOTE] = {"beta.example": octets}
-            again = House(network, "alpha.example", node("q"), store=house.store)
+            again = MemoryBroker(network, "alpha.example", node("q"), store=house.store)
             self.assertEqual(again.depth("beta.example"), 1)
             self.assertTrue(any("back-off of beta.example" in line for line in told))

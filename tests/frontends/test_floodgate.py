@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from amqproute import conditions
-from amqproute.broker.floodgate import DAMAGE, DISK, MEMORY, STORE
-from amqproute.frontends.limits import FrontendLimits
+from amqproute.broker.publish_gate import DAMAGE, DISK, MEMORY, STORE
+from amqproute.frontends.frontend_limits import FrontendLimits
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.events import PartsReceived
+from amqproute.wire.amqp10.engine_events import PartsReceived
 from amqproute.wire.amqp10.link import Delivery
-from tests.frontends.test_inbound import BETA, InboundCase
+from tests.frontends.test_receiver_link import BETA, InboundCase
 from tests.support.fakes import message, node
 from tests.support.reporting import asking, let_report, reports_on
 

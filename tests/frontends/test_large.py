@@ -10,11 +10,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from amqproute import conditions
-from amqproute.frontends.intake import HEAD_BYTES
+from amqproute.frontends.large_message_receiver import HEAD_BYTES
 from amqproute.message import Message
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Link
-from tests.frontends.test_inbound import InboundCase
+from tests.frontends.test_receiver_link import InboundCase
 from tests.support.fakes import message
 
 PART_FROM = 20_000

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from amqproute import conditions
-from amqproute.broker.declaration import NodeDeclaration
-from amqproute.broker.limits import QueueLimits
-from amqproute.broker.options import Durability, Excess, QueueOptions, Visibility
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.node_options import Durability, Excess, QueueOptions, Visibility
 from amqproute.errors import InvalidField, NotImplementedHere
 from amqproute.message import Message
 from amqproute.values import EXACTLY_ONCE_CAPABILITY
@@ -16,7 +16,7 @@ from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import Array, Described, Symbol, Timestamp, UInt, ULong
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import EPOCH_MS, message, put
-from tests.support.house import Client, House, Network
+from tests.support.memory_broker import Client, MemoryBroker, Network
 
 ACCEPTED = spec.Accepted()
 RELEASED = spec.Released()
@@ -38,7 +38,7 @@ class QueueCase(HouseTestCase):
     def build(self, limits: QueueLimits | None = None, **options: Any) -> None:
         """Build the house."""
         self.network = Network(self.clock)
-        self.house = House(
+        self.house = MemoryBroker(
             self.network,
             "alpha.example",
             NodeDeclaration("q", limits or QueueLimits(), "dead", QueueOptions(**options)),

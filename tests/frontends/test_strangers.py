@@ -7,15 +7,15 @@ from typing import Any
 
 from twisted.logger import globalLogPublisher
 
-from amqproute.frontends.shared import MOST_TOLD
-from amqproute.sparing import EVERY_SECONDS
+from amqproute.frontends.context import MOST_TOLD
+from amqproute.log_rate_limit import EVERY_SECONDS
 from amqproute.values import ANONYMOUS_PRINCIPAL
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from tests.support.asserts import HouseTestCase
-from tests.support.house import House, Network
+from tests.support.memory_broker import MemoryBroker, Network
 
-NO_SASL = ev.AuthenticationFailed(None, "the client skipped SASL, which is required here")
+NO_SASL = ev.AuthenticationRejected(None, "the client skipped SASL, which is required here")
 NO_OPEN = ev.ConnectionClosed(
     error=spec.Error(condition="amqp:connection:framing-error", description="no open"),
     by_fault=True,
@@ -28,7 +28,7 @@ class StrangerTests(HouseTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.house = House(Network(self.clock), "alpha.example")
+        self.house = MemoryBroker(Network(self.clock), "alpha.example")
         self.told: list[str] = []
         globalLogPublisher.addObserver(self.observe)
         self.addCleanup(globalLogPublisher.removeObserver, self.observe)

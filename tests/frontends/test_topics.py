@@ -8,10 +8,10 @@ from typing import Any
 
 from amqproute import conditions
 from amqproute.auth.policy import Rule
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.subscription import Definition, DurableSubscription
 from amqproute.filters.registry import NO_FILTERS, SELECTOR
-from amqproute.frontends.limits import FrontendLimits
+from amqproute.frontends.frontend_limits import FrontendLimits
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
 from amqproute.wire.amqp10 import spec
@@ -19,7 +19,7 @@ from amqproute.wire.amqp10.types import Described, Symbol, Timestamp
 from tests.broker.test_topic import colored
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import EPOCH_MS, message, node, put, topic
-from tests.support.house import House, Network
+from tests.support.memory_broker import MemoryBroker, Network
 
 BOB = Principal("user", "bob")
 
@@ -39,7 +39,7 @@ class TopicCase(HouseTestCase):
 
     def build(self, *others: Any, store: Any = None, house: Any = None, **limits: Any) -> None:
         """Build the house and connect the client."""
-        self.house = House(
+        self.house = MemoryBroker(
             self.network,
             "alpha.example",
             topic("t", **limits),

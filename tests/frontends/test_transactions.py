@@ -11,18 +11,18 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import Rule
 from amqproute.broker.binding import BindingDeclaration
-from amqproute.broker.declaration import NodeDeclaration
-from amqproute.broker.limits import QueueLimits
-from amqproute.broker.transaction import TransactionLimits
-from amqproute.broker.transactions import OPERATION_OCTETS, TRANSACTION_OCTETS
+from amqproute.broker.local_transaction import TransactionLimits
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.transaction_registry import OPERATION_OCTETS, TRANSACTION_OCTETS
 from amqproute.errors import StoreError, Unresolved
 from amqproute.values import EXACTLY_ONCE_CAPABILITY, Principal
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Described, Symbol, ULong
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     ACCEPTED,
     Client,
-    World,
+    Network,
     attach,
     body_of,
     condition,
@@ -49,7 +49,7 @@ class TransactionCase(SynchronousTestCase):
     house_options: dict[str, Any] = {}
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = Network()
         self.build(**self.house_options)
 
     def build(self, **options: Any) -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from amqproute.config import Config
-from amqproute.journal.events import Arrivals, Gone, Told
-from amqproute.journal.outbox import Outbox
-from amqproute.journal.record import Kind
+from amqproute.journal.event import ArrivalEvent, DepartureEvent, RunEvent
+from amqproute.journal.journal_outbox import JournalOutbox
+from amqproute.journal.record import RecordKind
 from amqproute.values import Origin
 from amqproute.wire.amqp10.types import ULong
 from tests.golden.compare import GoldenCase
 from tests.journal import rig
-from tests.store.rig import House
+from tests.store.rig import StoreFixture
 
 PRAGMAS = (
     "application_id", "user_version", "page_size", "encoding", "auto_vacuum", "journal_mode",
@@ -32,7 +32,7 @@ class StoreTests(GoldenCase):
         """Tables and indexes in the order of their making, pragmas, files beside the database."""
         path = Path(self.mktemp()).absolute() / "store"
         path.mkdir(parents=True)
-        house = House(str(path / "db"))
+        house = StoreFixture(str(path / "db"))
         house.open()
         house.close()
         with closing(sqlite3.connect(path / "db")) as database:
@@ -98,10 +98,10 @@ class JournalTests(GoldenCase):
         directory = Path(self.mktemp()).absolute()
         desk = rig.Desk(directory, Still())
         desk.open()
-        for number, kind in enumerate(Kind):
+        for number, kind in enumerate(RecordKind):
             columns = {"entry": [number, number + 1], "words": [None, 'quoted "words", \u00e9']}
             shared = {"node": "q", "durable": True, "attempt": number}
-            desk.journal.note(Told(kind, desk.wall(), shared, columns))
+            desk.journal.note(RunEvent(kind, desk.wall(), shared, columns))
         entries = [rig.entry(1, message_id="m-1"), rig.entry(2, message_id=ULong(7), to="q")]
         desk.journal.note(rig.arrivals(desk, entries))
         desk.journal.note(rig.gone(desk, entries))
@@ -115,15 +115,17 @@ class JournalTests(GoldenCase):
         """Arrivals that the journal has not on its disk, and the endings that they come with."""
         now_us = 1_795_345_200_000_000
         handed_over: list[Any] = []
-        outbox = Outbox(lambda: now_us, handed_over.extend)
+        outbox = JournalOutbox(lambda: now_us, handed_over.extend)
         outbox.begin(6)
         first, second = rig.entry(1, message_id="m-1"), rig.entry(2, message_id="m-2", to="q")
         came = [("q", each, Origin(rig.ANN), b"", None) for each in (first, second)]
         lines = []
         for event in (
-            Arrivals(now_us, came, "alpha.example"),
-            Gone(Kind.DELIVERED, now_us + 5, "q", [first], {"peer": "user:bob"}),
-            Gone(Kind.EXPIRED, now_us + 9, "q", [second], {"code": "local.expired"}),
+            ArrivalEvent(now_us, came, "alpha.example"),
+            DepartureEvent(RecordKind.DELIVERED, now_us + 5, "q", [first], {"peer": "user:bob"}),
+            DepartureEvent(
+                RecordKind.EXPIRED, now_us + 9, "q", [second], {"code": "local.expired"}
+            ),
         ):
             carried = outbox.carry([event])
             if carried is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from tests.golden.course import XID
 from tests.golden.upgrade import (
@@ -121,7 +121,8 @@ class UpgradeTests(SynchronousTestCase):
 
 
 def restamp(path: Path) -> None:
-    """Have a file that says when it was written say that it was now (`amqproute.stamp`)."""
+    """Have a file that says when it was written say that it was now
+    (`amqproute.restore_detection`)."""
     text = path.read_text()
     path.write_text(text)
     now = path.stat().st_ctime_ns

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole connections, octet by octet: clients of a broker, and two brokers that relay.
 
-Clock, randomness and transports are the test's (`tests.conformance.house`).
+Clock, randomness and transports are the test's (`tests.conformance.frame_broker`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from amqproute.auth.policy import Rule
 from amqproute.daemon.reporting import make_reporter
-from amqproute.services.report import ReportTerms
+from amqproute.services.sender_reports import ReportTerms
 from amqproute.values import ANONYMOUS_PRINCIPAL, EXACTLY_ONCE_CAPABILITY, Principal
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Described, Symbol, ULong
-from tests.conformance.house import (
+from tests.conformance.frame_broker import (
     AMQP_HEADER,
     EVERYTHING,
     MODIFIED,
@@ -25,8 +25,8 @@ from tests.conformance.house import (
     TLS_HEADER,
     Client,
     End,
-    House,
-    World,
+    FrameBroker,
+    Network,
     attach,
     data,
     frame,
@@ -48,7 +48,9 @@ MANAGED = (
 class SpokenClient(Client):
     """A client whose connection is written down."""
 
-    def __init__(self, house: House, principal: Principal, transcript: Transcript, **kinds: Any):
+    def __init__(
+        self, house: FrameBroker, principal: Principal, transcript: Transcript, **kinds: Any
+    ):
         self.transcript = transcript
         super().__init__(house, house.protocol(principal, **kinds))
 
@@ -61,7 +63,7 @@ class SpokenClient(Client):
         super()._read()
 
 
-class SpokenWorld(World):
+class SpokenWorld(Network):
     """A world whose wires between brokers are written down, each in a transcript of its own."""
 
     def __init__(self) -> None:
@@ -90,14 +92,18 @@ class WireCase(GoldenCase):
         self.spoken: list[tuple[str, Transcript]] = []
 
     def client(
-        self, house: House, name: str = "client", who: Principal = ANONYMOUS_PRINCIPAL, **kinds: Any
+        self,
+        house: FrameBroker,
+        name: str = "client",
+        who: Principal = ANONYMOUS_PRINCIPAL,
+        **kinds: Any,
     ) -> SpokenClient:
         """Connect a client; nothing has been said."""
         transcript = Transcript()
         self.spoken.append((name, transcript))
         return SpokenClient(house, who, transcript, **kinds)
 
-    def ready(self, house: House, name: str = "client", **kinds: Any) -> SpokenClient:
+    def ready(self, house: FrameBroker, name: str = "client", **kinds: Any) -> SpokenClient:
         """Connect a client, open, and begin a session."""
         client = self.client(house, name, **kinds)
         client.ready(name)

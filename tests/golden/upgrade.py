@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from tests.golden.course import XID
 from tests.integration.support import Daemon, Wire, Zone, free_ports, message, until

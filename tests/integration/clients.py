@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from amqproute.wire.amqp10 import codec, sections, spec
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.amqp10.frames import FrameBuffer, encode_frame, encode_sasl_frame
 from amqproute.wire.amqp10.link import Link

@@ -37,9 +37,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import amqproute
 from amqproute.auth.users import add_user
-from amqproute.cli.pair import free_ports
+from amqproute.cli.daemon_pair import free_ports
 from amqproute.net.authority import Issued, issue, make_authority
-from amqproute.resolver.zone import Authority
+from amqproute.resolver.zone import ZoneAuthority
 from tests.integration.clients import (
     AMQP,
     SASL,
@@ -399,7 +399,7 @@ class Zone:
     """
 
     def __init__(self) -> None:
-        self.authority = Authority([])
+        self.authority = ZoneAuthority([])
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]

@@ -9,7 +9,7 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.pair import child_environment
+from amqproute.cli.daemon_pair import child_environment
 from tests.support.patience import PATIENCE
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.resolver.zone import Fault, FaultKind
+from amqproute.resolver.zone import ZoneFault, ZoneFaultKind
 from tests.integration.support import (
     Daemon,
     Refused,
@@ -93,7 +93,9 @@ class DecisionTests(SynchronousTestCase):
         )
         self.zone.authority = tree.authority
         for service in ("_amqps._tcp", "_amqp._tcp"):
-            tree.authority.set_fault(f"{service}.servfail.example", Fault(FaultKind.SERVFAIL))
+            tree.authority.set_fault(
+                f"{service}.servfail.example", ZoneFault(ZoneFaultKind.SERVFAIL)
+            )
         anchors.write_text(tree.anchor_text)
         self.alpha.settings["resolver"].update(
             {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.pair import child_environment
+from amqproute.cli.daemon_pair import child_environment
 from amqproute.journal.record import read_line
 from tests.support.patience import PATIENCE
 

@@ -23,9 +23,9 @@ from typing import Any
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 import amqproute
-from amqproute.cli.pair import child_environment
+from amqproute.cli.daemon_pair import child_environment
 from amqproute.wire.amqp10 import codec, sections, spec
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10.types import Int
 from tests.integration.support import Daemon, Wire, body_of, message, until
 from tests.support.patience import PATIENCE

@@ -15,7 +15,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.values import EXACTLY_ONCE_CAPABILITY
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.integration.support import Daemon, Wire, body_of, message, until

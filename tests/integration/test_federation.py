@@ -13,11 +13,11 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.net.authority import Issued
-from amqproute.resolver.zone import Fault, FaultKind
+from amqproute.resolver.zone import ZoneFault, ZoneFaultKind
 from amqproute.wire.amqp10 import codec, sections, spec
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10.types import Symbol
-from amqproute.wire.mechanisms import client_mechanism
+from amqproute.wire.sasl_mechanisms import client_mechanism
 from tests.integration import support
 from tests.integration.support import (
     Certificates,
@@ -302,12 +302,12 @@ class FederationTests(FederationTestCase):
     def test_name_server_in_trouble(self) -> None:
         """SERVFAIL and silence are no proof: taken, and delivered when DNS is well again."""
         for domain, kind in (
-            ("late-dns.example", FaultKind.SERVFAIL),
-            ("silent-dns.example", FaultKind.DROP),
+            ("late-dns.example", ZoneFaultKind.SERVFAIL),
+            ("silent-dns.example", ZoneFaultKind.DROP),
         ):
             self.zone.point(domain, self.beta.tls)
             for name in ("_amqps._tcp.", "_amqp._tcp.", ""):
-                self.zone.authority.set_fault(name + domain, Fault(kind))
+                self.zone.authority.set_fault(name + domain, ZoneFault(kind))
             self.publish(f"{self.node}@{domain}", [message(domain.encode())])
             self.alpha.wait_log(f"{domain} cannot be reached", self.begun_at)
         self.zone.authority.clear_faults()

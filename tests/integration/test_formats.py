@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from tests.integration.support import Daemon, DaemonTestCase, Wire, message
 

@@ -21,10 +21,10 @@ from typing import Any
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from amqproute.journal import reader
-from amqproute.journal.record import Kind
-from amqproute.store.files import SPARES
+from amqproute.journal.record import RecordKind
+from amqproute.store.body_files import SPARES
 from amqproute.store.fsck import check
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Link
 from tests.integration.support import Daemon, Wire, body_of, message, new_directory
@@ -273,9 +273,9 @@ class FullDiskTests(FullDiskCase):
         (verdict,) = reader.verify(journal)
         self.assertIsNone(verdict.flaw)
         records = list(reader.records(journal))
-        (gap,) = [each for each in records if each.kind == Kind.GAP]
+        (gap,) = [each for each in records if each.kind == RecordKind.GAP]
         self.assertIn(f" {gap.count} ", words)
-        there = sum(each.kind == Kind.CONFIGURED for each in records)
+        there = sum(each.kind == RecordKind.CONFIGURED for each in records)
         # The reloads and two starts, one stock of each node and of all, and one stop.
         self.assertGreaterEqual(there + gap.count, 42)
         self.assertEqual((journal / "lost").read_text().strip("0\n"), "")

@@ -15,7 +15,7 @@ import struct
 from typing import Any
 
 from amqproute.wire.amqp10 import codec, sections, spec
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10.types import Symbol
 from tests.integration.support import (
     AMQP,

@@ -16,13 +16,13 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.journal import reader
-from amqproute.journal.record import BEGINS, ENDS, Kind, Record
+from amqproute.journal.record import BEGINS, ENDS, JournalRecord, RecordKind
 from tests.integration.killing import KillingRuns
 from tests.network.course import Course
 from tests.support.pairs import Pair
 
 FIRST_ID = 1 << 40
-"""Of `amqproute.cli.load.Numbering`."""
+"""Of `amqproute.cli.load_worker.MessageNumbers`."""
 
 
 class Books:
@@ -36,7 +36,7 @@ class Books:
             self.live = {entry for (entry,) in rows}
             self.outbox = store.execute("SELECT count(*) FROM outbox").fetchone()[0]
         store.close()
-        self.begun: dict[int, Record] = {}
+        self.begun: dict[int, JournalRecord] = {}
         self.ended: Counter[int] = Counter()
         for record in self.records:
             if record.entry is None:
@@ -45,7 +45,7 @@ class Books:
                 self.begun.setdefault(record.entry, record)
             elif record.kind in ENDS:
                 self.ended[record.entry] += 1
-        stocks = [each for each in self.records if each.kind == Kind.STOCK]
+        stocks = [each for each in self.records if each.kind == RecordKind.STOCK]
         ends = [place for place, each in enumerate(stocks) if each.node is None]
         # The last list, which was taken at the stop.
         self.stock = {
@@ -103,13 +103,15 @@ class JournalCrashTests(KillingRuns, SynchronousTestCase):
         ids = {each.message_id for each in alpha.begun.values()}
         self.assertEqual({str(FIRST_ID + number) for number in range(messages)} - ids, set(), story)
         # and what alpha says that beta has taken stands in beta's, under alpha's number for it.
-        relayed = {(each.stream, each.entry) for each in alpha.records if each.kind == Kind.RELAYED}
+        relayed = {
+            (each.stream, each.entry) for each in alpha.records if each.kind == RecordKind.RELAYED
+        }
         taken = {
             (each.from_stream, each.from_entry)
             for each in beta.records
-            if each.kind in (Kind.RECEIVED, Kind.RECOVERY, Kind.DUPLICATE)
+            if each.kind in (RecordKind.RECEIVED, RecordKind.RECOVERY, RecordKind.DUPLICATE)
         }
-        recovered = sum(each.kind == Kind.RECOVERY for each in beta.begun.values())
+        recovered = sum(each.kind == RecordKind.RECOVERY for each in beta.begun.values())
         self.assertLessEqual(len(relayed - taken), recovered, story)
         print(
             f"\nseed {seed}: {len(course.kills)} kills; records: alpha {alpha.verdict.records}, "

@@ -17,13 +17,13 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.load import Connected, Management
-from amqproute.cli.pair import QUEUE
+from amqproute.cli.daemon_pair import QUEUE
+from amqproute.cli.load_worker import Connected, LoadManagement
 from amqproute.journal import reader
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from amqproute.message import Message
 from amqproute.wire.amqp10 import codec, spec
-from amqproute.wire.amqp10.events import DeliveriesReceived, DeliveriesUpdated, PartsReceived
+from amqproute.wire.amqp10.engine_events import DeliveriesReceived, DeliveriesUpdated, PartsReceived
 from tests.integration.support import Daemon, Wire, message
 from tests.support.pairs import Pair
 from tests.support.patience import PATIENCE
@@ -69,7 +69,7 @@ class LargeTests(SynchronousTestCase):
             ):
                 self.warm_up(aside, taking, address)
                 before = {daemon.name: daemon.peak_bytes for daemon in pair.daemons}
-                rows = Management(looking)
+                rows = LoadManagement(looking)
                 self.send_large(sending, address)
                 passed = self.pass_by(aside, rows, address)
                 self.wait_for(rows, passed + 1)
@@ -96,7 +96,7 @@ class LargeTests(SynchronousTestCase):
                 said = reader.records(pair.directory / daemon.name / "state" / "journal")
                 large = [each for each in said if (each.size or 0) > LARGE]
                 told = [(each.kind, each.digest) for each in large]
-                self.assertEqual(told, [(Kind.RECEIVED, expected.hexdigest())], daemon.name)
+                self.assertEqual(told, [(RecordKind.RECEIVED, expected.hexdigest())], daemon.name)
 
     def test_found(self) -> None:
         """One that only the store knows of at a start is read once for its digest."""
@@ -220,7 +220,7 @@ class LargeTests(SynchronousTestCase):
                     self.assertIsInstance(event.state, spec.Accepted)
                     return
 
-    def pass_by(self, aside: Connected, rows: Management, address: str) -> int:
+    def pass_by(self, aside: Connected, rows: LoadManagement, address: str) -> int:
         """Send small ones while alpha relays the large one; return how many passed it."""
         count = 0
         for _ in range(5):
@@ -231,10 +231,10 @@ class LargeTests(SynchronousTestCase):
                 time.sleep(0.002)
         return count
 
-    def depth(self, rows: Management) -> int:
+    def depth(self, rows: LoadManagement) -> int:
         return int(rows.row("queue", QUEUE).get("depth", 0))
 
-    def wait_for(self, rows: Management, depth: int) -> None:
+    def wait_for(self, rows: LoadManagement, depth: int) -> None:
         until = time.monotonic() + WAIT
         while self.depth(rows) < depth:
             self.assertLess(time.monotonic(), until)

@@ -6,10 +6,10 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Link
-from amqproute.wire.amqp10.states import State
+from amqproute.wire.amqp10.state_tables import LinkStateName
 from tests.integration.support import Daemon, DaemonTestCase, Refused, Wire, body_of, message
 
 UUID4 = re.compile(r"dynamic-([0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})")
@@ -59,7 +59,7 @@ class DynamicTests(DaemonTestCase):
                 link, address = dynamic(wire)
                 other.attach("sender", address).detach()
                 link.detach()
-                while link._state is not State.DONE:
+                while link._state is not LinkStateName.DONE:
                     wire.read()
                 with self.assertRaises(Refused) as raised, Wire(self.daemon.plain) as late:
                     late.attach("sender", address)

@@ -16,7 +16,7 @@ from unittest import skipUnless
 import yaml
 
 import amqproute
-from amqproute.config.nodes import Node
+from amqproute.config.node_settings import NodeSettings
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import UInt
 from tests.integration.support import (
@@ -276,7 +276,7 @@ class ReadmeTests(DaemonTestCase):
         """The configuration shows each property of a node, but for four that change little."""
         (block,) = re.findall(r"```yaml\n(.*?)```", self.chapter(), re.DOTALL)
         shown = {key for node in yaml.safe_load(block)["nodes"] for key in node}
-        known = {field.alias or name for name, field in Node.model_fields.items()}
+        known = {field.alias or name for name, field in NodeSettings.model_fields.items()}
         left_out = {
             "archive-expired",
             "default-outcomes",

@@ -27,12 +27,12 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SkipTest, TestCase
 
 from amqproute.errors import ResolveError
-from amqproute.resolver.answer import Answer, Question
-from amqproute.resolver.cache import Cache
-from amqproute.resolver.client import ClientLimits, DnsClient
+from amqproute.resolver.answer import DnsAnswer, DnsQuestion
+from amqproute.resolver.dns_cache import DnsCache
+from amqproute.resolver.dns_client import ClientLimits, DnsClient
 from amqproute.resolver.nameservers import Nameserver
 from amqproute.resolver.srv import SrvResolver
-from amqproute.resolver.zone import Fault, FaultKind, ZoneServer
+from amqproute.resolver.zone import ZoneFault, ZoneFaultKind, ZoneServer
 from amqproute.values import Resolution
 from tests.support.patience import PATIENCE
 from tests.support.targets import LOOPBACK, dialled
@@ -176,7 +176,7 @@ class NameServerTestCase(TestCase):
         )
 
     def resolver(self, **limits: float) -> SrvResolver:
-        cache: Cache[Question, Answer] = Cache(reactor)
+        cache: DnsCache[DnsQuestion, DnsAnswer] = DnsCache(reactor)
         return SrvResolver(
             self.client(**limits),
             cache,
@@ -235,15 +235,15 @@ class ZoneServerTests(ScenarioMixin, NameServerTestCase):
 
         async def work() -> None:
             for kind, code in (
-                (FaultKind.SERVFAIL, "dns.servfail"),
-                (FaultKind.REFUSED, "dns.refused"),
-                (FaultKind.GARBAGE, "dns.malformed"),
-                (FaultKind.DROP, "dns.timeout"),
+                (ZoneFaultKind.SERVFAIL, "dns.servfail"),
+                (ZoneFaultKind.REFUSED, "dns.refused"),
+                (ZoneFaultKind.GARBAGE, "dns.malformed"),
+                (ZoneFaultKind.DROP, "dns.timeout"),
             ):
-                self.server.authority.set_fault("_amqps._tcp.host.test.example", Fault(kind))
+                self.server.authority.set_fault("_amqps._tcp.host.test.example", ZoneFault(kind))
                 resolver = self.resolver(try_timeout=0.1)
                 self.assertEqual(await self.outcome(resolver, "host.test.example"), code)
-            late = Fault(FaultKind.DELAY, 0.05)
+            late = ZoneFault(ZoneFaultKind.DELAY, 0.05)
             self.server.authority.set_fault("_amqps._tcp.host.test.example", late)
             found = await self.outcome(self.resolver(), "host.test.example")
             self.assertEqual(found, SCENARIOS["host.test.example"])
@@ -268,10 +268,10 @@ class ZoneServerTests(ScenarioMixin, NameServerTestCase):
 
         async def work() -> None:
             name = "_amqps._tcp.many.test.example"
-            question = Question(name, dns.rdatatype.SRV)
+            question = DnsQuestion(name, dns.rdatatype.SRV)
             client = self.client()
             self.assertEqual(len((await client.ask(question)).services), 80)
-            self.server.authority.set_fault(name, Fault(FaultKind.DELAY, 30))
+            self.server.authority.set_fault(name, ZoneFault(ZoneFaultKind.DELAY, 30))
             waiting = client.ask(question)
             while self.server.authority.asked.count(question) < 3:
                 await deferLater(reactor, 0.01)
@@ -341,7 +341,7 @@ class DaemonTestCase(NameServerTestCase):
         while True:
             try:
                 for zone in ZONES:
-                    await client.ask(Question(f"ns.{zone}", dns.rdatatype.A))
+                    await client.ask(DnsQuestion(f"ns.{zone}", dns.rdatatype.A))
             except ResolveError as error:
                 output = self.daemon.output.decode("utf-8", "replace")
                 if self.daemon.ended.called:
@@ -457,7 +457,7 @@ remote-control:
 
         async def work() -> None:
             for name in "_amqps._tcp.host.test.example", "_amqp._tcp.host.test.example":
-                self.server.authority.set_fault(name, Fault(FaultKind.SERVFAIL))
+                self.server.authority.set_fault(name, ZoneFault(ZoneFaultKind.SERVFAIL))
             self.assertEqual(
                 await self.outcome(self.resolver(), "host.test.example"), "dns.servfail"
             )

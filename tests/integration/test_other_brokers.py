@@ -19,8 +19,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.load import Connected, Management, Place
-from amqproute.cli.pair import free_ports as steady_ports
+from amqproute.cli.daemon_pair import free_ports as steady_ports
+from amqproute.cli.load_worker import Connected, LoadManagement, LoadTarget
 from amqproute.net.authority import Issued
 from benchmarks.rabbitmq_shovel import HOME, Client, Node
 from tests.integration.support import (
@@ -212,8 +212,8 @@ class RabbitTests(SynchronousTestCase):
         alpha.wait_log("/full cannot be reached")
         purged = 0
 
-        with Connected(Place(alpha.socket), "look") as connected:
-            management = Management(connected)
+        with Connected(LoadTarget(alpha.socket), "look") as connected:
+            management = LoadManagement(connected)
 
             def is_empty() -> bool:
                 nonlocal purged
@@ -235,8 +235,8 @@ class RabbitTests(SynchronousTestCase):
         What is sent to one that is not there RabbitMQ accepts and drops.
         """
         wire.publish("made@made.example", [message(b"x")])
-        with Connected(Place(alpha.socket), "look") as connected:
-            management = Management(connected)
+        with Connected(LoadTarget(alpha.socket), "look") as connected:
+            management = LoadManagement(connected)
 
             def is_gone() -> bool:
                 return not management.row("relay-queue", f"amqp$out/{self.hop}/made")["depth"]

@@ -18,11 +18,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.net.authority import Issued
 from amqproute.net.dane import record_of
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.amqp10.types import UInt
-from amqproute.wire.mechanisms import ExternalIdentity, ServerContext, server_mechanism
+from amqproute.wire.sasl_mechanisms import ExternalIdentity, ServerContext, server_mechanism
 from tests.integration.support import (
     Certificates,
     Daemon,

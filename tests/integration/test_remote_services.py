@@ -8,7 +8,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.wire.amqp10 import codec, sections, spec
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from tests.integration.support import Daemon, Wire, Zone, until
 from tests.support.plain_decoder import Described, decode_all
 

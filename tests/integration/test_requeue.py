@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqproute.wire.amqp10 import events, spec
+from amqproute.wire.amqp10 import engine_events, spec
 from tests.integration.support import Wire, body_of, message, until
 from tests.integration.test_operator import OperatorCase, command
 
@@ -37,7 +37,7 @@ class RequeueTests(OperatorCase):
             error = spec.Error(condition=condition, description="no use")
             seen = 0
             while seen < count:
-                event = wire.wait(lambda each: type(each) is events.DeliveriesReceived)
+                event = wire.wait(lambda each: type(each) is engine_events.DeliveriesReceived)
                 seen += len(event.deliveries)
                 wire.session.settle(event.deliveries, spec.Rejected(error=error), True)
                 wire.flush()

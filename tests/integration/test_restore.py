@@ -13,7 +13,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.journal import reader
-from amqproute.journal.record import Kind, Record
+from amqproute.journal.record import JournalRecord, RecordKind
 from amqproute.store.fsck import check
 from tests.integration.support import Daemon, Wire, Zone, body_of, message, until
 from tests.support.program import run
@@ -93,7 +93,7 @@ class RestoreTests(SynchronousTestCase):
         self.alpha.start()
         self.assertNotIn("restored from a backup", self.alpha.log()[mark:])
 
-    def said(self) -> list[Record]:
+    def said(self) -> list[JournalRecord]:
         return list(reader.records(self.state / "journal"))
 
     def test_everything(self) -> None:
@@ -132,10 +132,10 @@ class RestoreTests(SynchronousTestCase):
         self.assertEqual(
             {each.event_id for each in fresh} & {each.event_id for each in before}, set()
         )
-        taken = {(each.stream, each.entry) for each in before if each.kind == Kind.RECEIVED}
-        again = {(each.stream, each.entry) for each in fresh if each.kind == Kind.RECEIVED}
+        taken = {(each.stream, each.entry) for each in before if each.kind == RecordKind.RECEIVED}
+        again = {(each.stream, each.entry) for each in fresh if each.kind == RecordKind.RECEIVED}
         self.assertEqual((len(taken), len(again), taken & again), (3, 3, set()))
-        told = {each.code: each.detail for each in fresh if each.kind == Kind.RECOVERY}
+        told = {each.code: each.detail for each in fresh if each.kind == RecordKind.RECOVERY}
         (former,) = {stream for stream, _ in taken}
         self.assertEqual(told, {"journal.restored": None, "store.restored": former, None: None})
 
@@ -172,7 +172,7 @@ class RestoreTests(SynchronousTestCase):
             got = [body_of(each) for each in wire.consume("local", 2)]
         self.assertEqual(got, [body_of(large), b"small"])
         self.alpha.stop()
-        codes = {each.code for each in self.said() if each.kind == Kind.RECOVERY}
+        codes = {each.code for each in self.said() if each.kind == RecordKind.RECOVERY}
         self.assertIn("store.restored", codes)
         self.assertEqual(check(str(self.state / "store.db")), [])
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from amqproute.config.parameters import Config
-from amqproute.config.ways import Route
+from amqproute.config.routing_settings import RouteSettings
+from amqproute.config.schema import Config
 from amqproute.daemon.routes import make_router
 from amqproute.values import RouteRule
 from tests.integration.support import Daemon, Wire, Zone, body_of, message
@@ -22,7 +22,7 @@ class RouteTests(ManagementCase):
         """Before those that are wider, behind those that are narrower; never beside the same."""
         config = Config(
             routes=tuple(
-                Route(domain=domain, via=f"amqps://file.{number}.test")
+                RouteSettings(domain=domain, via=f"amqps://file.{number}.test")
                 for number, domain in enumerate(("x.b.test", "*.b.test", "*"))
             )
         )

@@ -13,9 +13,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.users import add_user, remove_user
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.mechanisms import client_mechanism
+from amqproute.wire.sasl_mechanisms import client_mechanism
 from tests.integration.support import (
     Daemon,
     Refused,

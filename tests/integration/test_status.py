@@ -15,9 +15,9 @@ from typing import Any
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from amqproute.resolver.zone import Fault, FaultKind
-from amqproute.services.health import RULES
-from amqproute.wire.amqp10 import events as ev
+from amqproute.resolver.zone import ZoneFault, ZoneFaultKind
+from amqproute.services.health_rules import RULES
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from tests.integration.support import (
     Daemon,
@@ -105,7 +105,7 @@ class PlantedTests(StatusCase):
         self.zone.point("gamma.example", free_ports(1)[0])
         self.zone.point("held.example", free_ports(1)[0])
         for service in ("_amqps._tcp", "_amqp._tcp"):
-            fault = Fault(FaultKind.SERVFAIL)
+            fault = ZoneFault(ZoneFaultKind.SERVFAIL)
             self.zone.authority.set_fault(f"{service}.servfail.example", fault)
         self.beta = self.daemon(
             "beta.example",
@@ -132,7 +132,7 @@ class PlantedTests(StatusCase):
         )
 
     def reject(self, alpha: Daemon) -> None:
-        """Have a consumer reject what is on the node `work`."""
+        """Have a consumer reject what is on the node `input_cost`."""
         with Wire(alpha.plain) as wire:
             wire.publish("work", [message(b"x")])
             link = wire.attach("receiver", "work")

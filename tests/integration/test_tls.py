@@ -25,12 +25,12 @@ from amqproute.errors import ConnectError, ListenError, TlsError
 from amqproute.net.accept_policy import AcceptTerms
 from amqproute.net.connector import Connector
 from amqproute.net.listener import Listener
-from amqproute.net.pump import EngineProtocol, Limits
+from amqproute.net.pump import EngineProtocol, PumpLimits
 from amqproute.net.tls import TlsContexts
 from amqproute.url import parse_url
 from amqproute.values import Candidate, TransportSecurity
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
-from amqproute.wire.amqp10.events import OpenReceived
+from amqproute.wire.amqp10.engine_events import OpenReceived
 from tests.net.wires import PretendEngine, PretendUser, Side, contexts_in
 from tests.support.patience import PATIENCE
 
@@ -298,7 +298,7 @@ class NetworkTests(TestCase):
 
     async def test_slow_loris(self) -> None:
         """Whoever does not get on with the handshake is dropped, and does not count any more."""
-        listener = self.listen(limits=Limits(tls_seconds=0.2))
+        listener = self.listen(limits=PumpLimits(tls_seconds=0.2))
         client = Octets(b"\x16\x03\x01")
         await self.tcp(listener, client)
         await client.gone

@@ -16,7 +16,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.wire.amqp10 import codec, spec
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10.types import Described, ULong
 from tests.integration.support import Daemon, Wire, body_of, message, until
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from amqproute.entry import Entry
 from amqproute.journal import reader
-from amqproute.journal.events import Arrivals, Gone, Told
-from amqproute.journal.record import Kind, Record
-from amqproute.journal.segments import HEAD, Names
-from amqproute.journal.writer import Journal, JournalTerms, Opened
+from amqproute.journal.event import ArrivalEvent, DepartureEvent, RunEvent
+from amqproute.journal.journal_writer import Journal, JournalTerms, Opened
+from amqproute.journal.record import JournalRecord, RecordKind
+from amqproute.journal.segments import HEAD, SegmentNames
 from amqproute.message import Message
 from amqproute.values import Origin, Principal
 from amqproute.wire.amqp10 import codec
@@ -22,7 +22,7 @@ from amqproute.wire.amqp10.spec import Header, Properties
 from tests.store.rig import QueueReactor
 from tests.support.patience import PATIENCE
 
-NAMES = Names("", "mx1.alpha.example", "alpha.example", "store-1")
+NAMES = SegmentNames("", "mx1.alpha.example", "alpha.example", "store-1")
 ANN = Principal("user", "ann")
 
 
@@ -67,17 +67,17 @@ class Desk:
         self.wells += 1
 
     def open(
-        self, rows: Sequence[tuple[int, bytes]] = (), names: Names = NAMES, former: str = ""
+        self, rows: Sequence[tuple[int, bytes]] = (), names: SegmentNames = NAMES, former: str = ""
     ) -> Opened:
         return self.reactor.wait(self.journal.open(names, rows, former))
 
     def close(self) -> None:
         self.reactor.wait(self.journal.close())
 
-    def note(self, *entries: int, kind: Kind = Kind.RECOVERY) -> None:
+    def note(self, *entries: int, kind: RecordKind = RecordKind.RECOVERY) -> None:
         """Note a run, in no transaction."""
         columns = {"entry": list(entries)}
-        self.journal.note(Told(kind, self.wall(), {"node": "q"}, columns))
+        self.journal.note(RunEvent(kind, self.wall(), {"node": "q"}, columns))
 
     def until(self, true: Any) -> None:
         """Run what the threads tell until something is true."""
@@ -95,7 +95,7 @@ class Desk:
             lambda: not self.journal.waiting and not self.journal.statistics()["waiting_bytes"]
         )
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[JournalRecord]:
         return list(reader.records(self.directory))
 
 
@@ -119,13 +119,15 @@ def message(size: int = 10, **properties: Any) -> Message:
     )
 
 
-def arrivals(desk: Desk, entries: Iterable[Entry], origin: Origin | None = None) -> Arrivals:
+def arrivals(desk: Desk, entries: Iterable[Entry], origin: Origin | None = None) -> ArrivalEvent:
     """Make the event of their arrival on q."""
     origin = origin or Origin(ANN)
     came = [("q", each, origin, b"", None) for each in entries]
-    return Arrivals(desk.wall(), came, "alpha.example")
+    return ArrivalEvent(desk.wall(), came, "alpha.example")
 
 
-def gone(desk: Desk, entries: Sequence[Entry], kind: Kind = Kind.DELIVERED) -> Gone:
+def gone(
+    desk: Desk, entries: Sequence[Entry], kind: RecordKind = RecordKind.DELIVERED
+) -> DepartureEvent:
     """Make the event of their end."""
-    return Gone(kind, desk.wall(), "q", entries, {"peer": "user:bob"})
+    return DepartureEvent(kind, desk.wall(), "q", entries, {"peer": "user:bob"})

@@ -13,14 +13,14 @@ from click.testing import CliRunner, Result
 
 from amqproute.cli.main import amqproute
 from amqproute.journal import reader
-from amqproute.journal.events import Gone, Told
+from amqproute.journal.event import DepartureEvent, RunEvent
 from amqproute.journal.export import FIELDS
-from amqproute.journal.record import GENESIS, Kind, Record, chained, read_line
+from amqproute.journal.record import GENESIS, JournalRecord, RecordKind, chained, read_line
+from amqproute.journal.record_text import said
 from amqproute.journal.segments import HEAD, closed, parts_of
-from amqproute.journal.words import said
 from amqproute.values import Origin, Principal
 from tests.journal.rig import ANN, NAMES, Wall, arrivals, entry
-from tests.journal.test_writer import JournalCase
+from tests.journal.test_journal_writer import JournalCase
 
 ALPHA = Principal("peer", "gamma.example")
 
@@ -45,10 +45,10 @@ class CommandTests(JournalCase):
             "count": 1,
             "until": desk.wall(),
         }
-        desk.journal.note(Told(Kind.DEFERRED, desk.wall(), facts))
+        desk.journal.note(RunEvent(RecordKind.DEFERRED, desk.wall(), facts))
         desk.written()
-        end = Gone(
-            Kind.RELAYED,
+        end = DepartureEvent(
+            RecordKind.RELAYED,
             desk.wall(),
             "amqp$out/beta.example",
             [mine],
@@ -93,7 +93,7 @@ class CommandTests(JournalCase):
         desk.journal.outbox.committed([come], False)
         facts = {"node": queue, "peer": "peer:delta.example", "count": 1}
         for code in ["connect.refused"] * 9 + ["connect.timeout"] * 3:
-            desk.journal.note(Told(Kind.DEFERRED, desk.wall(), {**facts, "code": code}))
+            desk.journal.note(RunEvent(RecordKind.DEFERRED, desk.wall(), {**facts, "code": code}))
         desk.close()
         result = self.ask("find", "m-7")
         lines = result.output.splitlines()
@@ -178,8 +178,10 @@ class CommandTests(JournalCase):
         allowed = {"node", "sender", "peer", "previous", *FIELDS}
         for each in records:
             self.assertEqual(each.time, mine[each.event_id].time)
-            told = set(reader.as_json(each)) - set(Record.__dataclass_fields__) | {
-                name for name in Record.__dataclass_fields__ if getattr(each, name) is not None
+            told = set(reader.as_json(each)) - set(JournalRecord.__dataclass_fields__) | {
+                name
+                for name in JournalRecord.__dataclass_fields__
+                if getattr(each, name) is not None
             }
             line = {"v", "kind", "journal", "broker", "domain", "stream", "seq", "time", "event_id"}
             self.assertLessEqual(told - line, allowed)
@@ -223,7 +225,7 @@ class CommandTests(JournalCase):
         """Of a partner that is known, a day without messages is told; one without records is not
         there."""
         desk = self.opened(wall=Wall(1_795_345_200_000_000 + 86_400_000_000))
-        desk.journal.note(Told(Kind.STOP, desk.wall(), {}))
+        desk.journal.note(RunEvent(RecordKind.STOP, desk.wall(), {}))
         desk.close()
         result = self.export("beta.example", "--day", "2026-11-23")
         self.assertEqual(result.exit_code, 0, result.output)
@@ -364,5 +366,5 @@ class WordsTests(JournalCase):
             "v": 1, "journal": "0" * 16, "broker": "b", "domain": "d", "stream": "s", "seq": 1,
             "time": 1,
         }  # fmt: skip
-        for kind in Kind:
-            self.assertIsInstance(said(Record(kind=kind, **bare)), str)  # type: ignore[arg-type]
+        for kind in RecordKind:
+            self.assertIsInstance(said(JournalRecord(kind=kind, **bare)), str)  # type: ignore[arg-type]

@@ -9,12 +9,12 @@ from pathlib import Path
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.daemon.losses import look_for_losses, testimony
+from amqproute.daemon.loss_reports import look_for_losses, testimony
 from amqproute.errors import StoreError
-from amqproute.journal.events import Told
-from amqproute.journal.living import Living, living
-from amqproute.journal.outbox import read_rows
-from amqproute.journal.record import Kind
+from amqproute.journal.event import RunEvent
+from amqproute.journal.expected_entries import ExpectedEntries, living
+from amqproute.journal.journal_outbox import read_rows
+from amqproute.journal.record import RecordKind
 from amqproute.journal.recovery import first_damage
 from tests.journal.rig import NAMES, Desk, arrivals, copy_living, entry, gone
 
@@ -91,7 +91,7 @@ class DamagedJournalTests(SynchronousTestCase):
         other.written()
         other.close()
         self.assertIn("do not match their checksums", "\n".join(logged))
-        gaps = [each.count for each in other.records() if each.kind == Kind.GAP]
+        gaps = [each.count for each in other.records() if each.kind == RecordKind.GAP]
         self.assertEqual(gaps, [1])
 
     def test_segment(self) -> None:
@@ -126,7 +126,7 @@ class DamagedJournalTests(SynchronousTestCase):
         self.assertIsNone(first_damage(path))
         self.assertEqual(living(copy).ids, {1})
         path.write_bytes(octets.splitlines(True)[0])  # the segment's own line, and nothing else
-        self.assertEqual(living(copy), Living(stream=NAMES.stream))
+        self.assertEqual(living(copy), ExpectedEntries(stream=NAMES.stream))
 
     def test_losses(self) -> None:
         """What has ended by the store's outbox is not missing; nor is what was not durable."""
@@ -146,7 +146,7 @@ class DamagedJournalTests(SynchronousTestCase):
 
     def stock(self, node: str | None, ranges: str = "") -> None:
         facts = {} if node is None else {"node": node, "ranges": ranges}
-        self.desk.journal.note(Told(Kind.STOCK, self.desk.wall(), {**facts, "count": 0}))
+        self.desk.journal.note(RunEvent(RecordKind.STOCK, self.desk.wall(), {**facts, "count": 0}))
 
     def test_two_stocks_at_once(self) -> None:
         """The end of the first is not taken for that of the second."""

@@ -13,14 +13,14 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqproute.journal import follow, reader, segments
-from amqproute.journal.events import Told
-from amqproute.journal.record import Kind, link
+from amqproute.journal import reader, segments, tail
+from amqproute.journal.event import RunEvent
+from amqproute.journal.journal_writer import JournalTerms
+from amqproute.journal.record import RecordKind, link
 from amqproute.journal.segments import HEAD, closed
-from amqproute.journal.writer import JournalTerms
 from amqproute.values import Origin
 from tests.journal.rig import ANN, Desk, arrivals, entry, gone
-from tests.journal.test_writer import JournalCase
+from tests.journal.test_journal_writer import JournalCase
 
 
 class VerifyTests(JournalCase):
@@ -37,7 +37,7 @@ class VerifyTests(JournalCase):
         # Segments of records 1-4, 5-8 and 9-12, the first line of each being the segment's own.
         self.verify()
 
-    def changed(self, change: Callable[[list[Path]], object]) -> reader.Flaw:
+    def changed(self, change: Callable[[list[Path]], object]) -> reader.JournalFlaw:
         directory = Path(self.mktemp()) / "journal"
         shutil.copytree(self.directory, directory)
         change(list(closed(directory)))
@@ -181,15 +181,15 @@ class FindTests(JournalCase):
         one, other, copy = entry(1, message_id="a"), entry(2, message_id="b"), entry(3)
         desk.journal.outbox.committed([arrivals(desk, [one, other])], False)
         copies = arrivals(desk, [copy], Origin(ANN, event="routed", parent=1))
-        end = gone(desk, [one], Kind.DEAD_LETTERED)
+        end = gone(desk, [one], RecordKind.DEAD_LETTERED)
         desk.journal.outbox.committed([copies, end], False)
         desk.journal.outbox.committed([gone(desk, [other, copy])], False)
         desk.close()
         story = [
-            (Kind.RECEIVED, 1),
-            (Kind.ROUTED, 3),
-            (Kind.DEAD_LETTERED, 1),
-            (Kind.DELIVERED, 3),
+            (RecordKind.RECEIVED, 1),
+            (RecordKind.ROUTED, 3),
+            (RecordKind.DEAD_LETTERED, 1),
+            (RecordKind.DELIVERED, 3),
         ]
         for asked in ({"message_id": "a"}, {"entry": 1}):
             found = reader.find(desk.directory, **asked)
@@ -198,7 +198,7 @@ class FindTests(JournalCase):
         found = reader.find(desk.directory, digest=digest)
         self.assertEqual(
             [(each.kind, each.entry) for each in found],
-            [(Kind.RECEIVED, 2), (Kind.DELIVERED, 2)],
+            [(RecordKind.RECEIVED, 2), (RecordKind.DELIVERED, 2)],
         )
         self.assertEqual(reader.find(desk.directory, message_id="c"), [])
 
@@ -208,7 +208,7 @@ class FindTests(JournalCase):
         outbox = desk.journal.outbox
 
         def defer() -> None:
-            desk.journal.note(Told(Kind.DEFERRED, desk.wall(), {"node": "q", "count": 1}))
+            desk.journal.note(RunEvent(RecordKind.DEFERRED, desk.wall(), {"node": "q", "count": 1}))
 
         one, other = entry(1, message_id="a"), entry(2, message_id="b")
         outbox.committed([arrivals(desk, [other])], False)
@@ -216,13 +216,16 @@ class FindTests(JournalCase):
         outbox.committed([arrivals(desk, [one])], False)
         defer()
         defer()
-        outbox.committed([gone(desk, [one], Kind.RELAYED)], False)
+        outbox.committed([gone(desk, [one], RecordKind.RELAYED)], False)
         defer()
         desk.close()
         kinds = [each.kind for each in reader.find(desk.directory, message_id="a")]
-        self.assertEqual(kinds, [Kind.RECEIVED, Kind.DEFERRED, Kind.DEFERRED, Kind.RELAYED])
+        self.assertEqual(
+            kinds,
+            [RecordKind.RECEIVED, RecordKind.DEFERRED, RecordKind.DEFERRED, RecordKind.RELAYED],
+        )
         kinds = [each.kind for each in reader.find(desk.directory, message_id="b")]
-        self.assertEqual(kinds, [Kind.RECEIVED, *[Kind.DEFERRED] * 4])
+        self.assertEqual(kinds, [RecordKind.RECEIVED, *[RecordKind.DEFERRED] * 4])
 
 
 class FollowTests(JournalCase):
@@ -233,10 +236,10 @@ class FollowTests(JournalCase):
         desk = self.opened(terms=JournalTerms(segment_bytes=1024))
         desk.note(*range(5))
         desk.written()
-        before, end = follow.last(desk.directory, 2)
+        before, end = tail.last(desk.directory, 2)
         self.assertEqual([each.entry for each in before], [3, 4])
         slept: list[float] = []
-        coming = follow.follow(desk.directory, end, slept.append)
+        coming = tail.follow(desk.directory, end, slept.append)
         self.assertIsNone(next(coming))
         for start in range(5, 65, 6):
             desk.note(*range(start, start + 6))
@@ -255,10 +258,10 @@ class FollowTests(JournalCase):
         for number in range(300):
             desk.note(number)
         desk.written()
-        _, end = follow.last(desk.directory, 1)
+        _, end = tail.last(desk.directory, 1)
         octets: list[int] = []
         lists: list[Path] = []
-        pread, listed = os.pread, follow.segments
+        pread, listed = os.pread, tail.segments
 
         def watched(file: int, size: int, at: int) -> bytes:
             got = pread(file, size, at)
@@ -270,8 +273,8 @@ class FollowTests(JournalCase):
             return listed(directory)
 
         self.patch(os, "pread", watched)
-        self.patch(follow, "segments", watched_list)
-        coming = follow.follow(desk.directory, end, lambda _: None)
+        self.patch(tail, "segments", watched_list)
+        coming = tail.follow(desk.directory, end, lambda _: None)
         self.assertIsNone(next(coming))
         octets.clear()
         lists.clear()
@@ -305,7 +308,7 @@ class FollowTests(JournalCase):
         (path,) = segments.opened(desk.directory)
         whole = path.read_bytes()
         line = whole.splitlines(keepends=True)[-1]
-        coming = follow.follow(desk.directory, ("", 1), lambda _: None)
+        coming = tail.follow(desk.directory, ("", 1), lambda _: None)
         entries = (each and each.entry for each in coming)
         self.assertEqual(list(islice(entries, 3)), [None, 1, None])
         for garbage in (line[:-1], line[:20], b"x" * 5000):
@@ -334,18 +337,18 @@ class FollowTests(JournalCase):
             return [directory / "2020-01-01", *there(directory)]
 
         self.patch(segments, "days", days)
-        self.patch(follow, "days", days)
-        records, end = follow.last(desk.directory, 10)
+        self.patch(tail, "days", days)
+        records, end = tail.last(desk.directory, 10)
         self.assertEqual([each.entry for each in records], [None, 1])
-        coming = follow.follow(desk.directory, (end[0], 1), lambda _: None)
+        coming = tail.follow(desk.directory, (end[0], 1), lambda _: None)
         self.assertEqual([each and each.entry for each in islice(coming, 3)], [None, 1, None])
 
     def test_from_nothing(self) -> None:
         """A journal that begins while somebody waits for it."""
         desk: Desk = self.desk()
-        before, end = follow.last(desk.directory, 10)
+        before, end = tail.last(desk.directory, 10)
         self.assertEqual(before, [])
-        coming = follow.follow(desk.directory, end, lambda _: None)
+        coming = tail.follow(desk.directory, end, lambda _: None)
         self.assertIsNone(next(coming))
         desk.open()
         desk.note(7)

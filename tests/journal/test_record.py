@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.journal import record
-from amqproute.journal.record import FIELDS, GENESIS, RUN_FIELDS, InvalidLine, Kind
+from amqproute.journal.record import FIELDS, GENESIS, RUN_FIELDS, InvalidLine, RecordKind
 
 _VALUES = {
     "string": st.text(max_size=20),
@@ -35,7 +35,7 @@ def runs(draw: st.DrawFn) -> tuple[str, int, dict[str, object], dict[str, list[o
             shared[name] = draw(value)
         else:
             columns[name] = draw(st.lists(value, min_size=count, max_size=count))
-    return draw(st.sampled_from(list(Kind))), count, shared, columns
+    return draw(st.sampled_from(list(RecordKind))), count, shared, columns
 
 
 def tail(
@@ -83,8 +83,8 @@ class LineTests(SynchronousTestCase):
 
     def test_other_predecessor(self) -> None:
         """A line that stands behind another one than before does not follow."""
-        first, _ = record.chained(GENESIS, tail(Kind.START, 1))
-        _, second = record.chained(first, tail(Kind.STOP, 1, seq=8))
+        first, _ = record.chained(GENESIS, tail(RecordKind.START, 1))
+        _, second = record.chained(first, tail(RecordKind.STOP, 1, seq=8))
         record.read_line(second, first)
         self.assertRaises(InvalidLine, record.read_line, second, GENESIS)
         record.read_line(second)  # nobody asked for the chain
@@ -92,14 +92,14 @@ class LineTests(SynchronousTestCase):
     def test_torn(self) -> None:
         """Every beginning of a line is told from a line."""
         _, octets = record.chained(
-            GENESIS, tail(Kind.RECEIVED, 2, {"node": "q"}, {"entry": [1, 2]})
+            GENESIS, tail(RecordKind.RECEIVED, 2, {"node": "q"}, {"entry": [1, 2]})
         )
         for length in range(len(octets) - 1):
             self.assertRaises(InvalidLine, record.read_line, octets[:length])
 
     def test_form(self) -> None:
         """What is JSON and no line is refused with what is wrong with it."""
-        good = json.loads(b"{" + tail(Kind.START, 1))
+        good = json.loads(b"{" + tail(RecordKind.START, 1))
         for change, words in (
             ({"v": 2}, "schema version 2"),
             ({"v": True}, "no version"),
@@ -115,13 +115,13 @@ class LineTests(SynchronousTestCase):
 
     def test_deep(self) -> None:
         """What is nested deeper than anybody reads is refused like anything else."""
-        deep = tail(Kind.START, 1)[:-1] + b',"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+        deep = tail(RecordKind.START, 1)[:-1] + b',"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
         _, octets = record.chained(GENESIS, deep)
         self.assertRaises(InvalidLine, record.read_line, octets, GENESIS)
 
     def test_unknown_field(self) -> None:
         """A field of a later release is passed over."""
-        _, octets = record.chained(GENESIS, tail(Kind.START, 1, {"weather": "fine"}))
+        _, octets = record.chained(GENESIS, tail(RecordKind.START, 1, {"weather": "fine"}))
         (only,) = record.read_line(octets).records()
         self.assertEqual(only.kind, "start")
 
@@ -156,5 +156,7 @@ class DocumentTests(SynchronousTestCase):
         rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
         kinds = [row[0].strip("| `") for row in rows if len(row) == 2]
         fields = {row[0].strip("| `"): row[1] for row in rows if len(row) == 3}
-        self.assertEqual([kind for kind in kinds if " " not in kind], [str(kind) for kind in Kind])
+        self.assertEqual(
+            [kind for kind in kinds if " " not in kind], [str(kind) for kind in RecordKind]
+        )
         self.assertEqual(fields, dict(FIELDS))

@@ -8,11 +8,11 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from amqproute.journal import follow, reader
-from amqproute.journal.record import Kind
+from amqproute.journal import reader, tail
+from amqproute.journal.record import RecordKind
 from amqproute.journal.segments import HEAD
 from tests.journal.rig import NAMES, Desk, Wall, entry, gone
-from tests.journal.test_writer import JournalCase
+from tests.journal.test_journal_writer import JournalCase
 
 HOUR_US = 3_600_000_000
 
@@ -145,10 +145,10 @@ class RestoredTests(JournalCase):
         """What reads journals reads over it."""
         put_back(self.backup, self.directory)
         self.fresh(self.start())
-        kept, end = follow.last(self.directory, 4)
+        kept, end = tail.last(self.directory, 4)
         self.assertEqual([each.entry for each in kept], [1, 2, None, 6])
         self.assertEqual(end[1], kept[-1].seq + 1)
-        follower = follow.follow(self.directory, (end[0], 2), lambda _: None)
+        follower = tail.follow(self.directory, (end[0], 2), lambda _: None)
         told = [record and record.entry for record in map(next, [follower] * 5)]
         self.assertEqual(told, [1, 2, None, 6, None])
 
@@ -169,4 +169,6 @@ class FormerStoreTests(JournalCase):
         desk.note(9)
         desk.close()
         told = [(each.kind, each.stream, each.entry) for each in desk.records() if each.entry]
-        self.assertEqual(told, [(Kind.DELIVERED, "store-1", 1), (Kind.RECOVERY, "store-2", 9)])
+        self.assertEqual(
+            told, [(RecordKind.DELIVERED, "store-1", 1), (RecordKind.RECOVERY, "store-2", 9)]
+        )

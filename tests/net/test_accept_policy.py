@@ -22,8 +22,8 @@ from amqproute.net.accept_policy import (
     Admit,
     CloseFirst,
     ListenerPlaces,
+    PeerStanding,
     Refuse,
-    Standing,
     contains,
 )
 
@@ -49,7 +49,7 @@ class PolicyTests(SynchronousTestCase):
         places.enter(self.number, host, self.now)
         return self.number
 
-    def log_in(self, host: str, standing: Standing = Standing.KNOWN) -> Hashable | None:
+    def log_in(self, host: str, standing: PeerStanding = PeerStanding.KNOWN) -> Hashable | None:
         key = self.come(host)
         if key is not None:
             self.places.authenticated(key, standing, self.now)
@@ -138,7 +138,7 @@ class PolicyTests(SynchronousTestCase):
     def test_kept_places(self) -> None:
         """Logged-in strangers leave places to known addresses, and those some to brokers."""
         known = self.log_in("192.0.2.1")
-        broker = self.log_in("192.0.2.2", Standing.BROKER)
+        broker = self.log_in("192.0.2.2", PeerStanding.BROKER)
         for key in (known, broker):
             self.policy.leave(key)
         while self.log_in(f"198.51.{self.number % 100}.{self.number}") is not None:
@@ -178,16 +178,16 @@ class PolicyTests(SynchronousTestCase):
         """Known addresses are forgotten with time, and the oldest when there are too many."""
         self.patch(accept_policy, "MOST_ADDRESSES", 10)
         self.log_in("192.0.2.200")
-        self.assertIs(self.policy.standing("192.0.2.200", self.now), Standing.KNOWN)
+        self.assertIs(self.policy.standing("192.0.2.200", self.now), PeerStanding.KNOWN)
         broker = "192.0.2.201"
-        self.log_in(broker, Standing.BROKER)
+        self.log_in(broker, PeerStanding.BROKER)
         for number in range(10):
             self.log_in(f"192.0.2.{number}")
-        self.assertIs(self.policy.standing("192.0.2.200", self.now), Standing.STRANGER)
-        self.assertIs(self.policy.standing("192.0.2.9", self.now), Standing.KNOWN)
-        self.assertIs(self.policy.standing(broker, self.now), Standing.BROKER)
+        self.assertIs(self.policy.standing("192.0.2.200", self.now), PeerStanding.STRANGER)
+        self.assertIs(self.policy.standing("192.0.2.9", self.now), PeerStanding.KNOWN)
+        self.assertIs(self.policy.standing(broker, self.now), PeerStanding.BROKER)
         self.assertIs(
-            self.policy.standing("192.0.2.9", self.now + MEMORY_SECONDS), Standing.STRANGER
+            self.policy.standing("192.0.2.9", self.now + MEMORY_SECONDS), PeerStanding.STRANGER
         )
 
     def test_listed_networks(self) -> None:
@@ -225,13 +225,13 @@ class PolicyTests(SynchronousTestCase):
     def test_anonymous(self) -> None:
         """Anonymous clients are not known, and those of one network have half of the places."""
         for _ in range(200):
-            self.log_in("192.0.2.1", Standing.ANONYMOUS)
+            self.log_in("192.0.2.1", PeerStanding.ANONYMOUS)
         self.assertEqual(len(self.places), 51)
-        self.assertIs(self.policy.standing("192.0.2.1", self.now), Standing.STRANGER)
-        self.assertIsNotNone(self.log_in("203.0.113.1", Standing.ANONYMOUS))
+        self.assertIs(self.policy.standing("192.0.2.1", self.now), PeerStanding.STRANGER)
+        self.assertIsNotNone(self.log_in("203.0.113.1", PeerStanding.ANONYMOUS))
         self.policy.leave(1)
         self.policy.leave(2)
-        self.assertIsNotNone(self.log_in("192.0.2.1", Standing.ANONYMOUS))
+        self.assertIsNotNone(self.log_in("192.0.2.1", PeerStanding.ANONYMOUS))
 
     def test_all_listeners(self) -> None:
         """Where all places of the daemon are taken, any listener's mute connection may go."""
@@ -252,7 +252,7 @@ class PolicyTests(SynchronousTestCase):
         host = f"198.{18 + self.number // 200}.{self.number % 200}.1"
         key = self.come(host, places)
         self.assertIsNotNone(key)
-        return places.authenticated(key, Standing.KNOWN, self.now, user)
+        return places.authenticated(key, PeerStanding.KNOWN, self.now, user)
 
     def test_one_user(self) -> None:
         """One user alone has half of the places, from however many addresses it comes."""
@@ -268,10 +268,10 @@ class PolicyTests(SynchronousTestCase):
             listener = policy.listener(TERMS)
             for key in range(half):
                 listener.enter(key, f"192.0.2.{key}", self.now)
-                said = listener.authenticated(key, Standing.KNOWN, self.now, "user:ann")
+                said = listener.authenticated(key, PeerStanding.KNOWN, self.now, "user:ann")
                 self.assertIsNone(said, places)
             listener.enter(half, "192.0.2.99", self.now)
-            said = listener.authenticated(half, Standing.KNOWN, self.now, "user:ann")
+            said = listener.authenticated(half, PeerStanding.KNOWN, self.now, "user:ann")
             self.assertIsNotNone(said, places)
 
     def test_many_users(self) -> None:
@@ -310,9 +310,9 @@ class PolicyTests(SynchronousTestCase):
         key = self.come("192.0.2.1")
         self.policy.leave(key)
         self.policy.leave(key)
-        self.places.authenticated(key, Standing.KNOWN, self.now)
+        self.places.authenticated(key, PeerStanding.KNOWN, self.now)
         self.assertEqual((len(self.places), self.policy.count, self.places.mute), (0, 0, 0))
-        self.assertIs(self.policy.standing("192.0.2.1", self.now), Standing.STRANGER)
+        self.assertIs(self.policy.standing("192.0.2.1", self.now), PeerStanding.STRANGER)
 
     def test_contains(self) -> None:
         networks = [ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")]
@@ -352,8 +352,8 @@ class PlacesMachine(RuleBasedStateMachine):
             self.policy.listener(AcceptTerms(25, 6, 9)),
         ]
         self.open: dict[int, tuple[int, str, float]] = {}
-        self.proved: dict[int, Standing] = {}
-        self.known: dict[str, Standing] = {}
+        self.proved: dict[int, PeerStanding] = {}
+        self.known: dict[str, PeerStanding] = {}
         self.number = 0
 
     @rule(which=st.integers(0, 1), host=HOSTS)
@@ -366,14 +366,14 @@ class PlacesMachine(RuleBasedStateMachine):
         share = 9 if host.startswith("10.") and not which else places.terms.per_address
         if host and mute >= share:
             assert not isinstance(decision, Admit)
-        standing = Standing.BROKER if not host else self.known.get(host, Standing.STRANGER)
-        room = {Standing.KNOWN: 1, Standing.BROKER: 0}.get(standing, 2)
+        standing = PeerStanding.BROKER if not host else self.known.get(host, PeerStanding.STRANGER)
+        room = {PeerStanding.KNOWN: 1, PeerStanding.BROKER: 0}.get(standing, 2)
         roomy = count < places.terms.places - room * (
             places.terms.places // RESERVED
         ) and total < self.policy.limit - room * (self.policy.limit // RESERVED)
         if not roomy:
             assert not isinstance(decision, Admit)
-        elif mute < share and standing > Standing.ANONYMOUS and not host.startswith("10."):
+        elif mute < share and standing > PeerStanding.ANONYMOUS and not host.startswith("10."):
             assert isinstance(decision, Admit), decision  # whatever strangers have taken
         if isinstance(decision, Refuse):
             return
@@ -388,8 +388,8 @@ class PlacesMachine(RuleBasedStateMachine):
         places.enter(self.number, host, self.now)
         self.open[self.number] = (which, host, self.now)
 
-    @rule(data=st.data(), standing=st.sampled_from(list(Standing)[1:]))
-    def authenticate(self, data: st.DataObject, standing: Standing) -> None:
+    @rule(data=st.data(), standing=st.sampled_from(list(PeerStanding)[1:]))
+    def authenticate(self, data: st.DataObject, standing: PeerStanding) -> None:
         waiting = [key for key in self.open if key not in self.proved]
         if not waiting:
             return
@@ -397,7 +397,7 @@ class PlacesMachine(RuleBasedStateMachine):
         which, host, _ = self.open[key]
         self.listeners[which].authenticated(key, standing, self.now)
         self.proved[key] = standing
-        if host and standing > Standing.ANONYMOUS:
+        if host and standing > PeerStanding.ANONYMOUS:
             self.known[host] = max(standing, self.known.get(host, standing))
 
     @rule(data=st.data())

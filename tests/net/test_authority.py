@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import TlsError
 from amqproute.net.authority import issue, make_authority
-from amqproute.net.identity import names_of
+from amqproute.net.certificate_identity import names_of
 
 
 class AuthorityTests(SynchronousTestCase):

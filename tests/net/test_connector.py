@@ -15,10 +15,10 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.dial_policy import TargetPolicy
 from amqproute.errors import ConnectError
 from amqproute.net.connector import Connector
 from amqproute.net.pump import EngineProtocol
-from amqproute.targets import TargetPolicy
 from amqproute.url import Url, parse_url
 from amqproute.values import Candidate, TransportSecurity
 from tests.net.wires import Side, Wire, WireEnd, contexts_in, settle
@@ -123,13 +123,13 @@ class ConnectorTests(ConnectorTestCase):
         self.assertEqual(server.facts.certificate_domains, {"alpha.example"})
 
     def serve(self, client: Any, contexts: Any) -> tuple[Side, Wire]:
-        from amqproute.net.pump import Security
+        from amqproute.net.pump import ConnectionSecurity
 
         server = Side()
         pump = EngineProtocol(
             server.make,
             self.reactor,
-            security=Security(contexts.server_creator("required"), implicit=True),
+            security=ConnectionSecurity(contexts.server_creator("required"), implicit=True),
         )
         return server, Wire(client, pump)
 

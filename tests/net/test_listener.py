@@ -18,12 +18,12 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ListenError, TlsError
+from amqproute.log_rate_limit import EVERY_SECONDS
 from amqproute.net import listener as net_listener
 from amqproute.net.accept_policy import LEAST_SECONDS, AcceptPolicy, AcceptTerms
-from amqproute.net.handshake_turns import MOST_IN_TURN
+from amqproute.net.handshake_scheduler import MOST_IN_TURN
 from amqproute.net.listener import MOST_TOLD, Listener, _AcceptErrors, activated_sockets
-from amqproute.net.pump import Limits
-from amqproute.sparing import EVERY_SECONDS
+from amqproute.net.pump import PumpLimits
 from tests.net.test_proxy_protocol import header
 from tests.net.wires import Side, WireEnd, contexts_in
 
@@ -325,7 +325,7 @@ class ListenerTests(SynchronousTestCase):
         told: list[str] = []
         globalLogPublisher.addObserver(observer := lambda event: told.append(_text(event)))
         self.addCleanup(globalLogPublisher.removeObserver, observer)
-        listener = self.balanced(limits=Limits(tls_seconds=7))
+        listener = self.balanced(limits=PumpLimits(tls_seconds=7))
         for octets, words in (
             (b"AMQP\x00\x01\x00\x00", "no header"),
             (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "version 1"),

@@ -14,10 +14,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ResolveError
 from amqproute.net.connector import Connector
-from amqproute.net.handshake_turns import MOST_IN_TURN, HandshakeTurns
-from amqproute.net.inbound import InboundTrust
-from amqproute.net.pump import EngineProtocol, Security
-from amqproute.net.trust import Level, Policy
+from amqproute.net.handshake_scheduler import MOST_IN_TURN, HandshakeScheduler
+from amqproute.net.inbound_trust import InboundTrust
+from amqproute.net.peer_trust import TrustLevel, TrustPolicy
+from amqproute.net.pump import ConnectionSecurity, EngineProtocol
 from amqproute.values import Candidate, Resolution, TransportSecurity
 from tests.net.wires import Side, Wire, WireEnd, contexts_in, settle
 from tests.support.objects import PART, left_by, resident_octets
@@ -117,7 +117,7 @@ class OutwardTests(SynchronousTestCase):
         def connect() -> None:
             self.connect("192.0.2.1")
             client = self.reactor.tcpClients[0][2].buildProtocol(None)
-            security = Security(self.gamma.server_creator("required"), implicit=True)
+            security = ConnectionSecurity(self.gamma.server_creator("required"), implicit=True)
             wire = Wire(client, EngineProtocol(Side().make, self.reactor, security=security))
             settle(wire, self.reactor)
             self.over("tls.name")
@@ -131,12 +131,12 @@ class InwardTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.turns = HandshakeTurns(self.clock)
+        self.turns = HandshakeScheduler(self.clock)
         self.codes: list[str] = []
         self.beta = contexts_in(self.mktemp(), "beta.example")
         self.stranger = contexts_in(self.mktemp(), *["alpha.example"])
         self.judge = InboundTrust(
-            lambda _: Policy(Level.DANE_OR_PKIX),
+            lambda _: TrustPolicy(TrustLevel.DANE_OR_PKIX),
             dict,
             RefusingDns(self.clock),
             lambda _: False,
@@ -149,13 +149,17 @@ class InwardTests(SynchronousTestCase):
         client = EngineProtocol(
             Side(is_client=True).make,
             self.clock,
-            security=Security(self.stranger.client_creator("beta.example"), implicit=True),
+            security=ConnectionSecurity(
+                self.stranger.client_creator("beta.example"), implicit=True
+            ),
             is_client=True,
         )
         server = EngineProtocol(
             Side().make,
             self.clock,
-            security=Security(self.beta.server_creator("optional", self.judge), implicit=True),
+            security=ConnectionSecurity(
+                self.beta.server_creator("optional", self.judge), implicit=True
+            ),
             handshakes=self.turns,
             on_lost=lambda _, reason: codes.append(reason.value.code),  # type: ignore[attr-defined]
         )
@@ -178,7 +182,7 @@ class InwardTests(SynchronousTestCase):
             pump = EngineProtocol(
                 Side().make,
                 self.clock,
-                security=Security(self.beta.server_creator("required"), implicit=True),
+                security=ConnectionSecurity(self.beta.server_creator("required"), implicit=True),
                 handshakes=self.turns,
                 on_lost=lambda _, reason: codes.append(reason.value.code),  # type: ignore[attr-defined]
             )
@@ -201,7 +205,7 @@ class InwardTests(SynchronousTestCase):
             pump = EngineProtocol(
                 Side().make,
                 self.clock,
-                security=Security(self.beta.server_creator("required"), implicit=True),
+                security=ConnectionSecurity(self.beta.server_creator("required"), implicit=True),
                 handshakes=self.turns,
             )
             end = WireEnd()

@@ -12,9 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from amqproute.interfaces import IConnectionUser
-from amqproute.net.fairness import FairScheduler
-from amqproute.net.pump import EngineProtocol, Limits
-from amqproute.wire.work import MOST_UNHEARD
+from amqproute.net.connection_scheduler import ConnectionScheduler
+from amqproute.net.pump import EngineProtocol, PumpLimits
+from amqproute.wire.input_cost import MOST_UNHEARD
 from tests.net.wires import PretendEngine, Side, WireEnd
 
 
@@ -28,7 +28,7 @@ class PumpTests(SynchronousTestCase):
         self.pump = EngineProtocol(
             self.side.make,
             self.clock,
-            limits=Limits(output_bytes=1000, stall_seconds=20, close_seconds=2),
+            limits=PumpLimits(output_bytes=1000, stall_seconds=20, close_seconds=2),
             on_lost=lambda _, reason: self.lost.append(reason),
         )
         self.end = WireEnd()
@@ -273,7 +273,7 @@ class ShareTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Reactor()
-        self.scheduler = FairScheduler(self.clock, slice_units=1000)
+        self.scheduler = ConnectionScheduler(self.clock, slice_units=1000)
         self.lost: list[EngineProtocol] = []
 
     def connection(self) -> tuple[EngineProtocol, Side, WireEnd]:
@@ -282,7 +282,7 @@ class ShareTests(SynchronousTestCase):
         pump = EngineProtocol(
             side.make,
             self.clock,
-            limits=Limits(output_bytes=1000),
+            limits=PumpLimits(output_bytes=1000),
             scheduler=self.scheduler,
             on_lost=lambda pump, _: self.lost.append(pump),
         )

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import TlsError
-from amqproute.net.pump import EngineProtocol, Limits, Security
+from amqproute.net.pump import ConnectionSecurity, EngineProtocol, PumpLimits
 from amqproute.net.tls import ClientCertificateMode, TlsContexts, Verification, describe, translate
 from tests.net.wires import PretendEngine, Side, Wire, contexts_in, settle
 
@@ -46,14 +46,16 @@ class Handshake:
         self.client_pump = EngineProtocol(
             self.client.make,
             self.clock,
-            security=Security(client.client_creator(domain, extra_names), implicit=not upgrade),
+            security=ConnectionSecurity(
+                client.client_creator(domain, extra_names), implicit=not upgrade
+            ),
             is_client=True,
             on_lost=lambda _, reason: self.client_lost.append(reason),
         )
         self.server_pump = EngineProtocol(
             self.server.make,
             self.clock,
-            security=Security(server.server_creator(mode), implicit=not upgrade),
+            security=ConnectionSecurity(server.server_creator(mode), implicit=not upgrade),
             on_lost=lambda _, reason: self.lost.append(reason),
         )
         self.wire = Wire(self.client_pump, self.server_pump, chunk=chunk)
@@ -417,7 +419,7 @@ class HandshakeTests(SynchronousTestCase):
     def test_plain_text(self) -> None:
         """Plain text at a port for TLS is told from other failures, on either side."""
         lost: list[Failure] = []
-        security = Security(self.beta.server_creator("optional"), implicit=True)
+        security = ConnectionSecurity(self.beta.server_creator("optional"), implicit=True)
         server, client, clock = Side(), Side(is_client=True), Clock()
         pump = EngineProtocol(
             server.make, clock, security=security, on_lost=lambda _, reason: lost.append(reason)
@@ -427,7 +429,7 @@ class HandshakeTests(SynchronousTestCase):
         self.assertEqual(lost[0].value.code, "tls.plain-text")
         self.assertIsNone(server.facts)
         del lost[:]
-        security = Security(self.beta.client_creator("beta.example"), implicit=True)
+        security = ConnectionSecurity(self.beta.client_creator("beta.example"), implicit=True)
         server, client = Side(), Side(is_client=True)
         server.engine.output.append(b"AMQP\x00\x01\x00\x00")
         pump = EngineProtocol(
@@ -449,8 +451,8 @@ class HandshakeTests(SynchronousTestCase):
         pump = EngineProtocol(
             server.make,
             clock,
-            security=Security(self.beta.server_creator(), implicit=True),
-            limits=Limits(tls_seconds=3.0),
+            security=ConnectionSecurity(self.beta.server_creator(), implicit=True),
+            limits=PumpLimits(tls_seconds=3.0),
             on_lost=lambda _, reason: lost.append(reason),
         )
         end.protocol = pump

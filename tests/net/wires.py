@@ -17,7 +17,7 @@ from zope.interface import implementer
 from amqproute.net.authority import issue, make_authority
 from amqproute.net.pump import EngineProtocol, IUpgradableUser, TransportFacts
 from amqproute.net.tls import TlsContexts
-from amqproute.wire.amqp10.events import TlsAgreed
+from amqproute.wire.amqp10.engine_events import TlsAgreed
 
 
 class PretendEngine:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from amqproute.wire.amqp10 import codec, spec
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10.types import Described, Long, Symbol, ULong
 from tests.integration.clients import (
     SASL,

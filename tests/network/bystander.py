@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from amqproute.wire import mechanisms
+from amqproute.wire import sasl_mechanisms
 from amqproute.wire.amqp10 import codec, spec
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10.link import Link
 from amqproute.wire.amqp10.types import Described, ULong
 from tests.integration.clients import Refused, Wire, message
@@ -103,12 +103,12 @@ class _Login:
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
 
-    def choose(self, offered: Sequence[str]) -> mechanisms.SaslClient | None:
+    def choose(self, offered: Sequence[str]) -> sasl_mechanisms.SaslClient | None:
         """See `ClientAuthority`."""
-        if mechanisms.SCRAM_SHA_256 not in offered:
+        if sasl_mechanisms.SCRAM_SHA_256 not in offered:
             return None
-        return mechanisms.client_mechanism(
-            mechanisms.SCRAM_SHA_256,
+        return sasl_mechanisms.client_mechanism(
+            sasl_mechanisms.SCRAM_SHA_256,
             username=self._visit.user,
             password=self._visit.password,
             nonce=secrets.token_urlsafe(18),

@@ -14,11 +14,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from amqproute.cli.load import CREDIT, Connected, Management, Numbering, Publisher
-from amqproute.cli.pair import QUEUE, Daemon, Pair
-from amqproute.cli.refusal import ClientError
+from amqproute.cli.command_error import ClientError
+from amqproute.cli.daemon_pair import QUEUE, DaemonPair, DaemonProcess
+from amqproute.cli.load_worker import CREDIT, Connected, LoadManagement, MessageNumbers, Publisher
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.events import DeliveriesReceived
+from amqproute.wire.amqp10.engine_events import DeliveriesReceived
 from tests.support.patience import PATIENCE
 
 PAUSE_SECONDS = 0.3
@@ -38,8 +38,8 @@ class Course:
         kills: which sides were killed, in order.
     """
 
-    def __init__(self, pair: Pair, messages: int, chance: random.Random) -> None:
-        self.numbering = Numbering(messages, 64, f"{QUEUE}@{pair.beta.domain}")
+    def __init__(self, pair: DaemonPair, messages: int, chance: random.Random) -> None:
+        self.numbering = MessageNumbers(messages, 64, f"{QUEUE}@{pair.beta.domain}")
         self.sent_again: Counter[int] = Counter()
         self.kills: list[str] = []
         self._accepted_before = 0
@@ -98,7 +98,7 @@ class Course:
             Stuck: it has, for too long.
         """
         with Connected(self._pair.alpha.unix, "count") as connected:
-            alpha = Management(connected)
+            alpha = LoadManagement(connected)
             wait(lambda: not any(row["depth"] for row in alpha.rows("relay-queue")))
 
     def _take(self, share: int) -> None:
@@ -168,7 +168,7 @@ class Course:
         for victim in victims:
             victim.wait_ready()
 
-    def kill(self, victim: Daemon) -> None:
+    def kill(self, victim: DaemonProcess) -> None:
         self.kills.append(victim.name)
         victim.kill()
 
@@ -180,7 +180,7 @@ class Course:
         """Take everything from beta once alpha has nothing left, and count it."""
         self.wait_relayed()
         with Connected(self._pair.beta.unix, "count") as connected:
-            beta = Management(connected)
+            beta = LoadManagement(connected)
             arrivals = Arrivals(connected, self.numbering)
             wait(lambda: not beta.row("queue", QUEUE)["depth"])
             return arrivals
@@ -193,7 +193,7 @@ class Arrivals:
         sendings: how often each sending of a number came.
     """
 
-    def __init__(self, connected: Connected, numbering: Numbering) -> None:
+    def __init__(self, connected: Connected, numbering: MessageNumbers) -> None:
         self.sendings: Counter[tuple[int, int]] = Counter()
         self._numbering = numbering
         self._link = connected.attach("receiver", QUEUE, self)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from os import kill as send_signal
 from typing import ClassVar
 
-from amqproute.cli.pair import Pair
+from amqproute.cli.daemon_pair import DaemonPair
 from tests.integration.support import until
 from tests.network.campaign import Finding, Scenario
 from tests.network.course import Course, Tally
@@ -26,7 +26,7 @@ KILLS_IN_A_ROUND = 5 / 3
 class RoughCourse(Course):
     """A course with any kind of harm between its shares."""
 
-    def __init__(self, pair: Pair, messages: int, chance: random.Random, line: Line) -> None:
+    def __init__(self, pair: DaemonPair, messages: int, chance: random.Random, line: Line) -> None:
         super().__init__(pair, messages, chance)
         self.line = line
         self.stops = 0

@@ -30,10 +30,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
-from amqproute.cli.pair import free_ports
+from amqproute.broker.xa_record import ROWS as BRANCH_ROWS
+from amqproute.cli.daemon_pair import free_ports
 from amqproute.message import Message
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Int
 from tests.integration.support import (
@@ -47,7 +47,7 @@ from tests.integration.support import (
 )
 from tests.integration.test_distributed_crash import Manager
 from tests.network.campaign import Finding, Scenario
-from tests.store.rig import House
+from tests.store.rig import StoreFixture
 from tests.support.patience import PATIENCE
 
 __all__ = ["GROUPS", "Case", "Damage", "Ground", "damaged"]
@@ -322,7 +322,7 @@ class Ground:
 
     def _rows(self, path: Path) -> dict[str, dict[int, str]]:
         """Return what a store holds, as its own reader gives it."""
-        house = House(str(path))
+        house = StoreFixture(str(path))
         recovery = house.open()
         found: dict[str, dict[int, str]] = {}
         try:
@@ -517,7 +517,7 @@ def _hash(octets: bytes) -> str:
     return hashlib.sha256(octets).hexdigest()
 
 
-def _digest(house: House, entry: Any) -> str:
+def _digest(house: StoreFixture, entry: Any) -> str:
     octets: bytes = entry.encoded
     if entry.rest is not None:
         reader = entry.rest.reader()

@@ -15,8 +15,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from amqproute.cli.load import CREDIT, Connected, Numbering
-from amqproute.cli.pair import QUEUE
+from amqproute.cli.daemon_pair import QUEUE
+from amqproute.cli.load_worker import CREDIT, Connected, MessageNumbers
 from amqproute.net.authority import issue
 from amqproute.wire.amqp10 import spec
 from tests.network.campaign import Finding, Scenario
@@ -45,7 +45,7 @@ class Spread:
         self._connected = connected
         self._rate = rate
         self._total = total
-        self._numberings = [Numbering(total, 64, f"{QUEUE}@{domain}") for domain in domains]
+        self._numberings = [MessageNumbers(total, 64, f"{QUEUE}@{domain}") for domain in domains]
         self._link = connected.attach("sender", "amqp$transfer", self)
         self._started = time.monotonic()
 
@@ -82,7 +82,7 @@ class Gather:
         self.copies = 0
         self.got = [0] * destinations
         self._destinations = destinations
-        self._numbering = Numbering(1, 64)
+        self._numbering = MessageNumbers(1, 64)
         self._link = connected.attach("receiver", QUEUE, self)
         self._link.flow(CREDIT)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from amqproute.cli.load import Connected, Management
-from amqproute.cli.pair import Daemon
+from amqproute.cli.daemon_pair import DaemonProcess
+from amqproute.cli.load_worker import Connected, LoadManagement
 from amqproute.net.authority import Issued, issue
 from tests.integration.support import TROUBLE, until
 from tests.network.campaign import Finding
@@ -26,7 +26,7 @@ __all__ = ["amend", "lead_through", "lined_pair", "logged", "peer_row", "put_cer
            "replace_zone", "wait_logged"]  # fmt: skip
 
 
-def amend(daemon: Daemon, changes: Mapping[str, Any]) -> None:
+def amend(daemon: DaemonProcess, changes: Mapping[str, Any]) -> None:
     """Change groups of a configuration file; a list or a word takes the place of the old one."""
     config = yaml.safe_load(daemon.config_path.read_text())
     for group, value in changes.items():
@@ -56,7 +56,7 @@ def lined_pair(
         yield pair, line
 
 
-def put_certificate(pair: Pair, daemon: Daemon, **options: Any) -> Issued:
+def put_certificate(pair: Pair, daemon: DaemonProcess, **options: Any) -> Issued:
     """Issue a certificate and put it where a daemon's is, each file at once as a whole."""
     count = sum(1 for each in (pair.directory / "tls").iterdir() if each.is_dir())
     (issued,) = issue(
@@ -70,12 +70,14 @@ def put_certificate(pair: Pair, daemon: Daemon, **options: Any) -> Issued:
     return issued
 
 
-def logged(daemon: Daemon, pattern: str, since: int = 0) -> list[str]:
+def logged(daemon: DaemonProcess, pattern: str, since: int = 0) -> list[str]:
     """Return what in a daemon's log matches."""
     return re.findall(pattern, daemon.log_path.read_text()[since:], re.MULTILINE)
 
 
-def wait_logged(daemon: Daemon, pattern: str, seconds: float = PATIENCE, since: int = 0) -> str:
+def wait_logged(
+    daemon: DaemonProcess, pattern: str, seconds: float = PATIENCE, since: int = 0
+) -> str:
     """Wait for a line in a daemon's log; return what matches."""
     return until(
         lambda: logged(daemon, pattern, since),
@@ -85,7 +87,7 @@ def wait_logged(daemon: Daemon, pattern: str, seconds: float = PATIENCE, since: 
     )[-1]
 
 
-def quiet(finding: Finding, daemons: Sequence[Daemon], allowed: str = "") -> None:
+def quiet(finding: Finding, daemons: Sequence[DaemonProcess], allowed: str = "") -> None:
     """Hold that no daemon's log shows a fault of this project's."""
     for daemon in daemons:
         path: Path = daemon.log_path
@@ -98,7 +100,7 @@ def quiet(finding: Finding, daemons: Sequence[Daemon], allowed: str = "") -> Non
         finding.hold(not bad, f"{daemon.name} is in trouble: {bad[:3]}")
 
 
-def peer_row(daemon: Daemon, kind: str, name: str) -> Mapping[str, Any]:
+def peer_row(daemon: DaemonProcess, kind: str, name: str) -> Mapping[str, Any]:
     """Ask a daemon's management for a row."""
     with Connected(daemon.unix, "ask") as connected:
-        return Management(connected).row(kind, name)
+        return LoadManagement(connected).row(kind, name)

@@ -14,8 +14,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from amqproute.cli.load import Connected, Consumer, Management, Numbering, Place, Publisher
-from amqproute.cli.pair import child_environment
+from amqproute.cli.daemon_pair import child_environment
+from amqproute.cli.load_worker import (
+    Connected,
+    Consumer,
+    LoadManagement,
+    LoadTarget,
+    MessageNumbers,
+    Publisher,
+)
 from amqproute.net.authority import issue
 from tests.integration.support import Daemon, certificates, until
 from tests.network.campaign import Finding, Scenario
@@ -43,7 +50,7 @@ class NeverSettles(Scenario):
         messages: published.
         seconds: of the peer that settles nothing.
         settle_timeout: alpha's `relay.settle-timeout`.
-        window: alpha's `relay.window`.
+        window: alpha's `relay.send_window`.
         seed: of all that is random.
     """
 
@@ -172,7 +179,7 @@ class Flood(Scenario):
 
     A program of this machine publishes and consumes as fast as it can meanwhile; laps with and
     without the flood take turns. How many turns of the reactor a light connection waits beside a
-    heavy one is counted in `tests.net.test_fairness`.
+    heavy one is counted in `tests.net.test_connection_scheduler`.
 
     Attributes:
         messages: of the program, in each lap.
@@ -221,9 +228,9 @@ class Flood(Scenario):
                     told |= set(found["told"])
                 else:
                     rates[False].append(self.lap(daemon))
-            with Connected(Place("127.0.0.1", daemon.plain), "ask") as ask:
+            with Connected(LoadTarget("127.0.0.1", daemon.plain), "ask") as ask:
                 # The peer closes links before it hears of outcomes: the queue knows what got in.
-                taken = Management(ask).row("queue", "evil")["enqueued"]
+                taken = LoadManagement(ask).row("queue", "evil")["enqueued"]
             try:
                 daemon.check()
             except AssertionError as error:
@@ -260,8 +267,8 @@ class Flood(Scenario):
         Raises:
             AssertionError: it does not come to an end.
         """
-        place = Place("127.0.0.1", daemon.plain)
-        numbering = Numbering(self.messages, 256)
+        place = LoadTarget("127.0.0.1", daemon.plain)
+        numbering = MessageNumbers(self.messages, 256)
         with Connected(place, "near") as near, Connected(place, "far") as far:
             consumer = Consumer(far, "program", numbering)
             publisher = Publisher(near, "program", numbering)

@@ -12,9 +12,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from amqproute.net.authority import Issued
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
-from amqproute.wire.mechanisms import EXTERNAL, ExternalIdentity, ServerContext, server_mechanism
+from amqproute.wire.sasl_mechanisms import (
+    EXTERNAL,
+    ExternalIdentity,
+    ServerContext,
+    server_mechanism,
+)
 from tests.support.patience import PATIENCE
 
 __all__ = ["Sponge"]

@@ -20,11 +20,11 @@ from typing import ClassVar
 import dns.rdataset
 from cryptography import x509
 
-from amqproute.cli.pair import Daemon as PairDaemon
-from amqproute.cli.pair import Pair
+from amqproute.cli.daemon_pair import DaemonPair
+from amqproute.cli.daemon_pair import DaemonProcess as PairDaemon
 from amqproute.net.authority import Issued, make_authority
 from amqproute.net.dane import record_of
-from amqproute.resolver.zone import Authority, Reply
+from amqproute.resolver.zone import ZoneAuthority, ZoneReply
 from tests.integration.support import (
     Daemon,
     Wire,
@@ -59,7 +59,7 @@ ORDERS = "orders@beta.example"
 class Mute:
     """A name server that has died: no answer at all."""
 
-    def respond(self, wire: bytes, *, udp: bool) -> Reply | None:
+    def respond(self, wire: bytes, *, udp: bool) -> ZoneReply | None:
         """Say nothing."""
         return None
 
@@ -72,22 +72,22 @@ class Late:
         seconds: how late.
     """
 
-    def __init__(self, authority: Authority, seconds: float) -> None:
+    def __init__(self, authority: ZoneAuthority, seconds: float) -> None:
         self._authority = authority
         self._seconds = seconds
 
-    def respond(self, wire: bytes, *, udp: bool) -> Reply | None:
+    def respond(self, wire: bytes, *, udp: bool) -> ZoneReply | None:
         """Answer late."""
         reply = self._authority.respond(wire, udp=udp)
-        return None if reply is None else Reply(reply.wire, self._seconds)
+        return None if reply is None else ZoneReply(reply.wire, self._seconds)
 
 
 class Garbled:
     """A name server that answers octets that are no DNS message."""
 
-    def respond(self, wire: bytes, *, udp: bool) -> Reply | None:
+    def respond(self, wire: bytes, *, udp: bool) -> ZoneReply | None:
         """Answer nonsense."""
-        return Reply(wire[:2] + b"\x84\x00" + b"\xff" * 40)
+        return ZoneReply(wire[:2] + b"\x84\x00" + b"\xff" * 40)
 
 
 @dataclass(frozen=True)
@@ -321,20 +321,22 @@ class ExpiringCertificates(Scenario):
             finding.hold(not tally.wrong, f"{tally.wrong}")
             quiet(finding, pair.daemons)
 
-    def renew(self, pair: Pair, *daemons: PairDaemon) -> None:
+    def renew(self, pair: DaemonPair, *daemons: PairDaemon) -> None:
         """Put new certificates where the old ones are."""
         ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=self.valid_seconds)
         for daemon in daemons:
             put_certificate(pair, daemon, not_after=ends)
 
-    def wait_taken(self, pair: Pair) -> None:
+    def wait_taken(self, pair: DaemonPair) -> None:
         """Wait until both sides use what has been put there."""
         for daemon in pair.daemons:
             chain = pair.directory / "tls" / daemon.domain / "chain.pem"
             serial = x509.load_pem_x509_certificates(chain.read_bytes())[0].serial_number
             wait_logged(daemon, f"certificate of ours replaced.*{serial:x}")
 
-    def lapse(self, finding: Finding, pair: Pair, line: Line, course: Course, share: int) -> bool:
+    def lapse(
+        self, finding: Finding, pair: DaemonPair, line: Line, course: Course, share: int
+    ) -> bool:
         """Let beta's certificate expire, and make sure that nothing is handed over meanwhile."""
         time.sleep(self.valid_seconds + 0.5)
         self.renew(pair, pair.alpha)

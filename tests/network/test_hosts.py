@@ -21,7 +21,7 @@ from typing import Any
 from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.load import Connected, Consumer, Numbering, Place, Publisher
+from amqproute.cli.load_worker import Connected, Consumer, LoadTarget, MessageNumbers, Publisher
 from amqproute.net.dane import record_of
 from tests.integration.support import RUN, Certificates, Daemon, until
 from tests.network.lab import AMQPS, Host, Lab, make_lab
@@ -87,9 +87,9 @@ class Broker(Daemon):
         self._spawn([*self.host.prefix, *RUN, str(self.file)], {}, ())
 
     @property
-    def place(self) -> Place:
+    def place(self) -> LoadTarget:
         """Where the test connects."""
-        return Place(self.socket)
+        return LoadTarget(self.socket)
 
 
 class Flow:
@@ -102,7 +102,7 @@ class Flow:
     def __init__(self, source: Broker, target: Broker, count: int) -> None:
         self.words = f"{source.host.name} to {target.host.name}"
         address = f"from-{source.host.name}@{target.host.domain}"
-        self.numbering = Numbering(count, 256, address)
+        self.numbering = MessageNumbers(count, 256, address)
         self._near = Connected(source.place, "near")
         self._far = Connected(target.place, "far")
         self._publisher = Publisher(self._near, address, self.numbering, window=100)

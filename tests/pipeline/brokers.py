@@ -15,8 +15,8 @@ from tests.pipeline.support import MISSING
 if not MISSING:
     from pyspark.sql import Row
 
-    from amqproute.pipeline.datasource.batch import QueueReader
-    from amqproute.pipeline.datasource.options import Reading, Writing
+    from amqproute.pipeline.datasource.batch_reader import QueueReader
+    from amqproute.pipeline.datasource.options import ReadOptions, WriteOptions
     from amqproute.pipeline.datasource.write import send
 
 NODES = [
@@ -44,12 +44,12 @@ def url(daemon: Daemon) -> str:
 def put(daemon: Daemon, queue: str, bodies: Iterable[str], run: str = "fill") -> None:
     """Send messages."""
     rows = [Row(body=body) for body in bodies]
-    send(Writing.of({"url": url(daemon), "address": queue}), run, f"{run}/0", iter(rows))
+    send(WriteOptions.of({"url": url(daemon), "address": queue}), run, f"{run}/0", iter(rows))
 
 
 def rows_on(daemon: Daemon, queue: str) -> list[tuple[Any, ...]]:
     """Look at a queue, without Spark."""
-    reader = QueueReader(Reading.of({"url": url(daemon), "queue": queue}))
+    reader = QueueReader(ReadOptions.of({"url": url(daemon), "queue": queue}))
     return [row for part in reader.partitions() for row in reader.read(part)]
 
 

@@ -21,7 +21,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from amqproute.pipeline import java
-from amqproute.pipeline.session import session
+from amqproute.pipeline.spark_session import session
 from tests.support.patience import PATIENCE
 
 java._END = 4 * PATIENCE  # the JVM writes the file when it ends

@@ -19,7 +19,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from amqproute.journal import record
-from amqproute.journal.record import ENDS, GENESIS, PUT_BACK, Kind
+from amqproute.journal.record import ENDS, GENESIS, PUT_BACK, RecordKind
 from tests.pipeline.journals import SECOND, Journal, linked
 
 __all__ = ["NIGHTS", "Arrival", "Course", "arrivals", "courses", "lines_of", "number_in"]
@@ -178,7 +178,7 @@ class _World:
         ]
         self.messages = 0
         for broker in self.brokers:
-            self.write(broker, Kind.START, {})
+            self.write(broker, RecordKind.START, {})
         for name, where, x, y in course.moves:
             self.at += 0.001
             getattr(self, name)(self.brokers[where % len(self.brokers)], x, y)
@@ -205,7 +205,7 @@ class _World:
         if y == 2:
             numbers[0] = broker.chosen(x)
         self.write(
-            broker, Kind.RECEIVED,
+            broker, RecordKind.RECEIVED,
             {"node": node, "sender": "user:ann", "durable": y != 3, "to": f"{node}@c.example",
              "origin": broker.domain, "settle_us": 300 + x},
             len(numbers), entry=numbers, size=[100 * x + each for each in numbers],
@@ -223,7 +223,7 @@ class _World:
         broker.left += taken
         if y != 5:
             self.write(
-                broker, Kind.RELAYED,
+                broker, RecordKind.RELAYED,
                 {"node": broker.out, "peer": after.peer, "attempt": 1 + x % 2, "wire_us": 900 * y},
                 len(taken), entry=taken, queue_us=[(each + x) * 70_000 for each in taken],
             )  # fmt: skip
@@ -237,14 +237,14 @@ class _World:
         ]  # fmt: skip
         shared = {"node": node, "sender": broker.peer, "from_stream": broker.stream}
         self.write(
-            after, Kind.RECEIVED,
+            after, RecordKind.RECEIVED,
             {**shared, "origin": self.brokers[0].domain, "durable": True, "size": 10 * x},
             len(taken), entry=after.keep(fresh), from_entry=taken,
             message_id=[each.message_id for each in fresh], digest=[each.digest for each in fresh],
             trail=[each.trail for each in fresh],
         )  # fmt: skip
         if y == 7:
-            self.write(after, Kind.DUPLICATE, shared, len(taken), from_entry=taken)
+            self.write(after, RecordKind.DUPLICATE, shared, len(taken), from_entry=taken)
 
     def end(self, broker: _Broker, x: int, y: int) -> None:
         """With 6 or 7, what has ended stays, and may end again, or be found in a stock."""
@@ -263,9 +263,11 @@ class _World:
         about = {"node": broker.out, "peer": broker.peer, "condition": f"amqp:c{x}"}
         one = {**about, "entry": broker.chosen(x)}
         kind, shared = (
-            (Kind.DEFERRED, one), (Kind.DEFERRED, {**about, "count": 1 + x}),
-            (Kind.ATTEMPT, {**about, "attempt": x, "code": "net.refused"}), (Kind.RELEASED, one),
-        )[y % 4]  # fmt: skip
+            (RecordKind.DEFERRED, one),
+            (RecordKind.DEFERRED, {**about, "count": 1 + x}),
+            (RecordKind.ATTEMPT, {**about, "attempt": x, "code": "net.refused"}),
+            (RecordKind.RELEASED, one),
+        )[y % 4]
         self.write(broker, kind, shared)
 
     def derive(self, broker: _Broker, x: int, y: int) -> None:
@@ -274,10 +276,10 @@ class _World:
         known = broker.held.get(parent, _Entry(broker.orders, None, "0" * 64))
         node = broker.out if y % 4 == 1 else f"dead-c{self.number}"
         if y % 4 == 3:
-            self.write(broker, Kind.ROUTED, {"entry": parent, "parent": parent, "node": node})
+            self.write(broker, RecordKind.ROUTED, {"entry": parent, "parent": parent, "node": node})
             return
         [number] = broker.keep([dataclasses.replace(known, node=node)])
-        kind = (Kind.ROUTED, Kind.SPOOLED, Kind.REPORTED)[y % 4]
+        kind = (RecordKind.ROUTED, RecordKind.SPOOLED, RecordKind.REPORTED)[y % 4]
         self.write(
             broker, kind,
             {"entry": number, "parent": parent, "node": node, "message_id": known.message_id,
@@ -292,17 +294,17 @@ class _World:
         if y % 4 == 2:
             held = sorted({*held, *broker.left[:2]})
         self.write(
-            broker, Kind.STOCK,
+            broker, RecordKind.STOCK,
             {"node": broker.orders, "ranges": _ranges(held), "count": len(held)},
         )  # fmt: skip
         self.at += x
         if y % 4 != 3:
-            self.write(broker, Kind.STOCK, {"count": 0})
+            self.write(broker, RecordKind.STOCK, {"count": 0})
 
     def restart(self, broker: _Broker, x: int, y: int) -> None:
         """With or without a stop, on the same journal or another one, or on another store."""
         if x % 2 == 0:
-            self.write(broker, Kind.STOP, {})
+            self.write(broker, RecordKind.STOP, {})
         self.at += 5 * y
         if x >= 4:
             broker.begin_journal()
@@ -310,22 +312,24 @@ class _World:
             broker.begin_store()
         if y == 6:
             broker.ahead -= 30
-        self.write(broker, Kind.START, {})
+        self.write(broker, RecordKind.START, {})
         if y % 3 == 1:
             numbers = sorted({broker.chosen(x), broker.next})
             broker.keep([_Entry(broker.orders, None, "0" * 64)])
-            self.write(broker, Kind.RECOVERY, {"node": broker.orders}, len(numbers), entry=numbers)
+            self.write(
+                broker, RecordKind.RECOVERY, {"node": broker.orders}, len(numbers), entry=numbers
+            )
 
     def miss(self, broker: _Broker, x: int, y: int) -> None:
         """Records are missing: it says so, or only their numbers do; or it was put back."""
         if y % 3 == 0:
-            self.write(broker, Kind.GAP, {"count": 1 + x, "words": "the disk is full"})
+            self.write(broker, RecordKind.GAP, {"count": 1 + x, "words": "the disk is full"})
         elif y % 3 == 1:
             broker.journal.seq += 1 + x
         else:
             broker.journal.seq += 10**6
             self.write(
-                broker, Kind.SEGMENT, {"previous": GENESIS, "count": 10**6, "code": PUT_BACK}
+                broker, RecordKind.SEGMENT, {"previous": GENESIS, "count": 10**6, "code": PUT_BACK}
             )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from amqproute.journal import record
-from amqproute.journal.record import GENESIS, Kind
+from amqproute.journal.record import GENESIS, RecordKind
 from amqproute.journal.segments import day_of
 
 SECOND = 1_000_000
@@ -31,7 +31,7 @@ def linked(lines: Sequence[bytes]) -> list[bytes]:
             continue
         try:
             body = record.read_line(line).body
-            last = body["all"]["previous"] if body["kind"] == Kind.SEGMENT else last
+            last = body["all"]["previous"] if body["kind"] == RecordKind.SEGMENT else last
         except record.InvalidLine:
             pass
         last, whole = record.chained(last, tail.rstrip(b"\n"))
@@ -89,7 +89,7 @@ class Journal:
     def receive(self, entry: int, node: str, **fields: Any) -> None:
         """Write that a message came."""
         said = {"node": node, "entry": entry, "size": 100, "digest": "d" * 64, "durable": True}
-        self.write(Kind.RECEIVED, {**said, **fields})
+        self.write(RecordKind.RECEIVED, {**said, **fields})
 
     def end(self, kind: str, entry: int, node: str, **fields: Any) -> None:
         """Write that it left."""
@@ -106,7 +106,7 @@ def handed_on(
 ) -> None:
     """Write a hop from both ends, half a second each."""
     sender.end(
-        Kind.RELAYED, entry, f"amqp$out/{receiver.domain}", peer=f"peer:{receiver.domain}",
+        RecordKind.RELAYED, entry, f"amqp$out/{receiver.domain}", peer=f"peer:{receiver.domain}",
         attempt=1, queue_us=400_000, wire_us=100_000,
     )  # fmt: skip
     receiver.at = max(receiver.at, sender.at)

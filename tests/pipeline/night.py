@@ -36,12 +36,12 @@ if not MISSING:
     from click.testing import CliRunner
     from pyspark.sql import SparkSession
 
-    from amqproute.cli import analysis, partners
+    from amqproute.cli import pipeline_analysis, pipeline_partners
     from amqproute.cli.main import amqproute
     from amqproute.pipeline import ingest, java, nightly
     from amqproute.pipeline.reuse import Reuse
-    from amqproute.pipeline.session import session
-    from amqproute.pipeline.tables import Warehouse
+    from amqproute.pipeline.spark_session import session
+    from amqproute.pipeline.warehouse import Warehouse
 
 KEPT = ", kept"
 PUBLICATION = "publication"
@@ -197,10 +197,10 @@ def hook(night: Night) -> None:
 
         setattr(module, name, called)
 
-    within(analysis, "take_in", "ingest")
+    within(pipeline_analysis, "take_in", "ingest")
     within(nightly, "judged", "conservation")
-    within(analysis, "facts_of", "report")
-    within(partners, "compare", "reconcile")
+    within(pipeline_analysis, "facts_of", "report")
+    within(pipeline_partners, "compare", "reconcile")
 
     between = nightly.contradictions
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING or not MISSING:
     from pyspark.sql import functions as F
 
     from amqproute.pipeline import ingest, stream
-    from amqproute.pipeline.session import session
+    from amqproute.pipeline.spark_session import session
 
 END_OF_TESTS_US = 1_830_297_600_000_000
 """The year 2028: all that happens in journals of tests is before it."""

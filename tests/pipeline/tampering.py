@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from amqproute.journal import record
-from amqproute.journal.record import GENESIS, Kind, Record
+from amqproute.journal.record import GENESIS, JournalRecord, RecordKind
 
-Change = Callable[[Record], Iterable[Record]]
+Change = Callable[[JournalRecord], Iterable[JournalRecord]]
 """Gives what stands in place of a record: itself, nothing, or several."""
 
 
@@ -42,15 +42,15 @@ def tampered(journal: Path, to: Path, change: Change) -> Path:
     return to
 
 
-def _changed(path: Path, change: Change, last: str) -> Iterator[Record]:
+def _changed(path: Path, change: Change, last: str) -> Iterator[JournalRecord]:
     for octets in path.read_bytes().splitlines(keepends=True):
         for each in record.read_line(octets).records():
-            if each.kind == Kind.SEGMENT:
+            if each.kind == RecordKind.SEGMENT:
                 yield dataclasses.replace(each, previous=last)
             else:
                 yield from change(each)
 
 
-def _facts(each: Record) -> dict[str, Any]:
+def _facts(each: JournalRecord) -> dict[str, Any]:
     named = ((name, getattr(each, name)) for name in record.RUN_FIELDS)
     return {name: value for name, value in named if value is not None}

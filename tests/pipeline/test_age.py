@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from tests.pipeline.journals import Journal, handed_on
 from tests.pipeline.support import MISSING, SparkCase
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.nightly import refresh, retold, settle
     from amqproute.pipeline.synthetic.history import grow_old, journal_days
-    from amqproute.pipeline.tables import Part, Warehouse
     from amqproute.pipeline.traces import hops
+    from amqproute.pipeline.warehouse import TablePart, Warehouse
 
 DAY = 86_400
 ONE = timedelta(days=1)
@@ -57,17 +57,17 @@ class NightTests(SparkCase):
         """Close the segments of a day: messages from one to the other, and what both have left."""
         for journal in (self.alpha, self.beta):
             journal.at = (LONG_AGO + number) * DAY + 1000.0
-            journal.write(Kind.CONFIGURED, {})
+            journal.write(RecordKind.CONFIGURED, {})
         for _ in range(2):
             self.entry += 1
             self.alpha.receive(self.entry, "amqp$out/beta.example", sender="user:ann")
             handed_on(self.alpha, self.beta, self.entry, self.entry)
-            self.beta.end(Kind.DELIVERED, self.entry, "orders")
+            self.beta.end(RecordKind.DELIVERED, self.entry, "orders")
         for journal in (self.alpha, self.beta):
             journal.at += 100
-            journal.write(Kind.STOCK, {"count": 0})
+            journal.write(RecordKind.STOCK, {"count": 0})
             journal.at += 100
-            journal.write(Kind.CONFIGURED, {})
+            journal.write(RecordKind.CONFIGURED, {})
             journal.segment(self.folder)
 
     def night(self, warehouse: Warehouse) -> tuple[Counter[str], Sequence[date]]:
@@ -93,7 +93,7 @@ class NightTests(SparkCase):
             work[f"names in {name.partition('=')[0].partition('/')[0]}"] += len(found)
             return found
 
-        def counted_read(tables: Warehouse, parts: Sequence[Part], *rest: Any) -> Any:
+        def counted_read(tables: Warehouse, parts: Sequence[TablePart], *rest: Any) -> Any:
             work["directories"] += len(parts)
             return read(tables, parts, *rest)
 
@@ -166,7 +166,7 @@ class NightTests(SparkCase):
             self.day(number)
             if number == REAL - WEEK:
                 self.alpha.receive(1000, "orders", sender="user:ann")
-                self.alpha.end(Kind.DELIVERED, 1000, "orders")
+                self.alpha.end(RecordKind.DELIVERED, 1000, "orders")
                 late = self.alpha.segment(self.folder / "late")
         assert late is not None
         return late

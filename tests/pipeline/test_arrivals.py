@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import Phase, given, settings
 
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from tests.pipeline.courses import (
     NIGHTS,
     Arrival,
@@ -43,10 +43,10 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.lines import parse
     from amqproute.pipeline.nightly import refresh, settle
-    from amqproute.pipeline.schema import TABLES
     from amqproute.pipeline.stream import follow, live, progress, read_live, timed
-    from amqproute.pipeline.tables import Warehouse
+    from amqproute.pipeline.table_schema import TABLES
     from amqproute.pipeline.traces import hops, messages
+    from amqproute.pipeline.warehouse import Warehouse
 
 IS_LONG = os.environ.get("AMQPROUTE_HYPOTHESIS") == "long"
 ROUNDS = 20 if IS_LONG else 1
@@ -208,7 +208,7 @@ class StreamedTests(ArrivalCase):
         # Hours end when something has come that is later than anything may be late.
         end = Journal("z.example")
         end.at = 60 * DAY
-        end.write(Kind.CONFIGURED, {})
+        end.write(RecordKind.CONFIGURED, {})
         last = end.segment(folder / "whole")
         files.append((NIGHTS, last))
         now = time.time()

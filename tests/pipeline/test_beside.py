@@ -29,11 +29,11 @@ if TYPE_CHECKING or not MISSING:
     from pyspark.sql import functions as F
     from pyspark.testing import assertDataFrameEqual
 
-    from amqproute.cli import analysis
-    from amqproute.pipeline.schema import TABLES
-    from amqproute.pipeline.stream import Progress, follow, live, progress, read_live, timed
-    from amqproute.pipeline.synthetic import Faults, Plan, generate
-    from amqproute.pipeline.tables import Snapshot, Warehouse
+    from amqproute.cli import pipeline_analysis
+    from amqproute.pipeline.stream import StreamProgress, follow, live, progress, read_live, timed
+    from amqproute.pipeline.synthetic import FaultPlan, TrafficPlan, generate
+    from amqproute.pipeline.table_schema import TABLES
+    from amqproute.pipeline.warehouse import Warehouse, WarehouseSnapshot
 
 WANTED = os.environ.get("AMQPROUTE_CLUSTER")
 IS_LONG = WANTED == "long"
@@ -123,9 +123,9 @@ class BesideCase(SparkCase):
     def setUp(self) -> None:
         super().setUp()
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        plan = Plan(
+        plan = TrafficPlan(
             300, organizations=("alpha.example", "beta.example"), seconds=6 * 3600,
-            segment_seconds=3600, faults=Faults(lost=1, vanished=1),
+            segment_seconds=3600, faults=FaultPlan(lost=1, vanished=1),
         )  # fmt: skip
         self.whole = self.folder / "whole"
         self.journals = [
@@ -158,7 +158,7 @@ class BesideCase(SparkCase):
         self.assertIn(result.exit_code, (0, 1), result.output)
         return str(result.stdout)
 
-    def rows(self, tables: Warehouse, snapshot: Snapshot | None = None) -> Rows:
+    def rows(self, tables: Warehouse, snapshot: WarehouseSnapshot | None = None) -> Rows:
         """Return the rows of all tables."""
         snapshot = snapshot or tables.snapshot()
         return as_text({name: tables.read(name, None, snapshot) for name in TABLES})
@@ -246,7 +246,7 @@ class StreamTests(BesideCase):
             self.spark, self.journals, self.folder / "output", every="100 milliseconds", at_once=2
         )
         self.addCleanup(query.stop)
-        done = Progress()
+        done = StreamProgress()
 
         def goes_on(lines: int) -> bool:
             nonlocal done
@@ -255,18 +255,18 @@ class StreamTests(BesideCase):
             return done.lines > lines
 
         until(lambda: goes_on(0), "a step of the stream", 3 * PATIENCE)
-        refresh = analysis.refresh
+        refresh = pipeline_analysis.refresh
 
-        def refreshed(tables: Warehouse) -> Snapshot:
+        def refreshed(tables: Warehouse) -> WarehouseSnapshot:
             query.processAllAvailable()
             goes_on(0)
             self.bring(1)
             until(lambda lines=done.lines: goes_on(lines), "a step", 3 * PATIENCE)
             return refresh(tables)
 
-        self.patch(analysis, "refresh", refreshed)
+        self.patch(pipeline_analysis, "refresh", refreshed)
         self.run_here()
-        self.patch(analysis, "refresh", refresh)
+        self.patch(pipeline_analysis, "refresh", refresh)
         self.run_here()
         self.check()
         query.processAllAvailable()

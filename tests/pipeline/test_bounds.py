@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amqproute.journal.export import export
-from amqproute.journal.record import Kind, read_line
+from amqproute.journal.record import RecordKind, read_line
 from tests.pipeline.journals import MIDNIGHT, Journal
 from tests.pipeline.support import MISSING, SparkCase
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.conservation import LONGEST_RANGE, judged
     from amqproute.pipeline.exchange import between, open_source
     from amqproute.pipeline.figures import queues, reasons, volumes
-    from amqproute.pipeline.ingest import Ingested, ingest
-    from amqproute.pipeline.synthetic import Plan, generate
-    from amqproute.pipeline.tables import Warehouse
+    from amqproute.pipeline.ingest import IngestSummary, ingest
+    from amqproute.pipeline.synthetic import TrafficPlan, generate
     from amqproute.pipeline.traces import hops
+    from amqproute.pipeline.warehouse import Warehouse
 
 DAY = 86_400.0
 YEAR = 365 * DAY
@@ -36,9 +36,9 @@ class BoundCase(SparkCase):
         self.journals = self.folder / "journals"
         self.warehouse = Warehouse(self.spark, self.folder / "tables")
         self.journal = Journal("alpha.example")
-        self.journal.write(Kind.START, {})
+        self.journal.write(RecordKind.START, {})
 
-    def ingest(self) -> Ingested:
+    def ingest(self) -> IngestSummary:
         evening = MIDNIGHT + round(0.75 * DAY * 1_000_000)
         return ingest(self.warehouse, [self.journals], now_us=evening)
 
@@ -60,7 +60,7 @@ class TimeTests(BoundCase):
             self.journal.at = at
             self.journal.receive(entry, "orders")
         self.journal.segment(self.journals)
-        self.assertEqual(self.ingest(), Ingested(1, 4, 4, 0, 4))
+        self.assertEqual(self.ingest(), IngestSummary(1, 4, 4, 0, 4))
         self.assertEqual(self.reasons(), list(refused.values()))
         days = [date(2026, 10, 23), date(2026, 11, 22), date(2026, 11, 23)]
         self.assertEqual(self.warehouse.snapshot().days("runs"), days)
@@ -72,7 +72,7 @@ class TimeTests(BoundCase):
         self.journal.lines.clear()
         self.journal.receive(1, "orders")
         self.journal.segment(self.journals)
-        self.assertEqual(self.ingest(), Ingested())
+        self.assertEqual(self.ingest(), IngestSummary())
         later = MIDNIGHT + round(2.5 * DAY * 1_000_000)
         self.assertEqual(ingest(self.warehouse, [self.journals], now_us=later).records, 1)
 
@@ -101,16 +101,16 @@ class NumberTests(BoundCase):
         size, span = "a size or a number cannot be", "a duration cannot be"
         most = (1 << 63) - 1
         self.journal.receive(1, "orders", size=1 << 40)
-        self.journal.write(Kind.SEGMENT, {"previous": "0" * 64, "count": 1 << 61})
+        self.journal.write(RecordKind.SEGMENT, {"previous": "0" * 64, "count": 1 << 61})
         for entry, fields in enumerate(
             ({"size": most}, {"bare_size": (1 << 40) + 1}, {"size": -1}, {"settle_us": most})
         ):
             self.journal.receive(10 + entry, "orders", **fields)
-        self.journal.write(Kind.RECEIVED, {"node": "orders"}, 2, entry=[2, 3], size=[1, most])
-        self.journal.write(Kind.DEFERRED, {"node": "orders", "count": most})
-        self.journal.write(Kind.GAP, {"count": most})
+        self.journal.write(RecordKind.RECEIVED, {"node": "orders"}, 2, entry=[2, 3], size=[1, most])
+        self.journal.write(RecordKind.DEFERRED, {"node": "orders", "count": most})
+        self.journal.write(RecordKind.GAP, {"count": most})
         self.journal.segment(self.journals)
-        self.assertEqual(self.ingest(), Ingested(1, 3, 3, 0, 7))
+        self.assertEqual(self.ingest(), IngestSummary(1, 3, 3, 0, 7))
         self.assertEqual(self.reasons(), [size, size, size, span, size, size, size])
         runs = self.warehouse.read("runs")
         entries = hops(runs)
@@ -125,10 +125,10 @@ class NumberTests(BoundCase):
             self.journal.receive(entry, "orders")
         self.journal.at = 600
         ranges = f"1 2-3 x 7-5 9-{LONGEST_RANGE + 9} 4-{(1 << 63) - 1} 99999999999999999999 -"
-        self.journal.write(Kind.STOCK, {"node": "orders", "ranges": ranges, "count": 3})
-        self.journal.write(Kind.STOCK, {"count": 0})
+        self.journal.write(RecordKind.STOCK, {"node": "orders", "ranges": ranges, "count": 3})
+        self.journal.write(RecordKind.STOCK, {"count": 0})
         self.journal.at = 1200
-        self.journal.write(Kind.START, {})
+        self.journal.write(RecordKind.START, {})
         self.journal.segment(self.journals)
         self.ingest()
         runs = self.warehouse.read("runs")
@@ -142,7 +142,7 @@ class ExportTests(BoundCase):
     def test_damaged_line(self) -> None:
         """What the line was about is not covered; nobody has lost it. The other side's is not."""
         ours, theirs = pair = ("alpha.example", "beta.example")
-        planted = generate(Plan(300, organizations=pair), self.journals)
+        planted = generate(TrafficPlan(300, organizations=pair), self.journals)
         shown = self.folder / "export"
         export(planted.journals[theirs], shown, ours, 0, 1 << 62)
         segments = sorted(shown.glob("*/*.jsonl"))

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from amqproute.cli.main import amqproute
 from amqproute.journal.export import export
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from amqproute.journal.segments import read_head
 from tests.integration.support import Daemon, Wire, message
 from tests.pipeline.journals import Journal, handed_on
@@ -23,13 +23,13 @@ from tests.pipeline.support import MISSING, SparkCase
 if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.chain import TAMPERED, UNPROVEN
     from amqproute.pipeline.conservation import judged, violations
-    from amqproute.pipeline.ingest import Ingested, ingest
+    from amqproute.pipeline.ingest import IngestSummary, ingest
     from amqproute.pipeline.lines import records
     from amqproute.pipeline.nightly import facts_of, refresh, retold
     from amqproute.pipeline.report import headline
-    from amqproute.pipeline.synthetic import Plan, generate
-    from amqproute.pipeline.tables import Warehouse
+    from amqproute.pipeline.synthetic import TrafficPlan, generate
     from amqproute.pipeline.traces import hops
+    from amqproute.pipeline.warehouse import Warehouse
 
 DAY = date(2026, 11, 22)
 LONG = 40_000
@@ -63,7 +63,7 @@ class ChainCase(SparkCase):
             journal.receive(entry, "orders", message_id=f"m{entry}" + octets * "x")
         return journal, journal.lines
 
-    def ingest(self) -> Ingested:
+    def ingest(self) -> IngestSummary:
         return ingest(self.warehouse, [self.journals])
 
     def there(self) -> dict[str, list[int]]:
@@ -132,12 +132,12 @@ class SegmentTests(ChainCase):
         self.assertEqual(self.there(), {
             "w.example": [1, 3, 4, 5, 6], "x.example": numbers, "y.example": numbers,
         })  # fmt: skip
-        self.assertEqual(self.ingest(), Ingested())
+        self.assertEqual(self.ingest(), IngestSummary())
         path, lines = files["w.example"]
         path.write_bytes(b"".join(lines))
         later = path.stat().st_mtime + 60
         os.utime(path, (later, later))
-        self.assertEqual(self.ingest(), Ingested(1, 1, 1, 5))
+        self.assertEqual(self.ingest(), IngestSummary(1, 1, 1, 5))
         self.assertEqual(self.there(), dict.fromkeys(files, numbers))
         sizes = {row.size for row in records(self.warehouse.read("runs")).collect()}
         self.assertEqual(sizes, {100})
@@ -146,7 +146,7 @@ class SegmentTests(ChainCase):
         """What a partner is shown is chained by itself, and follows."""
         beta = Journal("beta.example")
         source = Journal("alpha.example")
-        source.write(Kind.SEGMENT, {"previous": "0" * 64})
+        source.write(RecordKind.SEGMENT, {"previous": "0" * 64})
         source.receive(1, "amqp$out/beta.example", message_id="m1")
         source.receive(2, "orders", message_id="m2")
         handed_on(source, beta, 1, 1)
@@ -173,7 +173,7 @@ class NightTests(ChainCase):
         has come; and it is no message that is not accounted for."""
         journal, lines = self.written("alpha.example")
         path = journal.segment(self.journals, [changed(lines[0])], as_is=True)
-        self.assertEqual(self.ingest(), Ingested(1, 0, 0, 0, 1, 0, 1))
+        self.assertEqual(self.ingest(), IngestSummary(1, 0, 0, 0, 1, 0, 1))
         made = refresh(self.warehouse)
         [row] = self.warehouse.read("violations").collect()
         self.assertEqual(
@@ -190,7 +190,7 @@ class NightTests(ChainCase):
 
     def test_clean(self) -> None:
         """Whole journals of three brokers raise nothing."""
-        planted = generate(Plan(60), self.folder / "made")
+        planted = generate(TrafficPlan(60), self.folder / "made")
         ingested = ingest(self.warehouse, list(planted.journals.values()))
         self.assertEqual((ingested.rejected, ingested.tampered), (0, 0))
         runs = self.warehouse.read("runs")

@@ -27,9 +27,9 @@ from tests.pipeline.test_commands import invoked
 from tests.support.patience import PATIENCE, until
 
 if not MISSING:
-    from amqproute.pipeline.schema import TABLES
-    from amqproute.pipeline.synthetic import Faults, Plan, Rates, generate
-    from amqproute.pipeline.tables import Warehouse
+    from amqproute.pipeline.synthetic import FaultPlan, FaultRates, TrafficPlan, generate
+    from amqproute.pipeline.table_schema import TABLES
+    from amqproute.pipeline.warehouse import Warehouse
     from tests.pipeline.cluster import Cluster, executors
     from tests.pipeline.night import DRIVER, KEPT, PLACES
 
@@ -50,10 +50,10 @@ class ClusterTests(SparkCase):
     def setUp(self) -> None:
         super().setUp()
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        plan = Plan(
-            TRANSFERS, seconds=HOURS * 3600, segment_seconds=7200, rates=Rates(two_hops=0.3),
+        plan = TrafficPlan(
+            TRANSFERS, seconds=HOURS * 3600, segment_seconds=7200, rates=FaultRates(two_hops=0.3),
             offsets={PAIR[1]: 2.0},
-            faults=Faults(lost=2, duplicated=2, changed=1, unknown=1, in_flight=3, vanished=2,
+            faults=FaultPlan(lost=2, duplicated=2, changed=1, unknown=1, in_flight=3, vanished=2,
                           unexplained=1, ended_twice=1, came_back=1, gap=1),
         )  # fmt: skip
         self.journals = generate(plan, self.folder / "journals").journals

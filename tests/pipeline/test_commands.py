@@ -15,19 +15,25 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.commands.pipeline import SUMMARIES, pipeline
 from amqproute.cli.main import amqproute
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from tests.pipeline import chromium
 from tests.pipeline.journals import Journal
 from tests.pipeline.support import MISSING, SparkCase, run_python
 from tests.support.patience import PATIENCE
 
 if TYPE_CHECKING or not MISSING:
-    from amqproute.cli import analysis
+    from amqproute.cli import pipeline_analysis
     from amqproute.pipeline import ingest as bronze
     from amqproute.pipeline import nightly
-    from amqproute.pipeline.ingest import Ingested
-    from amqproute.pipeline.synthetic import Faults, Plan, Planted, Rates, generate
-    from amqproute.pipeline.tables import Snapshot, Warehouse
+    from amqproute.pipeline.ingest import IngestSummary
+    from amqproute.pipeline.synthetic import (
+        FaultPlan,
+        FaultRates,
+        PlantedFaults,
+        TrafficPlan,
+        generate,
+    )
+    from amqproute.pipeline.warehouse import Warehouse, WarehouseSnapshot
 
 PAIR = ("alpha.example", "beta.example")
 
@@ -52,7 +58,7 @@ class GroupTests(SynchronousTestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         for name in SUMMARIES:
             self.assertIn(f"\n  {name} ", done.stdout)
-        heavy = ("pyspark", "amqproute.cli.analysis", "amqproute.pipeline", "twisted")
+        heavy = ("pyspark", "amqproute.cli.pipeline_analysis", "amqproute.pipeline", "twisted")
         loaded = [name for name in done.stderr.split() if name.startswith(heavy)]
         self.assertEqual(loaded, [])
 
@@ -104,9 +110,9 @@ class InterruptTests(SynchronousTestCase):
         script = (
             "import os, random, signal, threading\n"
             "import click\n"
-            "from amqproute.cli.analysis import started\n"
+            "from amqproute.cli.pipeline_analysis import started\n"
             "from amqproute.cli.main import Program\n"
-            "from amqproute.cli.spark import reconnect\n"
+            "from amqproute.cli.pipeline_session import reconnect\n"
             "def interrupt(seconds):\n"
             "    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
             "@click.group(cls=Program)\n"
@@ -169,10 +175,15 @@ class CommandTests(SparkCase):
         """One run, and all questions have an answer; the page opens in a browser. One that is
         killed behind the ingest, or before all pages are written, is made good by the next."""
         planted = generate(
-            Plan(300, organizations=PAIR, rates=Rates(two_hops=0, expired=0.02, deferred=0.02),
-                 segment_seconds=43_200, faults=Faults(lost=1, vanished=1)),
+            TrafficPlan(
+                300,
+                organizations=PAIR,
+                rates=FaultRates(two_hops=0, expired=0.02, deferred=0.02),
+                segment_seconds=43_200,
+                faults=FaultPlan(lost=1, vanished=1),
+            ),
             self.folder,
-        )  # fmt: skip
+        )
         page = self.warehouse / "report" / "2026-11-22.html"
         journals = [f"--journal={journal}" for journal in planted.journals.values()]
         taken = invoked("ingest", "--warehouse", self.warehouse, *journals)
@@ -183,11 +194,11 @@ class CommandTests(SparkCase):
         self.assertIn(f"pipeline run --journal DIR --warehouse {self.warehouse}", early.stderr)
         settled = []
 
-        def settle(warehouse: Warehouse, made: Snapshot) -> None:
+        def settle(warehouse: Warehouse, made: WarehouseSnapshot) -> None:
             settled.append(page.exists() and warehouse.snapshot().pending)
             nightly.settle(warehouse, made)
 
-        self.patch(analysis, "settle", settle)
+        self.patch(pipeline_analysis, "settle", settle)
         result = invoked("run", "--warehouse", self.warehouse, *journals)
         self.assertEqual(result.exit_code, 1, result.output)
         self.assertIn("0 new segments", result.stdout)
@@ -250,7 +261,7 @@ class CommandTests(SparkCase):
                     own = (each.as_uri(), "data:,")
                     self.assertEqual([url for url in browser.requests if url not in own], [])
 
-    def check_bills(self, partners: Sequence[Any], text: str, planted: Planted) -> None:
+    def check_bills(self, partners: Sequence[Any], text: str, planted: PlantedFaults) -> None:
         """Both sides of each hop count the same, but for what was lost on it."""
         bills = {(row["organization"], row["direction"], row["partner"]): row for row in partners}
         self.assertEqual({row["unmeasured"] for row in partners}, {0})
@@ -308,8 +319,8 @@ class CommandTests(SparkCase):
         the violations and in the exit code; what is in flight, or in a gap, is not. And `--json`
         gives one document of all days."""
         planted = generate(
-            Plan(200, organizations=PAIR, segment_seconds=43_200, offsets={PAIR[1]: 90.0},
-                 rates=Rates(suppressed=0.02, deferred=0.02), faults=Faults(
+            TrafficPlan(200, organizations=PAIR, segment_seconds=43_200, offsets={PAIR[1]: 90.0},
+                 rates=FaultRates(suppressed=0.02, deferred=0.02), faults=FaultPlan(
                      lost=1, duplicated=1, changed=1, unknown=1, in_flight=4, gap=1)),
             self.folder,
         )  # fmt: skip
@@ -318,11 +329,11 @@ class CommandTests(SparkCase):
 
         def take_in(
             tables: Warehouse, journals: Sequence[Path], *, look_everywhere: bool
-        ) -> Ingested:
+        ) -> IngestSummary:
             given.extend(journals)
             return bronze.ingest(tables, journals, look_everywhere=look_everywhere)
 
-        self.patch(analysis, "take_in", take_in)
+        self.patch(pipeline_analysis, "take_in", take_in)
         journals = [f"--journal={journal}" for journal in planted.journals.values()]
         result = invoked("run", "--warehouse", self.warehouse, *journals, "--json")
         self.assertEqual(result.exit_code, 1, result.output)
@@ -368,7 +379,7 @@ class CommandTests(SparkCase):
     def test_nowhere_to_write(self) -> None:
         """What Java says of a place that cannot be written to is said in a line."""
         journal = Journal("alpha.example")
-        journal.write(Kind.START, {})
+        journal.write(RecordKind.START, {})
         journal.segment(self.folder)
         source = ["--journal", self.folder / journal.domain]
         file = self.folder / "file"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amqproute.journal.record import ENDS, PUT_BACK, Kind
+from amqproute.journal.record import ENDS, PUT_BACK, RecordKind
 from tests.pipeline.journals import Journal
 from tests.pipeline.support import MISSING
 from tests.pipeline.test_traces import TraceCase
@@ -18,10 +18,10 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline import ingest, lines
     from amqproute.pipeline.conservation import balance, judged, violations
     from amqproute.pipeline.coverage import RESTORED, holes
-    from amqproute.pipeline.exchange import Source, between
+    from amqproute.pipeline.exchange import ExchangeSource, between
     from amqproute.pipeline.reconcile import AGREED, VERDICTS, reconcile
-    from amqproute.pipeline.schema import BALANCE, VIOLATIONS
-    from amqproute.pipeline.synthetic import Faults, Plan, Rates, generate
+    from amqproute.pipeline.synthetic import FaultPlan, FaultRates, TrafficPlan, generate
+    from amqproute.pipeline.table_schema import BALANCE, VIOLATIONS
     from amqproute.pipeline.traces import hops
 
 
@@ -42,7 +42,7 @@ class JudgmentTests(TraceCase):
         for case in cases:
             domain = f"{case.__name__.replace('_', '-')}.example"
             self.alpha = Journal(domain)
-            self.alpha.write(Kind.START, {})
+            self.alpha.write(RecordKind.START, {})
             expected |= {(domain, *each) for each in case()}
             journals.append(self.alpha)
         runs = self.runs(*journals)
@@ -61,25 +61,25 @@ class JudgmentTests(TraceCase):
 
     def stock(self, ranges: str, at: float, is_whole: bool = True) -> None:
         self.alpha.at = at
-        self.alpha.write(Kind.STOCK, {"node": "orders", "ranges": ranges, "count": 1})
+        self.alpha.write(RecordKind.STOCK, {"node": "orders", "ranges": ranges, "count": 1})
         if is_whole:
-            self.alpha.write(Kind.STOCK, {"count": 0})
+            self.alpha.write(RecordKind.STOCK, {"count": 0})
 
     def each_violation(self) -> Found:
         """What is lost, unexplained, began or ended twice, or came back is said of the entry."""
         for entry in range(1, 10):
             self.publish(entry)
-        self.alpha.end(Kind.DELIVERED, 2, "orders")
-        self.alpha.end(Kind.DELIVERED, 3, "orders")
-        self.alpha.end(Kind.EXPIRED, 3, "orders")
-        self.alpha.end(Kind.DELIVERED, 50, "orders")
+        self.alpha.end(RecordKind.DELIVERED, 2, "orders")
+        self.alpha.end(RecordKind.DELIVERED, 3, "orders")
+        self.alpha.end(RecordKind.EXPIRED, 3, "orders")
+        self.alpha.end(RecordKind.DELIVERED, 50, "orders")
         self.publish(4)
-        self.alpha.end(Kind.DELIVERED, 5, "orders")
+        self.alpha.end(RecordKind.DELIVERED, 5, "orders")
         self.stock("1-2 4-6 9", 1000)
         self.publish(20)
         self.stock("1 4 6 9 20", 4000)
         self.alpha.at = 5000
-        self.alpha.end(Kind.DELIVERED, 6, "orders")
+        self.alpha.end(RecordKind.DELIVERED, 6, "orders")
         return {
             ("came back", 2, False), ("came back", 5, False), ("ended twice", 3, False),
             ("unexplained", 50, False), ("began twice", 4, False), ("lost", 7, False),
@@ -93,11 +93,11 @@ class JudgmentTests(TraceCase):
         self.publish(2)
         self.stock("", 1000)
         self.alpha.at = 1030
-        self.alpha.end(Kind.DELIVERED, 1, "orders")
-        self.alpha.end(Kind.DELIVERED, 2, "orders")
+        self.alpha.end(RecordKind.DELIVERED, 1, "orders")
+        self.alpha.end(RecordKind.DELIVERED, 2, "orders")
         self.publish(3)
         self.alpha.at = 1100
-        self.alpha.write(Kind.CONFIGURED, {})
+        self.alpha.write(RecordKind.CONFIGURED, {})
         return set()
 
     def end(self) -> Found:
@@ -109,7 +109,7 @@ class JudgmentTests(TraceCase):
     def end_after_a_stop(self) -> Found:
         """It does when the broker has stopped."""
         self.end()
-        self.alpha.write(Kind.STOP, {})
+        self.alpha.write(RecordKind.STOP, {})
         return {("lost", 1, False)}
 
     def stock_in_part(self) -> Found:
@@ -117,7 +117,7 @@ class JudgmentTests(TraceCase):
         self.publish(1)
         self.stock("7", 1000, is_whole=False)
         self.alpha.at = 2000
-        self.alpha.write(Kind.START, {})
+        self.alpha.write(RecordKind.START, {})
         return set()
 
     def memory_only(self) -> Found:
@@ -125,9 +125,9 @@ class JudgmentTests(TraceCase):
         self.publish(1, durable=False)
         self.publish(2)
         self.alpha.at = 100
-        self.alpha.write(Kind.START, {})
+        self.alpha.write(RecordKind.START, {})
         self.stock("", 1000)
-        self.alpha.write(Kind.STOP, {})
+        self.alpha.write(RecordKind.STOP, {})
         return {("lost", 2, False)}
 
     def gap(self) -> Found:
@@ -136,18 +136,18 @@ class JudgmentTests(TraceCase):
         self.alpha.at = 10
         self.publish(2)
         self.alpha.at = 3000
-        self.alpha.write(Kind.GAP, {"count": 1, "words": "the disk is full"})
-        self.alpha.end(Kind.DELIVERED, 9, "orders")
+        self.alpha.write(RecordKind.GAP, {"count": 1, "words": "the disk is full"})
+        self.alpha.end(RecordKind.DELIVERED, 9, "orders")
         self.stock("", 4000)
-        self.alpha.write(Kind.STOP, {})
+        self.alpha.write(RecordKind.STOP, {})
         return {("lost", 1, True), ("lost", 2, True), ("unexplained", 9, True)}
 
     def missing(self) -> Found:
         """Nor where its numbers say it."""
         self.publish(1)
-        self.alpha.write(Kind.START, {})
+        self.alpha.write(RecordKind.START, {})
         self.stock("", 1000)
-        self.alpha.write(Kind.STOP, {})
+        self.alpha.write(RecordKind.STOP, {})
         del self.alpha.lines[2]
         return {("lost", 1, True)}
 
@@ -155,19 +155,19 @@ class JudgmentTests(TraceCase):
         """Nor before its first record that is there, though a later journal has its first one."""
         self.alpha.lines.clear()
         self.alpha.at = 10
-        self.alpha.end(Kind.DELIVERED, 9, "orders")
+        self.alpha.end(RecordKind.DELIVERED, 9, "orders")
         self.alpha.at = 20
-        self.alpha.write(Kind.STOP, {})
+        self.alpha.write(RecordKind.STOP, {})
         self.alpha.name, self.alpha.seq, self.alpha.at = "f" * 16, 1, 30
-        self.alpha.write(Kind.START, {})
-        self.alpha.end(Kind.DELIVERED, 10, "orders")
+        self.alpha.write(RecordKind.START, {})
+        self.alpha.end(RecordKind.DELIVERED, 10, "orders")
         return {("unexplained", 9, True), ("unexplained", 10, True)}
 
     def copies_in_memory(self) -> Found:
         """A topic that kept nothing but copies in memory has nothing to account for."""
         self.publish(1)
         said = {"node": "news", "size": 100, "digest": "e" * 64, "durable": True}
-        self.alpha.write(Kind.RECEIVED, {**said, "copies": 0})
+        self.alpha.write(RecordKind.RECEIVED, {**said, "copies": 0})
         self.stock("1", 1000)
         self.stock("1", 4000)
         return set()
@@ -179,8 +179,8 @@ class JudgmentTests(TraceCase):
             journal.receive(1, "orders")
             journal.at = 60 * minutes + 10
             journal.seq += 10**15
-            journal.write(Kind.SEGMENT, {"previous": "", "count": 10**15, "code": PUT_BACK})
-            journal.write(Kind.STOP, {})
+            journal.write(RecordKind.SEGMENT, {"previous": "", "count": 10**15, "code": PUT_BACK})
+            journal.write(RecordKind.STOP, {})
         found = holes(self.runs(*journals)).where("reason <> 'begins'").collect()
         self.assertEqual([(row["reason"], row["count"]) for row in found], [(RESTORED, None)] * 2)
 
@@ -195,11 +195,13 @@ class PlantedTests(TraceCase):
         """Each planted violation is listed once, and nothing else; every row of balance adds up.
         Of the healthy ones nothing is listed, and the first two agree about everything."""
         directory = Path(self.mktemp()).absolute()
-        faults = Faults(vanished=3, unexplained=2, ended_twice=2, came_back=1, lost=2, duplicated=1)
-        plan = Plan(1000, seconds=4 * 3600, rates=Rates(**self.rates), faults=faults)
+        faults = FaultPlan(
+            vanished=3, unexplained=2, ended_twice=2, came_back=1, lost=2, duplicated=1
+        )
+        plan = TrafficPlan(1000, seconds=4 * 3600, rates=FaultRates(**self.rates), faults=faults)
         planted = generate(plan, directory)
         well = generate(
-            replace(plan, organizations=self.healthy, faults=Faults(), seed=2), directory
+            replace(plan, organizations=self.healthy, faults=FaultPlan(), seed=2), directory
         )
         paths = [str(path) for path in directory.rglob("*.jsonl")]
         runs = lines.parse(ingest._lines(self.spark, paths)).persist()
@@ -232,9 +234,15 @@ class PlantedTests(TraceCase):
         self.assertGreater(sum(row.accepted for row in first), 200)
         known = holes(runs)
         result = reconcile(
-            *between(*(Source(directory, domain, entries.where(F.col("domain") == domain), known)
-                       for domain in self.healthy[:2]))
-        )  # fmt: skip
+            *between(
+                *(
+                    ExchangeSource(
+                        directory, domain, entries.where(F.col("domain") == domain), known
+                    )
+                    for domain in self.healthy[:2]
+                )
+            )
+        )
         self.assertEqual(result.listed.collect(), [])
         self.assertGreater(result.count(AGREED), 200)
         self.assertEqual(result.count(*(verdict for verdict in VERDICTS if verdict != AGREED)), 0)

@@ -27,7 +27,7 @@ SECONDS = 120.0
 PROGRAM = """
 import os, signal, sys
 from amqproute.pipeline.datasource import register
-from amqproute.pipeline.session import session
+from amqproute.pipeline.spark_session import session
 from tests.pipeline.support import SETTINGS
 url, queue, out, checkpoint = sys.argv[1:]
 spark = session(master="local[1]", memory="512m", settings=SETTINGS)

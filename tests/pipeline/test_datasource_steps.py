@@ -25,19 +25,24 @@ if not MISSING:
 
     from amqproute.journal import record
     from amqproute.message import Message
-    from amqproute.pipeline.datasource.batch import JournalReader
-    from amqproute.pipeline.datasource.client import Client
-    from amqproute.pipeline.datasource.options import OptionError, Reading, Streaming, Writing
-    from amqproute.pipeline.datasource.place import Place, SourceError
+    from amqproute.pipeline.datasource.batch_reader import JournalReader
+    from amqproute.pipeline.datasource.blocking_client import BlockingClient
+    from amqproute.pipeline.datasource.options import (
+        OptionError,
+        ReadOptions,
+        StreamOptions,
+        WriteOptions,
+    )
+    from amqproute.pipeline.datasource.place import BrokerEndpoint, DataSourceError
     from amqproute.pipeline.datasource.plain import DEBUG, plain
-    from amqproute.pipeline.datasource.rows import READ_SCHEMA, Encoder, row_of
-    from amqproute.pipeline.datasource.stream import QueueStream, ranges, unranged
+    from amqproute.pipeline.datasource.rows import READ_SCHEMA, RowEncoder, row_of
+    from amqproute.pipeline.datasource.stream_reader import QueueStream, ranges, unranged
     from amqproute.pipeline.datasource.write import send
     from amqproute.url import parse_url
     from amqproute.wire.amqp10 import codec, sections, spec
-    from amqproute.wire.amqp10.events import ConnectionClosed, SessionEnded
+    from amqproute.wire.amqp10.engine_events import ConnectionClosed, SessionEnded
     from amqproute.wire.amqp10.types import Symbol, Timestamp, ULong
-    from amqproute.wire.amqp10.unsettled import Unsettled
+    from amqproute.wire.amqp10.unsettled_map import UnsettledMap
 
 
 TAGS = [
@@ -100,13 +105,13 @@ class RowTests(SynchronousTestCase):
     def test_headers(self) -> None:
         """A message is durable unless its row says otherwise."""
         for given, expected in (({}, True), ({"durable": None}, True), ({"durable": False}, False)):
-            out = Encoder("run", "q").encode(Row(body="x", **given))
+            out = RowEncoder("run", "q").encode(Row(body="x", **given))
             self.assertEqual(Message(b"".join(out.parts)).header.durable, expected, given)
 
     def test_tags(self) -> None:
         """Rows have the names that they had in earlier releases: a task that is tried again after
         an upgrade sends nothing twice."""
-        encoder = Encoder("run", "q")
+        encoder = RowEncoder("run", "q")
         outs = [encoder.encode(Row(body=body)) for body in ("x", "y", "x")]
         self.assertEqual([out.tag.hex() for out in outs], TAGS)
         self.assertEqual([out.message_id for out in outs], [f"run/{tag}" for tag in TAGS])
@@ -128,13 +133,13 @@ class ClientTests(BrokerCase):
         certificate = alpha.settings["tls"]["certificate"]
         key = alpha.settings["tls"]["private-key"]
         for place in (
-            Place(parse_url(f"amqps://anna:secret@localhost:{alpha.tls}"), trust),
-            Place(parse_url(f"amqps://localhost:{alpha.tls}"), trust, certificate, key),
-            Place(parse_url(f"amqp://anna:secret@localhost:{alpha.upgrade}"), trust),
-            Place(parse_url(f"amqp://anna:secret@localhost:{alpha.upgrade}")),
-            Place(parse_url(f"unix:{alpha.socket}")),
+            BrokerEndpoint(parse_url(f"amqps://anna:secret@localhost:{alpha.tls}"), trust),
+            BrokerEndpoint(parse_url(f"amqps://localhost:{alpha.tls}"), trust, certificate, key),
+            BrokerEndpoint(parse_url(f"amqp://anna:secret@localhost:{alpha.upgrade}"), trust),
+            BrokerEndpoint(parse_url(f"amqp://anna:secret@localhost:{alpha.upgrade}")),
+            BrokerEndpoint(parse_url(f"unix:{alpha.socket}")),
         ):
-            with Client(place) as client:
+            with BlockingClient(place) as client:
                 self.assertTrue(client.is_private)
 
     def test_no_way(self) -> None:
@@ -149,65 +154,65 @@ class ClientTests(BrokerCase):
             ("amqp://anna:secret@127.0.0.1:1", None, "no broker at 127.0.0.1:1"),
             ("unix:/nowhere/socket", None, "no broker at unix:/nowhere/socket"),
         ):
-            with self.assertRaises(SourceError) as caught:
-                Client(Place(parse_url(text), trust))
+            with self.assertRaises(DataSourceError) as caught:
+                BlockingClient(BrokerEndpoint(parse_url(text), trust))
             self.assertIn(expected, str(caught.exception))
             self.assertNotIn("secret", str(caught.exception))
 
     def test_silence(self) -> None:
         """Nobody is waited for without end."""
-        with Client(Place(parse_url(url(self.alpha)))) as client:
+        with BlockingClient(BrokerEndpoint(parse_url(url(self.alpha)))) as client:
             client.place = replace(client.place, seconds=0.3)  # it took longer to get there
-            with self.assertRaises(SourceError) as caught:
+            with self.assertRaises(DataSourceError) as caught:
                 client.wait(lambda: False, "word")
             self.assertEqual(f"no word from {client.place} within 0.3 s", str(caught.exception))
         with socket.create_server(("127.0.0.1", 0)) as silent:
             port = silent.getsockname()[1]
-            with self.assertRaises(SourceError) as caught:
-                Client(Place(parse_url(f"amqp://127.0.0.1:{port}"), seconds=0.3))
+            with self.assertRaises(DataSourceError) as caught:
+                BlockingClient(BrokerEndpoint(parse_url(f"amqp://127.0.0.1:{port}"), seconds=0.3))
         self.assertIn("no open within the handshake time", str(caught.exception))
 
     def test_options(self) -> None:
         """What is not known, missing or wrong is refused, with what there is."""
         whole = {"url": "amqp://h", "queue": "q"}
         for of, options, expected in (
-            (Reading.of, {**whole, "qeue": "q"}, "does not know the option qeue; it knows"),
-            (Reading.of, {"queue": "q"}, "the option url is missing"),
-            (Reading.of, {"url": "amqp://h"}, "the option queue is missing"),
-            (Reading.of, {**whole, "url": "http://h"}, "a URL is amqp://"),
-            (Reading.of, {**whole, "url": "amqp://h amqp://h:5672"}, "a broker twice"),
-            (Reading.of, {**whole, "limit": "many"}, "limit is a number"),
-            (Streaming.of, {**whole, "failOnDataLoss": "perhaps"}, "is true or false"),
-            (Streaming.of, {**whole, "maxMessages": "0"}, "is a number from 1"),
-            (Writing.of, {"url": "amqp://h amqp://i"}, "sends to one broker"),
-            (Writing.of, {"url": "amqp://h", "delivery": "often"}, "exactly-once or at-least"),
-            (Writing.of, {"url": "amqp://h", "run": "x" * 101}, "of 100 characters at most"),
-            (Writing.of, {"url": "amqp://h", "run": "a\nb"}, "of 100 characters at most"),
+            (ReadOptions.of, {**whole, "qeue": "q"}, "does not know the option qeue; it knows"),
+            (ReadOptions.of, {"queue": "q"}, "the option url is missing"),
+            (ReadOptions.of, {"url": "amqp://h"}, "the option queue is missing"),
+            (ReadOptions.of, {**whole, "url": "http://h"}, "a URL is amqp://"),
+            (ReadOptions.of, {**whole, "url": "amqp://h amqp://h:5672"}, "a broker twice"),
+            (ReadOptions.of, {**whole, "limit": "many"}, "limit is a number"),
+            (StreamOptions.of, {**whole, "failOnDataLoss": "perhaps"}, "is true or false"),
+            (StreamOptions.of, {**whole, "maxMessages": "0"}, "is a number from 1"),
+            (WriteOptions.of, {"url": "amqp://h amqp://i"}, "sends to one broker"),
+            (WriteOptions.of, {"url": "amqp://h", "delivery": "often"}, "exactly-once or at-least"),
+            (WriteOptions.of, {"url": "amqp://h", "run": "x" * 101}, "of 100 characters at most"),
+            (WriteOptions.of, {"url": "amqp://h", "run": "a\nb"}, "of 100 characters at most"),
         ):
             with self.assertRaises(OptionError) as caught:
                 of(options)
             self.assertIn(expected, str(caught.exception))
-        self.assertEqual(Writing.of({"url": "amqp://h", "run": "x" * 100}).run, "x" * 100)
-        self.assertIsNone(Writing.of({"url": "amqp://h"}).run)
-        self.assertEqual(Streaming.of(whole).most, 10_000)
-        self.assertEqual(Streaming.of({**whole, "maxMessages": "1"}).most, 1)
+        self.assertEqual(WriteOptions.of({"url": "amqp://h", "run": "x" * 100}).run, "x" * 100)
+        self.assertIsNone(WriteOptions.of({"url": "amqp://h"}).run)
+        self.assertEqual(StreamOptions.of(whole).most, 10_000)
+        self.assertEqual(StreamOptions.of({**whole, "maxMessages": "1"}).most, 1)
 
     def test_ended(self) -> None:
         """Where the broker ends session or connection, whoever waits for something hears why."""
         error = spec.Error(condition=Symbol("amqp:internal-error"), description="maintenance")
-        with Client(Place(parse_url(url(self.alpha)))) as client:
+        with BlockingClient(BrokerEndpoint(parse_url(url(self.alpha)))) as client:
             for event, what in (
                 (SessionEnded(client.session, error), "the session"),
                 (ConnectionClosed(error, by_fault=False, clean=True), "the connection"),
             ):
-                with self.assertRaises(SourceError) as caught:
+                with self.assertRaises(DataSourceError) as caught:
                     client._take([event])
                 self.assertIn(what, str(caught.exception))
                 self.assertIn("maintenance", str(caught.exception))
 
     def test_words_for_people(self) -> None:
         """Errors of sending name the address, or that each message has its own."""
-        with Client(Place(parse_url(url(self.alpha)))) as client:
+        with BlockingClient(BrokerEndpoint(parse_url(url(self.alpha)))) as client:
             for address, words in ((None, "the addresses of the messages"), ("q5", "'q5'")):
                 self.assertEqual(client.sending(address, "x", exactly_once=False).name, words)
 
@@ -217,7 +222,7 @@ class OnceTests(BrokerCase):
 
     def sent(self, rows: Sequence[Row], batch: int = 0, run: str = "once") -> None:
         """Be the task."""
-        writing = Writing.of({"url": url(self.alpha), "address": "q0"})
+        writing = WriteOptions.of({"url": url(self.alpha), "address": "q0"})
         send(writing, run, f"{run}/{batch}", iter(rows), f"{run}/{batch - 1}" if batch else None)
 
     def test_again(self) -> None:
@@ -247,7 +252,7 @@ class OnceTests(BrokerCase):
         """What was refused is sent anew, and told with condition, address and words."""
         good, bad = Row(body="good"), Row(body="bad", address="nowhere")
         for _ in range(2):
-            with self.assertRaises(SourceError) as caught:
+            with self.assertRaises(DataSourceError) as caught:
                 self.sent([good, bad], run="refused")
             for words in ("'nowhere'", "rejected, amqp:not-found", "refused/0/"):
                 self.assertIn(words, str(caught.exception))
@@ -261,7 +266,9 @@ class StreamTests(BrokerCase):
     def stream(self, queue: str = "q1", **options: str) -> Any:
         """Return a stream that sees the queue of both brokers."""
         urls = f"{url(self.alpha)} {url(self.beta)}"
-        stream = QueueStream(Streaming.of({"url": urls, "queue": queue, "wait": "0.2", **options}))
+        stream = QueueStream(
+            StreamOptions.of({"url": urls, "queue": queue, "wait": "0.2", **options})
+        )
         self.addCleanup(stream.stop)
         return stream
 
@@ -317,13 +324,13 @@ class StreamTests(BrokerCase):
         stream = self.stream("q11", maxMessages="300")
         one = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
         told: list[Any] = []
-        tell = Unsettled._send_disposition
+        tell = UnsettledMap._send_disposition
 
         def telling(unsettled: Any, *arguments: Any) -> None:
             told.append(arguments)
             tell(unsettled, *arguments)
 
-        self.patch(Unsettled, "_send_disposition", telling)
+        self.patch(UnsettledMap, "_send_disposition", telling)
         [(key, part)] = one["queues"].items()
         first, last = (int(each) for each in part["entries"].split("-"))
         stream.commit({"batch": 1, "queues": {key: {**part, "entries": f"{first}-{last - 2}"}}})
@@ -341,7 +348,7 @@ class StreamTests(BrokerCase):
         zero = stream.initialOffset()
         one = stream.latestOffset(zero, stream.getDefaultReadLimit())
         self.stream("q3").commit(one)
-        with self.assertRaises(SourceError) as caught:
+        with self.assertRaises(DataSourceError) as caught:
             self.rows(stream, zero, one)
         self.assertIn("3 messages of this batch are not on 'q3'", str(caught.exception))
         self.assertEqual(self.rows(self.stream("q3", failOnDataLoss="false"), zero, one), [])
@@ -349,7 +356,7 @@ class StreamTests(BrokerCase):
     def test_no_such_queue(self) -> None:
         """A queue that is not there is named, and the connection is dropped."""
         stream = self.stream("nowhere")
-        with self.assertRaises(SourceError) as caught:
+        with self.assertRaises(DataSourceError) as caught:
             stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
         self.assertIn("'nowhere'", str(caught.exception))
         self.assertEqual(stream._looks, {})
@@ -361,7 +368,7 @@ class StreamTests(BrokerCase):
         one = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
         for part in one["queues"].values():
             part["stream"] = "another"
-        with self.assertRaises(SourceError) as caught:
+        with self.assertRaises(DataSourceError) as caught:
             stream.commit(one)
         self.assertIn("have other numbers", str(caught.exception))
         self.stream("q4", failOnDataLoss="false").commit(one)
@@ -401,7 +408,7 @@ class PlainTests(SynchronousTestCase):
             return said
 
         self.patch(os, "environ", {})
-        for error in (SourceError("no broker"), OptionError("no option")):
+        for error in (DataSourceError("no broker"), OptionError("no option")):
             for text in told(error):
                 self.assertNotIn("deeper", text)
                 self.assertNotIn("below", text)
@@ -409,7 +416,7 @@ class PlainTests(SynchronousTestCase):
         for text in told(RuntimeError("ours")):
             self.assertIn("deeper", text)
         self.patch(os, "environ", {DEBUG: "1"})
-        for text in told(SourceError("no broker")):
+        for text in told(DataSourceError("no broker")):
             self.assertIn("deeper", text)
 
 
@@ -435,6 +442,6 @@ class JournalTests(SynchronousTestCase):
         for partition in (*before, *reader.partitions()):
             self.assertEqual([row[0] for row in reader.read(partition)], [f"{'a' * 16}-1"])
         closed.unlink()
-        with self.assertRaises(SourceError) as caught:
+        with self.assertRaises(DataSourceError) as caught:
             list(reader.read(before[0]))
         self.assertIn("was removed", str(caught.exception))

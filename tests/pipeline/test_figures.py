@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amqproute.journal.record import LONGEST_RUN, Kind
+from amqproute.journal.record import LONGEST_RUN, RecordKind
 from tests.pipeline.journals import handed_on
 from tests.pipeline.support import MISSING
 from tests.pipeline.test_traces import TraceCase
@@ -28,8 +28,8 @@ if TYPE_CHECKING or not MISSING:
         volumes,
     )
     from amqproute.pipeline.ingest import ingest
-    from amqproute.pipeline.tables import Warehouse
     from amqproute.pipeline.traces import hops, messages
+    from amqproute.pipeline.warehouse import Warehouse
 
 
 class FigureTests(TraceCase):
@@ -42,19 +42,19 @@ class FigureTests(TraceCase):
         self.alpha.at = 3600
         handed_on(self.alpha, self.beta, 1, 11, size=150, bare_size=90)
         handed_on(self.alpha, self.beta, 2, 12, size=250, bare_size=180)
-        self.beta.write(Kind.DUPLICATE, {"sender": "peer:alpha.example", "node": "orders"}, 2,
+        self.beta.write(RecordKind.DUPLICATE, {"sender": "peer:alpha.example", "node": "orders"}, 2,
                         from_entry=[1, 2])  # fmt: skip
-        self.alpha.write(Kind.DEFERRED, {
+        self.alpha.write(RecordKind.DEFERRED, {
             "node": "amqp$out/beta.example", "peer": "peer:beta.example", "count": 5,
             "condition": "amqp:resource-limit-exceeded",
         })  # fmt: skip
-        self.alpha.write(Kind.DEFERRED, {
+        self.alpha.write(RecordKind.DEFERRED, {
             "node": "amqp$out/gamma.example", "peer": "peer:gamma.example", "count": 7,
             "code": "net.refused",
         })  # fmt: skip
         answer = {"entry": 99, "node": "dynamic-1", "to": "dynamic-1", "sender": "anonymous"}
-        self.alpha.write(Kind.ROUTED, {**answer, "durable": False, "size": 5})
-        self.alpha.end(Kind.DELIVERED, 99, "dynamic-1", peer="anonymous", queue_us=5)
+        self.alpha.write(RecordKind.ROUTED, {**answer, "durable": False, "size": 5})
+        self.alpha.end(RecordKind.DELIVERED, 99, "dynamic-1", peer="anonymous", queue_us=5)
         runs = self.runs()
         entries = hops(runs).persist()
         rows = {
@@ -129,8 +129,10 @@ class FigureTests(TraceCase):
         for start in range(0, len(spans), LONGEST_RUN):
             part = spans[start : start + LONGEST_RUN]
             entries = list(range(start, start + len(part)))
-            self.alpha.write(Kind.RECEIVED, {"node": "q"}, len(part), entry=entries)
-            self.alpha.write(Kind.DELIVERED, {"node": "q"}, len(part), entry=entries, queue_us=part)
+            self.alpha.write(RecordKind.RECEIVED, {"node": "q"}, len(part), entry=entries)
+            self.alpha.write(
+                RecordKind.DELIVERED, {"node": "q"}, len(part), entry=entries, queue_us=part
+            )
         histogram = latencies(self.hops(self.alpha))
         rows = percentiles(histogram, ["domain", "stage"], [0.001, 0.5, 0.99, 0.999]).collect()
         by_stage = {row.stage: row for row in rows}

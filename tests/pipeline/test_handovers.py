@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amqproute.journal.record import GENESIS, Kind
+from amqproute.journal.record import GENESIS, RecordKind
 from tests.pipeline.journals import Journal, handed_on
 from tests.pipeline.support import MISSING, computed
 from tests.pipeline.test_traces import TraceCase
@@ -14,7 +14,7 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.conservation import judged
     from amqproute.pipeline.handovers import contradictions
     from amqproute.pipeline.reconcile import CHANGED, LOST, TWICE, UNKNOWN
-    from amqproute.pipeline.schema import VIOLATIONS
+    from amqproute.pipeline.table_schema import VIOLATIONS
     from amqproute.pipeline.traces import hops
 
 Found = set[tuple[str, str, int | None, bool]]
@@ -39,14 +39,14 @@ class RuleTests(TraceCase):
             sides = {"alpha": f"a{number:03}.example", "beta": f"b{number:03}.example"}
             self.alpha, self.beta = (Journal(domain) for domain in sides.values())
             for journal in (self.alpha, self.beta):
-                journal.write(Kind.SEGMENT, {"previous": GENESIS})
-                journal.write(Kind.START, {})
+                journal.write(RecordKind.SEGMENT, {"previous": GENESIS})
+                journal.write(RecordKind.START, {})
                 journal.at = 1000
             self.ends = [self.alpha, self.beta]
             expected |= {(what, sides[side], *rest) for what, side, *rest in case()}
             for journal in self.ends:
                 journal.at = max(self.alpha.at, self.beta.at, journal.at) + 1000
-                journal.write(Kind.STOP, {})
+                journal.write(RecordKind.STOP, {})
             journals += [self.alpha, self.beta]
         runs = self.runs(*journals)
         entries = computed(hops(runs))
@@ -64,7 +64,7 @@ class RuleTests(TraceCase):
         """Write the sender's side only."""
         self.publish(entry, f"orders@{self.beta.domain}")
         said = {"peer": f"peer:{self.beta.domain}", "attempt": 1, **fields}
-        self.alpha.end(Kind.RELAYED, entry, f"amqp$out/{self.beta.domain}", **said)
+        self.alpha.end(RecordKind.RELAYED, entry, f"amqp$out/{self.beta.domain}", **said)
 
     def receive(self, there: int, entry: int, **fields: Any) -> None:
         """Write the receiver's side only."""
@@ -90,8 +90,8 @@ class RuleTests(TraceCase):
         """A crash loses nothing that was taken."""
         self.relay(1)
         self.alpha.at = self.beta.at = 1005
-        self.alpha.write(Kind.START, {})
-        self.beta.write(Kind.START, {})
+        self.alpha.write(RecordKind.START, {})
+        self.beta.write(RecordKind.START, {})
         return {(LOST, "alpha", 1, False)}
 
     def changed(self) -> Found:
@@ -116,14 +116,14 @@ class RuleTests(TraceCase):
         self.publish(1)
         self.receive(11, 1)
         self.alpha.at = 1002
-        self.alpha.write(Kind.STOCK, {"count": 0})
+        self.alpha.write(RecordKind.STOCK, {"count": 0})
         return {(UNKNOWN, "beta", 11, False)}
 
     def expired_there(self) -> Found:
         """It came to another end at the sender."""
         self.publish(1)
         self.receive(11, 1)
-        self.alpha.end(Kind.EXPIRED, 1, "amqp$out")
+        self.alpha.end(RecordKind.EXPIRED, 1, "amqp$out")
         return {(UNKNOWN, "beta", 11, False)}
 
     def in_doubt(self) -> Found:
@@ -131,8 +131,8 @@ class RuleTests(TraceCase):
         self.publish(1)
         self.receive(11, 1)
         self.alpha.at = 1002
-        self.alpha.write(Kind.STOCK, {"node": "amqp$out", "ranges": "1", "count": 1})
-        self.alpha.write(Kind.STOCK, {"count": 0})
+        self.alpha.write(RecordKind.STOCK, {"node": "amqp$out", "ranges": "1", "count": 1})
+        self.alpha.write(RecordKind.STOCK, {"count": 0})
         return set()
 
     def behind_the_end(self) -> Found:
@@ -149,16 +149,16 @@ class RuleTests(TraceCase):
         self.ends = []
         for journal in (self.alpha, self.beta):
             journal.at = 2000
-            journal.write(Kind.CONFIGURED, {})
+            journal.write(RecordKind.CONFIGURED, {})
         return {(LOST, "alpha", 1, False), (UNKNOWN, "beta", 12, False)}
 
     def gap(self) -> Found:
         """The journal that should know says that it could not be written."""
         self.relay(1)
-        self.beta.write(Kind.GAP, {"count": 1})
+        self.beta.write(RecordKind.GAP, {"count": 1})
         self.alpha.at = self.beta.at = 9000
         self.receive(12, 2)
-        self.alpha.write(Kind.GAP, {"count": 1})
+        self.alpha.write(RecordKind.GAP, {"count": 1})
         return {(LOST, "alpha", 1, True), (UNKNOWN, "beta", 12, True)}
 
     def missing(self) -> Found:
@@ -173,7 +173,7 @@ class RuleTests(TraceCase):
         self.beta = Journal(self.beta.domain)
         self.beta.at, self.beta.seq = 5000, 900
         self.ends = [self.alpha, self.beta]
-        self.beta.write(Kind.CONFIGURED, {})
+        self.beta.write(RecordKind.CONFIGURED, {})
         return set()
 
     def second_attempt(self) -> Found:
@@ -183,12 +183,12 @@ class RuleTests(TraceCase):
         self.publish(2, f"orders@{self.beta.domain}")
         self.beta = Journal(self.beta.domain)
         self.beta.at = 500
-        self.beta.write(Kind.START, {})
+        self.beta.write(RecordKind.START, {})
         self.ends = [self.alpha, self.beta]
         for at, entry in ((499, 1), (501, 2)):
             self.alpha.at = at
             self.alpha.end(
-                Kind.RELAYED, entry, "amqp$out", peer=f"peer:{self.beta.domain}", attempt=2,
+                RecordKind.RELAYED, entry, "amqp$out", peer=f"peer:{self.beta.domain}", attempt=2,
                 wire_us=1000,
             )  # fmt: skip
         return {(LOST, "alpha", 2, False)}
@@ -214,31 +214,31 @@ class RuleTests(TraceCase):
             "from_entry": entry, "trail": self.alpha.broker, "digest": "d" * 64,
         }  # fmt: skip
         for each in copies:
-            self.beta.write(Kind.ROUTED, {**said, "node": "one", "entry": each})
-        self.beta.write(Kind.RECEIVED, {**said, "node": "topic", "copies": len(copies)})
+            self.beta.write(RecordKind.ROUTED, {**said, "node": "one", "entry": each})
+        self.beta.write(RecordKind.RECEIVED, {**said, "node": "topic", "copies": len(copies)})
 
     def suppressed(self) -> Found:
         """Another message of that id had been taken."""
         self.hand_on(1)
         self.relay(2)
         told = {"from_stream": self.alpha.stream, "from_entry": 2, "node": "orders"}
-        self.beta.write(Kind.DUPLICATE, told)
+        self.beta.write(RecordKind.DUPLICATE, told)
         return set()
 
     def recovered(self) -> Found:
         """Its record was not written when the receiver crashed; the store has it."""
         self.relay(1)
         self.beta.at = 1100
-        self.beta.write(Kind.START, {})
-        self.beta.write(Kind.RECOVERY, {"entry": 11, "node": "orders", "digest": "d" * 64})
+        self.beta.write(RecordKind.START, {})
+        self.beta.write(RecordKind.RECOVERY, {"entry": 11, "node": "orders", "digest": "d" * 64})
         return set()
 
     def ahead_of_its_commit(self) -> Found:
         """The sender crashed before it had written down that it had the message at all."""
-        self.alpha.write(Kind.CONFIGURED, {})
+        self.alpha.write(RecordKind.CONFIGURED, {})
         self.receive(11, 1)
         self.alpha.at = 1500
-        self.alpha.write(Kind.START, {})
+        self.alpha.write(RecordKind.START, {})
         return {(UNKNOWN, "beta", 11, True)}
 
     def another_broker(self) -> Found:
@@ -262,7 +262,7 @@ class RuleTests(TraceCase):
             self.hand_on(entry)
         self.alpha.at += 1800
         self.beta.at += 600
-        self.beta.write(Kind.CONFIGURED, {})
+        self.beta.write(RecordKind.CONFIGURED, {})
         self.relay(4)
         self.ends = [self.alpha]
         return set()
@@ -270,5 +270,5 @@ class RuleTests(TraceCase):
     def shown_to_others(self) -> Found:
         """An export says nothing of hand-overs with others."""
         self.relay(1)
-        self.beta.write(Kind.SEGMENT, {"previous": GENESIS, "peer": "peer:elsewhere.example"})
+        self.beta.write(RecordKind.SEGMENT, {"previous": GENESIS, "peer": "peer:elsewhere.example"})
         return set()

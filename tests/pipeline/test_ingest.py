@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from amqproute.journal import record
-from amqproute.journal.record import FIELDS, LONGEST_RUN, RUN_FIELDS, InvalidLine, Kind
+from amqproute.journal.record import FIELDS, LONGEST_RUN, RUN_FIELDS, InvalidLine, RecordKind
 from tests.pipeline.journals import HEAD, Journal
 from tests.pipeline.support import MISSING, SparkCase, run_python
 from tests.support.patience import PATIENCE
@@ -23,16 +23,16 @@ if not MISSING:
 
     from amqproute.pipeline import ingest as bronze
     from amqproute.pipeline import lines
-    from amqproute.pipeline.ingest import Ingested, compact, ingest
+    from amqproute.pipeline.ingest import IngestSummary, compact, ingest
     from amqproute.pipeline.lines import parse, records
-    from amqproute.pipeline.schema import RECORDS
-    from amqproute.pipeline.tables import Conflict, Part, Warehouse
+    from amqproute.pipeline.table_schema import RECORDS
+    from amqproute.pipeline.warehouse import PublicationConflict, TablePart, Warehouse
 
 
 KILLED = """
 import os, signal, sys
 from amqproute.pipeline import ingest
-from amqproute.pipeline.tables import Warehouse
+from amqproute.pipeline.warehouse import Warehouse
 from tests.pipeline.support import spark
 
 def die(*_, **__):
@@ -56,16 +56,16 @@ class IngestCase(SparkCase):
         for entry in (1, 2):
             self.journal.receive(entry, "orders", message_id=f"m{entry}")
         self.journal.write(
-            Kind.RECEIVED, {"node": "orders"}, 3,
+            RecordKind.RECEIVED, {"node": "orders"}, 3,
             entry=[3, 4, 5], message_id=["m3", None, "m5"], size=[1, 2, 3],
         )  # fmt: skip
         self.first = self.journal.lines[:]
         self.journal.segment(self.journals)
         self.journal.at = 60
-        self.journal.end(Kind.DELIVERED, 1, "orders", peer="user:bob")
-        self.journal.write(Kind.DELIVERED, {"node": "orders"}, 2, entry=[2, 3])
+        self.journal.end(RecordKind.DELIVERED, 1, "orders", peer="user:bob")
+        self.journal.write(RecordKind.DELIVERED, {"node": "orders"}, 2, entry=[2, 3])
 
-    def ingest(self) -> Ingested:
+    def ingest(self) -> IngestSummary:
         return ingest(self.warehouse, [self.journals])
 
     def events(self) -> list[tuple[int, str, int | None]]:
@@ -87,7 +87,9 @@ class LineTests(SparkCase):
     def test_same_verdict_as_the_reader(self) -> None:
         """Whatever is damaged in a line: it is taken by both or by none."""
         journal = Journal("alpha.example")
-        journal.write(Kind.RECEIVED, {"node": "ö"}, 2, entry=[1, 2], words=['a"b}{"h":"', None])
+        journal.write(
+            RecordKind.RECEIVED, {"node": "ö"}, 2, entry=[1, 2], words=['a"b}{"h":"', None]
+        )
         [whole] = journal.lines
         whole = whole.rstrip(b"\n")
         body = json.loads(whole)
@@ -129,8 +131,8 @@ class LineTests(SparkCase):
         value = {"string": "x", "long": 7, "int": 3, "boolean": True}
         shared = {name: value[FIELDS[name]] for name in RUN_FIELDS[::2]}
         columns = {name: [value[FIELDS[name]], None] for name in RUN_FIELDS[1::2]}
-        journal.write(Kind.RECEIVED, shared, 2, **columns)
-        journal.write(Kind.START, {})
+        journal.write(RecordKind.RECEIVED, shared, 2, **columns)
+        journal.write(RecordKind.START, {})
         path = journal.segment(Path(self.mktemp()), journal.lines)
         lines = [record.read_line(line) for line in path.read_bytes().splitlines()]
         expected = [
@@ -147,19 +149,19 @@ class IngestTests(IngestCase):
 
     def test_again_and_late(self) -> None:
         """A second run takes nothing twice; what comes later joins in."""
-        self.assertEqual(self.ingest(), Ingested(1, 3, 5, 0, 0))
-        self.assertEqual(self.ingest(), Ingested())
+        self.assertEqual(self.ingest(), IngestSummary(1, 3, 5, 0, 0))
+        self.assertEqual(self.ingest(), IngestSummary())
         self.journal.segment(self.journals)
-        self.assertEqual(self.ingest(), Ingested(1, 2, 3, 0, 0))
+        self.assertEqual(self.ingest(), IngestSummary(1, 2, 3, 0, 0))
         self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 9)))
 
     def test_copies_and_parts(self) -> None:
         """A segment that came in part comes whole later; its records count once, and copies not."""
         path = self.journal.segment(self.journals, [*self.first[:2], self.first[2][:50]])
-        self.assertEqual(self.ingest(), Ingested(1, 2, 2, 0, 1))
+        self.assertEqual(self.ingest(), IngestSummary(1, 2, 2, 0, 1))
         path.write_bytes(b"".join(self.first))
         self.journal.segment(self.journals / "copy", self.first + self.first[:1])
-        self.assertEqual(self.ingest(), Ingested(2, 1, 3, 6, 0))
+        self.assertEqual(self.ingest(), IngestSummary(2, 1, 3, 6, 0))
         self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 6)))
 
     def test_overlaps(self) -> None:
@@ -171,7 +173,7 @@ class IngestTests(IngestCase):
             journal = Journal("gamma.example")
             journal.seq = first
             journal.write(
-                Kind.RECEIVED, {"node": "orders"}, count, entry=entries[first : first + count]
+                RecordKind.RECEIVED, {"node": "orders"}, count, entry=entries[first : first + count]
             )
             return journal.lines[0]
 
@@ -189,14 +191,14 @@ class IngestTests(IngestCase):
             folder = self.journals / "alpha.example" / "open"
             folder.mkdir()
             path.rename(folder / path.name)
-        self.assertEqual(self.ingest(), Ingested())
+        self.assertEqual(self.ingest(), IngestSummary())
         self.assertEqual(self.events(), [])
 
     def test_rejects(self) -> None:
         """What is no line is kept with its place, and the rest of the segment is taken."""
         torn = [self.first[0], b"rubbish\n", self.first[1], self.first[2][:70]]
         path = self.journal.segment(self.journals, torn)
-        self.assertEqual(self.ingest(), Ingested(1, 2, 2, 0, 2))
+        self.assertEqual(self.ingest(), IngestSummary(1, 2, 2, 0, 2))
         rows = self.warehouse.read("rejects").orderBy("line").collect()
         self.assertEqual([(row.line, row.text) for row in rows], [
             (2, "rubbish"), (4, self.first[2][:70].decode()),
@@ -216,7 +218,7 @@ class IngestTests(IngestCase):
             text = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
             self.first.append(text.encode() + b"\n")
         self.journal.segment(self.journals, self.first)
-        self.assertEqual(self.ingest(), Ingested(1, 3, 5, 0, 6))
+        self.assertEqual(self.ingest(), IngestSummary(1, 3, 5, 0, 6))
         reasons = {row.reason for row in self.warehouse.read("rejects").collect()}
         self.assertEqual(reasons, {"'domain' is no name of one", "'time' is no time of this age"})
 
@@ -245,12 +247,12 @@ class IngestTests(IngestCase):
         """Lines of a later release wait in the rejects until a release reads them."""
         later = self.first[2].replace(b'"v":1', b'"v":2')
         self.journal.segment(self.journals, [*self.first[:2], later])
-        self.assertEqual(self.ingest(), Ingested(1, 2, 2, 0, 1))
-        self.assertEqual(self.ingest(), Ingested())
+        self.assertEqual(self.ingest(), IngestSummary(1, 2, 2, 0, 1))
+        self.assertEqual(self.ingest(), IngestSummary())
         for module in (bronze, lines):
             self.patch(module, "VERSION", 2)
-        self.assertEqual(self.ingest(), Ingested(1, 1, 3, 2, 0))
-        self.assertEqual(self.ingest(), Ingested())
+        self.assertEqual(self.ingest(), IngestSummary(1, 1, 3, 2, 0))
+        self.assertEqual(self.ingest(), IngestSummary())
 
     def test_in_steps(self) -> None:
         """Many segments are taken in several changes; the many pieces of a day that this makes
@@ -296,7 +298,7 @@ class ContradictionTests(IngestCase):
             self.warehouse = Warehouse(self.spark, folder / "tables")
             self.journals = folder / "journals"
             self.journal.segment(self.journals, [*self.first[:2], *lines])
-            self.assertEqual(self.ingest(), Ingested(1, 3, 5, 0, 1, 1))
+            self.assertEqual(self.ingest(), IngestSummary(1, 3, 5, 0, 1, 1))
             [(place, text, reason)] = self.rejected()
             self.assertEqual(reason, "contradicts what is there: 1 of the records 4 to 4")
             self.assertEqual(text.encode()[HEAD:] + b"\n", lines[place - 3][HEAD:])
@@ -306,17 +308,17 @@ class ContradictionTests(IngestCase):
     def test_what_is_there_stays(self) -> None:
         """In a second copy one record was changed, on another day by its own word. The same copy
         again is no news."""
-        self.assertEqual(self.ingest(), Ingested(1, 3, 5, 0, 0))
+        self.assertEqual(self.ingest(), IngestSummary(1, 3, 5, 0, 0))
         tomorrow = json.loads(self.first[1])["time"] + 86_400_000_000
         copy = [self.first[0], self.changed(self.first[1], time=tomorrow), self.first[2]]
         self.assertEqual(sum(map(len, copy)), sum(map(len, self.first)))
         folder = self.journals / "alpha.example" / "2026-11-23"
         self.journal.segment(self.directory / "copy", copy).parent.rename(folder)
-        self.assertEqual(self.ingest(), Ingested(1, 0, 0, 2, 1, 1))
+        self.assertEqual(self.ingest(), IngestSummary(1, 0, 0, 2, 1, 1))
         [(place, text, reason)] = self.rejected()
         self.assertEqual((place, text.encode()[HEAD:] + b"\n"), (2, copy[1][HEAD:]))
         self.assertIn("1 of the records 2 to 2", reason)
-        self.assertEqual(self.ingest(), Ingested())
+        self.assertEqual(self.ingest(), IngestSummary())
         self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 6)))
         [bad] = self.warehouse.read("segments").where("contradicting > 0").collect()
         self.assertEqual((bad.rejected, bad.duplicates, bad.journals), (1, 2, []))
@@ -327,7 +329,7 @@ class ContradictionTests(IngestCase):
         def run(first: int, sizes: list[int]) -> bytes:
             journal = Journal("gamma.example")
             journal.seq = first
-            journal.write(Kind.RECEIVED, {"node": "orders"}, len(sizes), size=sizes)
+            journal.write(RecordKind.RECEIVED, {"node": "orders"}, len(sizes), size=sizes)
             return journal.lines[0]
 
         spans = [run(1, [1, 2, 3]), run(2, [2, 99, 4, 5]), run(6, [6]), run(7, [7, 8])]
@@ -349,11 +351,11 @@ class ContradictionTests(IngestCase):
         self.journals = self.directory.absolute() / "a {b}, [c]+%20ö*"
         lines = [self.first[0], b"rubbish\n", *self.first[1:]]
         path = self.journal.segment(self.journals, lines)
-        self.assertEqual(self.ingest(), Ingested(1, 3, 5, 0, 1))
+        self.assertEqual(self.ingest(), IngestSummary(1, 3, 5, 0, 1))
         [row] = self.warehouse.read("rejects").collect()
         self.assertEqual((row.line, row.text), (2, "rubbish"))
         self.assertTrue(row.path.endswith(str(path)), row.path)
-        self.assertEqual(self.ingest(), Ingested())
+        self.assertEqual(self.ingest(), IngestSummary())
 
 
 class CrashTests(IngestCase):
@@ -367,7 +369,7 @@ class CrashTests(IngestCase):
         self.assertTrue(list(Path(self.warehouse.base).rglob("*.parquet")))
         self.assertEqual(self.warehouse.snapshot().version, 0)
         self.assertEqual(self.events(), [])
-        self.assertEqual(self.ingest(), Ingested(2, 5, 8, 0, 0))
+        self.assertEqual(self.ingest(), IngestSummary(2, 5, 8, 0, 0))
         self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 9)))
 
     def test_two_writers(self) -> None:
@@ -375,8 +377,8 @@ class CrashTests(IngestCase):
         it left goes after a day; what is live stays."""
         base = self.warehouse.snapshot()
         self.ingest()
-        part = Part("runs", "2026-11-22", "alpha.example", "f" * 16)
-        with self.assertRaises(Conflict):
+        part = TablePart("runs", "2026-11-22", "alpha.example", "f" * 16)
+        with self.assertRaises(PublicationConflict):
             self.warehouse.publish(base, [part])
         self.assertNotIn(part, self.warehouse.snapshot().parts)
 

@@ -9,14 +9,14 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from tests.pipeline.journals import MIDNIGHT, SECOND, Journal, handed_on
 from tests.pipeline.support import MISSING, SparkCase
 
 if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.nightly import facts_of, refresh, retold, settle
-    from amqproute.pipeline.tables import Warehouse
+    from amqproute.pipeline.warehouse import Warehouse
 
 DAY = 86_400
 FIRST = date(2026, 11, 22)
@@ -31,7 +31,7 @@ class RetoldTests(SparkCase):
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         warehouse = Warehouse(self.spark, folder / "tables")
         alpha = Journal("alpha.example")
-        alpha.write(Kind.START, {})
+        alpha.write(RecordKind.START, {})
         for day in range(3):
             alpha.at = day * DAY + 100
             alpha.receive(1 + day, "orders")
@@ -43,7 +43,7 @@ class RetoldTests(SparkCase):
         self.assertEqual(retold(warehouse, warehouse.snapshot()), [])
 
         alpha.at = 4 * DAY
-        alpha.end(Kind.DELIVERED, 2, "orders")
+        alpha.end(RecordKind.DELIVERED, 2, "orders")
         self.stock(alpha, "3")
         alpha.segment(folder)
         ingest(warehouse, [folder / alpha.domain])
@@ -62,7 +62,7 @@ class RetoldTests(SparkCase):
         warehouse = Warehouse(self.spark, folder / "tables")
         alpha, beta = Journal("alpha.example"), Journal("beta.example")
         for journal in (alpha, beta):
-            journal.write(Kind.START, {})
+            journal.write(RecordKind.START, {})
         alpha.at = 10
         for entry, durable in ((1, True), (2, True), (3, False), (4, True), (5, True)):
             alpha.receive(
@@ -74,8 +74,8 @@ class RetoldTests(SparkCase):
             handed_on(alpha, beta, entry, 10 + entry, origin="alpha.example")
         self.stock(beta, "15")
         # What it says of 2 may be in the gap.
-        alpha.write(Kind.GAP, {"count": 7})
-        alpha.write(Kind.START, {})
+        alpha.write(RecordKind.GAP, {"count": 7})
+        alpha.write(RecordKind.START, {})
         self.stock(alpha, "1")
         for journal in (alpha, beta):
             journal.segment(folder)
@@ -94,7 +94,7 @@ class RetoldTests(SparkCase):
     def stock(self, journal: Journal, ranges: str) -> None:
         """Write what is on the node, a minute later, and that the journal goes on."""
         journal.at += 100
-        journal.write(Kind.STOCK, {"node": "orders", "ranges": ranges, "count": 1})
-        journal.write(Kind.STOCK, {"count": 0})
+        journal.write(RecordKind.STOCK, {"node": "orders", "ranges": ranges, "count": 1})
+        journal.write(RecordKind.STOCK, {"count": 0})
         journal.at += 100
-        journal.write(Kind.CONFIGURED, {})
+        journal.write(RecordKind.CONFIGURED, {})

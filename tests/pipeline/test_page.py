@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.pipeline.charts import bars, columns, count, duration, lines, octets
-from amqproute.pipeline.page import Cell, Column, note, page, section, table, tag, tiles, visible
+from amqproute.pipeline.page import (
+    PageCell,
+    PageColumn,
+    note,
+    page,
+    section,
+    table,
+    tag,
+    tiles,
+    visible,
+)
 from tests.pipeline import chromium
 
 HOSTILE = (
@@ -48,21 +58,27 @@ def example(words: tuple[str, ...] = HOSTILE) -> str:
     values = [float(hour * hour) for hour in range(24)]
     first = words[0]
     return page(
-        first, first,
+        first,
+        first,
         note(first, "bad", words),
         tiles([(first, first, first)]),
         section(
-            first, first,
+            first,
+            first,
             columns(first, first, hours, dict.fromkeys(words, values)),
             lines(first, first, [first] * 24, {first: [*values[:-1], None]}),
             bars(first, first, words, {first: values[: len(words)]}),
             table(
                 first,
-                [Column(first), Column("Number", right=True), Column("Size", right=True)],
-                [(word, i * 10, Cell(f"{i} of them", -i)) for i, word in enumerate(words)],
+                [
+                    PageColumn(first),
+                    PageColumn("Number", right=True),
+                    PageColumn("Size", right=True),
+                ],
+                [(word, i * 10, PageCell(f"{i} of them", -i)) for i, word in enumerate(words)],
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 class PageTests(SynchronousTestCase):
@@ -85,8 +101,8 @@ class PageTests(SynchronousTestCase):
 
     def test_empty(self) -> None:
         """What has no rows says so; charts without values can be drawn."""
-        self.assertEqual(table("Dead letters", [Column("Id")], []).count("<td"), 0)
-        self.assertIn("Dead letters: none.", table("Dead letters", [Column("Id")], []))
+        self.assertEqual(table("Dead letters", [PageColumn("Id")], []).count("<td"), 0)
+        self.assertIn("Dead letters: none.", table("Dead letters", [PageColumn("Id")], []))
         for chart in (columns, lines, bars):
             ElementTree.fromstring(f"<x>{chart('a', 'b', [], {})}</x>")
             ElementTree.fromstring(f"<x>{chart('a', 'b', ['c'], {'d': [None], 'e': [0.0]})}</x>")

@@ -18,9 +18,9 @@ from click.testing import CliRunner
 
 from amqproute.cli.main import amqproute
 from amqproute.journal.reader import verify
-from amqproute.journal.record import Kind, Record, read_line
+from amqproute.journal.record import JournalRecord, RecordKind, read_line
 from amqproute.wire.amqp10 import codec, sections, spec
-from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import engine_events as ev
 from tests.integration.support import Daemon, Wire, Zone, free_ports, message, until
 from tests.pipeline.support import MISSING, SparkCase
 from tests.pipeline.tampering import tampered
@@ -32,13 +32,13 @@ if TYPE_CHECKING or not MISSING:
 
     from amqproute.pipeline.conservation import judged, violations
     from amqproute.pipeline.coverage import holes
-    from amqproute.pipeline.exchange import Source, between
+    from amqproute.pipeline.exchange import ExchangeSource, between
     from amqproute.pipeline.figures import volumes
     from amqproute.pipeline.handovers import contradictions
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.reconcile import AGREED, reconcile
-    from amqproute.pipeline.tables import Warehouse
     from amqproute.pipeline.traces import hops, messages
+    from amqproute.pipeline.warehouse import Warehouse
 
 
 class Gate:
@@ -200,12 +200,12 @@ class RealJournalTests(SparkCase):
         self.gamma.wait_ready()
         self.consume("orders", *down)
 
-        self.poll(lambda: self.told(self.alpha, Kind.RELAYED) == 10, "all outcomes")
+        self.poll(lambda: self.told(self.alpha, RecordKind.RELAYED) == 10, "all outcomes")
         self.gate.is_silent = True
         self.publish("orders@beta.example", "twice")
         self.consume("orders", "twice")
         self.gate.cut()
-        self.poll(lambda: self.told(self.beta, Kind.DUPLICATE), "a duplicate")
+        self.poll(lambda: self.told(self.beta, RecordKind.DUPLICATE), "a duplicate")
 
         far = [f"far-{n}" for n in range(5)]
         self.publish("orders@far.example", *far)
@@ -214,7 +214,7 @@ class RealJournalTests(SparkCase):
         self.refuse("refused")
         self.publish("orders@gone.example", "late", ttl=300)
         self.publish("orders@gone.example", "waits")
-        self.poll(lambda: self.told(self.alpha, Kind.EXPIRED), "an expiry")
+        self.poll(lambda: self.told(self.alpha, RecordKind.EXPIRED), "an expiry")
         for daemon in self.daemons:
             daemon.stop()
 
@@ -237,14 +237,19 @@ class RealJournalTests(SparkCase):
         self.assertEqual(rows.keys(), self.sent.keys())
         direct = ["alpha.example", "beta.example"]
         expected: dict[str, tuple[str | None, list[str]]] = {
-            **{f"down-{n}": (Kind.DELIVERED, direct) for n in range(10)},
-            "twice": (Kind.DELIVERED, direct),
-            **{f"far-{n}": (Kind.DELIVERED, ["alpha.example", "gamma.example", "beta.example"])
-               for n in range(5)},
-            "bad": (Kind.REJECTED, direct),
-            "late": (Kind.EXPIRED, ["alpha.example"]),
+            **{f"down-{n}": (RecordKind.DELIVERED, direct) for n in range(10)},
+            "twice": (RecordKind.DELIVERED, direct),
+            **{
+                f"far-{n}": (
+                    RecordKind.DELIVERED,
+                    ["alpha.example", "gamma.example", "beta.example"],
+                )
+                for n in range(5)
+            },
+            "bad": (RecordKind.REJECTED, direct),
+            "late": (RecordKind.EXPIRED, ["alpha.example"]),
             "waits": (None, ["alpha.example"]),
-        }  # fmt: skip
+        }
         found = {
             name: (row.fate, [hop.domain for hop in row.hops if hop.parent is None])
             for name, row in rows.items()
@@ -266,7 +271,7 @@ class RealJournalTests(SparkCase):
             ("gamma.example", "beta.example", 5),
         ):
             first, second = (
-                Source(
+                ExchangeSource(
                     Path(domain),
                     domain,
                     *(each.where(F.col("domain") == domain) for each in (entries, gaps)),
@@ -290,19 +295,19 @@ class RealJournalTests(SparkCase):
         here = {row.entry: row.message_id for row in rows if row.domain == "alpha.example"}
         self.assertEqual((len(there), len(here)), (10, 10))
 
-        def at_beta(each: Record) -> list[Record]:
+        def at_beta(each: JournalRecord) -> list[JournalRecord]:
             name = there.get(each.entry or 0)
             if name == "down-0":
                 return []
-            if name == "down-1" and each.kind == Kind.RECEIVED:
+            if name == "down-1" and each.kind == RecordKind.RECEIVED:
                 return [replace(each, digest="e" * 64)]
             if name == "down-2":
                 return [each, replace(each, entry=9000)]
             return [each]
 
-        def at_alpha(each: Record) -> list[Record]:
+        def at_alpha(each: JournalRecord) -> list[JournalRecord]:
             name = here.get(each.entry or 0)
-            return [] if name == "down-3" and each.kind == Kind.RELAYED else [each]
+            return [] if name == "down-3" and each.kind == RecordKind.RELAYED else [each]
 
         changes = {"alpha.example": at_alpha, "beta.example": at_beta}
         arguments = ["run", "--warehouse", str(self.folder / "changed"), "--json"]

@@ -20,8 +20,14 @@ from tests.pipeline.support import MISSING, SparkCase
 if not MISSING:
     from amqproute.pipeline import exchange, reconcile
     from amqproute.pipeline.agreement import agreement_page, in_words
-    from amqproute.pipeline.exchange import SourceError, open_source
-    from amqproute.pipeline.synthetic import Faults, Plan, Planted, Rates, generate
+    from amqproute.pipeline.exchange import ExchangeSourceError, open_source
+    from amqproute.pipeline.synthetic import (
+        FaultPlan,
+        FaultRates,
+        PlantedFaults,
+        TrafficPlan,
+        generate,
+    )
 
 OURS, THEIRS = PAIR = ("alpha.example", "beta.example")
 DAY = date(2026, 11, 22)
@@ -44,7 +50,7 @@ class WordTests(SynchronousTestCase):
             numbers = {(OURS, verdict): number for verdict, number in counts.items()}
             none: Any = None  # no tables
             result = reconcile.Reconciliation(
-                OURS, THEIRS, DAY, reconcile.Offset(), none, none, numbers
+                OURS, THEIRS, DAY, reconcile.ClockOffset(), none, none, numbers
             )
             told = in_words(result)
             self.assertEqual(told[0], state)
@@ -57,11 +63,11 @@ class DayTests(SynchronousTestCase):
 
     skip = MISSING
 
-    def side(self, name: str, read: str, known: str) -> exchange.Source:
+    def side(self, name: str, read: str, known: str) -> exchange.ExchangeSource:
         """Return a side with records of these days of November."""
         none: Any = None  # no tables
         days = ([date(2026, 11, int(day)) for day in text.split()] for text in (read, known))
-        return exchange.Source(Path(name), name, none, none, *days)
+        return exchange.ExchangeSource(Path(name), name, none, none, *days)
 
     def test_refused(self) -> None:
         """It is named, with the days that there are."""
@@ -73,12 +79,12 @@ class DayTests(SynchronousTestCase):
             (self.side("theirs", "21 23", "21 23"), 0, "theirs: nothing of 2026-11-22"),
         ):  # fmt: skip
             for sides in ((whole, other), (other, whole)):
-                with self.assertRaises(SourceError) as caught:
+                with self.assertRaises(ExchangeSourceError) as caught:
                     exchange.check_days(sides, DAY, hand_overs)
                 self.assertIn(words, str(caught.exception))
                 self.assertNotIn("ours", str(caught.exception))
         silent = self.side("theirs", "21 23", "21 23")
-        with self.assertRaises(SourceError) as caught:
+        with self.assertRaises(ExchangeSourceError) as caught:
             exchange.check_days((silent, self.side("ours", "23", "23")), DAY, 7)
         self.assertRegex(str(caught.exception), "theirs: nothing of .*; ours: nothing of ")
 
@@ -96,19 +102,21 @@ class ReconcileTests(SparkCase):
         super().setUp()
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
-    def planted(self, transfers: int, **faults: int) -> Planted:
+    def planted(self, transfers: int, **faults: int) -> PlantedFaults:
         """Write the journals of two organizations; beta's clock is ahead by 3.7 s."""
-        plan = Plan(
-            transfers, organizations=PAIR, rates=Rates(two_hops=0), faults=Faults(**faults),
+        plan = TrafficPlan(
+            transfers, organizations=PAIR, rates=FaultRates(two_hops=0), faults=FaultPlan(**faults),
             offsets={THEIRS: 3.7}, segment_seconds=7200,
         )  # fmt: skip
         return generate(plan, self.folder / "journals")
 
-    def source(self, directory: Path) -> exchange.Source:
+    def source(self, directory: Path) -> exchange.ExchangeSource:
         scratch = Path(tempfile.mkdtemp(dir=self.folder))
         return open_source(self.spark, directory, DAY, scratch)
 
-    def compared(self, first: exchange.Source, second: exchange.Source) -> reconcile.Reconciliation:
+    def compared(
+        self, first: exchange.ExchangeSource, second: exchange.ExchangeSource
+    ) -> reconcile.Reconciliation:
         return reconcile.reconcile(*exchange.between(first, second), day=DAY)
 
     def found(self, result: reconcile.Reconciliation) -> dict[tuple[str, int], str]:
@@ -202,13 +210,13 @@ class ReconcileTests(SparkCase):
         """Its silence is no loss: who has to make another one is said. A name that we do not have
         ourselves may still be ours."""
         directory = self.folder / "three"
-        planted = generate(Plan(300, seed=3), directory)
+        planted = generate(TrafficPlan(300, seed=3), directory)
         shown, other = self.folder / "shown", self.folder / "other"
         export(planted.journals[THEIRS], shown, OURS, 0, 1 << 62)
         export(planted.journals[THEIRS], other, "gamma.example", 0, 1 << 62)
         ours, theirs = self.source(planted.journals[OURS]), self.source(shown)
         self.assertEqual((ours.shown_to, theirs.shown_to), ([], [f"peer:{OURS}"]))
-        with self.assertRaises(SourceError) as caught:
+        with self.assertRaises(ExchangeSourceError) as caught:
             exchange.between(ours, self.source(other))
         self.assertIn(f"{other}: an export for gamma.example; ", str(caught.exception))
         self.assertIn(f"--peer {OURS}", str(caught.exception))
@@ -226,7 +234,7 @@ class ReconcileTests(SparkCase):
         self.assertEqual(self.source(shown).unread, unread)
         for path in segments:
             path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-        with self.assertRaisesRegex(SourceError, "lines cannot be read: not a whole line"):
+        with self.assertRaisesRegex(ExchangeSourceError, "lines cannot be read: not a whole line"):
             open_source(self.spark, shown, None, self.folder / "converted")
 
     def test_wrong_sources(self) -> None:
@@ -240,12 +248,12 @@ class ReconcileTests(SparkCase):
             (empty, DAY, "no closed segments yet"),
             (planted.journals[OURS], date(2020, 1, 1), "nothing of 2020-01-01; there is 2026-11"),
         ):
-            with self.assertRaises(SourceError) as caught:
+            with self.assertRaises(ExchangeSourceError) as caught:
                 open_source(self.spark, directory, day, self.folder / "scratch")
             self.assertIn(words, str(caught.exception))
         both = self.folder / "both"
         for domain in PAIR:
             shutil.copytree(planted.journals[domain], both, dirs_exist_ok=True)
-        with self.assertRaises(SourceError) as caught:
+        with self.assertRaises(ExchangeSourceError) as caught:
             open_source(self.spark, both, DAY, self.folder / "scratch")
         self.assertIn("tells of alpha.example, beta.example", str(caught.exception))

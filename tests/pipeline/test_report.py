@@ -18,13 +18,13 @@ if not MISSING:
     from pyspark.sql import Row
     from pyspark.sql import functions as F
 
-    from amqproute.cli.analysis import _as_json, _print_report
+    from amqproute.cli.pipeline_analysis import _as_json, _print_report
     from amqproute.pipeline import coverage, facts
-    from amqproute.pipeline.facts import Facts
+    from amqproute.pipeline.facts import WarehouseFacts
     from amqproute.pipeline.refusals import CHANGED_LINE
     from amqproute.pipeline.report import headline, report_page
-    from amqproute.pipeline.schema import HOPS, RUNS
-    from amqproute.pipeline.tables import few
+    from amqproute.pipeline.table_schema import HOPS, RUNS
+    from amqproute.pipeline.warehouse import few
 
 DAY = date(2026, 11, 22)
 
@@ -34,10 +34,10 @@ class HeadlineTests(SynchronousTestCase):
 
     skip = MISSING
 
-    def facts(self, least: int, p50: int, p99: int) -> Facts:
+    def facts(self, least: int, p50: int, p99: int) -> WarehouseFacts:
         at = "2026-11-22 00:00"
         overall = Row(messages=2, octets=10, p50=p50, p99=p99, least=least, most=p99)
-        return Facts(
+        return WarehouseFacts(
             DAY, DAY, moments=[at], fates={(at, "delivered"): 2}, overall=overall,
             latency={at: Row(p50=p50, p99=p99)},
         )  # fmt: skip
@@ -84,12 +84,12 @@ class HeadlineTests(SynchronousTestCase):
 
     def test_nothing(self) -> None:
         """Where there are no records, nothing is said to be well."""
-        said = Facts(DAY, DAY, missing=[DAY])
+        said = WarehouseFacts(DAY, DAY, missing=[DAY])
         self.assertEqual(
             headline(said),
             [("doubtful", "There are no records of 2026-11-22: nothing is known", [])],
         )
-        said = Facts(DAY, DAY, records=7)
+        said = WarehouseFacts(DAY, DAY, records=7)
         self.assertEqual(
             headline(said),
             [("doubtful", "There are no records of messages of 2026-11-22: nothing is known", [])],
@@ -157,7 +157,7 @@ class PartnerTests(SparkCase):
             if each.name not in entries.columns
         ]
         rows = facts._partners(entries.select("*", *others), few(self.spark, RUNS))
-        said = Facts(DAY, DAY, partners=rows)
+        said = WarehouseFacts(DAY, DAY, partners=rows)
         self.assertEqual([f"peer:{row.partner}" for row in said.partners], names)
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
@@ -170,13 +170,13 @@ class StageTests(SynchronousTestCase):
 
     skip = MISSING
 
-    def facts(self) -> Facts:
+    def facts(self) -> WarehouseFacts:
         hop = Row(
             domain="alpha.example", to_whom="beta.example", messages=5, p50=2_000, p99=90_000,
             queue_us=1_000, resolve_us=None, connect_us=80_000, wire_us=9_000, settle_us=99_000,
         )  # fmt: skip
         overall = Row(messages=5, octets=0, p50=1, p99=2, least=0, most=2)
-        return Facts(DAY, DAY, routes=[hop], overall=overall)
+        return WarehouseFacts(DAY, DAY, routes=[hop], overall=overall)
 
     def test_words(self) -> None:
         """What comes behind the end of a hop delays nobody, and is not named."""

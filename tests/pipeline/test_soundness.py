@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.main import amqproute
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from tests.pipeline.journals import Journal
 from tests.pipeline.support import MISSING, SparkCase
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline import ingest as bronze
     from amqproute.pipeline import retention
     from amqproute.pipeline.defaults import LEAST_KEPT_DAYS
-    from amqproute.pipeline.ingest import Ingested, ingest
-    from amqproute.pipeline.schema import HOPS, VIOLATIONS
+    from amqproute.pipeline.ingest import IngestSummary, ingest
     from amqproute.pipeline.soundness import State, examine, remove
-    from amqproute.pipeline.tables import Part, Snapshot, Warehouse, few
+    from amqproute.pipeline.table_schema import HOPS, VIOLATIONS
+    from amqproute.pipeline.warehouse import TablePart, Warehouse, WarehouseSnapshot, few
 
 FIRST = date(2026, 11, 22)
 ONE = timedelta(days=1)
@@ -44,7 +44,7 @@ class WarehouseCase(SparkCase):
         self.warehouse = Warehouse(self.spark, self.folder / "tables")
         self.base = Path(self.warehouse.base)
 
-    def put(self, day: date, **fields: Any) -> Part:
+    def put(self, day: date, **fields: Any) -> TablePart:
         """Publish a row of a day; return its directory."""
         row = {"day": day, "domain": "alpha.example", "entry": 1, "kind": "received", **fields}
         rows = few(self.spark, HOPS, [row])
@@ -52,7 +52,7 @@ class WarehouseCase(SparkCase):
         self.warehouse.publish(self.warehouse.snapshot(), [part])
         return part
 
-    def parquet(self, part: Part) -> Path:
+    def parquet(self, part: TablePart) -> Path:
         [found] = (self.base / "data" / part.path).glob("part-*.parquet")
         return found
 
@@ -213,11 +213,11 @@ class PruneTests(WarehouseCase):
         self.assertEqual(snapshot.days("runs"), [FIRST + 40 * ONE])
         self.assertEqual(snapshot.days("segments"), [FIRST, FIRST + 40 * ONE])
         again = ingest(self.warehouse, journals, look_everywhere=True)
-        self.assertEqual(again, Ingested())
+        self.assertEqual(again, IngestSummary())
         retention.prune(self.warehouse, 30, FIRST + 110 * ONE)
         self.assertEqual(self.warehouse.snapshot().days("segments"), [FIRST + 40 * ONE])
         again = ingest(self.warehouse, journals, look_everywhere=True)
-        self.assertEqual(again, Ingested())
+        self.assertEqual(again, IngestSummary())
 
 
 class FolderTests(SynchronousTestCase):
@@ -230,7 +230,7 @@ class FolderTests(SynchronousTestCase):
         self.journal = self.folder / "journal"
 
     def looked_into(
-        self, snapshot: Snapshot, *given: Path, look_everywhere: bool = False
+        self, snapshot: WarehouseSnapshot, *given: Path, look_everywhere: bool = False
     ) -> list[str]:
         given = given or (self.journal,)
         found = bronze._folders(snapshot, given, look_everywhere=look_everywhere)
@@ -245,17 +245,17 @@ class FolderTests(SynchronousTestCase):
         days = [(today - n * ONE).isoformat() for n in (20, 10, 0)]
         for day in (*days, "2026-02-30", "open"):
             (self.journal / day).mkdir(parents=True)
-        self.assertEqual(self.looked_into(Snapshot(0, ())), days)
+        self.assertEqual(self.looked_into(WarehouseSnapshot(0, ())), days)
         listed = {str(self.journal): now + LONG}
-        known = Snapshot(1, (), listed=listed)
+        known = WarehouseSnapshot(1, (), listed=listed)
         self.assertEqual(self.looked_into(known), [])
         self.assertEqual(self.looked_into(known, *self.journal.iterdir()), [])
         self.assertEqual(self.looked_into(known, look_everywhere=True), days)
-        parts = (Part("rejects", days[0], "", "c0"), Part("rejects", days[1], "", "c0"))
-        known = Snapshot(2, parts, since=today - 10 * ONE, listed=listed)
+        parts = (TablePart("rejects", days[0], "", "c0"), TablePart("rejects", days[1], "", "c0"))
+        known = WarehouseSnapshot(2, parts, since=today - 10 * ONE, listed=listed)
         self.assertEqual(self.looked_into(known, look_everywhere=True), days[1:])
         self.assertEqual(self.looked_into(known), days[1:2])
-        recent = Snapshot(3, (), listed={str(self.journal): now + 86_000})
+        recent = WarehouseSnapshot(3, (), listed={str(self.journal): now + 86_000})
         self.assertEqual(self.looked_into(recent), days)
 
     def test_some_folders(self) -> None:
@@ -264,7 +264,7 @@ class FolderTests(SynchronousTestCase):
             (self.journal / day).mkdir(parents=True)
 
         def through(*given: Path) -> Sequence[str]:
-            return bronze._folders(Snapshot(0, ()), given, look_everywhere=False).journals
+            return bronze._folders(WarehouseSnapshot(0, ()), given, look_everywhere=False).journals
 
         self.assertEqual(through(self.journal / "2026-11-20"), [])
         self.assertEqual(through(*self.journal.iterdir()), [str(self.journal)])
@@ -305,7 +305,7 @@ class CommandTests(WarehouseCase):
         shown = self.invoked("fsck", "--all")
         self.assertIn("\nlist\t", shown.stdout)
 
-    def filled(self, tables: Warehouse) -> Snapshot:
+    def filled(self, tables: Warehouse) -> WarehouseSnapshot:
         return tables.snapshot()
 
     def test_prune(self) -> None:
@@ -314,7 +314,7 @@ class CommandTests(WarehouseCase):
         few_days = self.invoked("prune", "--keep-days", 7)
         self.assertEqual(few_days.exit_code, 2)
         self.assertIn("7 is not in the range x>=28", few_days.stderr)
-        self.put(date(2020, 1, 1), fate=Kind.DELIVERED)
+        self.put(date(2020, 1, 1), fate=RecordKind.DELIVERED)
         self.put(date(2020, 1, 2))
         self.patch(housekeeping, "filled", self.filled)
         trial = self.invoked("prune", "--keep-days", 400, "--dry-run")

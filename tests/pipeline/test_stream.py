@@ -29,7 +29,7 @@ if not MISSING:
 
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.stream import (
-        Progress,
+        StreamProgress,
         _pattern,
         follow,
         live,
@@ -37,8 +37,8 @@ if not MISSING:
         read_live,
         timed,
     )
-    from amqproute.pipeline.synthetic import Plan, generate
-    from amqproute.pipeline.tables import Warehouse
+    from amqproute.pipeline.synthetic import TrafficPlan, generate
+    from amqproute.pipeline.warehouse import Warehouse
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,7 +71,7 @@ class StreamTests(SparkCase):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         # Braces and commas mean something in the patterns that Spark takes for names.
         place = self.folder / "a {b},c"
-        plan = Plan(
+        plan = TrafficPlan(
             400, organizations=("alpha.example", "beta.example"), seconds=6 * 3600,
             segment_seconds=3600, offsets={"beta.example": 2.0},
         )  # fmt: skip
@@ -89,7 +89,7 @@ class StreamTests(SparkCase):
         for age, path in enumerate(reversed(by_time)):
             os.utime(path, (now - 60 * age, now - 60 * age))
 
-    def by_batch(self, done: Progress) -> DataFrame:
+    def by_batch(self, done: StreamProgress) -> DataFrame:
         """Return the figures of the same segments, read as a table, of the hours that are over."""
         tables = Warehouse(self.spark, self.folder / "tables")
         plain = self.folder / "plain"

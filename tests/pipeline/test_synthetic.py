@@ -11,18 +11,18 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.journal.record import BEGINS, ENDS, GENESIS, Kind, Record, read_line
-from amqproute.pipeline.synthetic import Faults, Plan, Planted, Rates, generate
+from amqproute.journal.record import BEGINS, ENDS, GENESIS, JournalRecord, RecordKind, read_line
+from amqproute.pipeline.synthetic import FaultPlan, FaultRates, PlantedFaults, TrafficPlan, generate
 
 PAIR = ("alpha.example", "beta.example")
-EVERY = Faults(
+EVERY = FaultPlan(
     lost=3, duplicated=2, changed=1, unknown=1, in_flight=5,
     vanished=2, unexplained=1, ended_twice=1, came_back=1, gap=1,
 )  # fmt: skip
-WITHIN = Faults(vanished=3, unexplained=3, ended_twice=3, came_back=3)
+WITHIN = FaultPlan(vanished=3, unexplained=3, ended_twice=3, came_back=3)
 
 
-def records(directory: Path) -> Iterator[Record]:
+def records(directory: Path) -> Iterator[JournalRecord]:
     """Yield the records of one organization, and see that segments and lines are chained."""
     previous: dict[str, str] = defaultdict(lambda: GENESIS)
     expected: dict[str, int] = defaultdict(lambda: 1)
@@ -31,7 +31,7 @@ def records(directory: Path) -> Iterator[Record]:
         assert int(first) == expected[journal]
         for number, octets in enumerate(path.open("rb")):
             line = read_line(octets, previous[journal])
-            assert (line.kind == Kind.SEGMENT) == (number == 0)
+            assert (line.kind == RecordKind.SEGMENT) == (number == 0)
             previous[journal] = line.hash
             assert line.seq == expected[journal]
             expected[journal] += line.count
@@ -41,13 +41,13 @@ def records(directory: Path) -> Iterator[Record]:
 class SyntheticTests(SynchronousTestCase):
     """`generate`, looked at without the pipeline."""
 
-    def made(self, plan: Plan) -> tuple[Planted, Path]:
+    def made(self, plan: TrafficPlan) -> tuple[PlantedFaults, Path]:
         directory = Path(self.enterContext(tempfile.TemporaryDirectory()))
         return generate(plan, directory), directory
 
     def test_healthy(self) -> None:
         """Every entry begins once, and ends once or is in the last stock; fates add up."""
-        planted, _ = self.made(Plan(5000, stock_seconds=7200))
+        planted, _ = self.made(TrafficPlan(5000, stock_seconds=7200))
         self.assertEqual(planted.faults, [])
         self.assertEqual(sum(planted.fates.values()), 5000)
         total = 0
@@ -57,13 +57,13 @@ class SyntheticTests(SynchronousTestCase):
             stock: dict[str, str] = {}
             times = []
             for each in records(directory):
-                total += each.kind != Kind.SEGMENT
+                total += each.kind != RecordKind.SEGMENT
                 times.append(each.time)
                 if each.entry is not None and each.kind in BEGINS:
                     begun[each.entry] += 1
                 elif each.entry is not None and each.kind in ENDS:
                     ended[each.entry] += 1
-                elif each.kind == Kind.STOCK:
+                elif each.kind == RecordKind.STOCK:
                     stock[each.node or ""] = each.ranges or ""
             self.assertEqual(times, sorted(times))
             self.assertEqual(set(begun.values()) | set(ended.values()), {1})
@@ -73,7 +73,7 @@ class SyntheticTests(SynchronousTestCase):
 
     def test_same_plan_same_octets(self) -> None:
         """A seed decides everything."""
-        plan = Plan(500, faults=EVERY)
+        plan = TrafficPlan(500, faults=EVERY)
         (one, a), (two, b) = self.made(plan), self.made(plan)
         self.assertEqual(contents(a), contents(b))
         self.assertEqual(one.faults, two.faults)
@@ -82,7 +82,7 @@ class SyntheticTests(SynchronousTestCase):
 
     def test_hops_of_a_pair(self) -> None:
         """What the two ends of each hop say of it differs just where it was planted."""
-        planted, _ = self.made(Plan(10_000, organizations=PAIR, faults=EVERY))
+        planted, _ = self.made(TrafficPlan(10_000, organizations=PAIR, faults=EVERY))
         handed: dict[tuple[str, int], str | None] = {}
         taken: dict[tuple[str, int], list[str | None]] = defaultdict(list)
         digests: dict[tuple[str, int], str | None] = {}
@@ -90,13 +90,13 @@ class SyntheticTests(SynchronousTestCase):
             for each in records(directory):
                 if each.entry is None:
                     continue
-                if each.kind == Kind.RECEIVED:
+                if each.kind == RecordKind.RECEIVED:
                     digests[each.stream, each.entry] = each.digest
                     if not each.from_stream:
                         self.assertEqual(each.origin, each.domain)
                     if each.from_stream and each.from_entry:
                         taken[each.from_stream, each.from_entry].append(each.digest)
-                elif each.kind == Kind.RELAYED:
+                elif each.kind == RecordKind.RELAYED:
                     handed[each.stream, each.entry] = each.peer
 
         def keys(*kinds: str) -> set[tuple[str, int]]:
@@ -115,7 +115,7 @@ class SyntheticTests(SynchronousTestCase):
 
     def test_faults_within(self) -> None:
         """What happens within one broker shows in its own journal, and nothing else does."""
-        planted, _ = self.made(Plan(5000, stock_seconds=7200, faults=WITHIN))
+        planted, _ = self.made(TrafficPlan(5000, stock_seconds=7200, faults=WITHIN))
         found: dict[str, set[tuple[str, int]]] = defaultdict(set)
         for directory in planted.journals.values():
             begun: set[tuple[str, int]] = set()
@@ -126,7 +126,7 @@ class SyntheticTests(SynchronousTestCase):
                 stream = each.stream
                 if each.digest is not None:
                     self.assertRegex(each.digest, "^[0-9a-f]{64}$")
-                if each.kind == Kind.STOCK:
+                if each.kind == RecordKind.STOCK:
                     stock[each.node or ""] = each.ranges or ""
                 elif each.entry is not None and each.kind in BEGINS:
                     begun.add((stream, each.entry))
@@ -145,18 +145,20 @@ class SyntheticTests(SynchronousTestCase):
 
     def test_too_many_faults(self) -> None:
         """A plan with more faults than messages for them is refused."""
-        for faults in (Faults(lost=40), Faults(vanished=40)):
+        for faults in (FaultPlan(lost=40), FaultPlan(vanished=40)):
             with self.assertRaises(ValueError) as caught:
-                self.made(Plan(10, organizations=PAIR, faults=faults))
+                self.made(TrafficPlan(10, organizations=PAIR, faults=faults))
             self.assertIn("more faults than messages", str(caught.exception))
-        ended_early = Plan(10, organizations=PAIR, rates=Rates(expired=1.0), faults=Faults(lost=1))
+        ended_early = TrafficPlan(
+            10, organizations=PAIR, rates=FaultRates(expired=1.0), faults=FaultPlan(lost=1)
+        )
         with self.assertRaises(ValueError) as caught:
             self.made(ended_early)
         self.assertIn("a fault found no message", str(caught.exception))
 
     def test_clocks(self) -> None:
         """An organization's clock is ahead by what the plan says."""
-        plan = Plan(200, organizations=PAIR)
+        plan = TrafficPlan(200, organizations=PAIR)
         fast = dataclasses.replace(plan, offsets={"beta.example": 2.5})
         right, wrong = self.made(plan)[0], self.made(fast)[0]
         for domain, ahead in zip(PAIR, (0, 2_500_000), strict=True):
@@ -167,14 +169,14 @@ class SyntheticTests(SynchronousTestCase):
 
     def test_processes(self) -> None:
         """Shared work is the same amount, with a journal for each process at each broker."""
-        planted, _ = self.made(Plan(2000, organizations=PAIR, faults=EVERY, processes=2))
+        planted, _ = self.made(TrafficPlan(2000, organizations=PAIR, faults=EVERY, processes=2))
         kinds = Counter(fault.kind for fault in planted.faults)
         self.assertEqual(kinds, Counter(dataclasses.asdict(EVERY)))
         total = 0
         for directory in planted.journals.values():
             each = list(records(directory))
             self.assertEqual(len({one.journal for one in each}), 2)
-            total += sum(one.kind != Kind.SEGMENT for one in each)
+            total += sum(one.kind != RecordKind.SEGMENT for one in each)
         self.assertEqual(total, planted.events)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from tests.pipeline.journals import MIDNIGHT, SECOND, Journal, handed_on
 from tests.pipeline.support import MISSING, SparkCase, computed
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING or not MISSING:
     from pyspark.sql import DataFrame
 
     from amqproute.pipeline import ingest, lines
-    from amqproute.pipeline.schema import HOPS, MESSAGES
+    from amqproute.pipeline.table_schema import HOPS, MESSAGES
     from amqproute.pipeline.traces import hops, messages
 
 
@@ -56,23 +56,24 @@ class HopTests(TraceCase):
         entries that end twice, never, without a beginning, that move, that were recovered."""
         self.publish(9, settle_us=7)
         self.alpha.at = 1
-        self.alpha.end(Kind.DEFERRED, 9, "amqp$out/beta.example")
+        self.alpha.end(RecordKind.DEFERRED, 9, "amqp$out/beta.example")
         self.alpha.at = 2
         self.alpha.end(
-            Kind.RELAYED, 9, "amqp$out/beta.example", peer="peer:beta.example", attempt=2,
+            RecordKind.RELAYED, 9, "amqp$out/beta.example", peer="peer:beta.example", attempt=2,
             queue_us=5, wire_us=6, settle_us=8,
         )  # fmt: skip
         self.beta.write(
-            Kind.DUPLICATE, {"from_stream": self.alpha.stream, "from_entry": 9, "node": "orders"}
+            RecordKind.DUPLICATE,
+            {"from_stream": self.alpha.stream, "from_entry": 9, "node": "orders"},
         )
         for entry in (1, 2, 5):
             self.publish(entry)
-        self.alpha.end(Kind.EXPIRED, 1, "amqp$out/beta.example")
-        self.alpha.end(Kind.DELETED, 1, "amqp$out/beta.example")
-        self.alpha.end(Kind.DELIVERED, 3, "orders")
-        self.alpha.write(Kind.RECOVERY, {"node": "orders"}, 2, entry=[4, 5])
-        self.alpha.write(Kind.RECOVERY, {"count": 2})
-        self.alpha.write(Kind.ROUTED, {"entry": 2, "parent": 2, "node": "amqp$dead-letter"})
+        self.alpha.end(RecordKind.EXPIRED, 1, "amqp$out/beta.example")
+        self.alpha.end(RecordKind.DELETED, 1, "amqp$out/beta.example")
+        self.alpha.end(RecordKind.DELIVERED, 3, "orders")
+        self.alpha.write(RecordKind.RECOVERY, {"node": "orders"}, 2, entry=[4, 5])
+        self.alpha.write(RecordKind.RECOVERY, {"count": 2})
+        self.alpha.write(RecordKind.ROUTED, {"entry": 2, "parent": 2, "node": "amqp$dead-letter"})
         entries = self.hops(self.alpha, self.beta)
         self.assertEqual(entries.schema.names, HOPS.names)
         rows = {row.entry: row for row in entries.collect()}
@@ -166,29 +167,30 @@ class MessageTests(TraceCase):
         trail = f"{self.alpha.broker} {self.beta.broker}"
         handed_on(self.beta, self.gamma, first + 11, first + 21, trail, **named)
         self.begin(first + 3)
-        self.gamma.end(Kind.DELIVERED, first + 21, "orders", peer="user:bob")
+        self.gamma.end(RecordKind.DELIVERED, first + 21, "orders", peer="user:bob")
 
     def copies_and_reports(self, first: int) -> None:
         self.begin(first)
         out = "amqp$out/beta.example"
         self.publish(first)
-        self.alpha.write(Kind.ROUTED, {"entry": first + 2, "parent": first, "node": out})
-        self.alpha.end(Kind.DELETED, first, out, code="copied")
+        self.alpha.write(RecordKind.ROUTED, {"entry": first + 2, "parent": first, "node": out})
+        self.alpha.end(RecordKind.DELETED, first, out, code="copied")
         handed_on(self.alpha, self.beta, first + 2, first + 12, message_id=f"m{first}")
         self.beta.write(
-            Kind.ROUTED, {"entry": first + 13, "parent": first + 12, "node": "amqp$dead-letter"}
+            RecordKind.ROUTED,
+            {"entry": first + 13, "parent": first + 12, "node": "amqp$dead-letter"},
         )
-        self.beta.end(Kind.DEAD_LETTERED, first + 12, "orders")
+        self.beta.end(RecordKind.DEAD_LETTERED, first + 12, "orders")
         self.publish(first + 3)
-        self.alpha.end(Kind.EXPIRED, first + 3, out)
+        self.alpha.end(RecordKind.EXPIRED, first + 3, out)
         self.alpha.write(
-            Kind.REPORTED, {"entry": first + 4, "parent": first + 3, "node": "reports"}
+            RecordKind.REPORTED, {"entry": first + 4, "parent": first + 3, "node": "reports"}
         )
 
     def over_a_stranger(self, first: int) -> None:
         self.begin(first)
         self.publish(first, "orders@gamma.example", digest="1" * 64)
-        self.alpha.end(Kind.RELAYED, first, "amqp$out/gamma.example", peer="peer:x.example")
+        self.alpha.end(RecordKind.RELAYED, first, "amqp$out/gamma.example", peer="peer:x.example")
         self.gamma.receive(
             first + 21, "orders", trail=f"{self.alpha.broker} mx.x.example",
             origin="alpha.example", message_id=f"m{first}", message_id_type="string",

@@ -6,14 +6,14 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from tests.golden.upgrade import unpack
 from tests.pipeline.support import MISSING, SparkCase
 
 if not MISSING:
     from amqproute.pipeline.ingest import ingest
-    from amqproute.pipeline.tables import Warehouse
     from amqproute.pipeline.traces import hops, messages
+    from amqproute.pipeline.warehouse import Warehouse
 
 
 class UpgradeTests(SparkCase):
@@ -36,7 +36,7 @@ class UpgradeTests(SparkCase):
         }
         both = ["alpha.example", "beta.example"]
         expected: dict[str, tuple[str | None, list[str]]] = {
-            "far-0": (Kind.DELIVERED, both),
+            "far-0": (RecordKind.DELIVERED, both),
             "far-1": (None, both),
             "far-2": (None, both),
             # Alpha's part of these stands in the segment that is open.

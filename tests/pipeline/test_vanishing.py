@@ -18,7 +18,7 @@ if TYPE_CHECKING or not MISSING:
     from pyspark.sql import DataFrameReader
 
     from amqproute.pipeline import ingest
-    from amqproute.pipeline.tables import Warehouse
+    from amqproute.pipeline.warehouse import Warehouse
 
 DAY = 86_400
 

@@ -11,9 +11,9 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from zope.interface.verify import verifyObject
 
 from amqproute import conditions
-from amqproute.broker.fates import REASON, WORDS
-from amqproute.broker.floodgate import STORE
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.disposal import REASON, WORDS
+from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.publish_gate import STORE
 from amqproute.errors import (
     NotFound,
     ResolveError,
@@ -21,18 +21,18 @@ from amqproute.errors import (
     StoreUnavailable,
     Unresolved,
 )
-from amqproute.frontends.amqp10 import Frontend
+from amqproute.frontends.connection_frontend import Frontend
 from amqproute.interfaces import IConnectionUser, IConsumer, IHops
 from amqproute.message import Message
-from amqproute.relay import peer
+from amqproute.relay import peer_session
 from amqproute.relay.backoff import BackOff
-from amqproute.relay.destination import State
-from amqproute.relay.note import NOTE
+from amqproute.relay.destination import DestinationState
+from amqproute.relay.destination_note import NOTE
+from amqproute.relay.destination_row import row_of
+from amqproute.relay.diagnosis import why
 from amqproute.relay.relay import MANY_RETURNS
-from amqproute.relay.row import row_of
-from amqproute.relay.schedule import Schedule
-from amqproute.relay.terms import RelayTerms
-from amqproute.relay.why import why
+from amqproute.relay.relay_terms import RelayTerms
+from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.routing.trail import TRACE
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
@@ -46,7 +46,7 @@ from amqproute.values import (
 from amqproute.wire.amqp10 import spec
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import message, node
-from tests.support.house import House, Network
+from tests.support.memory_broker import MemoryBroker, Network
 
 BETA = "beta.example"
 HOP = NextHop(BETA, BETA)
@@ -64,14 +64,14 @@ class DestinationCase(HouseTestCase):
         self.network = Network(self.clock)
         self.alpha = self.house("alpha.example", node("q"), node("dead"))
 
-    def house(self, domain: str, *nodes: Any, **options: Any) -> House:
+    def house(self, domain: str, *nodes: Any, **options: Any) -> MemoryBroker:
         """Build a house with quick terms."""
-        options.setdefault("terms", RelayTerms(Schedule(1.0, 60.0), 10, 20.0))
-        house = House(self.network, domain, *nodes, **options)
+        options.setdefault("terms", RelayTerms(RetrySchedule(1.0, 60.0), 10, 20.0))
+        house = MemoryBroker(self.network, domain, *nodes, **options)
         house.relay.dead_letter_name = "dead"
         return house
 
-    def beta(self, **options: Any) -> House:
+    def beta(self, **options: Any) -> MemoryBroker:
         """Put beta on the network."""
         return self.house(BETA, node("orders", capacity=options.pop("capacity", 0)), **options)
 
@@ -179,7 +179,7 @@ class OpenTests(DestinationCase):
         beta = self.beta()
         self.put(b"1")
         self.run_now()
-        self.assertEqual(self.destination.state, State.OPEN)
+        self.assertEqual(self.destination.state, DestinationState.OPEN)
         self.run_for(60)
         self.assertEqual((self.alpha.relay.destinations, self.alpha.broker.internal), ({}, {}))
         self.assertEqual(len(beta.shared.frontends), 0)
@@ -196,7 +196,9 @@ class OpenTests(DestinationCase):
             frontend.connection.close()
             frontend.flush()
         self.run_now()
-        self.assertEqual((self.destination.state, self.destination.failures), (State.IDLE, 0))
+        self.assertEqual(
+            (self.destination.state, self.destination.failures), (DestinationState.IDLE, 0)
+        )
         self.put(b"2")
         self.run_for(1)
         self.assertEqual(beta.depth("orders"), 2)
@@ -264,7 +266,7 @@ class OutcomeTests(DestinationCase):
         self.assertEqual(beta.bodies("orders"), [b"quick"])
         self.assertEqual(self.destination.queue.deferred, 1)
         self.run_for(20)
-        self.assertEqual(self.destination.state, State.OPEN)
+        self.assertEqual(self.destination.state, DestinationState.OPEN)
         self.assertTrue(4 <= release.count(b"slow") <= 6, release)
         beta.decide = None  # type: ignore[attr-defined]
         self.run_for(40)
@@ -305,7 +307,7 @@ class OutcomeTests(DestinationCase):
         self.assertEqual(len(beta.bodies("orders")), 30)
         self.assertEqual(self.destination.failures if self.alpha.relay.destinations else 0, 0)
 
-    def decide(self, house: House, rule: Any) -> list[bytes]:
+    def decide(self, house: MemoryBroker, rule: Any) -> list[bytes]:
         """Have a house answer transfers by a rule of the test; return the bodies it asked about."""
         seen: list[bytes] = []
         house.decide = rule  # type: ignore[attr-defined]
@@ -362,7 +364,7 @@ class OutcomeTests(DestinationCase):
         self.run_now()
         self.assertEqual(self.alpha.depth(BETA), 0)
 
-    def breaks(self, beta: House, bad: Any) -> None:
+    def breaks(self, beta: MemoryBroker, bad: Any) -> None:
         """Have beta write a disposition that cannot be read for each message that is bad."""
 
         def rule(given: bytes) -> Any:
@@ -376,7 +378,7 @@ class OutcomeTests(DestinationCase):
         self.decide(beta, rule)
 
     def test_peer_that_breaks_the_protocol(self) -> None:
-        """It costs no message, however often it does so, and is said (`peer.broken`)."""
+        """It costs no message, however often it does so, and is said (`peer_session.broken`)."""
         beta = self.beta()
         logs: list[str] = []
 
@@ -527,7 +529,7 @@ class OutcomeTests(DestinationCase):
     def test_fault_of_ours(self) -> None:
         """A message at which this broker itself stumbles does not hold up the others either."""
         beta = self.beta()
-        make = peer.prefix_maker
+        make = peer_session.prefix_maker
 
         def stumbling(*arguments: Any) -> Any:
             prefix = make(*arguments)
@@ -539,7 +541,7 @@ class OutcomeTests(DestinationCase):
 
             return stumble
 
-        self.patch(peer, "prefix_maker", stumbling)
+        self.patch(peer_session, "prefix_maker", stumbling)
         self.put(b"1", b"poison", b"2", b"3")
         self.run_for(120)
         self.assertGreater(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
@@ -646,7 +648,7 @@ class FailureTests(DestinationCase):
         self.put(b"1")
         self.run_for(200)
         self.assertTrue(6 <= self.network.connects <= 10, self.network.connects)
-        self.assertEqual(self.destination.state, State.WAITING)
+        self.assertEqual(self.destination.state, DestinationState.WAITING)
         self.assertEqual(self.destination.failures, self.network.connects)
         self.assertIn("connect.refused", self.destination.last_error)
         self.assertEqual(row_of(self.destination)["attempts"], [f"{BETA}: connection refused"])
@@ -663,7 +665,8 @@ class FailureTests(DestinationCase):
         self.alpha = self.house("alpha.example", node("dead"), store=self.alpha.store)
         self.run_now()
         self.assertEqual(
-            (self.destination.failures, self.destination.state), (failures, State.WAITING)
+            (self.destination.failures, self.destination.state),
+            (failures, DestinationState.WAITING),
         )
         self.assertEqual(self.network.connects, connects)
         beta = self.beta()
@@ -809,7 +812,9 @@ class FailureTests(DestinationCase):
         self.network.errors[BETA] = ResolveError("dns.timeout", "silence", permanent=False)
         self.put(b"1")
         self.run_for(5)
-        self.assertEqual((self.alpha.depth(BETA), self.destination.state), (1, State.WAITING))
+        self.assertEqual(
+            (self.alpha.depth(BETA), self.destination.state), (1, DestinationState.WAITING)
+        )
 
     def test_silent_peer(self) -> None:
         """A peer that never attaches costs one deadline, and the attempt leaves nothing behind."""
@@ -824,7 +829,7 @@ class FailureTests(DestinationCase):
         beta.accept = deaf  # type: ignore[method-assign]
         self.put(b"1")
         self.run_for(25, 5)
-        self.assertEqual(self.destination.state, State.CONNECTING)
+        self.assertEqual(self.destination.state, DestinationState.CONNECTING)
         self.run_for(10, 5)
         self.assertIn("peer.timeout", self.destination.last_error)
         self.assertTrue(self.network.wires[0].left.is_lost)

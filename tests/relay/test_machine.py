@@ -19,14 +19,14 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute import conditions
-from amqproute.broker.rate import Rate
+from amqproute.broker.token_bucket import Rate
 from amqproute.errors import ResolveError
 from amqproute.message import Message
-from amqproute.relay.schedule import Schedule
-from amqproute.relay.terms import RelayTerms
+from amqproute.relay.relay_terms import RelayTerms
+from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, Principal
 from tests.support.fakes import message, node
-from tests.support.house import House, Network
+from tests.support.memory_broker import MemoryBroker, Network
 
 BETA = "beta.example"
 HOP = NextHop(BETA, BETA)
@@ -47,22 +47,24 @@ class DestinationMachine(RuleBasedStateMachine):
         self.clock = Clock()
         self.network = Network(self.clock)
         self.terms = RelayTerms(
-            Schedule(1.0, 16.0), WINDOW, 30.0, settle_seconds=20.0, connects_per_second=10.0
+            RetrySchedule(1.0, 16.0), WINDOW, 30.0, settle_seconds=20.0, connects_per_second=10.0
         )
         if rate is not None:
             self.terms.rate = lambda _: Rate(messages=rate)
         self.network.dead.add(BETA)
         self.alpha = self.make_alpha(None)
-        self.beta = House(self.network, BETA, node("orders"))
+        self.beta = MemoryBroker(self.network, BETA, node("orders"))
         self.count = 0
         self.delays: list[float] = []
         self.last = (0, 0)
         self.sent: dict[int, list[int]] = {}
         self.links: list[Any] = []
 
-    def make_alpha(self, store: Any) -> House:
+    def make_alpha(self, store: Any) -> MemoryBroker:
         """Build alpha over its store."""
-        house = House(self.network, "alpha.example", node("dead"), terms=self.terms, store=store)
+        house = MemoryBroker(
+            self.network, "alpha.example", node("dead"), terms=self.terms, store=store
+        )
         house.relay.dead_letter_name = "dead"
         return house
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from amqproute.auth.policy import Rule, Verb
 from amqproute.errors import ResolveError
-from amqproute.relay.schedule import Schedule
-from amqproute.relay.terms import RelayTerms
+from amqproute.relay.relay_terms import RelayTerms
+from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin
 from amqproute.wire.amqp10 import spec
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import message, node
-from tests.support.house import House, Network
+from tests.support.memory_broker import MemoryBroker, Network
 from tests.support.objects import PART, left_by, resident_octets
 
 BETA = "beta.example"
@@ -42,8 +42,8 @@ class MemoryCase(HouseTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.network = Network(self.clock)
-        terms = RelayTerms(Schedule(1.0, 60.0), 10, 20.0)
-        self.alpha = House(self.network, "alpha.example", node("q"), terms=terms)
+        terms = RelayTerms(RetrySchedule(1.0, 60.0), 10, 20.0)
+        self.alpha = MemoryBroker(self.network, "alpha.example", node("q"), terms=terms)
 
     def turn(self, times: int = 6) -> None:
         """Let what is due happen."""
@@ -98,7 +98,7 @@ class AttemptTests(MemoryCase):
 
     def test_no_such_node(self) -> None:
         """The peer refuses the link."""
-        House(self.network, BETA, rules=[Rule.of(who="*", node="*", deny=list(Verb))])
+        MemoryBroker(self.network, BETA, rules=[Rule.of(who="*", node="*", deny=list(Verb))])
 
         tried = []
 

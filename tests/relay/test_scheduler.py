@@ -10,20 +10,20 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from amqproute import conditions
-from amqproute.broker.levels import line_key
-from amqproute.broker.limits import QueueLimits
-from amqproute.broker.line import LOAD_MESSAGES
-from amqproute.broker.rate import Rate
+from amqproute.broker.entry_list import LOAD_MESSAGES
+from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.priority_queues import line_key
+from amqproute.broker.token_bucket import Rate
 from amqproute.errors import ResolveError, ResourceLimitExceeded
-from amqproute.frontends.inbound import Inbound
+from amqproute.frontends.receiver_link import ReceiverLink
 from amqproute.message import Message
-from amqproute.relay import share
-from amqproute.relay.destination import CONTACT_SECONDS, State
-from amqproute.relay.note import NOTE, Note
-from amqproute.relay.row import row_of
-from amqproute.relay.schedule import Schedule
-from amqproute.relay.terms import RelayTerms
-from amqproute.relay.watch import SHORTEST_TTL
+from amqproute.relay import send_budget
+from amqproute.relay.destination import CONTACT_SECONDS, DestinationState
+from amqproute.relay.destination_note import NOTE, DestinationNote
+from amqproute.relay.destination_row import row_of
+from amqproute.relay.relay_terms import RelayTerms
+from amqproute.relay.retry_schedule import RetrySchedule
+from amqproute.relay.session_monitor import SHORTEST_TTL
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
     Candidate,
@@ -36,7 +36,7 @@ from amqproute.values import (
 from amqproute.wire.amqp10 import spec
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import message, node
-from tests.support.house import House, Network
+from tests.support.memory_broker import MemoryBroker, Network
 
 BETA = "beta.example"
 
@@ -54,17 +54,17 @@ class SchedulerCase(HouseTestCase):
         self.network = Network(self.clock)
         self.alpha = self.house("alpha.example", node("dead"))
 
-    def house(self, domain: str, *nodes: Any, **options: Any) -> House:
+    def house(self, domain: str, *nodes: Any, **options: Any) -> MemoryBroker:
         """Build a house."""
-        terms = RelayTerms(Schedule(1.0, 60.0), 100, 20.0, settle_seconds=40.0)
+        terms = RelayTerms(RetrySchedule(1.0, 60.0), 100, 20.0, settle_seconds=40.0)
         for name in ("rate", "window", "window_bytes", "connects_per_second", "settle_seconds"):
             if name in options:
                 setattr(terms, name, options.pop(name))
-        house = House(self.network, domain, *nodes, terms=terms, **options)
+        house = MemoryBroker(self.network, domain, *nodes, terms=terms, **options)
         house.relay.dead_letter_name = "dead"
         return house
 
-    def beta(self, domain: str = BETA, **options: Any) -> House:
+    def beta(self, domain: str = BETA, **options: Any) -> MemoryBroker:
         """Put a peer on the network."""
         return self.house(domain, node("orders", capacity=options.pop("capacity", 0)), **options)
 
@@ -89,7 +89,7 @@ class SchedulerCase(HouseTestCase):
 class RetryAfterTests(SchedulerCase):
     """A peer that says when to come back; its word counts if it has proved who it is."""
 
-    def refusing(self, retry_after: Any, level: str = "authenticated") -> House:
+    def refusing(self, retry_after: Any, level: str = "authenticated") -> MemoryBroker:
         """Put a peer on the network that takes no link."""
         beta = self.beta()
         self.network.levels[BETA] = level
@@ -235,7 +235,7 @@ class WakeTests(SchedulerCase):
         """Let beta be dead for long."""
         self.put(b"1")
         self.run_for(300)
-        self.assertEqual(self.to().state, State.WAITING)
+        self.assertEqual(self.to().state, DestinationState.WAITING)
 
     def test_at_once(self) -> None:
         """The first message is there within seconds; the DNS is asked anew."""
@@ -251,7 +251,7 @@ class WakeTests(SchedulerCase):
         self.network.silent.add(BETA)
         self.put(b"1")
         self.run_for(10)
-        self.assertEqual(self.to().state, State.CONNECTING)
+        self.assertEqual(self.to().state, DestinationState.CONNECTING)
         self.network.silent.clear()
         beta = self.beta()
         self.alpha.client(peer(BETA))
@@ -272,7 +272,7 @@ class WakeTests(SchedulerCase):
         self.assertGreater(self.network.connects - before, 3)
         self.assertEqual(self.to().failures, failures)
         self.assertLess(abs(self.to().backoff.next_attempt_ms - due), 100)
-        self.assertEqual(self.to().state, State.WAITING)
+        self.assertEqual(self.to().state, DestinationState.WAITING)
         self.run_for(70)
         self.assertEqual(self.to().failures, failures + 1)
 
@@ -358,7 +358,7 @@ class RateTests(SchedulerCase):
         """A changed rate holds from then on; others are not slowed down."""
         self.deliver(Rate(messages=1), 30, 10, 2)
         self.assertEqual(row_of(self.to())["limiter"], "messages-per-second")
-        terms = RelayTerms(Schedule(1.0, 60.0), 100, 20.0)
+        terms = RelayTerms(RetrySchedule(1.0, 60.0), 100, 20.0)
         self.alpha.relay.reload(terms, 0, "dead")
         self.run_for(3)
         self.assertEqual(self.alpha.depth(BETA), 0)
@@ -369,7 +369,7 @@ class FairnessTests(SchedulerCase):
 
     def test_turns(self) -> None:
         """A destination gives the reactor back after so many messages."""
-        self.patch(share, "TURN_MESSAGES", 10)
+        self.patch(send_budget, "TURN_MESSAGES", 10)
         self.beta()
         self.put(*[b"%d" % number for number in range(500)])
         most = 0
@@ -385,7 +385,7 @@ class FairnessTests(SchedulerCase):
 
     def test_in_between(self) -> None:
         """A lone message to one peer passes a backlog to another."""
-        self.patch(share, "TURN_MESSAGES", 10)
+        self.patch(send_budget, "TURN_MESSAGES", 10)
         self.beta()
         gamma = self.beta("gamma.example")
         self.put(b"warm", to="gamma.example")
@@ -488,14 +488,14 @@ class StuckTests(SchedulerCase):
     def test_made_again(self) -> None:
         """The connection is made again, and the receipts keep each message single."""
         beta = self.beta()
-        committed = Inbound.committed
+        committed = ReceiverLink.committed
         silent = [True]
 
         def mute(inbound: Any, deliveries: Any) -> None:
             if not silent[0]:
                 committed(inbound, deliveries)
 
-        self.patch(Inbound, "committed", mute)
+        self.patch(ReceiverLink, "committed", mute)
         self.put(b"1", b"2", b"3")
         self.run_for(30)
         self.assertEqual((beta.depth("orders"), self.to().in_flight), (3, 3))
@@ -540,7 +540,7 @@ class MoveTests(SchedulerCase):
         )
         return Resolution(domain, candidates, ("asked",), 10.0, False, False)
 
-    def keep_busy(self, seconds: float, house: Callable[[], House]) -> None:
+    def keep_busy(self, seconds: float, house: Callable[[], MemoryBroker]) -> None:
         """Send a message now and then."""
         for number in range(int(seconds / 5)):
             batch = self.alpha.broker.begin()
@@ -578,9 +578,9 @@ class MoveTests(SchedulerCase):
         """What is in flight is finished first; nothing new is sent there."""
         one = self.beta("one.example")
         self.beta("two.example")
-        committed = Inbound.committed
+        committed = ReceiverLink.committed
         held: list[tuple[Any, Any]] = []
-        self.patch(Inbound, "committed", lambda inbound, given: held.append((inbound, given)))
+        self.patch(ReceiverLink, "committed", lambda inbound, given: held.append((inbound, given)))
         self.keep_busy(20, lambda: one)
         self.hosts = {"two.example": ("192.0.2.2",)}
         self.keep_busy(20, lambda: one)
@@ -611,7 +611,7 @@ class MoveTests(SchedulerCase):
         """After a lost connection the other hosts come first."""
         self.hosts["two.example"] = ("192.0.2.2",)
         one, two = self.beta("one.example"), self.beta("two.example")
-        self.patch(Inbound, "committed", lambda inbound, given: None)
+        self.patch(ReceiverLink, "committed", lambda inbound, given: None)
         self.keep_busy(5, lambda: one)
         self.network.wires[0].cut()
         self.run_for(3)
@@ -624,8 +624,8 @@ class NoteTests(SchedulerCase):
 
     def test_round_trip(self) -> None:
         """A note is read as it was written."""
-        for note in (Note(), Note(7, 123, "dns.timeout: x", ("a", "b"))):
-            self.assertEqual(Note.decode(note.encode()), note)
+        for note in (DestinationNote(), DestinationNote(7, 123, "dns.timeout: x", ("a", "b"))):
+            self.assertEqual(DestinationNote.decode(note.encode()), note)
 
     def test_death_survives(self) -> None:
         """A restart knows who is dead, and for how long nobody tries."""
@@ -639,7 +639,7 @@ class NoteTests(SchedulerCase):
         self.assertEqual(self.network.connects, connects)
         self.assertLessEqual(self.to().queue.limits.resident_messages, 100)
         self.assertIn(BETA, self.alpha.store.notes[NOTE])
-        self.alpha.relay.reload(RelayTerms(Schedule(1.0, 60.0), 50, dead_after=100), 0, None)
+        self.alpha.relay.reload(RelayTerms(RetrySchedule(1.0, 60.0), 50, dead_after=100), 0, None)
         self.assertEqual(self.to().queue.limits, QueueLimits())
 
 
@@ -651,7 +651,7 @@ class ForeignPeer:
         kept: tag to what it thinks of it.
     """
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: MemoryBroker) -> None:
         self.house = house
         self.taken: list[bytes] = []
         self.kept: dict[bytes, Any] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pretend network for DNS: a clock with UDP and TCP on which `Authority` objects answer.
+"""A pretend network for DNS: a clock with UDP and TCP on which `ZoneAuthority` objects answer.
 
 `PretendNetwork` is what the client takes for a reactor. Servers stand at addresses; what they
 send arrives after one turn of the clock, or later. A `tamper` hook sees each UDP query and may put
@@ -19,7 +19,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from amqproute.resolver.zone import Authority
+from amqproute.resolver.zone import ZoneAuthority
 
 Address = tuple[str, int]
 Datagram = tuple[bytes, Address]
@@ -74,9 +74,9 @@ class PretendPort:
 
 
 class PretendConnection(StringTransport):
-    """The client's end of a TCP connection to an `Authority`."""
+    """The client's end of a TCP connection to an `ZoneAuthority`."""
 
-    def __init__(self, network: PretendNetwork, authority: Authority, protocol: Any) -> None:
+    def __init__(self, network: PretendNetwork, authority: ZoneAuthority, protocol: Any) -> None:
         super().__init__()
         self.network = network
         self.authority = authority
@@ -132,7 +132,7 @@ class PretendNetwork(Clock):
 
     def __init__(self) -> None:
         super().__init__()
-        self.servers: dict[Address, Authority] = {}
+        self.servers: dict[Address, ZoneAuthority] = {}
         self.ports: list[PretendPort] = []
         self.connections: list[PretendConnection] = []
         self.sent: list[Datagram] = []

@@ -17,13 +17,19 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ResolveError
 from amqproute.resolver.anchors import ROOT_ANCHORS, parse_anchors, read_anchors
-from amqproute.resolver.answer import Answer, Outcome, Question, Unusable, read_response
-from amqproute.resolver.cache import Cache
-from amqproute.resolver.client import ClientLimits, DnsClient
-from amqproute.resolver.dnssec import MAX_CHECKS, Judgment, Validator, _Work
+from amqproute.resolver.answer import (
+    DnsAnswer,
+    DnsOutcome,
+    DnsQuestion,
+    UnusableAnswer,
+    read_response,
+)
+from amqproute.resolver.dns_cache import DnsCache
+from amqproute.resolver.dns_client import ClientLimits, DnsClient
+from amqproute.resolver.dnssec import MAX_CHECKS, DnssecValidator, ValidationResult, _Work
 from amqproute.resolver.nameservers import Nameserver
 from amqproute.resolver.srv import SrvResolver
-from amqproute.resolver.zone import Authority, Fault, FaultKind
+from amqproute.resolver.zone import ZoneAuthority, ZoneFault, ZoneFaultKind
 from tests.resolver.fakes import PretendNetwork
 from tests.support.signing import HEAD, NOW, SignedTree, ds_text, make_key
 from tests.support.targets import dialled
@@ -59,10 +65,10 @@ class DnssecTestCase(SynchronousTestCase):
             **options,
         )
         self.use(self.built.authority)
-        self.validator = Validator(self.built.anchors, lambda: self.now)
+        self.validator = DnssecValidator(self.built.anchors, lambda: self.now)
         return self.built
 
-    def use(self, authority: Authority) -> None:
+    def use(self, authority: ZoneAuthority) -> None:
         self.network.servers["192.0.2.53", 53] = authority
 
     def client(self) -> DnsClient:
@@ -74,13 +80,13 @@ class DnssecTestCase(SynchronousTestCase):
             limits=ClientLimits(),
         )
 
-    def ask(self, name: str, rdtype: dns.rdatatype.RdataType) -> Answer:
-        asking = self.client().ask(Question(name, rdtype))
+    def ask(self, name: str, rdtype: dns.rdatatype.RdataType) -> DnsAnswer:
+        asking = self.client().ask(DnsQuestion(name, rdtype))
         self.network.settle()
         return self.successResultOf(asking)
 
     def refused(self, name: str, rdtype: dns.rdatatype.RdataType) -> ResolveError:
-        asking = self.client().ask(Question(name, rdtype))
+        asking = self.client().ask(DnsQuestion(name, rdtype))
         self.network.settle()
         return self.failureResultOf(asking, ResolveError).value
 
@@ -90,19 +96,19 @@ class ValidationTests(DnssecTestCase):
         """Records, aliases and absences of signed zones are secure."""
         self.tree()
         for name, rdtype, outcome in (
-            ("_amqps._tcp.beta.example", SRV, Outcome.FOUND),
-            ("_5671._tcp.mx.beta.example", TLSA, Outcome.FOUND),
-            ("alias.beta.example", A, Outcome.FOUND),
-            ("in.beta.example", A, Outcome.FOUND),
-            ("mx.beta.example", AAAA, Outcome.NODATA),
-            ("_tcp.beta.example", A, Outcome.NODATA),
-            ("alias.beta.example", AAAA, Outcome.NODATA),
-            ("nothing.beta.example", A, Outcome.NXDOMAIN),
-            ("a.b.nothing.beta.example", A, Outcome.NXDOMAIN),
-            ("beta.example", A, Outcome.NODATA),
-            ("no.such.tree", A, Outcome.NXDOMAIN),
-            ("plain.example", dns.rdatatype.DS, Outcome.NODATA),
-            ("beta.example", dns.rdatatype.DS, Outcome.FOUND),
+            ("_amqps._tcp.beta.example", SRV, DnsOutcome.FOUND),
+            ("_5671._tcp.mx.beta.example", TLSA, DnsOutcome.FOUND),
+            ("alias.beta.example", A, DnsOutcome.FOUND),
+            ("in.beta.example", A, DnsOutcome.FOUND),
+            ("mx.beta.example", AAAA, DnsOutcome.NODATA),
+            ("_tcp.beta.example", A, DnsOutcome.NODATA),
+            ("alias.beta.example", AAAA, DnsOutcome.NODATA),
+            ("nothing.beta.example", A, DnsOutcome.NXDOMAIN),
+            ("a.b.nothing.beta.example", A, DnsOutcome.NXDOMAIN),
+            ("beta.example", A, DnsOutcome.NODATA),
+            ("no.such.tree", A, DnsOutcome.NXDOMAIN),
+            ("plain.example", dns.rdatatype.DS, DnsOutcome.NODATA),
+            ("beta.example", dns.rdatatype.DS, DnsOutcome.FOUND),
         ):
             with self.subTest(name=name, rdtype=rdtype):
                 answer = self.ask(name, rdtype)
@@ -154,7 +160,7 @@ class ValidationTests(DnssecTestCase):
     def test_without_anchor(self) -> None:
         """A part of the tree that no anchor vouches for is insecure."""
         self.tree()
-        self.validator = Validator(
+        self.validator = DnssecValidator(
             parse_anchors(f"gamma.example. DS {ds_text('.', make_key(9))}"), lambda: self.now
         )
         self.assertFalse(self.ask("mx.beta.example", A).authenticated)
@@ -163,10 +169,14 @@ class ValidationTests(DnssecTestCase):
         """An anchor below the root serves for what is below it."""
         tree = self.tree()
         digest = ds_text("beta.example.", tree.keys["beta.example"])
-        self.validator = Validator(parse_anchors(f"beta.example. DS {digest}"), lambda: self.now)
+        self.validator = DnssecValidator(
+            parse_anchors(f"beta.example. DS {digest}"), lambda: self.now
+        )
         self.assertTrue(self.ask("mx.beta.example", A).authenticated)
         key = tree.keys["beta.example"][1].to_text()
-        self.validator = Validator(parse_anchors(f"beta.example. DNSKEY {key}"), lambda: self.now)
+        self.validator = DnssecValidator(
+            parse_anchors(f"beta.example. DNSKEY {key}"), lambda: self.now
+        )
         self.assertTrue(self.ask("mx.beta.example", A).authenticated)
 
 
@@ -236,7 +246,7 @@ class BogusTests(DnssecTestCase):
     def test_other_root(self) -> None:
         """A root whose keys the anchors do not know."""
         self.tree()
-        self.validator = Validator(parse_anchors(ROOT_ANCHORS), lambda: self.now)
+        self.validator = DnssecValidator(parse_anchors(ROOT_ANCHORS), lambda: self.now)
         self.assertBogus("mx.beta.example", A, "no key of the root fits the trust anchors")
 
     def test_second_server(self) -> None:
@@ -247,7 +257,7 @@ class BogusTests(DnssecTestCase):
         self.use(bad)
         client = self.client()
         client.set_nameservers([Nameserver("192.0.2.53"), Nameserver("192.0.2.54")])
-        asking = client.ask(Question("mx.beta.example", A))
+        asking = client.ask(DnsQuestion("mx.beta.example", A))
         self.network.settle()
         self.assertTrue(self.successResultOf(asking).authenticated)
 
@@ -255,7 +265,7 @@ class BogusTests(DnssecTestCase):
         """A name server that keeps signatures back is told from an attack."""
         tree = self.tree()
 
-        class Stripping(Authority):
+        class Stripping(ZoneAuthority):
             def _answer(self, query, name, rdclass, rdtype):  # type: ignore[no-untyped-def]
                 query.ednsflags &= ~dns.flags.DO
                 return super()._answer(query, name, rdclass, rdtype)
@@ -268,7 +278,7 @@ class BogusTests(DnssecTestCase):
     def test_any_changed_octet(self, position: int, flip: int) -> None:
         """Whatever is changed in a signed answer, it is the same answer or it is refused."""
         tree = SHARED
-        question = Question("_5671._tcp.mx.beta.example", TLSA)
+        question = DnsQuestion("_5671._tcp.mx.beta.example", TLSA)
         query = dns.message.make_query(
             dns.name.from_text(question.name), question.rdtype, want_dnssec=True
         )
@@ -278,10 +288,10 @@ class BogusTests(DnssecTestCase):
         try:
             message = dns.message.from_wire(bytes(wire))
             answer = read_response(question, message)
-        except (dns.exception.DNSException, Unusable, ValueError):
+        except (dns.exception.DNSException, UnusableAnswer, ValueError):
             return
         judged = judge(tree, answer, message)
-        if isinstance(judged, Judgment):
+        if isinstance(judged, ValidationResult):
             self.assertTrue(judged.is_secure)
             self.assertEqual(answer.records, expected)
 
@@ -292,7 +302,7 @@ class StoryTests(DnssecTestCase):
     def attempts(self) -> tuple[str, ...]:
         resolver = SrvResolver(
             self.client(),
-            Cache(self.network),
+            DnsCache(self.network),
             random.Random(1).random,
             self.network,
             targets=dialled(),
@@ -313,13 +323,13 @@ class StoryTests(DnssecTestCase):
     def test_tries(self) -> None:
         """What one question took is told whole."""
         self.tree()
-        self.built.authority.set_fault("_amqp._tcp.beta.example", Fault(FaultKind.DROP))
+        self.built.authority.set_fault("_amqp._tcp.beta.example", ZoneFault(ZoneFaultKind.DROP))
         told = [line for line in self.attempts() if line.startswith("_amqp._tcp")]
         self.assertEqual(len(told), ClientLimits().rounds)
 
 
 SHARED = SignedTree({"beta.example": BETA})
-VALIDATOR = Validator(SHARED.anchors, lambda: NOW)
+VALIDATOR = DnssecValidator(SHARED.anchors, lambda: NOW)
 
 
 def ask_authority(tree: SignedTree, query: dns.message.Message) -> bytes:
@@ -336,14 +346,16 @@ class CostTests(SynchronousTestCase):
         work = _Work(lambda question: None)  # type: ignore[arg-type,return-value]
         for _ in range(MAX_CHECKS):
             work.spend()
-        error = self.assertRaises(Unusable, work.spend)
+        error = self.assertRaises(UnusableAnswer, work.spend)
         self.assertIn("too many signatures", str(error))
 
 
-def judge(tree: SignedTree, answer: Answer, message: dns.message.Message) -> Judgment | Unusable:
+def judge(
+    tree: SignedTree, answer: DnsAnswer, message: dns.message.Message
+) -> ValidationResult | UnusableAnswer:
     from dataclasses import replace
 
-    async def fetch(question: Question) -> dns.message.Message:
+    async def fetch(question: DnsQuestion) -> dns.message.Message:
         query = dns.message.make_query(
             dns.name.from_text(question.name or "."), question.rdtype, want_dnssec=True
         )
@@ -353,9 +365,9 @@ def judge(tree: SignedTree, answer: Answer, message: dns.message.Message) -> Jud
     try:
         working.send(None)
     except StopIteration as stop:
-        result: Judgment = stop.value
+        result: ValidationResult = stop.value
         return result
-    except Unusable as failure:
+    except UnusableAnswer as failure:
         return failure
     raise AssertionError("nothing here waits")
 

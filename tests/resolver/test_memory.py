@@ -18,9 +18,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ResolveError
-from amqproute.resolver.answer import Answer, Outcome, Question
-from amqproute.resolver.cache import Cache, CacheLimits
-from amqproute.resolver.client import DnsClient
+from amqproute.resolver.answer import DnsAnswer, DnsOutcome, DnsQuestion
+from amqproute.resolver.dns_cache import CacheLimits, DnsCache
+from amqproute.resolver.dns_client import DnsClient
 from amqproute.resolver.nameservers import Nameserver
 from amqproute.resolver.srv import ResolverLimits, SrvResolver
 from tests.resolver.fakes import PretendNetwork
@@ -45,7 +45,7 @@ class Saying:
         self._answer = answer
 
     def respond(self, wire: bytes, udp: bool) -> Reply | None:
-        """As `Authority.respond`."""
+        """As `ZoneAuthority.respond`."""
         answer = self._answer(wire)
         return None if answer is None else Reply(answer)
 
@@ -68,10 +68,10 @@ class RefusingClient:
         self._clock = clock
         self.asked = 0
 
-    def ask(self, question: Question) -> Deferred[Answer]:
+    def ask(self, question: DnsQuestion) -> Deferred[DnsAnswer]:
         """As `DnsClient.ask`."""
         self.asked += 1
-        asked: Deferred[Answer] = Deferred()
+        asked: Deferred[DnsAnswer] = Deferred()
         error = ResolveError("dns.refused", f"{question}: refused", permanent=False)
         self._clock.callLater(0.001, asked.errback, error)
         return asked
@@ -88,7 +88,7 @@ class CycleTests(SynchronousTestCase):
         """Look 60 names up that fail, and the last of them again."""
         network = self.network
         client = DnsClient(network, [Nameserver(*SERVER)], random.Random(1))
-        cache: Cache[Question, Answer] = Cache(network, CacheLimits(max_entries=8))
+        cache: DnsCache[DnsQuestion, DnsAnswer] = DnsCache(network, CacheLimits(max_entries=8))
         resolver = SrvResolver(
             client, cache, random.Random(2).random, network, limits=ResolverLimits(**limits)
         )
@@ -164,7 +164,7 @@ class BoundTests(SynchronousTestCase):
         clock = Clock()
         client = RefusingClient(clock)
         limits = CacheLimits(max_entries=1000)
-        cache: Cache[Question, Answer] = Cache(clock, limits)
+        cache: DnsCache[DnsQuestion, DnsAnswer] = DnsCache(clock, limits)
         resolver = SrvResolver(client, cache, random.Random(2).random, clock)
         numbers = count()
         failed = []
@@ -189,13 +189,17 @@ class BoundTests(SynchronousTestCase):
         """Answers count by their records: a few thousand octets each fill the cache early."""
         clock = Clock()
         limits = CacheLimits(max_octets=1024 * 1024)
-        cache: Cache[Question, Answer] = Cache(clock, limits, lambda answer: answer.octets)
+        cache: DnsCache[DnsQuestion, DnsAnswer] = DnsCache(
+            clock, limits, lambda answer: answer.octets
+        )
         record = dns.rdata.from_text(
             dns.rdataclass.IN, dns.rdatatype.SRV, f"0 0 5671 {'a' * 60}.example."
         )
         for number in range(500):
-            question = Question(f"_amqps._tcp.n{number}.example", dns.rdatatype.SRV)
-            answer = Answer(question, Outcome.FOUND, (record,) * 100, question.name, 60, False)
+            question = DnsQuestion(f"_amqps._tcp.n{number}.example", dns.rdatatype.SRV)
+            answer = DnsAnswer(
+                question, DnsOutcome.FOUND, (record,) * 100, question.name, 60, False
+            )
             cache.put(question, answer, 60)
         self.assertLess(len(cache), 50)
         self.assertLessEqual(cache.octets, limits.max_octets)

@@ -14,12 +14,12 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import InvalidField, ResolveError
-from amqproute.resolver.answer import Answer, Question
-from amqproute.resolver.cache import Cache, CacheLimits
-from amqproute.resolver.client import DnsClient
+from amqproute.resolver.answer import DnsAnswer, DnsQuestion
+from amqproute.resolver.dns_cache import CacheLimits, DnsCache
+from amqproute.resolver.dns_client import DnsClient
 from amqproute.resolver.nameservers import Nameserver
 from amqproute.resolver.srv import DnssecUse, ResolverLimits, SrvResolver
-from amqproute.resolver.zone import Authority, Fault, FaultKind
+from amqproute.resolver.zone import ZoneAuthority, ZoneFault, ZoneFaultKind
 from amqproute.values import Candidate, Resolution, TlsaAnswer, TlsaState, TransportSecurity
 from tests.resolver.fakes import Datagram, PretendNetwork
 from tests.support.targets import dialled
@@ -31,8 +31,8 @@ OTHER = HEAD.format("provider.example") + (
     "hub A 203.0.113.1\nhub AAAA 2001:db8:1::1\nhub2 CNAME hub\n_amqps._tcp SRV 0 0 5671 hub\n"
 )
 
-SERVFAIL = Fault(FaultKind.SERVFAIL)
-DROP = Fault(FaultKind.DROP)
+SERVFAIL = ZoneFault(ZoneFaultKind.SERVFAIL)
+DROP = ZoneFault(ZoneFaultKind.DROP)
 SECURE, PLAIN = "_amqps._tcp.beta.example", "_amqp._tcp.beta.example"
 
 
@@ -47,7 +47,7 @@ class Row:
     name: str
     zone: str
     expected: str
-    faults: dict[str, Fault] = field(default_factory=dict)
+    faults: dict[str, ZoneFault] = field(default_factory=dict)
     denied: tuple[str, ...] = ()
     mentions: str = ""
 
@@ -159,7 +159,7 @@ ROWS = (
         "a target's addresses fail",
         "_amqps._tcp SRV 0 0 5671 hub.provider.example.",
         "dns.refused",
-        faults={"hub.provider.example": Fault(FaultKind.REFUSED)},
+        faults={"hub.provider.example": ZoneFault(ZoneFaultKind.REFUSED)},
     ),
     Row(
         "one target's addresses fail, the other's are known",
@@ -168,7 +168,7 @@ ROWS = (
         faults={"hub.provider.example": SERVFAIL},
     ),
     Row("the domain's addresses fail", "@ A 192.0.2.9", "dns.servfail", {"beta.example": SERVFAIL}),
-    Row("nonsense", "@ A 192.0.2.9", "dns.malformed", {SECURE: Fault(FaultKind.GARBAGE)}),
+    Row("nonsense", "@ A 192.0.2.9", "dns.malformed", {SECURE: ZoneFault(ZoneFaultKind.GARBAGE)}),
     Row("aliases in a circle", "_amqps._tcp CNAME x\nx CNAME y\ny CNAME x", "dns.loop"),
     Row(
         "denied targets are left out",
@@ -201,7 +201,7 @@ def words(resolution: Resolution) -> str:
 class ResolverTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.network = PretendNetwork()
-        self.authority = Authority([OTHER])
+        self.authority = ZoneAuthority([OTHER])
         self.network.servers["192.0.2.53", 53] = self.authority
         self.build()
 
@@ -213,7 +213,7 @@ class ResolverTestCase(SynchronousTestCase):
         **limits: float,
     ) -> None:
         client = DnsClient(self.network, [Nameserver("192.0.2.53")], random.Random(seed))
-        self.cache: Cache[Question, Answer] = Cache(
+        self.cache: DnsCache[DnsQuestion, DnsAnswer] = DnsCache(
             self.network, CacheLimits(failure_ttl=5, stale_window=3600)
         )
         self.resolver = SrvResolver(
@@ -438,9 +438,9 @@ class MemoryTests(ResolverTestCase):
         """Servers fail after the TTL: yesterday's answer is used and says so."""
         self.resolve()
         self.network.advance(400)
-        for kind in FaultKind.SERVFAIL, FaultKind.REFUSED, FaultKind.DROP:
+        for kind in ZoneFaultKind.SERVFAIL, ZoneFaultKind.REFUSED, ZoneFaultKind.DROP:
             for name in SECURE, PLAIN, "a.beta.example":
-                self.authority.set_fault(name, Fault(kind))
+                self.authority.set_fault(name, ZoneFault(kind))
             resolution = self.resolve_slowly()
             self.assertTrue(resolution.stale)
             self.assertLessEqual(resolution.ttl, 30)
@@ -497,7 +497,7 @@ class DeadlineTests(ResolverTestCase):
         """A resolution ends in time whatever the client does, with what was learned."""
 
         class Silent:
-            def ask(self, question: Question) -> Deferred[Answer]:
+            def ask(self, question: DnsQuestion) -> Deferred[DnsAnswer]:
                 return Deferred()
 
         resolver = SrvResolver(Silent(), self.cache, random.Random(1).random, self.network)

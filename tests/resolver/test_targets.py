@@ -9,13 +9,13 @@ from ipaddress import ip_address
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.dial_policy import TargetPolicy
 from amqproute.errors import ResolveError
-from amqproute.resolver.cache import Cache
-from amqproute.resolver.client import DnsClient
+from amqproute.resolver.dns_cache import DnsCache
+from amqproute.resolver.dns_client import DnsClient
 from amqproute.resolver.nameservers import Nameserver
 from amqproute.resolver.srv import SrvResolver
-from amqproute.resolver.zone import Authority
-from amqproute.targets import TargetPolicy
+from amqproute.resolver.zone import ZoneAuthority
 from amqproute.values import Resolution
 from tests.resolver.fakes import PretendNetwork
 from tests.support.targets import DOCUMENTATION
@@ -27,7 +27,7 @@ SRV = "_amqps._tcp SRV 0 0 {port} mx\n"
 class TargetTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.network = PretendNetwork()
-        self.authority = Authority([])
+        self.authority = ZoneAuthority([])
         self.network.servers["192.0.2.53", 53] = self.authority
 
     def resolve(
@@ -49,7 +49,7 @@ class TargetTests(SynchronousTestCase):
         )
         resolver = SrvResolver(
             DnsClient(self.network, [Nameserver("192.0.2.53")], random.Random(1)),
-            Cache(self.network),
+            DnsCache(self.network),
             random.Random(1).random,
             self.network,
             targets=lambda: policy,

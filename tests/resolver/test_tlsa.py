@@ -14,13 +14,13 @@ from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ResolveError
-from amqproute.resolver.answer import Answer, Question
-from amqproute.resolver.cache import Cache, CacheLimits
-from amqproute.resolver.client import DnsClient
+from amqproute.resolver.answer import DnsAnswer, DnsQuestion
+from amqproute.resolver.dns_cache import CacheLimits, DnsCache
+from amqproute.resolver.dns_client import DnsClient
+from amqproute.resolver.dnssec_probe import BAD_SECONDS, GOOD_SECONDS, DnssecCapability, DnssecProbe
 from amqproute.resolver.nameservers import Nameserver
-from amqproute.resolver.probe import BAD_SECONDS, GOOD_SECONDS, Capability, DnssecProbe
 from amqproute.resolver.srv import DnssecUse, SrvResolver
-from amqproute.resolver.zone import Authority, Fault, FaultKind, Reply
+from amqproute.resolver.zone import ZoneAuthority, ZoneFault, ZoneFaultKind, ZoneReply
 from amqproute.values import Candidate, Resolution, TlsaAnswer, TlsaState
 from tests.resolver.fakes import PretendNetwork
 from tests.support.targets import dialled
@@ -35,7 +35,7 @@ TLSA_NAME = "_5671._tcp.mx.beta.example"
 SRV_NAME = "_amqps._tcp.beta.example"
 
 
-class Resolver(Authority):
+class Resolver(ZoneAuthority):
     """Plays a validating resolver; names in `bogus` fail its validation.
 
     Attributes:
@@ -49,7 +49,7 @@ class Resolver(Authority):
         self.explains = False
         self.with_cd = 0
 
-    def respond(self, wire: bytes, *, udp: bool) -> Reply | None:
+    def respond(self, wire: bytes, *, udp: bool) -> ZoneReply | None:
         query = dns.message.from_wire(wire)
         name = query.question[0].name.to_text(omit_final_dot=True)
         checking = not query.flags & dns.flags.CD
@@ -60,7 +60,7 @@ class Resolver(Authority):
             if self.explains:
                 options = [dns.edns.EDEOption(dns.edns.EDECode.DNSSEC_BOGUS, "a signature")]
                 response.use_edns(0, options=options)
-            return Reply(response.to_wire())
+            return ZoneReply(response.to_wire())
         return super().respond(wire, udp=udp)
 
 
@@ -88,7 +88,7 @@ class TrustTestCase(SynchronousTestCase):
             random.Random(1),
             trusts=lambda server: server.host == "127.0.0.1",
         )
-        self.cache: Cache[Question, Answer] = Cache(
+        self.cache: DnsCache[DnsQuestion, DnsAnswer] = DnsCache(
             self.network, CacheLimits(min_ttl=0, failure_ttl=0, stale_window=3600)
         )
         self.probe = DnssecProbe(self.client, self.network)
@@ -175,18 +175,18 @@ class StateTests(TrustTestCase):
     def test_failed(self) -> None:
         """No answer is no absence, and no stale answer stands in for a bogus one."""
         for kind, code in (
-            (FaultKind.SERVFAIL, "dns.servfail"),
-            (FaultKind.REFUSED, "dns.refused"),
+            (ZoneFaultKind.SERVFAIL, "dns.servfail"),
+            (ZoneFaultKind.REFUSED, "dns.refused"),
         ):
             self.resolver.flush()
-            self.server.set_fault(TLSA_NAME, Fault(kind))
+            self.server.set_fault(TLSA_NAME, ZoneFault(kind))
             found = self.tlsa()
             self.assertEqual((found.state, found.code), (TlsaState.FAILED, code))
         self.server.clear_faults()
         self.resolver.flush()
         self.assertEqual(self.tlsa().state, TlsaState.PRESENT)
         self.network.advance(400)  # past its time
-        self.server.set_fault(TLSA_NAME, Fault(FaultKind.SERVFAIL))
+        self.server.set_fault(TLSA_NAME, ZoneFault(ZoneFaultKind.SERVFAIL))
         self.assertEqual(self.tlsa().state, TlsaState.PRESENT)  # stale, and still signed
         self.server.clear_faults()
         self.network.advance(400)
@@ -241,7 +241,7 @@ class BogusTests(TrustTestCase):
 
     def test_failing_server(self) -> None:
         """A SERVFAIL that stays one without validation is not called bogus."""
-        self.server.set_fault(SRV_NAME, Fault(FaultKind.SERVFAIL))
+        self.server.set_fault(SRV_NAME, ZoneFault(ZoneFaultKind.SERVFAIL))
         self.assertEqual(self.refused().code, "dns.servfail")
 
     def test_not_stale(self) -> None:
@@ -275,7 +275,7 @@ class TrustTests(TrustTestCase):
 
 
 class ProbeTests(TrustTestCase):
-    def capability(self) -> Capability:
+    def capability(self) -> DnssecCapability:
         waiting = self.probe.capability()
         self.network.settle()
         return self.successResultOf(waiting)
@@ -311,7 +311,7 @@ class ProbeTests(TrustTestCase):
 
     def test_failing(self) -> None:
         """No answer is told in words."""
-        self.server.set_fault("", Fault(FaultKind.REFUSED))
+        self.server.set_fault("", ZoneFault(ZoneFaultKind.REFUSED))
         self.assertIn("dns.refused", self.capability().words)
 
     def test_one_failing_question_is_no_way_around_dane(self) -> None:
@@ -324,9 +324,9 @@ class ProbeTests(TrustTestCase):
 
         self.server.plays_resolver = frozenset()
         self.assertFalse(may_be_had())
-        for kind in (FaultKind.REFUSED, FaultKind.SERVFAIL):
+        for kind in (ZoneFaultKind.REFUSED, ZoneFaultKind.SERVFAIL):
             self.build()
-            self.server.set_fault("", Fault(kind))
+            self.server.set_fault("", ZoneFault(kind))
             self.assertTrue(may_be_had(), kind)
             self.assertFalse(self.capability().is_capable)
 
@@ -334,7 +334,7 @@ class ProbeTests(TrustTestCase):
         """Where no answer could be believed nobody is asked."""
         probe = DnssecProbe(self.client, self.network, refusal="nobody is trusted")
         found = self.successResultOf(probe.capability())
-        self.assertEqual(found, Capability(False, "nobody is trusted"))
+        self.assertEqual(found, DnssecCapability(False, "nobody is trusted"))
 
     def test_waiting_together(self) -> None:
         """Who asks meanwhile waits along; who goes does not take the others with him."""

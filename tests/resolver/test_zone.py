@@ -18,8 +18,14 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.resolver.answer import Question
-from amqproute.resolver.zone import MAX_REMEMBERED, Authority, Fault, FaultKind, ZoneServer
+from amqproute.resolver.answer import DnsQuestion
+from amqproute.resolver.zone import (
+    MAX_REMEMBERED,
+    ZoneAuthority,
+    ZoneFault,
+    ZoneFaultKind,
+    ZoneServer,
+)
 
 ZONE = """
 $ORIGIN beta.example.
@@ -45,7 +51,7 @@ $TTL 300
 
 class AuthorityTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.authority = Authority([ZONE, WIDE])
+        self.authority = ZoneAuthority([ZONE, WIDE])
 
     def ask(
         self, name: str, rdtype: str = "A", *, udp: bool = True, edns: int | bool = 0
@@ -103,17 +109,19 @@ class AuthorityTests(SynchronousTestCase):
 
     def test_faults(self) -> None:
         """Faults hold for a name and a type, or for all types of a name."""
-        self.authority.set_fault("amqp.beta.example.", Fault(FaultKind.SERVFAIL))
-        self.authority.set_fault("NS.beta.example", Fault(FaultKind.REFUSED), dns.rdatatype.A)
+        self.authority.set_fault("amqp.beta.example.", ZoneFault(ZoneFaultKind.SERVFAIL))
+        self.authority.set_fault(
+            "NS.beta.example", ZoneFault(ZoneFaultKind.REFUSED), dns.rdatatype.A
+        )
         self.assertEqual(self.ask("amqp.beta.example").rcode(), dns.rcode.SERVFAIL)
         self.assertEqual(self.ask("ns.beta.example").rcode(), dns.rcode.REFUSED)
         self.assertEqual(self.ask("ns.beta.example", "AAAA").rcode(), dns.rcode.NOERROR)
         self.authority.clear_faults()
         self.assertEqual(self.ask("amqp.beta.example").rcode(), dns.rcode.NOERROR)
         query = dns.message.make_query("amqp.beta.example", "A").to_wire()
-        self.authority.set_fault("amqp.beta.example", Fault(FaultKind.DROP))
+        self.authority.set_fault("amqp.beta.example", ZoneFault(ZoneFaultKind.DROP))
         self.assertIsNone(self.authority.respond(query, udp=True))
-        self.authority.set_fault("amqp.beta.example", Fault(FaultKind.DELAY, 2.0))
+        self.authority.set_fault("amqp.beta.example", ZoneFault(ZoneFaultKind.DELAY, 2.0))
         reply = self.authority.respond(query, udp=True)
         assert reply is not None
         self.assertEqual(reply.delay, 2.0)
@@ -121,7 +129,7 @@ class AuthorityTests(SynchronousTestCase):
     def test_questions_are_remembered(self) -> None:
         """The last questions are kept, and only so many."""
         for _ in range(MAX_REMEMBERED + 1):
-            self.authority.asked.append(Question("a", dns.rdatatype.A))
+            self.authority.asked.append(DnsQuestion("a", dns.rdatatype.A))
         self.ask("amqp.beta.example")
         self.assertEqual(len(self.authority.asked), MAX_REMEMBERED)
         self.assertEqual(str(self.authority.asked[-1]), "amqp.beta.example A")
@@ -230,7 +238,7 @@ class ServerTests(SynchronousTestCase):
         reactor = Reactor(4711)
         server = ZoneServer([ZONE], cast(Any, reactor))
         self.successResultOf(server.start())
-        server.authority.set_fault("amqp.beta.example", Fault(FaultKind.DELAY, 2.0))
+        server.authority.set_fault("amqp.beta.example", ZoneFault(ZoneFaultKind.DELAY, 2.0))
         query = dns.message.make_query("amqp.beta.example", "A").to_wire()
         sent: list[bytes] = []
         server.reply(query, sent.append, udp=True)

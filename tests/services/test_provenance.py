@@ -30,7 +30,7 @@ from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol, ULong
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import message, node
-from tests.support.house import ANN, House, Network
+from tests.support.memory_broker import ANN, MemoryBroker, Network
 from tests.support.reporting import CAPABILITIES, asking, let_report, reports_on
 
 A, B, C = "alpha.example", "beta.example", "gamma.example"
@@ -58,7 +58,7 @@ class ProvenanceCase(HouseTestCase):
         """Make the house."""
         self.clock = Clock()
         self.network = Network(self.clock)
-        self.alpha = House(
+        self.alpha = MemoryBroker(
             self.network, A, node("open"), node("secret"), rules=RULES, relay_for=["c.example"]
         )
         self.network.dead.update(("c.example", "d.example"))
@@ -156,7 +156,7 @@ class PeerTests(ProvenanceCase):
     def test_no_words_of_others_in_our_name(self) -> None:
         """A third domain hears from us what became of a peer's message, and not what it says."""
         let_report(self.alpha)
-        gamma = House(self.network, C, node("open"), rules=EVERYBODY)
+        gamma = MemoryBroker(self.network, C, node("open"), rules=EVERYBODY)
         self.alpha.transfer.rules.relay_for = lambda _: (C,)
         for words in (("return",), ("failure", "return"), (), ("failure",)):
             self.returning(*words, back=f"open@{C}")
@@ -172,7 +172,7 @@ class PeerTests(ProvenanceCase):
     def test_nor_when_there_is_no_way_for_a_report(self) -> None:
         """A relay that has as many ways out as it may: a way that there is takes no body either."""
         reporter = let_report(self.alpha)
-        gamma = House(self.network, C, node("open"), rules=EVERYBODY)
+        gamma = MemoryBroker(self.network, C, node("open"), rules=EVERYBODY)
         self.alpha.transfer.rules.relay_for = lambda _: (C,)
 
         def full(address: str) -> Any:
@@ -185,8 +185,8 @@ class PeerTests(ProvenanceCase):
     def test_returned_to_where_it_comes_from(self) -> None:
         """The body goes back to its own domain only, and is marked: it is not what we say."""
         let_report(self.alpha)
-        beta = House(self.network, B, node("back"), rules=EVERYBODY)
-        other = House(self.network, "x.delegated.example", node("back"), rules=EVERYBODY)
+        beta = MemoryBroker(self.network, B, node("back"), rules=EVERYBODY)
+        other = MemoryBroker(self.network, "x.delegated.example", node("back"), rules=EVERYBODY)
         self.returning("return", back=f"back@{B}")
         self.returning("return", back="back@x.delegated.example", origin="x.delegated.example")
         self.returning("return", back="back@x.delegated.example")  # beta's words: a report
@@ -199,7 +199,7 @@ class PeerTests(ProvenanceCase):
     def test_what_began_here_is_returned_anywhere(self) -> None:
         """A client's own message carries our name in any case."""
         let_report(self.alpha)
-        gamma = House(self.network, C, node("open"), rules=EVERYBODY)
+        gamma = MemoryBroker(self.network, C, node("open"), rules=EVERYBODY)
         sent = asking(b"ours", "return", return_to=f"open@{C}", ttl=500)
         self.assertOutcomes(self.send(ANN, sent, address="open"), "Accepted")
         self.run_for(5)
@@ -240,7 +240,7 @@ class PeerTests(ProvenanceCase):
 
     def test_relayed_on(self) -> None:
         """What came with an origin leaves with it; what began here gets our name."""
-        gamma = House(self.network, C, node("open"))
+        gamma = MemoryBroker(self.network, C, node("open"))
         gamma.transfer.rules.origins = lambda _: (B,)
         gamma.transfer.reload(gamma.transfer.rules)
         self.alpha.transfer.rules.relay_for = lambda _: (C,)
@@ -398,13 +398,13 @@ class SecurePathTests(HouseTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.network = Network(self.clock)
-        self.alpha = House(self.network, A, node("back"), capabilities=CAPABILITIES)
+        self.alpha = MemoryBroker(self.network, A, node("back"), capabilities=CAPABILITIES)
         let_report(self.alpha)
 
     def outcome(self, demanded: str, level: str, capabilities: Any = CAPABILITIES) -> str:
         """Send a message that demands a level over a connection that has one."""
         self.network.levels[B] = level
-        beta = House(self.network, B, node("orders"), capabilities=capabilities)
+        beta = MemoryBroker(self.network, B, node("orders"), capabilities=capabilities)
         heard: list[bytes] = []
         accept = beta.accept
 
@@ -456,11 +456,11 @@ class SecurePathTests(HouseTestCase):
         """The second hop is below the level: the sender hears of it from the first."""
         self.network.levels.update({B: "authenticated", C: "tls", A: "authenticated"})
         everybody = [Rule.of(who="*", node="*", allow=list(Verb))]
-        beta = House(
+        beta = MemoryBroker(
             self.network, B, node("dead"), capabilities=CAPABILITIES, relay_for=[C], rules=everybody
         )
         let_report(beta)
-        gamma = House(self.network, C, node("orders"), capabilities=CAPABILITIES)
+        gamma = MemoryBroker(self.network, C, node("orders"), capabilities=CAPABILITIES)
         gamma.transfer.rules.origins = lambda _: (A,)
         gamma.transfer.reload(gamma.transfer.rules)
         peer = Principal("peer", A, frozenset({A}))

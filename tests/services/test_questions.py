@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from twisted.internet.task import Clock
 
-from amqproute.broker.declaration import NodeDeclaration
-from amqproute.broker.limits import QueueLimits
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.services import questions
-from amqproute.services.management import EntityType
-from amqproute.services.overview import Overview
+from amqproute.services.management_node import EntityType
+from amqproute.services.management_rows import ManagementRows
 from amqproute.wire.amqp10 import spec
-from tests.services.test_inventory import InventoryCase
+from tests.services.test_node_changes import InventoryCase
 
 QUEUES = 1500
 """More than a reply has rows."""
@@ -31,13 +31,13 @@ class QuestionCase(InventoryCase):
             [NodeDeclaration(f"n{number:04}", limits) for number in range(QUEUES)], {}
         )
         self.rows = 0
-        make = Overview._queue_row
+        make = ManagementRows._queue_row
 
-        def counting(overview: Overview, *terms: Any) -> Any:
+        def counting(overview: ManagementRows, *terms: Any) -> Any:
             self.rows += 1
             return make(overview, *terms)
 
-        self.patch(Overview, "_queue_row", counting)
+        self.patch(ManagementRows, "_queue_row", counting)
 
     def count_turns(self) -> list[int]:
         """Return a list that gets the number of rows which are made in each turn."""

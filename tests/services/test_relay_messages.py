@@ -5,19 +5,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqproute.broker.floodgate import STORE
+from amqproute.broker.publish_gate import STORE
 from amqproute.errors import StoreUnavailable
 from amqproute.message import Message
-from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES, Hold
-from amqproute.relay.why import why
+from amqproute.relay.diagnosis import why
+from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES, RelayHold
 from amqproute.routing.table import Router
 from amqproute.services import relay_messages
-from amqproute.services.management import Reply, Request
+from amqproute.services.management_node import ManagementReply, ManagementRequest
 from amqproute.services.relay_messages import MOST_SEEN, RelayMessages
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, RouteRule
 from amqproute.wire.amqp10 import codec, sections, spec
-from tests.services.test_relay_operations import MESSAGE
-from tests.services.test_relay_operations import RelayOperationTests as _House
+from tests.services.test_relay_commands import MESSAGE
+from tests.services.test_relay_commands import RelayOperationTests as _House
 from tests.support.fakes import node
 
 
@@ -56,18 +56,18 @@ class RelayMessagesTests(_House):
             queue.put(Message(encoded), batch, Origin(ANONYMOUS_PRINCIPAL, account=account))
         self.result_of(batch.commit())
 
-    def part(self, operation: str, name: str = "", **body: Any) -> Reply:
+    def part(self, operation: str, name: str = "", **body: Any) -> ManagementReply:
         """Ask once, and wait."""
-        request = Request(operation, {"name": name}, body, ANONYMOUS_PRINCIPAL)
+        request = ManagementRequest(operation, {"name": name}, body, ANONYMOUS_PRINCIPAL)
         answer = self.service.answer(request)
-        if isinstance(answer, Reply):
+        if isinstance(answer, ManagementReply):
             return answer
         for _ in range(500):
             if answer.called:
                 break
             self.clock.advance(0.02)
         reply = self.successResultOf(answer)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ManagementReply)
         return reply
 
     def all_of(self, operation: str, **body: Any) -> tuple[int, int]:
@@ -355,7 +355,7 @@ class RelayMessagesTests(_House):
         self.assertEqual(self.held(), after[:2])
         (hold,) = self.relay.holds
         self.assertEqual(hold.ids, tuple(after[:2]))
-        self.assertEqual(Hold.decode(notes[HOLD_NOTES]["h1"]), hold)
+        self.assertEqual(RelayHold.decode(notes[HOLD_NOTES]["h1"]), hold)
 
     def test_reroute_what_is_held_on_a_full_disk(self) -> None:
         """What stays where it was stays held there."""

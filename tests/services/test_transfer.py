@@ -27,7 +27,7 @@ from amqproute.errors import (
     Unresolved,
 )
 from amqproute.interfaces import ITarget
-from amqproute.journal.record import Kind
+from amqproute.journal.record import RecordKind
 from amqproute.message import Message
 from amqproute.routing.table import Router
 from amqproute.routing.trail import TRACE
@@ -495,11 +495,11 @@ class ReceiptTests(TransferCase):
         """Each arrival that is not kept is a record: what came, from whom, under which number."""
         self.put("q", replace(self.origin(1), store="beta-store"))
         self.put("q", replace(self.origin(2), store="beta-store"))
-        self.assertEqual([run.kind for run in self.store.audit.runs], [Kind.RECEIVED] * 2)
+        self.assertEqual([run.kind for run in self.store.audit.runs], [RecordKind.RECEIVED] * 2)
         self.put("q", replace(self.origin(2), store="beta-store"))
         *_, run = self.store.audit.runs
         told = json.loads(run.shared) | json.loads(run.columns)
-        self.assertEqual((run.kind, run.count), (Kind.DUPLICATE, 1))
+        self.assertEqual((run.kind, run.count), (RecordKind.DUPLICATE, 1))
         self.assertEqual(
             (told["node"], told["sender"], told["from_stream"], told["from_entry"]),
             ("q", "peer:beta.example", "beta-store", 2),

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sys
 
-from tests.store.rig import House
+from tests.store.rig import StoreFixture
 
 
 def main(path: str) -> None:
     """Work until the input ends, which is how it is killed."""
-    house = House(path)
+    house = StoreFixture(path)
     house.open()
     for line in sys.stdin.buffer:
         (entry_id,) = house.put("q", line)

@@ -13,8 +13,8 @@ import os
 import sys
 from typing import Any
 
-from amqproute.store.records import TRANSIENT
-from tests.store.rig import House
+from amqproute.store.model import TRANSIENT
+from tests.store.rig import StoreFixture
 
 
 def body(entry_id: int) -> bytes:
@@ -40,7 +40,7 @@ def draft(store: Any, transaction: Any, number: int, ids: list[int], report: Any
 def main(path: str) -> None:
     """Work until killed."""
     # A short log, so that kills meet checkpoints and fresh starts of the log as well.
-    house = House(
+    house = StoreFixture(
         path,
         checkpoint_bytes=1 << 19,
         remainder_bytes=1 << 17,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from amqproute.store.records import QueueSummary, Recovery, StoredEntry
+from amqproute.store.model import QueueSummary, StoredEntry, StoreRecovery
 from amqproute.store.sqlite import SqliteStore
 from tests.support.patience import PATIENCE
 
@@ -58,7 +58,7 @@ class QueueReactor:
         return results[0]  # type: ignore[no-any-return]
 
 
-class House:
+class StoreFixture:
     """A store with its pretend reactor; blocking words for the tests."""
 
     def __init__(self, path: str, **options: Any) -> None:
@@ -68,7 +68,7 @@ class House:
         options = {"checkpoint_bytes": 256 * 1024, "remainder_bytes": 64 * 1024} | options
         self.store = SqliteStore(path, self.reactor, clock_ms=lambda: self.now_ms, **options)
 
-    def open(self) -> Recovery:
+    def open(self) -> StoreRecovery:
         return self.reactor.wait(self.store.open())
 
     def close(self) -> None:
@@ -174,8 +174,8 @@ class Model:
     def queue(self, name: str) -> list[StoredEntry]:
         return [entry for _, (queue, entry) in sorted(self.entries.items()) if queue == name]
 
-    def recovery(self) -> Recovery:
-        recovery = Recovery()
+    def recovery(self) -> StoreRecovery:
+        recovery = StoreRecovery()
         for name in {queue for queue, _ in self.entries.values()}:
             held = self.queue(name)
             size = sum(len(entry.encoded) for entry in held)

@@ -19,7 +19,7 @@ from amqproute.errors import StoreError
 from amqproute.store import backup
 from amqproute.store.backup import MANIFEST, RESTORING, back_up, restore
 from amqproute.store.fsck import check
-from tests.store.rig import House
+from tests.store.rig import StoreFixture
 
 MESSAGES = 40
 
@@ -58,15 +58,15 @@ class BackupTests(SynchronousTestCase):
         self.state = self.folder / "state"
         self.state.mkdir(parents=True)
         self.path = str(self.state / "store.db")
-        self.house: House | None = self.begin()
+        self.house: StoreFixture | None = self.begin()
         self.ids = self.house.put("q", *map(body, range(MESSAGES)))
         self.target = str(self.folder / "backup")
         self.fresh = self.folder / "fresh"
         self.fresh.mkdir()
 
-    def begin(self, path: str = "") -> House:
+    def begin(self, path: str = "") -> StoreFixture:
         """Open a store."""
-        house = House(path or self.path, file_bytes=1500)
+        house = StoreFixture(path or self.path, file_bytes=1500)
         house.open()
         return house
 

@@ -13,13 +13,13 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import MessageDamaged, StoreError
-from amqproute.store import files
-from amqproute.store.bodies import CHUNK_BYTES
+from amqproute.store import body_files
 from amqproute.store.fsck import check
-from amqproute.store.records import Damage
+from amqproute.store.large_bodies import CHUNK_BYTES
+from amqproute.store.model import DamagedEntry
 from amqproute.values import QUARANTINE
-from tests.store.rig import House
-from tests.store.test_files import FilesCase
+from tests.store.rig import StoreFixture
+from tests.store.test_body_files import FilesCase
 
 
 class DamageCase(SynchronousTestCase):
@@ -28,14 +28,14 @@ class DamageCase(SynchronousTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.path = os.path.abspath(os.path.join(self.mktemp(), "queues.db"))
-        self.told: list[tuple[str, Damage]] = []
+        self.told: list[tuple[str, DamagedEntry]] = []
         self.begin()
 
     def begin(self, **options: Any) -> Any:
-        def damaged(queue: str, damages: Sequence[Damage]) -> None:
+        def damaged(queue: str, damages: Sequence[DamagedEntry]) -> None:
             self.told += [(queue, each) for each in damages]
 
-        self.house = House(
+        self.house = StoreFixture(
             self.path, **{"file_bytes": 1000, "segment_bytes": 10_000, **options}, on_damage=damaged
         )
         self.addCleanup(self.house.close)
@@ -133,7 +133,7 @@ class RowTests(DamageCase):
         self.do(("move", ids[2], QUARANTINE, ids[2]))
         self.assertEqual(self.house.store.quarantined, 3)
         self.house.close()
-        house = House(self.path)
+        house = StoreFixture(self.path)
         self.assertEqual(house.store.quarantined, 0)  # it has not looked yet
         self.addCleanup(house.close)
         self.assertEqual(house.open().quarantined, 3)
@@ -272,8 +272,8 @@ class SegmentTests(DamageCase):
 
     def test_tidying_keeps_damage(self) -> None:
         """A body that is copied to another segment is as damaged there as before."""
-        self.patch(files, "WASTE", 0)
-        self.patch(files, "SPARES", 0)
+        self.patch(body_files, "WASTE", 0)
+        self.patch(body_files, "SPARES", 0)
         ids = self.house.put("q", b"a" * 3000, b"b" * 3000, b"c" * 3000)
         self.house.put("r", b"d" * 9000)
         self.flip(1, 100)
@@ -343,7 +343,7 @@ class SmallRowTests(DamageCase):
         self.house.close()
         self.change(statement)
         self.assertEqual(len(check(self.path)), 1)
-        return str(self.assertRaises(StoreError, House(self.path).open))
+        return str(self.assertRaises(StoreError, StoreFixture(self.path).open))
 
     def test_receipt(self) -> None:
         """A damaged receipt could cost a message or bring one twice: an operator decides."""

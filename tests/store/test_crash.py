@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.store.fsck import check
 from tests.store.crash_child import body
-from tests.store.rig import House, Model
+from tests.store.rig import Model, StoreFixture
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KILLS = int(os.environ.get("AMQPROUTE_STORE_KILLS", "3"))
@@ -58,7 +58,7 @@ class KillTests(SynchronousTestCase):
                 else:
                     ended.update(map(int, ids))
             rounds = round_base
-            house = House(path)
+            house = StoreFixture(path)
             recovery = house.open()
             # Nothing is left of what was not committed.
             self.assertEqual(set(os.listdir(path[:-3] + ".bodies")), files_of(path))
@@ -118,7 +118,7 @@ class CutTests(SynchronousTestCase):
         """Cut at or within any frame, the log gives the state after some whole transactions."""
         base = self.mktemp()
         path = os.path.join(base, "queues.db")
-        house = House(path, page_size=4096, checkpoint_bytes=1 << 30)
+        house = StoreFixture(path, page_size=4096, checkpoint_bytes=1 << 30)
         house.open()
         model = Model()
         states = [model.copy()]
@@ -182,7 +182,7 @@ class CutTests(SynchronousTestCase):
         shutil.copy(os.path.join(crashed, "queues.db"), path)
         with open(path + "-wal", "wb") as file:
             file.write(log)
-        house = House(path)
+        house = StoreFixture(path)
         recovery = house.open()
         recovery.is_restored = False  # a log cut this far back is an older state, and is taken so
         note = recovery.notes.get("round", {}).get("last")

@@ -17,10 +17,10 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import StoreContradiction, StoreError
-from amqproute.store import evidence
+from amqproute.store import start_evidence
 from amqproute.store.mark import Mark
 from amqproute.store.seal import Seal
-from tests.store.rig import House
+from tests.store.rig import StoreFixture
 
 MESSAGES = 141
 ORIGINALS: dict[type, Any] = {Seal: Seal.write, Mark: Mark.write}
@@ -47,8 +47,8 @@ class Rig(SynchronousTestCase):
     def tearDown(self) -> None:
         self.house.close()
 
-    def begin(self, path: Path) -> House:
-        house = House(str(path), checkpoint_bytes=8 << 20, file_bytes=2000)
+    def begin(self, path: Path) -> StoreFixture:
+        house = StoreFixture(str(path), checkpoint_bytes=8 << 20, file_bytes=2000)
         house.open()
         return house
 
@@ -75,11 +75,11 @@ class Rig(SynchronousTestCase):
             house.close()
 
     def refused(
-        self, path: Path, code: str, witness: evidence.Witness | None = None
+        self, path: Path, code: str, witness: start_evidence.Witness | None = None
     ) -> StoreContradiction:
         """Have the store refused, by this code, and everything left as it was."""
         before = self.files(path)
-        house = House(str(path), checkpoint_bytes=8 << 20, file_bytes=2000, witness=witness)
+        house = StoreFixture(str(path), checkpoint_bytes=8 << 20, file_bytes=2000, witness=witness)
         error = self.assertRaises(StoreContradiction, house.open)
         self.assertEqual(error.finding.rpartition("-")[0], code)
         for words in ("store check", "store salvage", f"store accept-loss {error.finding}"):
@@ -208,9 +208,9 @@ class KilledTests(Rig):
         os.truncate(f"{self.killed}-wal", 32 + 80 * FRAME)
         error = self.refused(self.killed, "log-short")
         path = str(self.killed)
-        self.assertRaises(StoreError, evidence.accept, path, "log-short-00000000")
-        evidence.accept(path, error.finding, tells_senders=True)
-        house = House(path, file_bytes=2000)
+        self.assertRaises(StoreError, start_evidence.accept, path, "log-short-00000000")
+        start_evidence.accept(path, error.finding, tells_senders=True)
+        house = StoreFixture(path, file_bytes=2000)
         recovery = house.open()
         self.assertEqual((recovery.accepted, recovery.tells_senders), (error.finding, True))
         self.assertTrue(recovery.is_restored)
@@ -224,7 +224,7 @@ class KilledTests(Rig):
         names = {item["name"] for item in told["files"]}
         self.assertEqual(names | {"report.json", "report.txt"}, set(os.listdir(folder)))
         self.assertIn("store.db-wal", names)
-        again = House(path, file_bytes=2000)
+        again = StoreFixture(path, file_bytes=2000)
         recovery = again.open()
         self.assertEqual((recovery.accepted, recovery.queues["q"].count), ("", left))
         self.assertFalse(recovery.is_restored)
@@ -236,7 +236,7 @@ class KilledTests(Rig):
         self.assertTrue(bodies)
         self.killed.unlink()
         error = self.refused(self.killed, "database-missing")
-        evidence.accept(str(self.killed), error.finding)
+        start_evidence.accept(str(self.killed), error.finding)
         house = self.begin(self.killed)
         self.assertEqual(house.load("q"), [])
         house.close()
@@ -248,7 +248,7 @@ class KilledTests(Rig):
         other = self.copy("other", self.killed)
         os.truncate(f"{self.killed}-wal", 32 + 80 * FRAME)
         error = self.refused(self.killed, "log-short")
-        evidence.accept(str(self.killed), error.finding)
+        start_evidence.accept(str(self.killed), error.finding)
         shutil.copy(f"{self.killed}.accepted", f"{other}.accepted")
         os.truncate(f"{other}-wal", 32 + 60 * FRAME)
         self.refused(other, "log-short")
@@ -263,15 +263,17 @@ class WitnessTests(Rig):
         self.is_whole = True
         self.asked = 0
 
-    def witness(self, there: set[int], outbox: evidence.Outbox) -> evidence.Testimony:
+    def witness(
+        self, there: set[int], outbox: start_evidence.Outbox
+    ) -> start_evidence.JournalTestimony:
         self.asked += 1
-        return evidence.Testimony(
+        return start_evidence.JournalTestimony(
             "the journal", tuple(sorted(self.expected - there)), self.is_whole
         )
 
-    def begin(self, path: Path) -> House:
+    def begin(self, path: Path) -> StoreFixture:
         witness = self.witness if hasattr(self, "asked") else None
-        house = House(str(path), checkpoint_bytes=8 << 20, file_bytes=2000, witness=witness)
+        house = StoreFixture(str(path), checkpoint_bytes=8 << 20, file_bytes=2000, witness=witness)
         house.open()
         return house
 
@@ -294,8 +296,8 @@ class WitnessTests(Rig):
             (path.parent / "store.bodies").mkdir()
             error = self.refused(path, "database-missing", self.witness)
             self.assertIn("the journal says that 141 messages", str(error))
-            self.assertRaises(StoreError, evidence.accept, str(path), error.finding)
-            evidence.accept(str(path), error.finding, witness=self.witness)
+            self.assertRaises(StoreError, start_evidence.accept, str(path), error.finding)
+            start_evidence.accept(str(path), error.finding, witness=self.witness)
             house = self.begin(path)
             house.store.settle_loss()
             house.close()
@@ -306,7 +308,7 @@ class WitnessTests(Rig):
         for end in ("-wal", ".seal"):
             os.unlink(f"{self.killed}{end}")
         error = self.refused(self.killed, "database-missing", self.witness)
-        evidence.accept(str(self.killed), error.finding, witness=self.witness)
+        start_evidence.accept(str(self.killed), error.finding, witness=self.witness)
         house = self.begin(self.killed)
         self.assertEqual(house.load("q"), [])
         house.close()
@@ -315,7 +317,7 @@ class WitnessTests(Rig):
 
     def test_new(self) -> None:
         """No journal, or one that says that nothing is held."""
-        house = House(str(self.empty("first")))
+        house = StoreFixture(str(self.empty("first")))
         house.open()
         house.close()
         self.expected = set()
@@ -337,7 +339,7 @@ class WitnessTests(Rig):
         again = self.copy("again", path)
         error = self.refused(path, "rows-missing", self.witness)
         self.assertIn("20 messages", str(error))
-        evidence.accept(str(path), error.finding, witness=self.witness)
+        start_evidence.accept(str(path), error.finding, witness=self.witness)
         self.assertEqual(len(self.held(path)), MESSAGES - 20)
         self.is_whole = False
         self.assertEqual(len(self.held(again)), MESSAGES - 20)
@@ -400,7 +402,7 @@ class WitnessTests(Rig):
         """An acceptance holds until a start that uses it is through."""
         path = self.empty("gone")
         error = self.refused(path, "database-missing", self.witness)
-        evidence.accept(str(path), error.finding, witness=self.witness)
+        start_evidence.accept(str(path), error.finding, witness=self.witness)
         for copy in self.killed_at_start(path, "gone-killed"):
             self.assertEqual(self.held(copy), [])
 
@@ -418,9 +420,9 @@ class WitnessTests(Rig):
                 self.assertEqual(len(self.held(copy)), MESSAGES - 20)
 
     def test_ranges(self) -> None:
-        self.assertEqual(evidence.ranges([1, 2, 3, 7, 9, 10]), "1-3, 7, 9-10")
-        self.assertEqual(evidence.ranges([4]), "4")
-        self.assertEqual(evidence.ranges(range(0, 900, 2), 10), "0, 2, 4, 6, ...")
+        self.assertEqual(start_evidence.ranges([1, 2, 3, 7, 9, 10]), "1-3, 7, 9-10")
+        self.assertEqual(start_evidence.ranges([4]), "4")
+        self.assertEqual(start_evidence.ranges(range(0, 900, 2), 10), "0, 2, 4, 6, ...")
 
 
 class StoppedTests(Rig):
@@ -458,7 +460,7 @@ class StoppedTests(Rig):
         source.close()
         shutil.copy(backup, path)
         Path(f"{path}.mark").unlink()
-        house = House(str(path), file_bytes=2000)
+        house = StoreFixture(str(path), file_bytes=2000)
         recovery = house.open()
         self.assertTrue(recovery.is_restored)
         self.assertEqual(recovery.queues["q"].count, MESSAGES - 20)
@@ -510,7 +512,7 @@ class PowerTests(SynchronousTestCase):
         """Any earlier seal, a log of which any part of the last commit is there or not."""
         chance = random.Random(3)
         base = Path(os.path.abspath(self.mktemp()))
-        house = House(
+        house = StoreFixture(
             str(base / "live" / "store.db"),
             checkpoint_bytes=200_000,
             remainder_bytes=50_000,
@@ -558,7 +560,7 @@ class PowerTests(SynchronousTestCase):
                 with open(there / "store.db.seal", "r+b") as file:
                     file.seek(512 * chance.randrange(2))
                     file.write(bytes(chance.randrange(100)))
-            other = House(str(there / "store.db"))
+            other = StoreFixture(str(there / "store.db"))
             recovery = other.open()
             there_are = recovery.queues["q"].count if "q" in recovery.queues else 0
             self.assertIn(there_are, range(min(least, most), max(least, most) + 1))
@@ -569,7 +571,7 @@ class PowerTests(SynchronousTestCase):
                 shutil.copytree(after, there)
                 shutil.copy(states[number - 2][0] / "store.db-wal", there / "store.db-wal")
                 try:
-                    one = House(str(there / "store.db"))
+                    one = StoreFixture(str(there / "store.db"))
                     self.assertEqual(one.open().queues["q"].count, most)
                     one.close()
                 except StoreContradiction:
@@ -583,7 +585,7 @@ class CensusTests(SynchronousTestCase):
     def test_counts(self) -> None:
         """What the seal says is what is there, after work of every kind."""
         path = os.path.abspath(os.path.join(self.mktemp(), "store.db"))
-        house = House(path, file_bytes=2000)
+        house = StoreFixture(path, file_bytes=2000)
         house.open()
         first = house.put("q", b"a", b"b", b"c" * 3000, b"d")
         transaction = house.store.begin()
@@ -596,7 +598,7 @@ class CensusTests(SynchronousTestCase):
         transaction.update(first[3], 2)
         house.reactor.wait(transaction.commit())
         with sqlite3.connect(path) as connection:
-            there = evidence.census_of(connection)
+            there = start_evidence.census_of(connection)
         connection.close()
         sealed = Seal(f"{path}.seal").read()
         assert sealed is not None

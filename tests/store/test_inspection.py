@@ -9,9 +9,9 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import StoreContradiction
-from amqproute.store.evidence import Testimony, census_of, examine, read_only
 from amqproute.store.inspection import inspect_store
-from tests.store.rig import House
+from amqproute.store.start_evidence import JournalTestimony, census_of, examine, read_only
+from tests.store.rig import StoreFixture
 
 
 class InspectionTests(SynchronousTestCase):
@@ -24,7 +24,7 @@ class InspectionTests(SynchronousTestCase):
 
     def fill(self, *bodies: bytes) -> None:
         """Put messages into the store, and close it."""
-        house = House(str(self.path))
+        house = StoreFixture(str(self.path))
         house.open()
         house.put("q", *bodies)
         house.close()
@@ -87,6 +87,9 @@ class InspectionTests(SynchronousTestCase):
             each.unlink() if each.is_file() else shutil.rmtree(each)
         self.assertEqual(inspect_store(self.path), "")
         error = self.assertRaises(
-            StoreContradiction, inspect_store, self.path, lambda *_: Testimony("journal", (1, 2))
+            StoreContradiction,
+            inspect_store,
+            self.path,
+            lambda *_: JournalTestimony("journal", (1, 2)),
         )
         self.assertTrue(error.finding.startswith("database-missing-"))

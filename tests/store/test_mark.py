@@ -13,10 +13,10 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.store.evidence import census_of, read_only
 from amqproute.store.mark import Mark
 from amqproute.store.seal import Seal
-from tests.store.rig import House
+from amqproute.store.start_evidence import census_of, read_only
+from tests.store.rig import StoreFixture
 
 
 class MarkTests(SynchronousTestCase):
@@ -28,7 +28,7 @@ class MarkTests(SynchronousTestCase):
 
     def run_once(self, *bodies: bytes) -> bool:
         """Open, put, close; return whether it was taken for a restored store."""
-        house = House(self.path)
+        house = StoreFixture(self.path)
         recovery = house.open()
         house.put("q", *bodies)
         house.close()
@@ -39,7 +39,7 @@ class MarkTests(SynchronousTestCase):
         crashed = os.path.join(self.directory, "crashed.db")
         for end in ("", "-wal", ".mark", ".seal"):
             shutil.copy(self.path + end, crashed + end)
-        other = House(crashed)
+        other = StoreFixture(crashed)
         recovery = other.open()
         other.close()
         return recovery.is_restored
@@ -96,7 +96,7 @@ class MarkTests(SynchronousTestCase):
     def test_touched_while_it_runs(self) -> None:
         """Whoever links the files, or changes their owner, beside a running daemon, does not make
         a crash that follows a restore."""
-        house = House(self.path)
+        house = StoreFixture(self.path)
         house.open()
         house.put("q", b"x")
         mark = Path(f"{self.path}.mark")
@@ -144,7 +144,7 @@ class MarkTests(SynchronousTestCase):
 
     def test_census(self) -> None:
         """A seal counts the entries, until one ends of which nobody knows whether it was there."""
-        house = House(self.path)
+        house = StoreFixture(self.path)
         house.open()
         house.put("q", b"x", b"y")
         (one,) = house.put("q", b"z")
@@ -158,15 +158,15 @@ class MarkTests(SynchronousTestCase):
         state = sealed.read()
         assert state is not None
         self.assertEqual(state.census, census)
-        house = House(self.path)
+        house = StoreFixture(self.path)
         house.open()
         house.reactor.wait(_dequeued(house, one))
         self.assertIsNone(house.store._writer.census)
         house.close()
 
-    def copied_while_open(self) -> tuple[House, int]:
+    def copied_while_open(self) -> tuple[StoreFixture, int]:
         """Take an online backup; return the house, and the highest id given out after it."""
-        house = House(self.path)
+        house = StoreFixture(self.path)
         house.open()
         house.put("q", b"x")
         source, target = sqlite3.connect(self.path), sqlite3.connect(self.backup)
@@ -180,7 +180,7 @@ class MarkTests(SynchronousTestCase):
         house, last = self.copied_while_open()
         house.close()
         self.put_back()
-        other = House(self.path)
+        other = StoreFixture(self.path)
         recovery = other.open()
         self.assertTrue(recovery.is_restored or other.store.next_id() > last)
         other.close()
@@ -195,14 +195,14 @@ class MarkTests(SynchronousTestCase):
 
     def test_killed(self) -> None:
         """A copy of all files while it is open is what a crash leaves: no restored store."""
-        house = House(self.path)
+        house = StoreFixture(self.path)
         house.open()
         house.put("q", b"x")
         self.assertFalse(self.is_restored_after_crash())
         house.close()
 
 
-def _dequeued(house: House, entry: int) -> Deferred[None]:
+def _dequeued(house: StoreFixture, entry: int) -> Deferred[None]:
     transaction = house.store.begin()
     transaction.dequeue([entry])
     return transaction.commit()

@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.store.fsck import check
 from amqproute.store.memory import MemoryStore
-from amqproute.store.transaction import Transaction
-from tests.store.rig import House, Model
+from amqproute.store.pending_commit import PendingCommit
+from tests.store.rig import Model, StoreFixture
 
 QUEUES = st.sampled_from(["a", "b", "amqp$out/β.example"])
 BODIES = st.one_of(st.binary(max_size=40), st.integers(0, 40_000).map(lambda n: b"\0x" * n))
@@ -60,7 +60,7 @@ class Script:
         self.fired: list[int] = []
         self.asked = 0
 
-    def fill(self, transaction: Transaction, next_id: Any, operations: list[Any]) -> None:
+    def fill(self, transaction: PendingCommit, next_id: Any, operations: list[Any]) -> None:
         """Put operations into a transaction and the model."""
         for name, *args in operations:
             if name == "enqueue":
@@ -144,7 +144,7 @@ class ModelTests(SynchronousTestCase):
         script = Script(self)
         bounds = {"file_bytes": file_bytes, "segment_bytes": 100_000}
         logs = {"checkpoint_bytes": 1 << 16, "remainder_bytes": 1 << 14}
-        house = House(path, page_size=4096, **logs, **bounds)
+        house = StoreFixture(path, page_size=4096, **logs, **bounds)
         house.open()
         for step in [*steps, ("reopen",), ("load", "a", 99), ("load", "b", 99), ("reopen",)]:
             if step[0] != "reopen":
@@ -154,7 +154,7 @@ class ModelTests(SynchronousTestCase):
             # No payload without entries, and no entry without its payload.
             self.assertEqual(check(path), [])
             script.model.reopened()
-            house = House(path, **logs, **bounds)
+            house = StoreFixture(path, **logs, **bounds)
             self.assertEqual(house.open(), script.model.recovery())
             self.assertEqual(script.fired, list(range(script.asked)))
         house.close()

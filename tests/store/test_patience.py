@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.store.writer import FULL_HAND
-from tests.store.rig import House
+from amqproute.store.db_writer import FULL_HAND
+from tests.store.rig import StoreFixture
 
 
 class PatienceTests(SynchronousTestCase):
@@ -14,7 +14,7 @@ class PatienceTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.path = self.mktemp()
-        self.house = House(self.path)
+        self.house = StoreFixture(self.path)
         self.house.open()
         self.addCleanup(lambda: self.house.close())
 
@@ -72,7 +72,7 @@ class PatienceTests(SynchronousTestCase):
         patient.dequeue([first])
         self.house.reactor.wait(patient.commit(patient=True))
         self.house.close()
-        self.house = House(self.path)
+        self.house = StoreFixture(self.path)
         self.assertEqual(self.house.open().queues, {})
 
     def test_a_look_comes_after_it(self) -> None:
@@ -91,5 +91,5 @@ class PatienceTests(SynchronousTestCase):
         done = patient.commit(patient=True)
         self.house.close()
         self.successResultOf(done)
-        self.house = House(self.path)
+        self.house = StoreFixture(self.path)
         self.assertEqual(self.house.open().queues, {})

@@ -17,8 +17,8 @@ from amqproute.errors import (
     StoreIntakeClosed,
     StoreUnavailable,
 )
-from amqproute.store import schema
-from tests.store.rig import House
+from amqproute.store import database_schema
+from tests.store.rig import StoreFixture
 
 PAGE = 8192
 LEAF = 0x0D
@@ -58,8 +58,10 @@ class MeaningTests(SynchronousTestCase):
             "SQLITE_READONLY": StoreError,
             "SQLITE_BUSY": StoreError,
         }.items():
-            self.assertIs(schema.meaning_of(failing(name)), kind, name)
-            self.assertIs(type(schema.in_words(failing(name), "/there/store.db")), kind, name)
+            self.assertIs(database_schema.meaning_of(failing(name)), kind, name)
+            self.assertIs(
+                type(database_schema.in_words(failing(name), "/there/store.db")), kind, name
+            )
 
 
 class ProvedDamagedTests(SynchronousTestCase):
@@ -68,14 +70,14 @@ class ProvedDamagedTests(SynchronousTestCase):
         self.told: list[StoreError] = []
         self.addCleanup(setattr, Failing, "fails", Failing.fails)
 
-    def begin(self, **options: Any) -> House:
+    def begin(self, **options: Any) -> StoreFixture:
         def connect(path: str) -> sqlite3.Connection:
             return sqlite3.connect(
                 path, isolation_level=None, check_same_thread=False, factory=Failing
             )
 
         more = {"connect": connect, "on_corrupt": self.told.append, **options}
-        house = House(self.path, **more)
+        house = StoreFixture(self.path, **more)
         house.open()
         self.addCleanup(house.close)
         return house
@@ -89,7 +91,7 @@ class ProvedDamagedTests(SynchronousTestCase):
 
         Failing.fails = staticmethod(fails)
 
-    def take(self, house: House, queue: str, *ids: int) -> None:
+    def take(self, house: StoreFixture, queue: str, *ids: int) -> None:
         transaction = house.store.begin()
         transaction.dequeue(ids)
         house.reactor.wait(transaction.commit())

@@ -13,15 +13,15 @@ from pathlib import Path
 
 from amqproute.errors import StoreDamaged, StoreError
 from amqproute.message import Message
-from amqproute.store.salvage import PAGE_SIZE, Salvaged, salvage
+from amqproute.store.salvage import PAGE_SIZE, SalvageSummary, salvage
 from amqproute.wire.amqp10 import codec
 from amqproute.wire.amqp10.spec import Properties
-from tests.store.rig import House
+from tests.store.rig import StoreFixture
 from tests.store.test_damage import FRAME, MESSAGES, Rig, body
 
 
 class SalvageTests(Rig):
-    def got(self, path: Path, aside: int = 0) -> tuple[Salvaged, list[int]]:
+    def got(self, path: Path, aside: int = 0) -> tuple[SalvageSummary, list[int]]:
         """Salvage, put it in place as the command says, open; return it and the ids there."""
         before = self.files(path)
         folder = self.base / f"{path.parent.name}.salvaged"
@@ -62,7 +62,7 @@ class SalvageTests(Rig):
         """How long its frames are is told by the database, whatever size its pages have."""
         for page_size in (512, PAGE_SIZE // 2, 65536):
             path = self.base / f"live-{page_size}" / "store.db"
-            house = House(str(path), page_size=page_size)
+            house = StoreFixture(str(path), page_size=page_size)
             house.open()
             ids = house.put("q", *map(body, range(30)))
             copy = self.copy(f"killed-{page_size}", path)
@@ -166,13 +166,13 @@ class SalvageTests(Rig):
                 connection.execute(f"UPDATE note SET key = {bad} WHERE key <> 'other'")
                 connection.execute(f"UPDATE receipt SET stream = {bad}")
                 connection.execute(f"UPDATE queue SET name = {bad}")
-            house = House(str(path), file_bytes=2000)
+            house = StoreFixture(str(path), file_bytes=2000)
             error = self.assertRaises(StoreDamaged, house.open)
             self.assertIn("store salvage", str(error))
             found = salvage(str(path), str(self.base / f"small-{number}"))
             self.assertFalse(found.is_complete)
             self.assertEqual(len(found.lost), 3, found.lost)
-            house = House(str(self.base / f"small-{number}" / "store.db"), file_bytes=2000)
+            house = StoreFixture(str(self.base / f"small-{number}" / "store.db"), file_bytes=2000)
             recovery = house.open()
             (name,) = recovery.queues
             self.assertTrue(name.startswith("salvaged-"))
@@ -214,7 +214,7 @@ class SalvageTests(Rig):
     def test_orphans(self) -> None:
         """Messages in a file that no row names come out one by one."""
         path = self.base / "new" / "store.db"
-        house = House(str(path), file_bytes=2000)
+        house = StoreFixture(str(path), file_bytes=2000)
         house.open()
         encoded = [
             codec.encode(Properties(message_id=f"m{n}", to="q@beta.example"))

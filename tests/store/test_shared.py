@@ -17,13 +17,13 @@ from zope.interface.verify import verifyObject
 
 from amqproute.errors import LocalProtocolError, StoreError
 from amqproute.interfaces import IStore, IStoreTransaction
-from amqproute.store import files
+from amqproute.store import body_files
 from amqproute.store import sqlite as sqlite_store
 from amqproute.store.fsck import check
 from amqproute.store.memory import MemoryStore
-from amqproute.store.records import TRANSIENT, QueueSummary, StoredEntry
+from amqproute.store.model import TRANSIENT, QueueSummary, StoredEntry
 from amqproute.store.sqlite import SqliteStore
-from tests.store.rig import House
+from tests.store.rig import StoreFixture
 
 VERSION_1 = """
 PRAGMA application_id=1634562418;
@@ -255,7 +255,7 @@ class SqliteTests(SharedFacts, SynchronousTestCase):
         self.begin()
 
     def begin(self) -> Any:
-        self.house = House(self.path, **self.OPTIONS)
+        self.house = StoreFixture(self.path, **self.OPTIONS)
         recovery = self.house.open()
         self.store: SqliteStore = self.house.store
         return recovery
@@ -358,7 +358,7 @@ class SqliteTests(SharedFacts, SynchronousTestCase):
         """A body of just as many octets as are wanted in files stands in one, beside a larger."""
         bound = 1000
         self.house.close()
-        self.house = House(self.path, file_bytes=bound)
+        self.house = StoreFixture(self.path, file_bytes=bound)
         self.house.open()
         self.store = self.house.store
         sizes = (bound - 1, bound, bound + 1)
@@ -409,7 +409,7 @@ class FiledTests(SqliteTests):
     OPTIONS = {"file_bytes": 0, "segment_bytes": 5_000}
 
     def setUp(self) -> None:
-        self.patch(files, "SPARES", 0)
+        self.patch(body_files, "SPARES", 0)
         super().setUp()
 
     def test_upgrade(self) -> None:
@@ -442,7 +442,7 @@ class FiledTests(SqliteTests):
         self.house.close()
         (name,) = os.listdir(self.path[:-3] + ".bodies")
         os.remove(f"{self.path[:-3]}.bodies/{name}")
-        error = self.assertRaises(StoreError, House(self.path).open)
+        error = self.assertRaises(StoreError, StoreFixture(self.path).open)
         self.assertIn("is missing", str(error))
         command = str(error).split("'")[1]
         self.edit(*command.split(";"))
@@ -476,7 +476,7 @@ class FiledTests(SqliteTests):
 
     def test_tidy(self) -> None:
         """What stays for long does not keep what has gone: it is written anew, still shared."""
-        self.patch(files, "WASTE", 20_000)
+        self.patch(body_files, "WASTE", 20_000)
         kept = []
         for number in range(20):
             payload, ids = self.publish(bytes([number]) * 1500, "a", "b")

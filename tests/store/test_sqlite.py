@@ -17,13 +17,13 @@ from zope.interface.verify import verifyObject
 
 from amqproute.errors import LocalProtocolError, StoreError, StoreForeign, StoreUnavailable
 from amqproute.interfaces import IStore, IStoreTransaction
-from amqproute.store import schema
+from amqproute.store import database_schema
 from amqproute.store.ballast import Ballast, sizes_for
+from amqproute.store.db_writer import WriterCall
 from amqproute.store.fsck import check
-from amqproute.store.records import TRANSIENT, QueueSummary, StoredEntry
+from amqproute.store.model import TRANSIENT, QueueSummary, StoredEntry
 from amqproute.store.sqlite import ID_BLOCK, SqliteStore
-from amqproute.store.writer import Call
-from tests.store.rig import House
+from tests.store.rig import StoreFixture
 from tests.support.patience import PATIENCE
 
 
@@ -32,29 +32,29 @@ class StoreCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.path = os.path.join(self.mktemp(), "state", "queues.db")
-        self.houses: list[House] = []
+        self.houses: list[StoreFixture] = []
         self.patch(Faulty, "faults", {})
 
-    def house(self, **options: Any) -> House:
-        house = House(self.path, **options)
+    def house(self, **options: Any) -> StoreFixture:
+        house = StoreFixture(self.path, **options)
         self.houses.append(house)
         return house
 
-    def opened(self, **options: Any) -> House:
+    def opened(self, **options: Any) -> StoreFixture:
         house = self.house(**options)
         house.open()
         return house
 
-    def commit(self, house: House, *calls: tuple[Any, ...]) -> Deferred[None]:
+    def commit(self, house: StoreFixture, *calls: tuple[Any, ...]) -> Deferred[None]:
         transaction = house.store.begin()
         for name, *args in calls:
             getattr(transaction, name)(*args)
         return transaction.commit()
 
-    def hold(self, house: House) -> Any:
+    def hold(self, house: StoreFixture) -> Any:
         """Keep the writer busy, so that what is committed next becomes one group."""
         gate = threading.Event()
-        house.store._writer.submit(Call(lambda: gate.wait(PATIENCE), Deferred()))
+        house.store._writer.submit(WriterCall(lambda: gate.wait(PATIENCE), Deferred()))
         return gate.set
 
     def tearDown(self) -> None:
@@ -160,7 +160,7 @@ class LifeTests(StoreCase):
         (kept,) = house.put("q", b"kept")
         house.close()
         extra = ("CREATE TABLE later (x)",)
-        self.patch(schema, "UPGRADES", (*schema.UPGRADES, extra))
+        self.patch(database_schema, "UPGRADES", (*database_schema.UPGRADES, extra))
         for _ in range(2):
             house = self.opened()
             self.assertEqual([entry.id for entry in house.load("q")], [kept])
@@ -652,7 +652,7 @@ class LogFileTests(SynchronousTestCase):
 
     def test_length(self) -> None:
         """The file is as long as it will come to, and commits do not make it longer."""
-        house = House(self.mktemp())
+        house = StoreFixture(self.mktemp())
         house.open()
         self.addCleanup(house.close)
         before = os.stat(house.store.path + "-wal").st_size
@@ -668,12 +668,12 @@ class LogFileTests(SynchronousTestCase):
 
         self.patch(os, "pwrite", full)
         path = self.mktemp()
-        house = House(path)
+        house = StoreFixture(path)
         house.open()
         self.assertLess(os.stat(house.store.path + "-wal").st_size, 256 * 1024)
         house.put("q", b"1")
         house.close()
-        house = House(path)
+        house = StoreFixture(path)
         self.assertEqual(list(house.open().queues), ["q"])
         house.close()
 
@@ -684,14 +684,14 @@ class FullTests(SynchronousTestCase):
     def test_log_folded(self) -> None:
         """Without room for the log's index the log goes into the database, and nothing is lost."""
         path = self.mktemp()
-        house = House(path)
+        house = StoreFixture(path)
         house.open()
         house.put("q", b"1", b"2")
         copy = self.mktemp()
         shutil.copyfile(house.store.path, copy)
         shutil.copyfile(f"{house.store.path}-wal", f"{copy}-wal")
         house.close()
-        again = House(copy)
+        again = StoreFixture(copy)
         self.assertTrue(again.store._fold_log())
         self.assertFalse(os.path.exists(f"{again.store.path}-wal"))
         self.assertEqual(again.open().queues["q"].count, 2)
@@ -703,7 +703,7 @@ class FullTests(SynchronousTestCase):
         A purge comes first, and what else stands on the disk is moved away after it.
         """
         mebibyte = 1 << 20
-        house = House(self.mktemp(), ballast_bytes=mebibyte, connect=faulty)
+        house = StoreFixture(self.mktemp(), ballast_bytes=mebibyte, connect=faulty)
         house.open()
         self.addCleanup(house.close)
         entries = house.put("q", *[b"x" * 30_000] * 200)
@@ -722,7 +722,7 @@ class FullTests(SynchronousTestCase):
     def test_grows_again(self) -> None:
         """What stood on a full disk grows again as soon as there is room, and not before."""
         mebibyte = 1 << 20
-        house = House(self.mktemp(), ballast_bytes=mebibyte)
+        house = StoreFixture(self.mktemp(), ballast_bytes=mebibyte)
         house.open()
         self.addCleanup(house.close)
         free = [0]
@@ -730,7 +730,7 @@ class FullTests(SynchronousTestCase):
         self.patch(Ballast, "load", lambda ballast, spare=2: False)
         done: Deferred[bool] = Deferred()
         at_work = house.store._writer
-        at_work.submit(Call(lambda: at_work.give_way("test"), done))
+        at_work.submit(WriterCall(lambda: at_work.yield_turn("test"), done))
         house.reactor.wait(done)
         for octets in (0, 2 * mebibyte - 1):
             free[0] = octets
@@ -748,9 +748,9 @@ class FullTests(SynchronousTestCase):
         error = sqlite3.OperationalError("disk I/O error")
         error.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
         path = os.path.abspath(self.mktemp())
-        self.assertIn("the disk failed", str(schema.in_words(error, path)))
-        self.patch(schema, "is_full", lambda _: True)
-        words = schema.in_words(error, path)
+        self.assertIn("the disk failed", str(database_schema.in_words(error, path)))
+        self.patch(database_schema, "is_full", lambda _: True)
+        words = database_schema.in_words(error, path)
         self.assertIsInstance(words, StoreUnavailable)
         self.assertIn("the disk is full", str(words))
         self.assertIn("free 1 MiB there", str(words))

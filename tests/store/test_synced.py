@@ -12,7 +12,7 @@ from typing import Any
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from tests.store.rig import House
+from tests.store.rig import StoreFixture
 from tests.support.failing_disk import FailingDisk, is_possible
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ class PowerTests(SynchronousTestCase):
             raise SkipTest("needs seccomp with user notification")
         path = os.path.realpath(os.path.join(self.mktemp(), "queues.db"))
         # It is made first: of what is in it from the start nothing can be lost.
-        house = House(path)
+        house = StoreFixture(path)
         house.open()
         house.close()
         answered: list[int] = []
@@ -57,7 +57,7 @@ class PowerTests(SynchronousTestCase):
             child.stdout.close()
             self.assertGreater(disk.writes["queues.db-wal"], count - 1)
             disk.lose()
-            house = House(path)
+            house = StoreFixture(path)
             house.open()
             self.assertEqual([each.id for each in house.load("q")], answered)
             house.close()
@@ -68,7 +68,7 @@ class SettingTests(SynchronousTestCase):
 
     def test_synchronous(self) -> None:
         """On both threads it syncs at each commit, and the log before a checkpoint."""
-        house = House(os.path.join(self.mktemp(), "queues.db"), connect=Asking.connect)
+        house = StoreFixture(os.path.join(self.mktemp(), "queues.db"), connect=Asking.connect)
         Asking.answers = {}
         house.open()
         for number in range(100):

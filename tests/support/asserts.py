@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.wire.amqp10.link import Link
-from tests.support.house import Client
+from tests.support.memory_broker import Client
 
 
 class HouseTestCase(SynchronousTestCase):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
-from amqproute.broker.newest import LAST_PREFIX
-from amqproute.journal.events import Arrivals, Gone, Run
-from amqproute.store.transaction import SHARED_WIDTH, WIDTH, Transaction
+from amqproute.broker.last_value import LAST_PREFIX
+from amqproute.broker.xa_record import ROWS as BRANCH_ROWS
+from amqproute.journal.event import ArrivalEvent, DepartureEvent, MessageRun
+from amqproute.store.pending_commit import SHARED_WIDTH, WIDTH, PendingCommit
 
 
 class Unaccounted(AssertionError):
@@ -36,7 +36,7 @@ class Audit:
     def __init__(self, now_ms: Any) -> None:
         self._now_ms = now_ms
         self.living: set[int] = set()
-        self.runs: list[Run] = []
+        self.runs: list[MessageRun] = []
 
     def now_us(self) -> int:
         """See `IJournal.now_us`."""
@@ -46,7 +46,7 @@ class Audit:
         """See `IJournal.note`."""
         self.runs += event.runs()  # nothing in it may be impossible to write
 
-    def committed(self, transaction: Transaction, names: dict[int, str]) -> None:
+    def committed(self, transaction: PendingCommit, names: dict[int, str]) -> None:
         """Compare a transaction that is about to be applied.
 
         Raises:
@@ -56,11 +56,16 @@ class Audit:
         come = {
             entry.id
             for event in events
-            if isinstance(event, Arrivals)
+            if isinstance(event, ArrivalEvent)
             for _, entry, *_ in event._came
             if hasattr(entry, "id")
         }
-        gone = [entry.id for event in events if isinstance(event, Gone) for entry in event._entries]
+        gone = [
+            entry.id
+            for event in events
+            if isinstance(event, DepartureEvent)
+            for entry in event._entries
+        ]
         begins = {
             entry_id
             for entry_id, number in _born(transaction)
@@ -79,7 +84,7 @@ class Audit:
             self.runs += event.runs()
 
 
-def _born(transaction: Transaction) -> Iterator[tuple[int, int]]:
+def _born(transaction: PendingCommit) -> Iterator[tuple[int, int]]:
     """Yield id and queue of each row that is written."""
     for stage in transaction.stages:
         rows = stage.rows

@@ -12,8 +12,8 @@ from zope.interface import implementer
 
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.broker import Broker
-from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
-from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
+from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
+from amqproute.broker.node_limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import NOTES
 from amqproute.entry import Entry
@@ -21,8 +21,8 @@ from amqproute.errors import StoreError, StoreIntakeClosed, StoreUnavailable
 from amqproute.interfaces import IConsumer
 from amqproute.message import Message
 from amqproute.store.memory import MemoryStore
-from amqproute.store.records import TRANSIENT, QueueSummary, Recovery
-from amqproute.store.transaction import Transaction
+from amqproute.store.model import TRANSIENT, QueueSummary, StoreRecovery
+from amqproute.store.pending_commit import PendingCommit
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import Symbol, UInt
@@ -72,7 +72,7 @@ class KeptStore(MemoryStore):
         self.audit: Audit | None = None
         self.open()
 
-    def _apply(self, transaction: Transaction) -> None:
+    def _apply(self, transaction: PendingCommit) -> None:
         if self.is_failing:
             raise StoreError("the disk is full")
         if self.is_full and transaction.begins():
@@ -101,7 +101,7 @@ class KeptStore(MemoryStore):
         kept = self._queues.get(self._numbers.get(queue, 0))
         return [] if kept is None else [kept.entries[key] for key in sorted(kept.entries)]
 
-    def recovery(self) -> Recovery:
+    def recovery(self) -> StoreRecovery:
         """Return what opening the store after a crash would: transient rows are dropped."""
         queues = {}
         for name in list(self._numbers):
@@ -116,7 +116,7 @@ class KeptStore(MemoryStore):
                 )
         received = {stream: sorted(ids) for stream, ids in self.received.items() if ids}
         notes = {kind: dict(each) for kind, each in self.notes.items()}
-        return Recovery(queues, received=received, notes=notes)
+        return StoreRecovery(queues, received=received, notes=notes)
 
 
 def make_broker(

@@ -2,7 +2,7 @@
 """Pairs of brokers that start quickly: their daemons are forked off the program.
 
 A daemon loads for 0.8 s of processor time, each time that it is started. What the command line does
-to have a pair, `tests.cli.test_pair` sees.
+to have a pair, `tests.cli.test_daemon_pair` sees.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import subprocess
 from collections.abc import Mapping
 from typing import IO, cast
 
-from amqproute.cli import pair
+from amqproute.cli import daemon_pair
 from tests.support.program import Process
 
 __all__ = ["Pair"]
 
 
-class _Daemon(pair.Daemon):
+class _Daemon(daemon_pair.DaemonProcess):
     def _spawn(self, environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         _, _, *arguments = self._arguments  # behind "-m amqproute"
         file = log.fileno()
@@ -25,7 +25,7 @@ class _Daemon(pair.Daemon):
         return cast("subprocess.Popen[bytes]", forked)
 
 
-class Pair(pair.Pair):
-    """`amqproute.cli.pair.Pair`, with such daemons."""
+class Pair(daemon_pair.DaemonPair):
+    """`amqproute.cli.daemon_pair.DaemonPair`, with such daemons."""
 
     _daemon = _Daemon

@@ -38,14 +38,14 @@ from tests.support.patience import PATIENCE
 ROOT = Path(amqproute.__file__).parent.parent
 
 LOADED = (
-    "amqproute.cli.commands.access",
-    "amqproute.cli.commands.checking",
-    "amqproute.cli.commands.local",
-    "amqproute.cli.content",
+    "amqproute.cli.commands.daemon_access",
+    "amqproute.cli.commands.check",
+    "amqproute.cli.commands.local_daemon",
+    "amqproute.cli.message_text",
     "amqproute.cli.main",
     "amqproute.daemon.assembly",
-    "amqproute.daemon.peertest",
-    "amqproute.relay.decision",
+    "amqproute.daemon.peer_test",
+    "amqproute.relay.routing_decision",
     "twisted.application.service",
     "twisted.internet.epollreactor",
     "twisted.internet.threads",

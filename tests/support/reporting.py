@@ -7,12 +7,12 @@ from typing import Any
 
 from amqproute.daemon.reporting import make_reporter
 from amqproute.message import Message
-from amqproute.services.delay import DELAY_NOTES, DelayWatch
-from amqproute.services.report import Reporter, ReportTerms
+from amqproute.services.delay_reports import DELAY_NOTES, DelayReports
+from amqproute.services.sender_reports import Reporter, ReportTerms
 from amqproute.values import REPORT, RETURN_TO, NextHop
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import Symbol
-from tests.support.house import House
+from tests.support.memory_broker import MemoryBroker
 
 CAPABILITIES = (
     "AMQPROUTE:TRANSFER",
@@ -22,7 +22,7 @@ CAPABILITIES = (
 )
 
 
-def let_report(house: House, **terms: Any) -> Reporter:
+def let_report(house: MemoryBroker, **terms: Any) -> Reporter:
     """Have a house report as a daemon does."""
     broker, relay = house.broker, house.relay
 
@@ -37,9 +37,9 @@ def let_report(house: House, **terms: Any) -> Reporter:
     return make_reporter(broker, relay, lambda: house.transfer.rules.router, ReportTerms(**fields))
 
 
-def watch_delays(house: House, reporter: Reporter, seconds: float) -> DelayWatch:
+def watch_delays(house: MemoryBroker, reporter: Reporter, seconds: float) -> DelayReports:
     """Have a house warn of messages that wait."""
-    watch = DelayWatch(house.broker, house.store, reporter, house.clock, seconds)
+    watch = DelayReports(house.broker, house.store, reporter, house.clock, seconds)
     watch.recovered(house.store.notes.get(DELAY_NOTES, {}))
     watch.start()
     return watch
@@ -69,7 +69,7 @@ def asking(
     return Message(b"".join(parts))
 
 
-def reports_on(house: House, name: str = "back") -> list[dict[str, Any]]:
+def reports_on(house: MemoryBroker, name: str = "back") -> list[dict[str, Any]]:
     """Return the bodies of the reports on a node, in order."""
     found = []
     for row in house.store.rows(name):

@@ -19,7 +19,7 @@ import dns.zone
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from amqproute.resolver.anchors import Anchors, parse_anchors
-from amqproute.resolver.zone import Authority
+from amqproute.resolver.zone import ZoneAuthority
 
 NOW = 1_800_000_000.0
 """When the tests take place."""
@@ -101,7 +101,7 @@ class SignedTree:
             else:
                 ends = now - 60 if name in expired else now + 24 * HOUR
                 self.zones[name] = self._sign(name, text, ends)
-        self.authority = Authority(self.zones.values())
+        self.authority = ZoneAuthority(self.zones.values())
 
     def replace(
         self,

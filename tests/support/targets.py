@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from amqproute.targets import TargetPolicy
+from amqproute.dial_policy import TargetPolicy
 
 __all__ = ["DOCUMENTATION", "LOOPBACK", "dialled"]
 

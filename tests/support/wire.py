@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
-from amqproute.wire.amqp10.events import (
+from amqproute.wire.amqp10.engine_events import (
     DeliveriesReceived,
     DeliveriesUpdated,
     Event,

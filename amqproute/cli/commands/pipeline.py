@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``pipeline``: the group of the commands that turn journals into tables and reports.
 
-The commands themselves are in `amqproute.cli.jobs`; this module needs nothing, so that their list
-comes at once.
+The commands themselves are in `amqproute.cli.pipeline_commands`; this module needs nothing, so that
+their list comes at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SUMMARIES: Final[Mapping[str, str]] = {
 """The commands, with the first sentence of the help of each."""
 
 
-class Analysis(click.Group):
+class AnalysisCommand(click.Group):
     """A group whose commands are imported when one is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -40,7 +40,7 @@ class Analysis(click.Group):
         """Import a command."""
         if cmd_name not in SUMMARIES:
             return None
-        command: click.Command = getattr(import_module("amqproute.cli.jobs"), cmd_name)
+        command: click.Command = getattr(import_module("amqproute.cli.pipeline_commands"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -55,7 +55,7 @@ class Analysis(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=Analysis)
+@click.group(cls=AnalysisCommand)
 def pipeline() -> None:
     """Turn journals into tables, reports and proofs, on Apache Spark.
 

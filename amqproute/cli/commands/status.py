@@ -11,10 +11,10 @@ import click
 
 from amqproute.cli import render
 from amqproute.cli.client import Client
-from amqproute.cli.commands.asking import ask, in_touch, query
-from amqproute.cli.commands.options import Access, access_options, json_option
-from amqproute.cli.commands.selecting import age
-from amqproute.cli.refusal import DONE, NEGATIVE, ClientError
+from amqproute.cli.command_error import DONE, NEGATIVE, ClientError
+from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.management_request import ask, in_touch, query
+from amqproute.cli.commands.message_options import age
 from amqproute.plurals import counted
 
 __all__ = ["status"]
@@ -49,7 +49,7 @@ def status(url: str | None, trust: Path | None, config: Path | None, as_json: bo
     say from when on something is not well. Listeners that have closed or refused connections for
     want of a place in the last ten minutes stand first. The exit code is 1 if anything is not well.
     """
-    found, rows = in_touch(Access(url, config, trust), _ask)
+    found, rows = in_touch(AccessOptions(url, config, trust), _ask)
     marks, listeners, clocks, certificates, branches = (rows[each] for each in (*TYPES, BRANCH))
     alarms = [row for row in (*clocks, *certificates) if row["reason"]]
     verdicts: list[Row] = list(found["verdicts"])

@@ -13,9 +13,9 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from amqproute.cli import render
 from amqproute.cli.client import Client
-from amqproute.cli.commands.asking import ask, query
-from amqproute.cli.links import Sender
-from amqproute.cli.refusal import ClientError
+from amqproute.cli.client_links import Sender
+from amqproute.cli.command_error import ClientError
+from amqproute.cli.commands.management_request import ask, query
 
 __all__ = ["CREDIT_NOTICE_SECONDS", "notice_of_no_credit", "reasons_without_credit"]
 

@@ -8,10 +8,10 @@
     register(spark)
     spark.read.format("amqproute").option("url", url).load("orders")
 
-`client` is a blocking client on the house's engine, one connection for each task; `options` reads
-the options, `rows` turns messages into rows and back. `batch` looks at queues and reads journals;
-`stream` consumes and `write` sends, and say how they are exact although tasks, drivers and brokers
-are killed.
+`blocking_client` is a blocking client on the house's engine, one connection for each task;
+`options` reads the options, `rows` turns messages into rows and back. `batch_reader` looks at
+queues and reads journals; `stream_reader` consumes and `write` sends, and say how they are exact
+although tasks, drivers and brokers are killed.
 
 A batch read only looks: Spark tells a reader neither when the job is over nor whether it went well,
 so there is no moment at which a message could be settled. To consume everything there is and end,
@@ -30,11 +30,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from amqproute.pipeline.datasource.batch import JOURNAL_SCHEMA, JournalReader, QueueReader
-from amqproute.pipeline.datasource.options import OptionError, Reading, Streaming, Writing
+from amqproute.pipeline.datasource.batch_reader import JOURNAL_SCHEMA, JournalReader, QueueReader
+from amqproute.pipeline.datasource.options import (
+    OptionError,
+    ReadOptions,
+    StreamOptions,
+    WriteOptions,
+)
 from amqproute.pipeline.datasource.plain import plain
 from amqproute.pipeline.datasource.rows import READ_SCHEMA, check_columns
-from amqproute.pipeline.datasource.stream import QueueStream
+from amqproute.pipeline.datasource.stream_reader import QueueStream
 from amqproute.pipeline.datasource.write import BatchWriter, StreamWriter
 
 __all__ = ["AmqprouteDataSource", "register"]
@@ -64,24 +69,24 @@ class AmqprouteDataSource(DataSource):
             return JournalReader(self.options)
         if "maxMessages" in self.options:
             raise OptionError("maxMessages is for readStream; spark.read has limit")
-        return QueueReader(Reading.of(self.options))
+        return QueueReader(ReadOptions.of(self.options))
 
     @plain
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Consume queues."""
-        return QueueStream(Streaming.of(self.options))
+        return QueueStream(StreamOptions.of(self.options))
 
     @plain
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Send rows."""
         self._check(schema, overwrite)
-        return BatchWriter(Writing.of(self.options))
+        return BatchWriter(WriteOptions.of(self.options))
 
     @plain
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Send the rows of a stream."""
         self._check(schema, overwrite)
-        return StreamWriter(Writing.of(self.options))
+        return StreamWriter(WriteOptions.of(self.options))
 
     @staticmethod
     def _check(schema: StructType, overwrite: bool) -> None:

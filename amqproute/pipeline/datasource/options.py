@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from amqproute.pipeline.datasource.place import Place
+from amqproute.pipeline.datasource.place import BrokerEndpoint
 from amqproute.url import parse_url
 
-__all__ = ["OptionError", "Reading", "Streaming", "Writing"]
+__all__ = ["OptionError", "ReadOptions", "StreamOptions", "WriteOptions"]
 
 _PLACE: Final = ("url", "user", "password", "trust", "certificate", "key", "timeout")
 _READ: Final = (*_PLACE, "queue", "path", "selector", "limit")
@@ -27,7 +27,7 @@ class OptionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """A batch read: a look at queues, which leaves everything where it is.
 
     Attributes:
@@ -37,13 +37,13 @@ class Reading:
         limit: the most messages of each queue; None for all.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[BrokerEndpoint, ...]
     queues: tuple[str, ...]
     selector: str | None
     limit: int | None
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Reading:
+    def of(cls, options: Mapping[str, str]) -> ReadOptions:
         """Read the options of ``spark.read``."""
         given = _known(options, _READ, "spark.read")
         limit = _number(given, "limit", None, 1)
@@ -56,7 +56,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Streaming:
+class StreamOptions:
     """A stream: messages are consumed, in batches.
 
     Attributes:
@@ -67,14 +67,14 @@ class Streaming:
         strict: what was planned and is gone ends the stream.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[BrokerEndpoint, ...]
     queues: tuple[str, ...]
     most: int
     wait: float
     strict: bool
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Streaming:
+    def of(cls, options: Mapping[str, str]) -> StreamOptions:
         """Read the options of ``spark.readStream``."""
         given = _known(options, _STREAM, "spark.readStream")
         return cls(
@@ -87,7 +87,7 @@ class Streaming:
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class WriteOptions:
     """A write.
 
     Attributes:
@@ -98,13 +98,13 @@ class Writing:
             batch write, and a stream's own.
     """
 
-    place: Place
+    place: BrokerEndpoint
     address: str | None
     exactly_once: bool
     run: str | None
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Writing:
+    def of(cls, options: Mapping[str, str]) -> WriteOptions:
         """Read the options of ``write`` or ``writeStream``."""
         given = _known(options, _WRITE, "write")
         places = _places(given)
@@ -134,7 +134,7 @@ def _known(options: Mapping[str, str], names: Collection[str], where: str) -> di
     return given
 
 
-def _places(given: Mapping[str, str]) -> tuple[Place, ...]:
+def _places(given: Mapping[str, str]) -> tuple[BrokerEndpoint, ...]:
     urls = given.get("url", "").split()
     if not urls:
         raise OptionError("the option url is missing: amqp://host, amqps://host or unix:PATH")
@@ -149,7 +149,7 @@ def _places(given: Mapping[str, str]) -> tuple[Place, ...]:
         if "password" in given:
             url = replace(url, password=given["password"])
         found.append(
-            Place(
+            BrokerEndpoint(
                 url,
                 given.get("trust"),
                 given.get("certificate"),

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from amqproute.url import Url
 
-__all__ = ["Place", "SourceError", "connect", "tls_context"]
+__all__ = ["BrokerEndpoint", "DataSourceError", "connect", "tls_context"]
 
 
-class SourceError(Exception):
+class DataSourceError(Exception):
     """A broker or the network did not do what was asked; the words say what and where."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BrokerEndpoint:
     """One broker, and how to get to it.
 
     Attributes:
@@ -45,11 +45,11 @@ class Place:
         return self.url.scheme == "amqp" and self.trust is not None
 
 
-def tls_context(place: Place) -> ssl.SSLContext | None:
+def tls_context(place: BrokerEndpoint) -> ssl.SSLContext | None:
     """Return what TLS with a broker needs, None where there is none.
 
     Raises:
-        SourceError: a file does not do.
+        DataSourceError: a file does not do.
     """
     if place.url.scheme != "amqps" and not place.upgrades:
         return None
@@ -58,17 +58,17 @@ def tls_context(place: Place) -> ssl.SSLContext | None:
         if place.certificate is not None:
             context.load_cert_chain(place.certificate, place.key)
     except OSError as error:
-        raise SourceError(
+        raise DataSourceError(
             f"the options trust, certificate and key do not name PEM files to use: {error}"
         ) from error
     return context
 
 
-def connect(place: Place) -> socket.socket:
+def connect(place: BrokerEndpoint) -> socket.socket:
     """Connect, without TLS yet.
 
     Raises:
-        SourceError: nobody answers.
+        DataSourceError: nobody answers.
     """
     url = place.url
     try:
@@ -81,4 +81,4 @@ def connect(place: Place) -> socket.socket:
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return found
     except OSError as error:
-        raise SourceError(f"no broker at {place}: {error}") from error
+        raise DataSourceError(f"no broker at {place}: {error}") from error

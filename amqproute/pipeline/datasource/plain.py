@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any, Final
 
 from amqproute.pipeline.datasource.options import OptionError
-from amqproute.pipeline.datasource.place import SourceError
+from amqproute.pipeline.datasource.place import DataSourceError
 
 __all__ = ["DEBUG", "plain"]
 
@@ -31,14 +31,14 @@ def plain(function: Function) -> Function:
     def called(*arguments: Any, **named: Any) -> Any:
         try:
             return function(*arguments, **named)
-        except (OptionError, SourceError) as error:
+        except (OptionError, DataSourceError) as error:
             raise _bare(error) from None
 
     @wraps(function)
     def iterated(*arguments: Any, **named: Any) -> Iterator[Any]:
         try:
             yield from function(*arguments, **named)
-        except (OptionError, SourceError) as error:
+        except (OptionError, DataSourceError) as error:
             raise _bare(error) from None
 
     return iterated if inspect.isgeneratorfunction(function) else called

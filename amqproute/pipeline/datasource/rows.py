@@ -26,7 +26,7 @@ from amqproute.pipeline.datasource.options import OptionError
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import Array, Described, Symbol, Timestamp, UByte, UInt
 
-__all__ = ["READ_SCHEMA", "WRITE_COLUMNS", "Encoder", "Outgoing", "check_columns", "row_of"]
+__all__ = ["READ_SCHEMA", "WRITE_COLUMNS", "OutgoingRow", "RowEncoder", "check_columns", "row_of"]
 
 READ_SCHEMA: Final = """
     broker string, queue string, entry long,
@@ -187,7 +187,7 @@ def _moment(value: int | None) -> datetime | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingRow:
     """A row on its way.
 
     Attributes:
@@ -203,7 +203,7 @@ class Outgoing:
     parts: tuple[bytes, bytes]
 
 
-class Encoder:
+class RowEncoder:
     """Turns the rows of one task into messages.
 
     A row is named by a hash of what it says, and by how many before it in the task said the same.
@@ -219,7 +219,7 @@ class Encoder:
         self._address = address
         self._seen: dict[bytes, int] = {}
 
-    def encode(self, row: Row) -> Outgoing:
+    def encode(self, row: Row) -> OutgoingRow:
         """Encode one row.
 
         Raises:
@@ -248,7 +248,7 @@ class Encoder:
         if message_id is None:
             message_id = f"{self._prefix}/{tag.hex()}"
             head = codec.encode(_properties(given, address, message_id))
-        return Outgoing(tag, address, message_id, (header + head, rest))
+        return OutgoingRow(tag, address, message_id, (header + head, rest))
 
     def _tag(self, content: bytes) -> bytes:
         digest = blake2b(content, digest_size=16).digest()

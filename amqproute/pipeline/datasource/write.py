@@ -7,7 +7,7 @@ How a task that is tried again does not send twice
 The broker has exactly-once publishing: what it has taken on a link it remembers, on its disk, by
 link name and delivery-tag, until the sender says that it knows. So all attempts at one task use the
 same link, named by the write and the number of the partition, and the same tag for the same row
-(`rows.Encoder`). An attempt first hears which tags the broker knows, and sends the others.
+(`rows.RowEncoder`). An attempt first hears which tags the broker knows, and sends the others.
 
 When the broker may forget:
 
@@ -43,12 +43,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from amqproute.pipeline.datasource.client import Client
-from amqproute.pipeline.datasource.links import Sending
-from amqproute.pipeline.datasource.options import Writing
-from amqproute.pipeline.datasource.place import Place, SourceError
+from amqproute.pipeline.datasource.blocking_client import BlockingClient
+from amqproute.pipeline.datasource.blocking_links import SendingLink
+from amqproute.pipeline.datasource.options import WriteOptions
+from amqproute.pipeline.datasource.place import BrokerEndpoint, DataSourceError
 from amqproute.pipeline.datasource.plain import plain
-from amqproute.pipeline.datasource.rows import Encoder, Outgoing
+from amqproute.pipeline.datasource.rows import OutgoingRow, RowEncoder
 from amqproute.wire.amqp10 import spec
 
 __all__ = ["BatchWriter", "StreamWriter"]
@@ -59,7 +59,7 @@ _LOOK = 256
 
 
 @dataclass(frozen=True)
-class Sent(WriterCommitMessage):
+class SentRows(WriterCommitMessage):
     """What a task has done.
 
     Attributes:
@@ -74,8 +74,8 @@ class Sent(WriterCommitMessage):
 
 
 def send(
-    writing: Writing, run: str, name: str, rows: Iterator[Row], before: str | None = None
-) -> Sent:
+    writing: WriteOptions, run: str, name: str, rows: Iterator[Row], before: str | None = None
+) -> SentRows:
     """Send the rows of a task.
 
     Args:
@@ -86,48 +86,50 @@ def send(
         before: a task that will not be tried again.
 
     Raises:
-        SourceError: a row was not accepted, or the broker is not there.
+        DataSourceError: a row was not accepted, or the broker is not there.
         OptionError: one is no message.
     """
-    encoder = Encoder(name, writing.address)
+    encoder = RowEncoder(name, writing.address)
     count = 0
-    with Client(writing.place, _container(run)) as client:
+    with BlockingClient(writing.place, _container(run)) as client:
         if before is not None and writing.exactly_once:
             client.sending(None, before, exactly_once=True).forget()
         sending = client.sending(None, name, exactly_once=writing.exactly_once)
         sending.begin()
-        under_way: dict[bytes, Outgoing] = {}
+        in_progress: dict[bytes, OutgoingRow] = {}
         for row in rows:
             count += 1
             out = encoder.encode(row)
             if isinstance(sending.known.get(out.tag), spec.Accepted):
                 continue  # by an earlier attempt
-            under_way[out.tag] = out
+            in_progress[out.tag] = out
             sending.send(out.parts, out.tag)
             if len(sending.outcomes) >= _LOOK:
-                _judge(sending, under_way, writing.place)
+                _judge(sending, in_progress, writing.place)
         sending.finished()
-        _judge(sending, under_way, writing.place)
+        _judge(sending, in_progress, writing.place)
         if writing.exactly_once:
             sending.leave()
         else:
             sending.end()
-    return Sent(run, name, count)
+    return SentRows(run, name, count)
 
 
-def _judge(sending: Sending, under_way: dict[bytes, Outgoing], place: Place) -> None:
+def _judge(
+    sending: SendingLink, in_progress: dict[bytes, OutgoingRow], place: BrokerEndpoint
+) -> None:
     """Take the outcomes that have come; raise what the first refused row was told."""
     outcomes, sending.outcomes = sending.outcomes, {}
     refused = []
     for tag, outcome in outcomes.items():
-        out = under_way.pop(tag)
+        out = in_progress.pop(tag)
         if not isinstance(outcome, spec.Accepted):
             refused.append((out, outcome))
     if refused:
         sending.flush()
         out, outcome = refused[0]
         more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-        raise SourceError(
+        raise DataSourceError(
             f"{place} did not accept the message {out.message_id!r} to {out.address!r}: "
             f"{_words(outcome)}{more}"
         )
@@ -148,16 +150,16 @@ def _container(run: str) -> str:
     return f"amqproute-spark/{run}"
 
 
-def _forget(place: Place, messages: Sequence[Any]) -> None:
+def _forget(place: BrokerEndpoint, messages: Sequence[Any]) -> None:
     """Let the broker forget what it remembers of a write that is committed."""
-    sent = [each for each in messages if isinstance(each, Sent)]
+    sent = [each for each in messages if isinstance(each, SentRows)]
     if not sent:
         return
     try:
-        with Client(place, _container(sent[0].run)) as client:
+        with BlockingClient(place, _container(sent[0].run)) as client:
             for each in sent:
                 client.sending(None, each.name, exactly_once=True).forget()
-    except SourceError as error:
+    except DataSourceError as error:
         # Every row is accepted: to fail would have somebody write all of it again.
         log.warning(
             "%s remembers this write for up to an hour longer than needed: %s", place, error
@@ -171,7 +173,7 @@ class BatchWriter(DataSourceWriter):
         writing: the options.
     """
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteOptions) -> None:
         self._writing = writing
         self._own = str(uuid4())
 
@@ -196,7 +198,7 @@ class StreamWriter(DataSourceStreamWriter):
         writing: the options.
     """
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: WriteOptions) -> None:
         self._writing = writing
 
     @plain
@@ -207,7 +209,7 @@ class StreamWriter(DataSourceStreamWriter):
         run = self._writing.run or context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         if not run or batch is None:
-            raise SourceError("Spark does not say which batch of which query this is")
+            raise DataSourceError("Spark does not say which batch of which query this is")
         name, before = (f"{run}/{n}/{context.partitionId()}" for n in (int(batch), int(batch) - 1))
         return send(self._writing, run, name, iterator, before)
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Synthetic journals: as brokers would write them, with faults planted where nobody else put any.
 
-A `Plan` says how many messages cross how many organizations, what happens to them in the ordinary
-way (`Rates`) and what must not happen (`Faults`). `generate` writes the journals of all of them,
-one directory for each organization, and returns what it planted. The same plan gives the same
-octets.
+A `TrafficPlan` says how many messages cross how many organizations, what happens to them in the
+ordinary way (`FaultRates`) and what must not happen (`FaultPlan`). `generate` writes the journals
+of all of them, one directory for each organization, and returns what it planted. The same plan
+gives the same octets.
 
 Messages move in batches that share an instant, as they do where a commit or a disposition covers
 many of them, so each batch becomes a few runs and not many records: that is also why ten million
@@ -23,13 +23,20 @@ import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 
-from amqproute.pipeline.synthetic.plan import Fault, Faults, Plan, Planted, Rates, numbers_of
+from amqproute.pipeline.synthetic.plan import (
+    FaultPlan,
+    FaultRates,
+    PlannedFault,
+    PlantedFaults,
+    TrafficPlan,
+    numbers_of,
+)
 from amqproute.pipeline.synthetic.traffic import Traffic
 
-__all__ = ["Fault", "Faults", "Plan", "Planted", "Rates", "generate"]
+__all__ = ["FaultPlan", "FaultRates", "PlannedFault", "PlantedFaults", "TrafficPlan", "generate"]
 
 
-def generate(plan: Plan, directory: Path) -> Planted:
+def generate(plan: TrafficPlan, directory: Path) -> PlantedFaults:
     """Write the journals of a plan.
 
     Args:
@@ -50,7 +57,7 @@ def generate(plan: Plan, directory: Path) -> Planted:
     return whole
 
 
-def _parts(plan: Plan) -> Iterator[Plan]:
+def _parts(plan: TrafficPlan) -> Iterator[TrafficPlan]:
     """Divide a plan over its processes; what is in flight at the cut belongs to the last."""
     count = plan.processes
     for index in range(count):
@@ -64,7 +71,7 @@ def _parts(plan: Plan) -> Iterator[Plan]:
             seed=plan.seed * 1000 + index,
             start=plan.start + plan.seconds * index // count,
             seconds=plan.seconds // count,
-            faults=Faults(**shares),
+            faults=FaultPlan(**shares),
             processes=1,
         )
 
@@ -73,5 +80,5 @@ def _share(number: int, count: int, index: int) -> int:
     return number * (index + 1) // count - number * index // count
 
 
-def _generate_part(plan: Plan, directory: Path) -> Planted:
+def _generate_part(plan: TrafficPlan, directory: Path) -> PlantedFaults:
     return Traffic(plan, directory).run()

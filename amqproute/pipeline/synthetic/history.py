@@ -21,7 +21,7 @@ from pathlib import Path
 
 from amqproute.pipeline.ingest import LOOK_BACK_SECONDS
 from amqproute.pipeline.nightly import MADE
-from amqproute.pipeline.tables import MANIFEST, Part, Snapshot, Warehouse
+from amqproute.pipeline.warehouse import MANIFEST, TablePart, Warehouse, WarehouseSnapshot
 
 __all__ = ["grow_old", "journal_days"]
 
@@ -29,7 +29,7 @@ _LISTS_OF_A_NIGHT = 3
 """What is taken in, what is made of it, and that the pages are there."""
 
 
-def grow_old(warehouse: Warehouse, days: int) -> Snapshot:
+def grow_old(warehouse: Warehouse, days: int) -> WarehouseSnapshot:
     """Put days before the first day of a warehouse, as nights would have left them.
 
     Args:
@@ -43,7 +43,7 @@ def grow_old(warehouse: Warehouse, days: int) -> Snapshot:
     known = base.days("runs")
     pattern = [part for part in base.parts if part.day == known[0].isoformat()]
     folder = Path(warehouse.base, "data")
-    added: list[Part] = []
+    added: list[TablePart] = []
     version = base.version + 1
     for number in range(days, 0, -1):
         version += _LISTS_OF_A_NIGHT
@@ -56,7 +56,7 @@ def grow_old(warehouse: Warehouse, days: int) -> Snapshot:
     return after
 
 
-def _night(folder: Path, pattern: Iterable[Part], day: date, version: int) -> list[Part]:
+def _night(folder: Path, pattern: Iterable[TablePart], day: date, version: int) -> list[TablePart]:
     """Copy a day, with a directory for each change of a night."""
     changes: dict[str, str] = defaultdict(lambda: f"c{uuid.uuid4().hex[:16]}")
     lengths: dict[str, dict[str, int]] = defaultdict(dict)

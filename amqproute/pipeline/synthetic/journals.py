@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from amqproute.journal import record
-from amqproute.journal.record import Kind
-from amqproute.pipeline.synthetic.plan import SECOND, Plan
+from amqproute.journal.record import RecordKind
+from amqproute.pipeline.synthetic.plan import SECOND, TrafficPlan
 
-__all__ = ["Broker", "Segments"]
+__all__ = ["SyntheticBroker", "SyntheticSegments"]
 
 
-class Segments:
+class SyntheticSegments:
     """The segments of one journal: chained, closed by size and age, in folders by day."""
 
-    def __init__(self, plan: Plan, directory: Path, domain: str, random_: random.Random) -> None:
+    def __init__(
+        self, plan: TrafficPlan, directory: Path, domain: str, random_: random.Random
+    ) -> None:
         self.broker = f"mx1.{domain}"
         self.domain = domain
         self.journal = f"{random_.getrandbits(64):016x}"
@@ -64,7 +66,7 @@ class Segments:
         self._file = (folder / name).open("wb")
         self._octets = 0
         self._since = time_us
-        self._line(time_us, Kind.SEGMENT, 1, {"previous": self._hash}, {})
+        self._line(time_us, RecordKind.SEGMENT, 1, {"previous": self._hash}, {})
 
     def _line(
         self,
@@ -98,11 +100,13 @@ class _Run:
     columns: Mapping[str, Sequence[Any]] = field(compare=False)
 
 
-class Broker:
+class SyntheticBroker:
     """A broker: numbers entries, and writes its runs in the order of time."""
 
-    def __init__(self, plan: Plan, directory: Path, domain: str, random_: random.Random) -> None:
-        self.segments = Segments(plan, directory / domain, domain, random_)
+    def __init__(
+        self, plan: TrafficPlan, directory: Path, domain: str, random_: random.Random
+    ) -> None:
+        self.segments = SyntheticSegments(plan, directory / domain, domain, random_)
         self.domain = domain
         self.ahead_us = round(plan.offsets.get(domain, 0.0) * SECOND)
         self.events = 0
@@ -158,8 +162,8 @@ class Broker:
         for node, live in sorted(self._live.items()):
             entries = sorted((live - self.vanished) | self.returned.get(node, set()))
             shared = {"node": node, "ranges": _ranges(entries), "count": len(entries)}
-            self.write_now(time_us, Kind.STOCK, shared)
-        self.write_now(time_us, Kind.STOCK, {"count": 0})
+            self.write_now(time_us, RecordKind.STOCK, shared)
+        self.write_now(time_us, RecordKind.STOCK, {"count": 0})
 
     def _write(self, run: _Run) -> None:
         self.segments.write(

@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-__all__ = ["LONGEST_DELAY", "SECOND", "Fault", "Faults", "Plan", "Planted", "Rates", "numbers_of"]
+__all__ = [
+    "LONGEST_DELAY",
+    "SECOND",
+    "FaultPlan",
+    "FaultRates",
+    "PlannedFault",
+    "PlantedFaults",
+    "TrafficPlan",
+    "numbers_of",
+]
 
 SECOND: Final = 1_000_000
 """Microseconds."""
@@ -20,7 +29,7 @@ LONGEST_DELAY: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class FaultRates:
     """What happens in the ordinary way, as a share of the messages, 0.0 to 1.0.
 
     Attributes:
@@ -43,7 +52,7 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Faults:
+class FaultPlan:
     """What must not happen: how many of each are planted.
 
     Attributes:
@@ -71,13 +80,13 @@ class Faults:
     gap: int = 0
 
     @classmethod
-    def at(cls, transfers: int, **shares: float) -> Faults:
+    def at(cls, transfers: int, **shares: float) -> FaultPlan:
         """Give numbers for shares of so many transfers: ``Faults.at(10_000, lost=0.001)``."""
         return cls(**{name: round(share * transfers) for name, share in shares.items()})
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrafficPlan:
     """What to generate.
 
     Attributes:
@@ -102,8 +111,8 @@ class Plan:
     organizations: tuple[str, ...] = ("alpha.example", "beta.example", "gamma.example")
     start: int = 1_795_305_600  # 2026-11-22T00:00:00Z
     seconds: int = 86_400
-    rates: Rates = Rates()
-    faults: Faults = Faults()
+    rates: FaultRates = FaultRates()
+    faults: FaultPlan = FaultPlan()
     offsets: Mapping[str, float] = field(default_factory=dict)
     segment_bytes: int = 64 * 1024 * 1024
     segment_seconds: int = 3600
@@ -112,11 +121,11 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PlannedFault:
     """One fault, and the two ends of the hop it is on.
 
     Attributes:
-        kind: name of a field of `Faults`.
+        kind: name of a field of `FaultPlan`.
         message_id: as in the records; None where there is none.
         sender: domain of the broker that handed over.
         receiver: domain of the next hop; the broker itself for what happens within one.
@@ -133,7 +142,7 @@ class Fault:
 
 
 @dataclass(slots=True)
-class Planted:
+class PlantedFaults:
     """What was generated.
 
     Attributes:
@@ -144,15 +153,15 @@ class Planted:
     """
 
     journals: dict[str, Path]
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[PlannedFault] = field(default_factory=list)
     fates: Counter[str] = field(default_factory=Counter)
     events: int = 0
 
-    def of(self, kind: str) -> list[Fault]:
+    def of(self, kind: str) -> list[PlannedFault]:
         """Return the faults of a kind."""
         return [fault for fault in self.faults if fault.kind == kind]
 
 
-def numbers_of(faults: Faults) -> dict[str, int]:
+def numbers_of(faults: FaultPlan) -> dict[str, int]:
     """Return how many of each kind there are."""
     return dataclasses.asdict(faults)

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from amqproute.journal import record
-from amqproute.journal.record import Kind
-from amqproute.pipeline.synthetic.journals import Broker
+from amqproute.journal.record import RecordKind
+from amqproute.pipeline.synthetic.journals import SyntheticBroker
 from amqproute.pipeline.synthetic.plan import (
     LONGEST_DELAY,
     SECOND,
-    Fault,
-    Plan,
-    Planted,
+    PlannedFault,
+    PlantedFaults,
+    TrafficPlan,
     numbers_of,
 )
 
@@ -75,26 +75,26 @@ _WITHIN: Final = ("vanished", "unexplained", "ended_twice", "came_back")
 class Traffic:
     """The messages of one plan, batch by batch."""
 
-    def __init__(self, plan: Plan, directory: Path) -> None:
+    def __init__(self, plan: TrafficPlan, directory: Path) -> None:
         self._plan = plan
         self._random = random.Random(plan.seed)  # noqa: S311  # a simulation
         self._jitter = [self._random.randrange(900) for _ in range(_JITTER + record.LONGEST_RUN)]
         domains = plan.organizations
         self._brokers = {
-            domain: Broker(plan, directory, domain, self._random) for domain in domains
+            domain: SyntheticBroker(plan, directory, domain, self._random) for domain in domains
         }
-        self._planted = Planted({domain: directory / domain for domain in domains})
+        self._planted = PlantedFaults({domain: directory / domain for domain in domains})
         self._tag = hashlib.sha256(str(plan.seed).encode()).hexdigest()[:8]
         self._count = 0
         self._connections = 0
 
-    def run(self) -> Planted:
+    def run(self) -> PlantedFaults:
         """Let everything happen, and return what was planted."""
         plan = self._plan
         begin = plan.start * SECOND
         end = begin + plan.seconds * SECOND
         for broker in self._brokers.values():
-            broker.write_now(begin, Kind.START, {})
+            broker.write_now(begin, RecordKind.START, {})
         lengths = self._lengths()
         faults = self._places_of_faults(len(lengths))
         step = max(1, (end - begin - QUIET_SECONDS * SECOND) // max(1, len(lengths)))
@@ -118,7 +118,7 @@ class Traffic:
             broker.write_until(end)
             if not self._plan.faults.in_flight:
                 broker.stock(end)
-                broker.write_now(end, Kind.STOP, {})
+                broker.write_now(end, RecordKind.STOP, {})
             broker.segments.close()
             self._planted.events += broker.events
 
@@ -160,7 +160,7 @@ class Traffic:
             if turn % 2:
                 node = f"amqp$out/{receiver.domain}"
                 self._end(
-                    moment, sender, Kind.RELAYED, node, entries,
+                    moment, sender, RecordKind.RELAYED, node, entries,
                     {"peer": f"peer:{receiver.domain}", "attempt": 1},
                 )  # fmt: skip
             else:
@@ -180,7 +180,7 @@ class Traffic:
         places, entries = self._expire(now, route, batch, places, entries)
         self._forward(now, route, 0, batch, places, entries, faults)
 
-    def _route(self, *, forced: bool) -> list[Broker]:
+    def _route(self, *, forced: bool) -> list[SyntheticBroker]:
         domains = self._plan.organizations
         if forced:
             chosen = self._random.sample(domains[:2], 2)
@@ -189,7 +189,7 @@ class Traffic:
             chosen = self._random.sample(domains, 3 if over else 2)
         return [self._brokers[domain] for domain in chosen]
 
-    def _messages(self, length: int, route: Sequence[Broker]) -> _Batch:
+    def _messages(self, length: int, route: Sequence[SyntheticBroker]) -> _Batch:
         kind = self._random.random()
         first = self._count
         self._count += length
@@ -223,7 +223,7 @@ class Traffic:
         return set(self._random.sample(places, number)) if number else set()
 
     def _published(
-        self, now: int, route: Sequence[Broker], batch: _Batch, places: Sequence[int]
+        self, now: int, route: Sequence[SyntheticBroker], batch: _Batch, places: Sequence[int]
     ) -> list[int]:
         self._connections += 1
         shared = {"sender": "user:ann", "connection": f"c{self._connections}", "link": "publish"}
@@ -231,7 +231,7 @@ class Traffic:
         return self._receive(now, broker, node, batch, places, shared, {})
 
     def _receive(
-        self, now: int, broker: Broker, node: str, batch: _Batch, places: Sequence[int],
+        self, now: int, broker: SyntheticBroker, node: str, batch: _Batch, places: Sequence[int],
         shared: Mapping[str, Any], columns: Mapping[str, Sequence[Any]],
     ) -> list[int]:  # fmt: skip
         entries = broker.entries(len(places))
@@ -247,11 +247,11 @@ class Traffic:
         }
         annotations = _ANNOTATIONS + len(shared.get("trail", ""))
         each = {"entry": entries, **batch.columns(places, annotations), **columns}
-        broker.put(now, Kind.RECEIVED, node, len(places), every, each)
+        broker.put(now, RecordKind.RECEIVED, node, len(places), every, each)
         return entries
 
     def _expire(
-        self, now: int, route: Sequence[Broker], batch: _Batch, places: Sequence[int],
+        self, now: int, route: Sequence[SyntheticBroker], batch: _Batch, places: Sequence[int],
         entries: list[int],
     ) -> tuple[Sequence[int], list[int]]:  # fmt: skip
         """Let some come to the end of their time, and tell their sender."""
@@ -261,19 +261,26 @@ class Traffic:
         broker, node = route[0], f"amqp$out/{route[1].domain}"
         over = [entries[i] for i in sorted(gone)]
         later = now + 120 * SECOND
-        broker.put(later, Kind.EXPIRED, node, len(over), {"node": node}, {"entry": over})
+        broker.put(later, RecordKind.EXPIRED, node, len(over), {"node": node}, {"entry": over})
         reports = broker.entries(len(over))
         broker.put(
-            later + 500, Kind.REPORTED, "reports", len(over),
+            later + 500, RecordKind.REPORTED, "reports", len(over),
             {"node": "reports", "condition": "amqproute:expired"},
             {"entry": reports, "parent": over},
         )  # fmt: skip
-        self._end(later + SECOND, broker, Kind.DELIVERED, "reports", reports, {"peer": "user:ann"})
+        self._end(
+            later + SECOND, broker, RecordKind.DELIVERED, "reports", reports, {"peer": "user:ann"}
+        )
         self._planted.fates["expired"] += len(over)
         return _without(places, entries, gone)
 
     def _dead_letter(
-        self, now: int, broker: Broker, batch: _Batch, places: Sequence[int], entries: list[int]
+        self,
+        now: int,
+        broker: SyntheticBroker,
+        batch: _Batch,
+        places: Sequence[int],
+        entries: list[int],
     ) -> tuple[Sequence[int], list[int]]:
         """Let some be refused for good by the last hop, and be kept where they are."""
         gone = self._chosen(self._plan.rates.dead_lettered, range(len(places)))
@@ -285,16 +292,16 @@ class Traffic:
         copies = broker.entries(len(over))
         later = now + SECOND
         broker.put(
-            later, Kind.ROUTED, DEAD_LETTERS, len(over), {"node": DEAD_LETTERS},
+            later, RecordKind.ROUTED, DEAD_LETTERS, len(over), {"node": DEAD_LETTERS},
             {"entry": copies, "parent": over},
         )  # fmt: skip
         shared = {"peer": f"peer:{domain}", "condition": "amqp:not-found", "attempt": 1}
-        self._end(later, broker, Kind.DEAD_LETTERED, node, over, shared)
+        self._end(later, broker, RecordKind.DEAD_LETTERED, node, over, shared)
         self._planted.fates["dead-lettered"] += len(over)
         return _without(places, entries, gone)
 
     def _end(
-        self, now: int, broker: Broker, kind: str, node: str, entries: Sequence[int],
+        self, now: int, broker: SyntheticBroker, kind: str, node: str, entries: Sequence[int],
         shared: Mapping[str, Any],
     ) -> None:  # fmt: skip
         each: dict[str, Sequence[Any]] = {"entry": entries}
@@ -303,9 +310,15 @@ class Traffic:
     # -- one hop -------------------------------------------------------------------------------
 
     def _forward(
-        self, now: int, route: Sequence[Broker], hop: int, batch: _Batch, places: Sequence[int],
-        entries: list[int], faults: Sequence[str],
-    ) -> None:  # fmt: skip
+        self,
+        now: int,
+        route: Sequence[SyntheticBroker],
+        hop: int,
+        batch: _Batch,
+        places: Sequence[int],
+        entries: list[int],
+        faults: Sequence[str],
+    ) -> None:
         """Hand over to the next broker, and let it go on; some are later than the others."""
         sender, rates = route[hop], self._plan.rates
         if hop == len(route) - 2:
@@ -321,10 +334,18 @@ class Traffic:
             back = now + wait + 3000
             peer = route[hop + 1].domain
             self._end(
-                back, sender, Kind.DEFERRED, f"amqp$out/{peer}", _only(places, entries, put_off)[1],
-                {"peer": f"peer:{peer}", "attempt": 1, "until": back + 60 * SECOND,
-                 "condition": "amqp:resource-limit-exceeded"},
-            )  # fmt: skip
+                back,
+                sender,
+                RecordKind.DEFERRED,
+                f"amqp$out/{peer}",
+                _only(places, entries, put_off)[1],
+                {
+                    "peer": f"peer:{peer}",
+                    "attempt": 1,
+                    "until": back + 60 * SECOND,
+                    "condition": "amqp:resource-limit-exceeded",
+                },
+            )
             groups.append((back + 60 * SECOND, 2, _only(places, entries, put_off)))
         for moment, attempt, (some, theirs) in groups:
             if some:
@@ -333,7 +354,7 @@ class Traffic:
         if faults:
             raise ValueError("a fault found no message: plan more transfers")
 
-    def _handed_over(self, route: Sequence[Broker], hop: int) -> dict[str, Any]:
+    def _handed_over(self, route: Sequence[SyntheticBroker], hop: int) -> dict[str, Any]:
         """Say what the next broker writes of a hand-over."""
         return {
             "sender": f"peer:{route[hop].domain}",
@@ -343,7 +364,7 @@ class Traffic:
         }
 
     def _hand_over(
-        self, since: int, now: int, attempt: int, route: Sequence[Broker], hop: int,
+        self, since: int, now: int, attempt: int, route: Sequence[SyntheticBroker], hop: int,
         batch: _Batch, places: Sequence[int], entries: list[int], faults: Sequence[str],
     ) -> None:  # fmt: skip
         """Let the next hop take messages, with or without faults, and go on with them."""
@@ -365,13 +386,13 @@ class Traffic:
         )
         again = self._chosen(self._plan.rates.suppressed, froms) if froms else ()
         receiver.put(
-            taken_at + 2 * SECOND, Kind.DUPLICATE, "", len(again),
+            taken_at + 2 * SECOND, RecordKind.DUPLICATE, "", len(again),
             {"node": node, "sender": shared["sender"], "from_stream": sender.stream},
             {"from_entry": sorted(again)},
         )  # fmt: skip
         queue_us = now - since
         sender.put(
-            now + wire, Kind.RELAYED, f"amqp$out/{receiver.domain}", len(entries),
+            now + wire, RecordKind.RELAYED, f"amqp$out/{receiver.domain}", len(entries),
             {"node": f"amqp$out/{receiver.domain}", "peer": f"peer:{receiver.domain}",
              "attempt": attempt, "wire_us": wire, "settle_us": 900},
             {"entry": entries, "queue_us": [queue_us + j for j in self._some_jitter(len(entries))]},
@@ -382,10 +403,17 @@ class Traffic:
             self._forward(now + wire, route, hop + 1, batch, there, theirs, ())
 
     def _spoil(
-        self, taken_at: int, sender: Broker, receiver: Broker, node: str, batch: _Batch,
-        places: Sequence[int], entries: list[int], faults: Sequence[str],
+        self,
+        taken_at: int,
+        sender: SyntheticBroker,
+        receiver: SyntheticBroker,
+        node: str,
+        batch: _Batch,
+        places: Sequence[int],
+        entries: list[int],
+        faults: Sequence[str],
         shared: Mapping[str, Any],
-    ) -> set[int]:  # fmt: skip
+    ) -> set[int]:
         """Plant faults on a hop; return which messages do not go the ordinary way."""
         spoilt: set[int] = set()
         for kind in faults:
@@ -401,14 +429,24 @@ class Traffic:
             times = {"duplicated": 2, "changed": 1}.get(kind, 0)
             for turn in range(times):
                 own = self._receive(
-                    taken_at + turn * SECOND, receiver, node, batch, [place], shared,
+                    taken_at + turn * SECOND,
+                    receiver,
+                    node,
+                    batch,
+                    [place],
+                    shared,
                     {"from_entry": [entry], **self._spoilt_digest(kind)},
-                )  # fmt: skip
+                )
                 at = taken_at + (turn + 5) * SECOND
-                self._end(at, receiver, Kind.DELIVERED, node, own, {"peer": "user:bob"})
+                self._end(at, receiver, RecordKind.DELIVERED, node, own, {"peer": "user:bob"})
             if kind == "gap":
                 receiver.put(
-                    taken_at + 1, Kind.GAP, "", 1, {"count": 2, "words": "the disk is full"}, {}
+                    taken_at + 1,
+                    RecordKind.GAP,
+                    "",
+                    1,
+                    {"count": 2, "words": "the disk is full"},
+                    {},
                 )
             self._fault(kind, batch.ids[place], sender, receiver, sender.stream, entry)
         return spoilt
@@ -417,33 +455,38 @@ class Traffic:
         return {"digest": [self._random.randbytes(32).hex()]} if kind == "changed" else {}
 
     def _plant_unknown(
-        self, taken_at: int, sender: Broker, receiver: Broker, node: str,
+        self, taken_at: int, sender: SyntheticBroker, receiver: SyntheticBroker, node: str,
         shared: Mapping[str, Any],
     ) -> None:  # fmt: skip
         batch = self._messages(1, [sender, receiver])
         [entry] = sender.entries(1)
         own = self._receive(taken_at, receiver, node, batch, [0], shared, {"from_entry": [entry]})
         at = taken_at + 5 * SECOND
-        self._end(at, receiver, Kind.DELIVERED, node, own, {"peer": "user:bob"})
+        self._end(at, receiver, RecordKind.DELIVERED, node, own, {"peer": "user:bob"})
         self._fault("unknown", batch.ids[0], sender, receiver, sender.stream, entry)
 
     def _fault(
-        self, kind: str, message_id: str | None, sender: Broker, receiver: Broker, stream: str,
+        self,
+        kind: str,
+        message_id: str | None,
+        sender: SyntheticBroker,
+        receiver: SyntheticBroker,
+        stream: str,
         entry: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._planted.faults.append(
-            Fault(kind, message_id, sender.domain, receiver.domain, stream, entry)
+            PlannedFault(kind, message_id, sender.domain, receiver.domain, stream, entry)
         )
 
     # -- the last broker -----------------------------------------------------------------------
 
     def _deliver(
-        self, now: int, broker: Broker, batch: _Batch, places: Sequence[int],
+        self, now: int, broker: SyntheticBroker, batch: _Batch, places: Sequence[int],
         entries: list[int], faults: Sequence[str],
     ) -> None:  # fmt: skip
         refused = self._chosen(self._plan.rates.rejected, range(len(places)))
         self._end(
-            now + 700, broker, Kind.REJECTED, QUEUE, [entries[i] for i in sorted(refused)],
+            now + 700, broker, RecordKind.REJECTED, QUEUE, [entries[i] for i in sorted(refused)],
             {"peer": "user:bob", "condition": "amqp:not-allowed"},
         )  # fmt: skip
         self._planted.fates["rejected"] += len(refused)
@@ -452,14 +495,14 @@ class Traffic:
         left = [each for each in left if each not in kept] if kept else left
         wait = 1000 + int(min(self._random.lognormvariate(8.0, 1.0), 20e6))
         broker.put(
-            now + wait, Kind.DELIVERED, QUEUE, len(left),
+            now + wait, RecordKind.DELIVERED, QUEUE, len(left),
             {"node": QUEUE, "peer": "user:bob", "settle_us": 700, "wire_us": 900},
             {"entry": left, "queue_us": [wait + j for j in self._some_jitter(len(left))]},
         )  # fmt: skip
         self._planted.fates["delivered"] += len(left)
 
     def _spoil_within(
-        self, now: int, broker: Broker, batch: _Batch, places: Sequence[int],
+        self, now: int, broker: SyntheticBroker, batch: _Batch, places: Sequence[int],
         entries: list[int], faults: Sequence[str],
     ) -> set[int]:  # fmt: skip
         """Plant what goes wrong within one broker; return the entries that are not given out."""
@@ -470,7 +513,7 @@ class Traffic:
                 continue
             if kind == "unexplained":
                 [entry] = broker.entries(1)
-                self._end(now, broker, Kind.DELIVERED, QUEUE, [entry], {"peer": "user:bob"})
+                self._end(now, broker, RecordKind.DELIVERED, QUEUE, [entry], {"peer": "user:bob"})
                 self._fault(kind, None, broker, broker, broker.stream, entry)
                 continue
             free = [i for i in range(len(places)) if i not in used]
@@ -483,7 +526,9 @@ class Traffic:
                 broker.vanished.add(entries[i])
             elif kind == "ended_twice":
                 at = now + 30 * SECOND
-                self._end(at, broker, Kind.DELIVERED, QUEUE, [entries[i]], {"peer": "user:eve"})
+                self._end(
+                    at, broker, RecordKind.DELIVERED, QUEUE, [entries[i]], {"peer": "user:eve"}
+                )
             else:
                 broker.returned.setdefault(QUEUE, set()).add(entries[i])
             self._fault(kind, batch.ids[places[i]], broker, broker, broker.stream, entries[i])

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """AMQP 0-9 and 0-9-1 with RabbitMQ's extensions, as an engine without input or output.
 
-From the bytes upwards: `tables` are field tables and the types of their values. `methods` holds
+From the bytes upwards: `field_tables` are field tables and the types of their values. `methods`
+    holds
 all methods and properties as tables; it is made by a program from the facts of the standards and
 never by hand. `arguments` turns both into octets and back. `frame_output` writes frames. On these
 stand `tags` (delivery tags, confirms), `channel`, and the engine proper: `handshake` up to open,
@@ -41,17 +42,17 @@ armed, or told, by the next `tick`, which `next_deadline` then asks for at once.
 reading to slow a publisher down says so (`Handshake.reading_stops`), or it would miss the
 heartbeats that wait unread.
 
-**Work** is counted as in 1.0 (`amqproute.wire.work`): `Connection09.receive_data` takes frames up
-to a budget and keeps the rest.
+**Work** is counted as in 1.0 (`amqproute.wire.input_cost`): `Connection09.receive_data` takes
+frames up to a budget and keeps the rest.
 
 Bounds: one frame of input, of `connection_settings.OPENING_FRAME` octets before tuning;
 `handshake.MOST_WAITING` octets written ahead while it is the user's turn; ``max_partial`` octets of
 contents that have begun and not ended, over all channels, beyond which they are handed up; a
 thirty-second part of it for their properties, beyond which the connection is closed; tables
-of `tables.DEEPEST` levels and `tables.MOST_VALUES` values; channels by channel-max. Frames without
-effect are counted, and a peer that sends thousands is closed. What is outstanding on a channel
-(deliveries without ack, publishes without confirm, consumers) is bounded by whoever makes it: the
-user, who gives out deliveries, confirms and consumers.
+of `field_tables.DEEPEST` levels and `field_tables.MOST_VALUES` values; channels by channel-max.
+Frames without effect are counted, and a peer that sends thousands is closed. What is outstanding on
+a channel (deliveries without ack, publishes without confirm, consumers) is bounded by whoever makes
+it: the user, who gives out deliveries, confirms and consumers.
 
 Why so: nearly all of a broker's 0-9-1 traffic is one method with three properties, again and again.
 To find out that it is the same costs half of decoding it anew, and a publish then costs less than

@@ -7,7 +7,7 @@ server it is the same as PLAIN, and no safer.
 
 from __future__ import annotations
 
-from amqproute.wire.amqp09.tables import FieldTable, FieldValueError
+from amqproute.wire.amqp09.field_tables import FieldTable, FieldValueError
 
 AMQPLAIN = "AMQPLAIN"
 """The mechanism's name."""

@@ -14,14 +14,14 @@ import struct
 from typing import Final, TypeAlias
 
 from amqproute.errors import LocalProtocolError
-from amqproute.wire.amqp09.methods import METHODS, PROPERTIES, BasicPublish
-from amqproute.wire.amqp09.shapes import AmqpMethod, ContentProperties, FieldKind, InlineBody
-from amqproute.wire.amqp09.tables import (
+from amqproute.wire.amqp09.field_tables import (
     FieldTable,
     FieldValueError,
     read_table,
     table_octets,
 )
+from amqproute.wire.amqp09.methods import METHODS, PROPERTIES, BasicPublish
+from amqproute.wire.amqp09.shapes import AmqpMethod, ContentProperties, FieldKind, InlineBody
 from amqproute.wire.amqp09.versions import ProtocolVersion
 from amqproute.wire.amqp09.violations import Violation, ViolationError
 

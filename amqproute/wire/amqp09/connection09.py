@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from amqproute.errors import LocalProtocolError
-from amqproute.wire import work
+from amqproute.wire import input_cost
 from amqproute.wire.amqp09.arguments import (
     LONGEST_REMEMBERED,
     MOST_REMEMBERED,
@@ -25,13 +25,14 @@ from amqproute.wire.amqp09.arguments import (
 from amqproute.wire.amqp09.channel import Channel, ChannelState
 from amqproute.wire.amqp09.connection_settings import Connection09Settings
 from amqproute.wire.amqp09.contents import Content, Publish
+from amqproute.wire.amqp09.field_tables import FieldTable
 from amqproute.wire.amqp09.frame_output import BODY, HEADER, HEARTBEAT, HEARTBEAT_FRAME, METHOD
 from amqproute.wire.amqp09.handshake import (
     BEATING,
     MOST_WAITING,
     USERS_TURN,
     Handshake,
-    Stage,
+    HandshakeStage,
 )
 from amqproute.wire.amqp09.methods import (
     METHODS,
@@ -76,6 +77,7 @@ from amqproute.wire.amqp09.methods import (
     TxSelect,
 )
 from amqproute.wire.amqp09.protocol_events import (
+    AckReceived,
     ChannelAsked,
     ChannelCloseAnswered,
     ChannelEnded,
@@ -89,17 +91,15 @@ from amqproute.wire.amqp09.protocol_events import (
     ProtocolEvent,
     PublishesReceived,
     PublishesSettled,
-    Settlement,
 )
 from amqproute.wire.amqp09.replies import ReplyScope
 from amqproute.wire.amqp09.shapes import AmqpMethod, ContentProperties
-from amqproute.wire.amqp09.tables import FieldTable
 from amqproute.wire.amqp09.tags import ConfirmNumbers
 from amqproute.wire.amqp09.versions import ProtocolVersion
 from amqproute.wire.amqp09.violations import Violation, ViolationError
 
 METHOD_WORK: Final = 50
-"""Units of work of a method that the user acts on (see `amqproute.wire.work`)."""
+"""Units of work of a method that the user acts on (see `amqproute.wire.input_cost`)."""
 CHANNEL_WORK: Final = 100
 """Units of work of opening or closing a channel."""
 BEGUN_WEIGHT: Final = 32
@@ -124,7 +124,9 @@ _TAG = struct.Struct(">Q")
 _OPEN: Final = ChannelOpen.traits.code
 _CLOSE: Final = ChannelClose.traits.code
 _CLOSE_OK: Final = ChannelCloseOk.traits.code
-_TAKING: Final = frozenset(Stage) - USERS_TURN - {Stage.ANSWER_DUE, Stage.OVER}
+_TAKING: Final = (
+    frozenset(HandshakeStage) - USERS_TURN - {HandshakeStage.ANSWER_DUE, HandshakeStage.OVER}
+)
 _BROKEN: Final = frozenset((Violation.FRAME_END, Violation.FRAME_TYPE, Violation.FRAME_SIZE))
 _CLOSE_OK_FRAME: Final = bytes.fromhex("01 0000 00000004 000a0033 ce")
 _NO_LIMIT: Final = 1 << 62
@@ -201,7 +203,7 @@ class Connection09(Handshake):
         if data:
             self._last_received = now
         self._work_limit = _NO_LIMIT if budget is None else self.work + budget
-        if self._stage is Stage.OVER or self._stage is Stage.ANSWER_DUE:
+        if self._stage is HandshakeStage.OVER or self._stage is HandshakeStage.ANSWER_DUE:
             return self._hand_over()
         self._feed(data)
         if self._stage in USERS_TURN:
@@ -210,9 +212,9 @@ class Connection09(Handshake):
                 self._drop(0, "too much was sent ahead")
                 self._forget_input()
             return self._hand_over()
-        if self._stage is Stage.CLOSING:
+        if self._stage is HandshakeStage.CLOSING:
             self._unheard += len(data)
-            if self._unheard > work.MOST_UNHEARD:
+            if self._unheard > input_cost.MOST_UNHEARD:
                 self._drop(0, "the peer does not answer our close, and goes on sending")
                 return self._hand_over()
             if self._deaf:
@@ -220,7 +222,7 @@ class Connection09(Handshake):
                 if data.endswith(_CLOSE_OK_FRAME):
                     self._on_answer(_CLOSE_OK_FRAME[7:11])
                 return self._hand_over()
-        if self._stage is Stage.HEADER and not self._take_header():
+        if self._stage is HandshakeStage.HEADER and not self._take_header():
             return self._hand_over()
         self._take_frames()
         return self._hand_over()
@@ -235,13 +237,13 @@ class Connection09(Handshake):
     def tick(self, now: float) -> list[ProtocolEvent]:
         """See `amqproute.wire.engine.Engine`."""
         self._begin(now)
-        if self._stage is Stage.OVER:
+        if self._stage is HandshakeStage.OVER:
             return self._hand_over()
         if self._close_waits:
             self._close_waits = False
             self._close_deadline = now + self.settings.close_timeout
         if self._close_deadline is not None and now >= self._close_deadline:
-            if self._stage is Stage.ANSWER_DUE:
+            if self._stage is HandshakeStage.ANSWER_DUE:
                 self.close_ok()
             else:
                 self._drop(*self._reason)
@@ -264,7 +266,7 @@ class Connection09(Handshake):
         Raises:
             LocalProtocolError: the connection is not open, or all channels are taken.
         """
-        if self._stage is not Stage.OPEN or self.role != "client":
+        if self._stage is not HandshakeStage.OPEN or self.role != "client":
             raise LocalProtocolError(f"{self!r} opens no channel")
         number = next((n for n in range(1, self.channel_max + 1) if n not in self._channels), None)
         if number is None:
@@ -288,7 +290,7 @@ class Connection09(Handshake):
 
     def _hand_over(self) -> list[ProtocolEvent]:
         """Return the events, and keep nothing of them."""
-        if self._stage is Stage.OVER:
+        if self._stage is HandshakeStage.OVER:
             self._forget_input()
         events, self._events = self._events, []
         self._runs.clear()
@@ -340,11 +342,11 @@ class Connection09(Handshake):
             self._pos += self._take_client_header(self._data[self._pos : self._pos + 8])
         elif self._data and not self._sees_server_header(self._data[self._pos :]):
             return True
-        if self._stage is Stage.OVER:
+        if self._stage is HandshakeStage.OVER:
             self._forget_input()
-        elif self._stage is Stage.HEADER and self._data:
+        elif self._stage is HandshakeStage.HEADER and self._data:
             self._wait(len(self._data) - self._pos + 1)
-        return self._stage is Stage.START_OK
+        return self._stage is HandshakeStage.START_OK
 
     def _take_frames(self) -> None:
         data = self._data
@@ -382,7 +384,7 @@ class Connection09(Handshake):
                     raise ViolationError(Violation.FRAME_END, "a frame without its end")
                 self._pos = after
                 self.frames_in += 1
-                self.work += work.FRAME
+                self.work += input_cost.FRAME
                 if kind == METHOD:
                     payload = data[pos + 7 : after - 1]
                     if number:
@@ -400,11 +402,11 @@ class Connection09(Handshake):
                                 pos = after
                                 continue
                         self._on_method(number, payload)
-                    elif self._stage is Stage.CLOSING:
+                    elif self._stage is HandshakeStage.CLOSING:
                         self._on_answer(payload)
                     else:
                         self._on_connection_method(payload)
-                elif self._stage is not Stage.CLOSING:
+                elif self._stage is not HandshakeStage.CLOSING:
                     if kind == HEARTBEAT:
                         if number or size:
                             raise ViolationError(
@@ -470,12 +472,14 @@ class Connection09(Handshake):
                 return 0
             parts = [data[body_at + 7 : after - 1]]
             self.frames_in += 2
-            self.work += 2 * work.FRAME + work.DELIVERY + length // work.OCTETS_PER_UNIT
+            self.work += (
+                2 * input_cost.FRAME + input_cost.DELIVERY + length // input_cost.OCTETS_PER_UNIT
+            )
         else:
             after = body_at
             parts = []
             self.frames_in += 1
-            self.work += work.FRAME + work.DELIVERY
+            self.work += input_cost.FRAME + input_cost.DELIVERY
         octets = data[pos + 19 : body_at - 1]
         properties = self._basic_properties.get(octets)
         if properties is None:
@@ -512,21 +516,21 @@ class Connection09(Handshake):
             context = channel.unacknowledged.settle(tag)
         except KeyError:
             return False
-        self.work += work.SETTLED
+        self.work += input_cost.SETTLED
         run = self._runs.get(channel.number)
-        if type(run) is DeliveriesSettled and run.settlement is Settlement.ACKNOWLEDGED:
+        if type(run) is DeliveriesSettled and run.settlement is AckReceived.ACKNOWLEDGED:
             run.tags.append(tag)
             run.contexts.append(context)
         else:
             self._join(
-                channel, DeliveriesSettled(channel, Settlement.ACKNOWLEDGED, [tag], [context])
+                channel, DeliveriesSettled(channel, AckReceived.ACKNOWLEDGED, [tag], [context])
             )
         return True
 
     def _decode_basic(self, octets: bytes) -> BasicProperties:
         properties = decode_properties(_BASIC, octets, self._tables)
         assert isinstance(properties, BasicProperties)
-        self.work += len(octets) // work.DECODED_PER_UNIT
+        self.work += len(octets) // input_cost.DECODED_PER_UNIT
         if len(octets) <= LONGEST_REMEMBERED:
             if len(self._basic_properties) >= MOST_REMEMBERED:
                 self._basic_properties.clear()
@@ -553,11 +557,11 @@ class Connection09(Handshake):
 
     def _count_fruitless(self) -> None:
         """Count a frame without effect: no client sends thousands of them."""
-        if self._now - self._fruitless_since > work.FRUITLESS_SECONDS:
+        if self._now - self._fruitless_since > input_cost.FRUITLESS_SECONDS:
             self._fruitless_since = self._now
             self._fruitless = 0
         self._fruitless += 1
-        if self._fruitless > work.FRUITLESS_FRAMES:
+        if self._fruitless > input_cost.FRUITLESS_FRAMES:
             raise ViolationError(
                 Violation.FRUITLESS_FRAMES, f"{self._fruitless} frames without effect"
             )
@@ -603,7 +607,7 @@ class Connection09(Handshake):
             properties = self._basic_properties.get(octets) or self._decode_basic(octets)
         else:
             properties = decode_properties(class_id, octets)
-            self.work += len(octets) // work.DECODED_PER_UNIT
+            self.work += len(octets) // input_cost.DECODED_PER_UNIT
         most = self.settings.max_content
         if most and size > most:
             raise ViolationError(
@@ -618,7 +622,7 @@ class Connection09(Handshake):
             content: Content = Publish(method, properties, octets, size, [], number)
         else:
             content = Content(method, properties, octets, size, [])
-        self.work += work.DELIVERY
+        self.work += input_cost.DELIVERY
         channel._streams = size > self.settings.part_from
         channel._left = size
         if not size:
@@ -648,7 +652,7 @@ class Connection09(Handshake):
             self._count_fruitless()
             return
         part = data[at:end]
-        self.work += size // work.OCTETS_PER_UNIT
+        self.work += size // input_cost.OCTETS_PER_UNIT
         channel._left -= size
         if channel._streams:
             self._hand_up(channel, content, [part])
@@ -701,7 +705,7 @@ class Connection09(Handshake):
 
     def _channel(self, number: int, what: str) -> Channel | None:
         """Return the channel of a frame, None when what comes on it is skipped."""
-        if self._stage is not Stage.OPEN:
+        if self._stage is not HandshakeStage.OPEN:
             raise ViolationError(Violation.METHOD_OUT_OF_ORDER, f"{what} in {self._stage.name}")
         if not number:
             raise ViolationError(Violation.CHANNEL_ZERO, f"{what} on channel 0")
@@ -714,7 +718,7 @@ class Connection09(Handshake):
 
     def _on_method(self, number: int, payload: bytes) -> None:
         """Act on a method of a channel. A close for it names it, whatever is wrong with it."""
-        if self._stage is Stage.CLOSING:
+        if self._stage is HandshakeStage.CLOSING:
             return
         if len(payload) < 4:
             raise ViolationError(Violation.MALFORMED_FRAME, "a method frame without its ids")
@@ -732,7 +736,7 @@ class Connection09(Handshake):
                 Violation.CONNECTION_METHOD_ON_CHANNEL, f"method {code & 0xFFFF} of connection"
             )
         channel = self._channels.get(number)
-        if code == _OPEN and self._stage is Stage.OPEN:
+        if code == _OPEN and self._stage is HandshakeStage.OPEN:
             self._on_open(number, payload)
             return
         if channel is not None and channel.state is ChannelState.CLOSING:
@@ -758,7 +762,7 @@ class Connection09(Handshake):
                 self._count_begun(channel, len(payload))
                 return
         method = decode_method(payload, self.version)
-        self.work += len(payload) // work.DECODED_PER_UNIT
+        self.work += len(payload) // input_cost.DECODED_PER_UNIT
         self._on_channel_method(channel, method)
         if channel._method is not None:
             self._count_begun(channel, len(payload))
@@ -803,7 +807,7 @@ class Connection09(Handshake):
             raise ViolationError(
                 Violation.UNKNOWN_DELIVERY_TAG, f"unknown delivery tag {tag}"
             ) from None
-        self.work += work.SETTLED * len(settled)
+        self.work += input_cost.SETTLED * len(settled)
         if not settled:
             self._count_fruitless()
             return True
@@ -818,11 +822,11 @@ class Connection09(Handshake):
                 run.contexts.append(context)
             return True
         if code == _ACK:
-            settlement = Settlement.ACKNOWLEDGED
+            settlement = AckReceived.ACKNOWLEDGED
         elif bits & (2 if code == _NACK else 1):
-            settlement = Settlement.REQUEUED
+            settlement = AckReceived.REQUEUED
         else:
-            settlement = Settlement.REJECTED
+            settlement = AckReceived.REJECTED
         if type(run) is not DeliveriesSettled or run.settlement is not settlement:
             run = DeliveriesSettled(channel, settlement, [], [])
             self._join(channel, run)
@@ -862,7 +866,7 @@ class Connection09(Handshake):
         """Take what comes on channel 0 behind our connection.close (09-W-61)."""
         ids = payload[:4]
         if ids == b"\0\x0a\0\x33":
-            self._stage = Stage.OVER
+            self._stage = HandshakeStage.OVER
             self._end(ConnectionEnded(*self._reason, clean=True))
         elif ids == b"\0\x0a\0\x32":
             self.output.write((self.output.method_frame(0, b"\0\x0a\0\x33"),))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from amqproute.wire.amqp09.tables import FieldTable, FieldValue
+from amqproute.wire.amqp09.field_tables import FieldTable, FieldValue
 from amqproute.wire.amqp09.versions import ProtocolVersion, Role
 
 FRAME_MIN_SIZE: Final = 4096

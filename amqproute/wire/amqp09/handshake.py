@@ -22,6 +22,7 @@ from amqproute.wire.amqp09.connection_settings import (
     OPENING_FRAME,
     Connection09Settings,
 )
+from amqproute.wire.amqp09.field_tables import EMPTY_TABLE, FieldTable
 from amqproute.wire.amqp09.frame_output import FRAME_OVERHEAD, FrameOutput
 from amqproute.wire.amqp09.methods import (
     ConnectionBlocked as BlockedMethod,
@@ -45,22 +46,21 @@ from amqproute.wire.amqp09.methods import (
     ConnectionUnblocked as UnblockedMethod,
 )
 from amqproute.wire.amqp09.protocol_events import (
+    BlockedNotice,
     ChallengeAnswered,
     Challenged,
-    ConnectionBlocked,
     ConnectionEnded,
     ConnectionOpened,
     ConnectionRedirected,
-    ConnectionUnblocked,
     MechanismChosen,
     MechanismsOffered,
     ProtocolEvent,
     SecretReplaced,
+    UnblockedNotice,
     VirtualHostAsked,
 )
 from amqproute.wire.amqp09.replies import ReplyCode, fit_reply_text
 from amqproute.wire.amqp09.shapes import AmqpMethod
-from amqproute.wire.amqp09.tables import EMPTY_TABLE, FieldTable
 from amqproute.wire.amqp09.versions import ProtocolVersion, Role
 from amqproute.wire.amqp09.violations import Violation, ViolationError
 from amqproute.wire.header import (
@@ -76,7 +76,7 @@ CAPABILITY_FAILURE_CLOSE: Final = "authentication_failure_close"
 CAPABILITY_BLOCKED: Final = "connection.blocked"
 
 
-class Stage(enum.Enum):
+class HandshakeStage(enum.Enum):
     """How far a connection has come."""
 
     HEADER = enum.auto()
@@ -107,18 +107,20 @@ class Stage(enum.Enum):
     OVER = enum.auto()
 
 
-USERS_TURN: Final = frozenset((Stage.CREDENTIALS, Stage.HOST_ASKED, Stage.RESPOND))
+USERS_TURN: Final = frozenset(
+    (HandshakeStage.CREDENTIALS, HandshakeStage.HOST_ASKED, HandshakeStage.RESPOND)
+)
 _BEFORE_OPEN: Final = frozenset(
     (
-        Stage.HEADER,
-        Stage.START_OK,
-        Stage.CREDENTIALS,
-        Stage.SECURE_OK,
-        Stage.TUNE_OK,
-        Stage.OPEN_AWAITED,
-        Stage.RESPOND,
-        Stage.TUNE,
-        Stage.OPEN_OK,
+        HandshakeStage.HEADER,
+        HandshakeStage.START_OK,
+        HandshakeStage.CREDENTIALS,
+        HandshakeStage.SECURE_OK,
+        HandshakeStage.TUNE_OK,
+        HandshakeStage.OPEN_AWAITED,
+        HandshakeStage.RESPOND,
+        HandshakeStage.TUNE,
+        HandshakeStage.OPEN_OK,
     )
 )
 
@@ -138,7 +140,7 @@ class Handshake(ABC):
         self.frame_max = settings.frame_max
         self.heartbeat = 0
         self.work = 0
-        self._stage = Stage.HEADER
+        self._stage = HandshakeStage.HEADER
         self._events: list[ProtocolEvent] = []
         self._now = 0.0
         self._last_received = 0.0
@@ -175,19 +177,19 @@ class Handshake(ABC):
     # ------------------------------------------------------------------------------- the face
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> HandshakeStage:
         """How far the connection has come."""
         return self._stage
 
     @property
     def is_open(self) -> bool:
         """Whether open and open-ok are exchanged, and nobody has closed."""
-        return self._stage is Stage.OPEN
+        return self._stage is HandshakeStage.OPEN
 
     @property
     def is_closed(self) -> bool:
         """See `amqproute.wire.engine.Engine`."""
-        return self._stage is Stage.OVER
+        return self._stage is HandshakeStage.OVER
 
     @property
     def last_received(self) -> float:
@@ -218,7 +220,7 @@ class Handshake(ABC):
 
     def next_deadline(self) -> float | None:
         """See `amqproute.wire.engine.Engine`."""
-        if self._stage is Stage.OVER:
+        if self._stage is HandshakeStage.OVER:
             return None
         if self._close_waits or self._ends_due:
             return self._now
@@ -247,7 +249,7 @@ class Handshake(ABC):
         Raises:
             LocalProtocolError: no response is to be answered.
         """
-        self._turn(Stage.CREDENTIALS, Stage.SECURE_OK)
+        self._turn(HandshakeStage.CREDENTIALS, HandshakeStage.SECURE_OK)
         self._write(ConnectionSecure(challenge=challenge))
 
     def authenticated(self) -> None:
@@ -256,7 +258,7 @@ class Handshake(ABC):
         Raises:
             LocalProtocolError: no response is to be answered.
         """
-        self._turn(Stage.CREDENTIALS, Stage.TUNE_OK)
+        self._turn(HandshakeStage.CREDENTIALS, HandshakeStage.TUNE_OK)
         settings = self.settings
         self._write(
             ConnectionTune(
@@ -275,7 +277,7 @@ class Handshake(ABC):
         Raises:
             LocalProtocolError: no response is to be answered.
         """
-        if self._stage is not Stage.CREDENTIALS:
+        if self._stage is not HandshakeStage.CREDENTIALS:
             raise LocalProtocolError(f"nobody to refuse: {self._stage.name}")
         if CAPABILITY_FAILURE_CLOSE in self.peer_capabilities:
             self._send_close(ReplyCode.ACCESS_REFUSED, text, ConnectionStartOk())
@@ -288,22 +290,22 @@ class Handshake(ABC):
         Raises:
             LocalProtocolError: no open is to be answered.
         """
-        self._turn(Stage.HOST_ASKED, Stage.OPEN)
+        self._turn(HandshakeStage.HOST_ASKED, HandshakeStage.OPEN)
         self._write(ConnectionOpenOk(known_hosts=known_hosts))
 
     def block(self, reason: str) -> None:
         """Server: tell that publishes wait, where the client wants to know."""
-        if self._stage is Stage.OPEN and CAPABILITY_BLOCKED in self.peer_capabilities:
+        if self._stage is HandshakeStage.OPEN and CAPABILITY_BLOCKED in self.peer_capabilities:
             self._write(BlockedMethod(reason=fit_reply_text(reason)))
 
     def unblock(self) -> None:
         """Server: tell that publishes are taken again, where the client wants to know."""
-        if self._stage is Stage.OPEN and CAPABILITY_BLOCKED in self.peer_capabilities:
+        if self._stage is HandshakeStage.OPEN and CAPABILITY_BLOCKED in self.peer_capabilities:
             self._write(UnblockedMethod())
 
     def update_secret_ok(self) -> None:
         """Server: the new secret is good."""
-        if self._stage is Stage.OPEN:
+        if self._stage is HandshakeStage.OPEN:
             self._write(ConnectionUpdateSecretOk())
 
     # ------------------------------------------------------------------------ a client's verbs
@@ -314,7 +316,7 @@ class Handshake(ABC):
         Raises:
             LocalProtocolError: no start is to be answered.
         """
-        self._turn(Stage.RESPOND, Stage.TUNE)
+        self._turn(HandshakeStage.RESPOND, HandshakeStage.TUNE)
         self._write(
             ConnectionStartOk(
                 client_properties=self.settings.table(),
@@ -330,7 +332,7 @@ class Handshake(ABC):
         Raises:
             LocalProtocolError: no challenge is to be answered.
         """
-        self._turn(Stage.RESPOND, Stage.TUNE)
+        self._turn(HandshakeStage.RESPOND, HandshakeStage.TUNE)
         self._write(ConnectionSecureOk(response=response))
 
     def update_secret(self, secret: bytes, reason: str) -> None:
@@ -339,7 +341,7 @@ class Handshake(ABC):
         Raises:
             LocalProtocolError: the connection is not open.
         """
-        if self._stage is not Stage.OPEN:
+        if self._stage is not HandshakeStage.OPEN:
             raise LocalProtocolError(f"not open: {self._stage.name}")
         self._write(ConnectionUpdateSecret(new_secret=secret, reason=reason))
 
@@ -356,7 +358,7 @@ class Handshake(ABC):
             text: why, in words; cut to what fits.
             method: the method that caused it, None for none (09-W-60).
         """
-        if self._stage in (Stage.OPEN, Stage.HOST_ASKED):
+        if self._stage in (HandshakeStage.OPEN, HandshakeStage.HOST_ASKED):
             self._send_close(code, text, method)
         elif self._stage in _BEFORE_OPEN:
             self._go(code, text)
@@ -367,18 +369,18 @@ class Handshake(ABC):
         Raises:
             LocalProtocolError: no close is to be answered.
         """
-        self._turn(Stage.ANSWER_DUE, Stage.OVER)
+        self._turn(HandshakeStage.ANSWER_DUE, HandshakeStage.OVER)
         self._write(ConnectionCloseOk())
 
     def _go(self, code: ReplyCode, text: str) -> None:
         """End the connection without a method, with the next `tick`."""
-        self._stage = Stage.CLOSING
+        self._stage = HandshakeStage.CLOSING
         self._reason = (code, text)
         self._ends_due = True
         self._close_deadline = self._now
 
     def _send_close(self, code: ReplyCode, text: str, method: AmqpMethod | None) -> None:
-        self._stage = Stage.CLOSING
+        self._stage = HandshakeStage.CLOSING
         self._reason = (code, text)
         self._shut_channels()
         self._ends_due = True
@@ -402,18 +404,18 @@ class Handshake(ABC):
 
     def _drop(self, code: int, text: str, violation: Violation | None = None) -> None:
         """End the connection without a word."""
-        self._stage = Stage.OVER
+        self._stage = HandshakeStage.OVER
         self._end(ConnectionEnded(code, text, violation=violation))
 
     def _lost(self, text: str) -> None:
-        if self._stage is not Stage.OVER:
+        if self._stage is not HandshakeStage.OVER:
             self._drop(0, text)
 
     def _violated(self, fault: ViolationError, method: AmqpMethod | None) -> None:
         """End the connection for what the peer did."""
         violation = fault.violation
         code = violation.code(self.version)
-        if self._stage is not Stage.OPEN or violation.is_silent(self.version):
+        if self._stage is not HandshakeStage.OPEN or violation.is_silent(self.version):
             self._drop(code, fault.text, violation)
             return
         self._send_close(code, fault.text, method)
@@ -422,7 +424,7 @@ class Handshake(ABC):
         )
         self._end(ConnectionEnded(code, fault.text, class_id, method_id, violation))
 
-    def _turn(self, before: Stage, after: Stage) -> None:
+    def _turn(self, before: HandshakeStage, after: HandshakeStage) -> None:
         if self._stage is not before:
             raise LocalProtocolError(f"the connection is not in {before.name}: {self._stage.name}")
         self._stage = after
@@ -448,7 +450,7 @@ class Handshake(ABC):
             self._drop(0, f"the client speaks AMQP 1.0 ({header.name}); 0-9 is served here")
             return 0
         settings = self.settings
-        self._stage = Stage.START_OK
+        self._stage = HandshakeStage.START_OK
         self._write(
             ConnectionStart(
                 version_major=0,
@@ -494,38 +496,38 @@ class Handshake(ABC):
             self._on_close(method)
         elif isinstance(method, ConnectionClose) and self.role == "client":
             self._on_close(method)  # a refused log-in (09-W-50)
-        elif isinstance(method, ConnectionStartOk) and stage is Stage.START_OK:
+        elif isinstance(method, ConnectionStartOk) and stage is HandshakeStage.START_OK:
             self._on_start_ok(method)
-        elif isinstance(method, ConnectionSecureOk) and stage is Stage.SECURE_OK:
-            self._stage = Stage.CREDENTIALS
+        elif isinstance(method, ConnectionSecureOk) and stage is HandshakeStage.SECURE_OK:
+            self._stage = HandshakeStage.CREDENTIALS
             self._emit(ChallengeAnswered(method.response))
-        elif isinstance(method, ConnectionTuneOk) and stage is Stage.TUNE_OK:
+        elif isinstance(method, ConnectionTuneOk) and stage is HandshakeStage.TUNE_OK:
             self._on_tune_ok(method)
-        elif isinstance(method, ConnectionOpen) and stage is Stage.OPEN_AWAITED:
-            self._stage = Stage.HOST_ASKED
+        elif isinstance(method, ConnectionOpen) and stage is HandshakeStage.OPEN_AWAITED:
+            self._stage = HandshakeStage.HOST_ASKED
             self._handshake_deadline = None
             self._emit(VirtualHostAsked(method.virtual_host, method.capabilities, method.insist))
-        elif isinstance(method, ConnectionStart) and stage is Stage.HEADER:
+        elif isinstance(method, ConnectionStart) and stage is HandshakeStage.HEADER:
             self._on_start(method)
-        elif isinstance(method, ConnectionSecure) and stage is Stage.TUNE:
-            self._stage = Stage.RESPOND
+        elif isinstance(method, ConnectionSecure) and stage is HandshakeStage.TUNE:
+            self._stage = HandshakeStage.RESPOND
             self._emit(Challenged(method.challenge))
-        elif isinstance(method, ConnectionTune) and stage is Stage.TUNE:
+        elif isinstance(method, ConnectionTune) and stage is HandshakeStage.TUNE:
             self._on_tune(method)
-        elif isinstance(method, ConnectionOpenOk) and stage is Stage.OPEN_OK:
-            self._stage = Stage.OPEN
+        elif isinstance(method, ConnectionOpenOk) and stage is HandshakeStage.OPEN_OK:
+            self._stage = HandshakeStage.OPEN
             self._handshake_deadline = None
             self._emit(ConnectionOpened(method.known_hosts))
-        elif isinstance(method, ConnectionRedirect) and stage is Stage.OPEN_OK:
+        elif isinstance(method, ConnectionRedirect) and stage is HandshakeStage.OPEN_OK:
             self._emit(ConnectionRedirected(method.host, method.known_hosts))
             self._drop(0, f"the server redirects to {method.host}")
-        elif stage is Stage.OPEN and isinstance(method, ConnectionUpdateSecret):
+        elif stage is HandshakeStage.OPEN and isinstance(method, ConnectionUpdateSecret):
             self._emit(SecretReplaced(method.new_secret, method.reason))
-        elif stage is Stage.OPEN and isinstance(method, BlockedMethod):
-            self._emit(ConnectionBlocked(method.reason))
-        elif stage is Stage.OPEN and isinstance(method, UnblockedMethod):
-            self._emit(ConnectionUnblocked())
-        elif stage is Stage.OPEN and isinstance(method, ConnectionUpdateSecretOk):
+        elif stage is HandshakeStage.OPEN and isinstance(method, BlockedMethod):
+            self._emit(BlockedNotice(method.reason))
+        elif stage is HandshakeStage.OPEN and isinstance(method, UnblockedMethod):
+            self._emit(UnblockedNotice())
+        elif stage is HandshakeStage.OPEN and isinstance(method, ConnectionUpdateSecretOk):
             pass
         else:
             raise ViolationError(
@@ -533,7 +535,7 @@ class Handshake(ABC):
             )
 
     def _on_close(self, method: ConnectionClose) -> None:
-        self._stage = Stage.ANSWER_DUE
+        self._stage = HandshakeStage.ANSWER_DUE
         self._handshake_deadline = None
         self._close_waits = True
         self._end(
@@ -557,7 +559,7 @@ class Handshake(ABC):
             )
         locales = self.settings.locales
         locale = method.locale if method.locale in locales else locales[0]
-        self._stage = Stage.CREDENTIALS
+        self._stage = HandshakeStage.CREDENTIALS
         self._emit(
             MechanismChosen(method.mechanism, method.response, locale, method.client_properties)
         )
@@ -575,7 +577,7 @@ class Handshake(ABC):
                 Violation.FRAME_MAX_TOO_LOW, f"frames of {method.frame_max} octets"
             )
         self._tune(method.channel_max, method.frame_max, method.heartbeat)
-        self._stage = Stage.OPEN_AWAITED
+        self._stage = HandshakeStage.OPEN_AWAITED
 
     def _tune(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
         """Take what was agreed; 0 leaves it at what we want (09-W-17)."""
@@ -593,7 +595,7 @@ class Handshake(ABC):
                 0, f"the server offers version {method.version_major}-{method.version_minor}"
             )
             return
-        self._stage = Stage.RESPOND
+        self._stage = HandshakeStage.RESPOND
         self._emit(
             MechanismsOffered(
                 method.mechanisms.decode("utf-8", "replace").split(),
@@ -616,21 +618,27 @@ class Handshake(ABC):
             ConnectionTuneOk(channel_max=channel_max, frame_max=frame_max, heartbeat=heartbeat)
         )
         self._write(ConnectionOpen(virtual_host=settings.virtual_host))
-        self._stage = Stage.OPEN_OK
+        self._stage = HandshakeStage.OPEN_OK
 
 
 BEATING: Final = frozenset(
-    (Stage.OPEN_AWAITED, Stage.HOST_ASKED, Stage.OPEN_OK, Stage.OPEN, Stage.CLOSING)
+    (
+        HandshakeStage.OPEN_AWAITED,
+        HandshakeStage.HOST_ASKED,
+        HandshakeStage.OPEN_OK,
+        HandshakeStage.OPEN,
+        HandshakeStage.CLOSING,
+    )
 )
 """Stages in which silence counts."""
 _UNTUNED: Final = frozenset(
     (
-        Stage.HEADER,
-        Stage.START_OK,
-        Stage.SECURE_OK,
-        Stage.TUNE_OK,
-        Stage.TUNE,
-        Stage.CLOSING,
+        HandshakeStage.HEADER,
+        HandshakeStage.START_OK,
+        HandshakeStage.SECURE_OK,
+        HandshakeStage.TUNE_OK,
+        HandshakeStage.TUNE,
+        HandshakeStage.CLOSING,
     )
 )
 """Stages in which a close has no place, or another one."""
@@ -642,5 +650,5 @@ __all__ = [
     "MOST_WAITING",
     "USERS_TURN",
     "Handshake",
-    "Stage",
+    "HandshakeStage",
 ]

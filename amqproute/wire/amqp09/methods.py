@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from amqproute.wire.amqp09.field_tables import EMPTY_TABLE, FieldTable
 from amqproute.wire.amqp09.shapes import (
     NO_BODY,
     AmqpMethod,
@@ -18,7 +19,6 @@ from amqproute.wire.amqp09.shapes import (
     InlineBody,
     MethodTraits,
 )
-from amqproute.wire.amqp09.tables import EMPTY_TABLE, FieldTable
 
 
 @dataclass(slots=True, kw_only=True)

@@ -23,8 +23,8 @@ from typing import TypeAlias
 
 from amqproute.wire.amqp09.channel import Channel
 from amqproute.wire.amqp09.contents import Content, Publish
+from amqproute.wire.amqp09.field_tables import FieldTable
 from amqproute.wire.amqp09.shapes import AmqpMethod
-from amqproute.wire.amqp09.tables import FieldTable
 from amqproute.wire.amqp09.violations import Violation
 
 
@@ -101,14 +101,14 @@ class ConnectionRedirected:
 
 
 @dataclass(slots=True)
-class ConnectionBlocked:
+class BlockedNotice:
     """Client: the server takes no publishes for now."""
 
     reason: str
 
 
 @dataclass(slots=True)
-class ConnectionUnblocked:
+class UnblockedNotice:
     """Client: the server takes publishes again."""
 
 
@@ -180,7 +180,7 @@ class ContentPartReceived:
     is_last: bool
 
 
-class Settlement(enum.Enum):
+class AckReceived(enum.Enum):
     """What the peer says of deliveries."""
 
     ACKNOWLEDGED = "ack"
@@ -202,7 +202,7 @@ class DeliveriesSettled:
     """
 
     channel: Channel
-    settlement: Settlement
+    settlement: AckReceived
     tags: list[int]
     contexts: list[object]
 
@@ -295,8 +295,8 @@ ProtocolEvent: TypeAlias = (
     | VirtualHostAsked
     | ConnectionOpened
     | ConnectionRedirected
-    | ConnectionBlocked
-    | ConnectionUnblocked
+    | BlockedNotice
+    | UnblockedNotice
     | SecretReplaced
     | ChannelAsked
     | ChannelOpened
@@ -313,17 +313,17 @@ ProtocolEvent: TypeAlias = (
 )
 
 __all__ = [
+    "AckReceived",
+    "BlockedNotice",
     "ChallengeAnswered",
     "Challenged",
     "ChannelAsked",
     "ChannelCloseAnswered",
     "ChannelEnded",
     "ChannelOpened",
-    "ConnectionBlocked",
     "ConnectionEnded",
     "ConnectionOpened",
     "ConnectionRedirected",
-    "ConnectionUnblocked",
     "ContentPartReceived",
     "ContentsReceived",
     "DeliveriesSettled",
@@ -335,6 +335,6 @@ __all__ = [
     "PublishesReceived",
     "PublishesSettled",
     "SecretReplaced",
-    "Settlement",
+    "UnblockedNotice",
     "VirtualHostAsked",
 ]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from amqproute.wire.amqp10.sections import Offsets, decode_section
+from amqproute.wire.amqp10.sections import SectionOffsets, decode_section
 
 __all__ = ["check_sections"]
 
@@ -38,7 +38,7 @@ _FIXED: Final = {
 }  # fmt: skip
 
 
-def check_sections(encoded: bytes, offsets: Offsets) -> None:
+def check_sections(encoded: bytes, offsets: SectionOffsets) -> None:
     """Look whether properties and application-properties can be decoded.
 
     Args:

@@ -4,10 +4,10 @@
 Theory of operation
 -------------------
 
-`Connection` is the `amqproute.wire.engine.Engine`. Bytes go through the phases of `states.PHASES`
-(protocol headers, TLS, SASL) and then, as frames, to the session of their channel. What the user
-has to know comes back as events; what the user wants goes in as verbs on `Connection`, `Session`
-and `Link`, whose frames `data_to_send` hands over.
+`Connection` is the `amqproute.wire.engine.Engine`. Bytes go through the phases of
+`state_tables.PHASES` (protocol headers, TLS, SASL) and then, as frames, to the session of their
+channel. What the user has to know comes back as events; what the user wants goes in as verbs on
+`Connection`, `Session` and `Link`, whose frames `data_to_send` hands over.
 
 **When answers go out.** A peer may write open, begin, attach, transfer, detach, end and close in
 one segment and never wait (§2.4.1, P-03). All of it is read before the user sees the first event,
@@ -54,9 +54,9 @@ it comes, at the end of the stream, or after ``close_timeout`` (E-06).
 heartbeat early but never late. A deadline that a verb starts is armed by the next `tick`, which
 `next_deadline` then asks for at once.
 
-**Work.** `Connection.receive_data` takes frames up to a budget (`amqproute.wire.work`) and keeps
-the rest. A peer that sends many frames without any effect (empty ones, transfers without octets,
-flows that change nothing) is closed with resource-limit-exceeded: no client does that.
+**Work.** `Connection.receive_data` takes frames up to a budget (`amqproute.wire.input_cost`) and
+keeps the rest. A peer that sends many frames without any effect (empty ones, transfers without
+octets, flows that change nothing) is closed with resource-limit-exceeded: no client does that.
 
 Bounds: one frame of input, of at most `OPEN_OCTETS` before the peer's open; ``max_partial`` octets
 of messages that have begun and not ended (of large ones on links that take parts the user has the
@@ -78,9 +78,10 @@ from typing import Any, Final
 
 from amqproute import conditions
 from amqproute.errors import AmqpError, LocalProtocolError
-from amqproute.wire import work
+from amqproute.wire import input_cost
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.events import (
+from amqproute.wire.amqp10.connection_settings import ConnectionSettings
+from amqproute.wire.amqp10.engine_events import (
     ConnectionClosed,
     DeliveriesReceived,
     EndpointsHeld,
@@ -90,12 +91,6 @@ from amqproute.wire.amqp10.events import (
     OpenReceived,
     SessionBegun,
     SessionEnded,
-)
-from amqproute.wire.amqp10.faults import (
-    ConnectionFaultError,
-    LinkFaultError,
-    SessionFaultError,
-    let_go_of_frames,
 )
 from amqproute.wire.amqp10.frames import (
     EMPTY_FRAME,
@@ -108,17 +103,22 @@ from amqproute.wire.amqp10.frames import (
 )
 from amqproute.wire.amqp10.link import Delivery, Link, Role
 from amqproute.wire.amqp10.negotiation import MAX_HELD, OPEN_OCTETS, Negotiation
-from amqproute.wire.amqp10.numbers import Numbers
+from amqproute.wire.amqp10.protocol_faults import (
+    ConnectionFaultError,
+    LinkFaultError,
+    SessionFaultError,
+    release_frames,
+)
+from amqproute.wire.amqp10.serial_numbers import SerialNumbers
 from amqproute.wire.amqp10.session import LONGEST_NAME, Session
-from amqproute.wire.amqp10.settings import ConnectionSettings
-from amqproute.wire.amqp10.states import (
+from amqproute.wire.amqp10.state_tables import (
     DISCARDING,
     ENDPOINT,
     LOCALLY_OPEN,
-    Phase,
-    State,
-    Step,
-    Turn,
+    HandshakePhase,
+    LinkStateName,
+    StateTransition,
+    TransitionTable,
 )
 from amqproute.wire.amqp10.types import Described
 from amqproute.wire.header import ProtocolHeader
@@ -168,12 +168,12 @@ class Connection(Negotiation):
         self.deliveries_out = 0
         self._single_payload = spec.MIN_MAX_FRAME_SIZE - _HEAD_ROOM
         # Endpoints.
-        self._state = State.UNBOUND
+        self._state = LinkStateName.UNBOUND
         self._sessions: dict[Session, None] = {}
         self._by_channel: dict[int, Session] = {}
         self._by_remote_channel: dict[int, Session] = {}
         self._links: dict[tuple[str, Role], Link] = {}
-        self._channels = Numbers(0xFFFF)
+        self._channels = SerialNumbers(0xFFFF)
         self._channel_max = settings.channel_max
         # Frames go out as soon as our AMQP header has gone.
         self._sink: list[bytes] = []
@@ -203,8 +203,8 @@ class Connection(Negotiation):
         return f"<Connection {self.settings.role} {self._phase.name} {self._state.name}>"
 
     @property
-    def state(self) -> State:
-        """Where the connection's endpoint is (`amqproute.wire.amqp10.states`)."""
+    def state(self) -> LinkStateName:
+        """Where the connection's endpoint is (`amqproute.wire.amqp10.state_tables`)."""
         return self._state
 
     @property
@@ -223,7 +223,7 @@ class Connection(Negotiation):
         """See `amqproute.wire.engine.Engine`."""
         self._now = self._last_received = self._last_sent = now
         self._handshake_deadline = now + self.settings.handshake_timeout
-        self._turn(Turn.BEGIN)
+        self._turn(TransitionTable.BEGIN)
         if self.settings.role == "client":
             if self.settings.tls == "required":
                 self._early.append(ProtocolHeader.AMQP_1_0_TLS.value)
@@ -233,7 +233,7 @@ class Connection(Negotiation):
     @property
     def has_input(self) -> bool:
         """See `amqproute.wire.engine.Engine`."""
-        return self._phase is Phase.AMQP and (
+        return self._phase is HandshakePhase.AMQP and (
             self._cut is not None or (not self._deaf and self._buffer.is_pending)
         )
 
@@ -244,7 +244,7 @@ class Connection(Negotiation):
         before = self.endpoint_octets
         events = self._events = []
         self._batch_link = None
-        if self._phase is Phase.AMQP:
+        if self._phase is HandshakePhase.AMQP:
             if self._told:
                 self._after_close(data)
             self._read(data)
@@ -295,7 +295,7 @@ class Connection(Negotiation):
             delivery is None
             or link._parting
             or not link.takes_parts
-            or link._state is not State.OPEN
+            or link._state is not LinkStateName.OPEN
         ):
             return events
         try:
@@ -311,7 +311,7 @@ class Connection(Negotiation):
         self._now = now
         events = self._events = []
         self._batch_link = None
-        if self._phase is not Phase.OVER or not self._told:
+        if self._phase is not HandshakePhase.OVER or not self._told:
             self._lose(None, by_fault=False)
         self._let_go()
         return events
@@ -356,7 +356,7 @@ class Connection(Negotiation):
 
     def next_deadline(self) -> float | None:
         """See `amqproute.wire.engine.Engine`."""
-        if self._phase is Phase.OVER:
+        if self._phase is HandshakePhase.OVER:
             return None
         if self._close_waits:
             return self._now
@@ -381,7 +381,7 @@ class Connection(Negotiation):
         self._now = now
         events = self._events = []
         self._batch_link = None
-        if self._phase is Phase.OVER:
+        if self._phase is HandshakePhase.OVER:
             return events
         if self._close_waits:
             self._close_waits = False
@@ -420,9 +420,9 @@ class Connection(Negotiation):
         Raises:
             LocalProtocolError: it was sent before.
         """
-        if self._phase is Phase.OVER:
+        if self._phase is HandshakePhase.OVER:
             return
-        if (self._state, Step.SEND_OPENING) not in ENDPOINT:
+        if (self._state, StateTransition.SEND_OPENING) not in ENDPOINT:
             raise LocalProtocolError("the connection was opened before")
         settings = self.settings
         timeout = settings.idle_timeout
@@ -439,7 +439,7 @@ class Connection(Negotiation):
         }
         frame = spec.Open(**fields)
         self._send(0, frame)
-        self._advance(Step.SEND_OPENING)
+        self._advance(StateTransition.SEND_OPENING)
         self._channel_max = frame.channel_max
         self._frame_limit = frame.max_frame_size
         if self.remote_open is not None:
@@ -463,7 +463,7 @@ class Connection(Negotiation):
         Raises:
             LocalProtocolError: the connection is not open, or the peer's channel-max is reached.
         """
-        if self._state not in (State.OPENING, State.OPEN):
+        if self._state not in (LinkStateName.OPENING, LinkStateName.OPEN):
             raise LocalProtocolError(f"no session can begin: the connection is {self._state.name}")
         session = Session(self)
         session.context = context
@@ -478,11 +478,11 @@ class Connection(Negotiation):
         was open, when the peer has closed too, the stream ends, or ``close_timeout`` has passed.
         Nothing happens when the connection is closed or closing already.
         """
-        if self._phase is Phase.OVER or self._state in DISCARDING or self._close_due:
+        if self._phase is HandshakePhase.OVER or self._state in DISCARDING or self._close_due:
             return
         if not self._header_sent:
             # Nothing of ours has been said in AMQP, so nothing has to be taken back.
-            self._phase = Phase.OVER
+            self._phase = HandshakePhase.OVER
             return
         self._close_error = error
         self._send_close(error)
@@ -496,21 +496,21 @@ class Connection(Negotiation):
             self.open()
         self._send(0, spec.Close(error=error))
         self._part()
-        self._advance(Step.SEND_CLOSING)
-        if self._state is State.DONE:
+        self._advance(StateTransition.SEND_CLOSING)
+        if self._state is LinkStateName.DONE:
             self._over()
         else:
             self._close_waits = True
             self._handshake_deadline = None
 
     def _over(self) -> None:
-        self._phase = Phase.OVER
+        self._phase = HandshakePhase.OVER
         self._close_waits = False
 
     def _part(self) -> None:
         """Let go of all sessions, and note what the user has not been told of their end."""
         for session in self._sessions:
-            self._tell_end(session, None, self._farewell)
+            self._emit_end(session, None, self._farewell)
             session._vanish()
         self._sessions.clear()
         self._by_channel.clear()
@@ -518,7 +518,7 @@ class Connection(Negotiation):
         self._links.clear()
         self._due.clear()
 
-    def _tell_end(
+    def _emit_end(
         self, session: Session, error: spec.Error | None, events: list[Event], fault: bool = False
     ) -> None:
         if session._told:
@@ -532,7 +532,7 @@ class Connection(Negotiation):
                 )
         events.append(SessionEnded(session, error, fault))
 
-    def _advance(self, step: Step) -> None:
+    def _advance(self, step: StateTransition) -> None:
         state = ENDPOINT.get((self._state, step))
         if state is None:
             raise LocalProtocolError(f"connection: no {step.name} in {self._state.name}")
@@ -594,20 +594,20 @@ class Connection(Negotiation):
         if data:
             buffer.feed(data)
         limit = self._work_limit
-        at_once = _UNBOUNDED if limit == _UNBOUNDED else work.CUT
+        at_once = _UNBOUNDED if limit == _UNBOUNDED else input_cost.CUT
         cut, self._cut = self._cut, None
         while True:
             if cut is not None:
                 if not self._take(cut, limit):
                     self._cut = cut if length_hint(cut) else None
                     return
-                if self._phase is Phase.OVER or self.work >= limit:
+                if self._phase is HandshakePhase.OVER or self.work >= limit:
                     return
             try:
                 # The peer's open alone: with it comes the limit for what stands behind it.
                 frames = buffer.frames(at_once if self.remote_open is not None else 1)
             except AmqpError as fault:
-                let_go_of_frames(fault)
+                release_frames(fault)
                 self._deaf = True
                 self._fail(spec.Error(condition=fault.condition, description=fault.description))
                 return
@@ -616,14 +616,14 @@ class Connection(Negotiation):
             self.frames_in += len(frames)
             decoded = buffer.take_decoded()
             if decoded:
-                self.work += decoded // work.DECODED_PER_UNIT
+                self.work += decoded // input_cost.DECODED_PER_UNIT
             cut = iter(frames)
 
     def _after_close(self, data: bytes) -> None:
         """Count what comes although we have closed, and wait no more for a close behind it."""
         self._unheard += len(data)
-        self.work += len(data) // work.OCTETS_PER_UNIT
-        if self._unheard > work.MOST_UNHEARD:
+        self.work += len(data) // input_cost.OCTETS_PER_UNIT
+        if self._unheard > input_cost.MOST_UNHEARD:
             self._deaf = True
             self._cut = None
             self._over()
@@ -637,11 +637,13 @@ class Connection(Negotiation):
                 for channel, kind, body, payload in rest:
                     if type(body) is spec.Transfer:
                         session = sessions.get(channel)
-                        if session is not None and session._state is State.OPEN:
+                        if session is not None and session._state is LinkStateName.OPEN:
                             # The way of nearly all frames.
                             delivery = session._on_transfer(body, payload)
                             if delivery is not None:
-                                self.work += work.DELIVERY + len(payload) // work.OCTETS_PER_UNIT
+                                self.work += (
+                                    input_cost.DELIVERY + len(payload) // input_cost.OCTETS_PER_UNIT
+                                )
                                 if self._fruitless:
                                     self._note_progress(1)
                                 if self._batch_link is delivery.link:
@@ -649,14 +651,16 @@ class Connection(Negotiation):
                                 else:
                                     self._report(delivery)
                             else:
-                                self.work += work.FRAME + len(payload) // work.OCTETS_PER_UNIT
+                                self.work += (
+                                    input_cost.FRAME + len(payload) // input_cost.OCTETS_PER_UNIT
+                                )
                                 if not payload:
-                                    self._note_fruitless()
+                                    self._count_ineffective()
                             if self.work >= limit:
                                 return False
                             continue
                     session = None
-                    self.work += work.FRAME + _WEIGHTS.get(type(body), 0)
+                    self.work += input_cost.FRAME + _WEIGHTS.get(type(body), 0)
                     if self._state in DISCARDING or self._close_due or self._told:
                         self._discard(body)
                         if self.work >= limit:
@@ -667,7 +671,7 @@ class Connection(Negotiation):
                             conditions.CONNECTION_FRAMING_ERROR, "a SASL frame after SASL"
                         )
                     if body is None:
-                        self._note_fruitless()
+                        self._count_ineffective()
                     elif type(body) in _CONNECTION_FRAMES:
                         self._on_connection_frame(channel, body)
                     else:
@@ -675,7 +679,7 @@ class Connection(Negotiation):
                         if session is not None:
                             self._on_session_frame(session, body, payload)
                         else:
-                            self._note_fruitless()
+                            self._count_ineffective()
                     if self.work >= limit:
                         return False
                 return True
@@ -689,22 +693,22 @@ class Connection(Negotiation):
 
     def _note_progress(self, deliveries: int) -> None:
         """Let deliveries that came, or changed, make good for frames without effect."""
-        made_good = deliveries * work.FRUITLESS_PER_DELIVERY
+        made_good = deliveries * input_cost.FRUITLESS_PER_DELIVERY
         self._fruitless = max(0, self._fruitless - made_good)
 
-    def _note_fruitless(self) -> None:
+    def _count_ineffective(self) -> None:
         """Note a frame that moves nothing.
 
         Raises:
             ConnectionFaultError: there are too many of them.
         """
         self._fruitless += 1
-        if self._fruitless > work.FRUITLESS_FRAMES:
-            if self._now - self._fruitless_since < work.FRUITLESS_SECONDS:
+        if self._fruitless > input_cost.FRUITLESS_FRAMES:
+            if self._now - self._fruitless_since < input_cost.FRUITLESS_SECONDS:
                 raise ConnectionFaultError(
                     conditions.RESOURCE_LIMIT_EXCEEDED,
-                    f"more than {work.FRUITLESS_FRAMES} frames within "
-                    f"{work.FRUITLESS_SECONDS:g} s that have no effect",
+                    f"more than {input_cost.FRUITLESS_FRAMES} frames within "
+                    f"{input_cost.FRUITLESS_SECONDS:g} s that have no effect",
                 )
             self._fruitless = 1
         if self._fruitless == 1:
@@ -712,19 +716,19 @@ class Connection(Negotiation):
 
     def _discard(self, body: Any) -> None:
         """We have closed: only the peer's open and close still count."""
-        if type(body) is spec.Open and self._state is State.WITHDRAWN:
+        if type(body) is spec.Open and self._state is LinkStateName.WITHDRAWN:
             self.remote_open = body
             self._buffer.set_max_frame_size(self._frame_limit)
-            self._advance(Step.RECEIVE_OPENING)
-        elif type(body) is spec.Close and self._state is State.CLOSING:
-            self._advance(Step.RECEIVE_CLOSING)
+            self._advance(StateTransition.RECEIVE_OPENING)
+        elif type(body) is spec.Close and self._state is LinkStateName.CLOSING:
+            self._advance(StateTransition.RECEIVE_CLOSING)
             self._over()
-            self._tell_closed(body.error or self._close_error, by_fault=False, clean=True)
+            self._emit_closed(body.error or self._close_error, by_fault=False, clean=True)
 
     def _on_connection_frame(self, channel: int, body: Any) -> None:
         if type(body) is spec.Open:
             self._on_open(body)
-        elif self._state not in (State.OFFERED, State.OPEN):
+        elif self._state not in (LinkStateName.OFFERED, LinkStateName.OPEN):
             raise ConnectionFaultError(conditions.NOT_ALLOWED, f"{_name(body)} before open")
         elif type(body) is spec.Begin:
             self._on_begin(channel, body)
@@ -734,9 +738,9 @@ class Connection(Negotiation):
             self._on_close(body)
 
     def _on_open(self, body: spec.Open) -> None:
-        if (self._state, Step.RECEIVE_OPENING) not in ENDPOINT:
+        if (self._state, StateTransition.RECEIVE_OPENING) not in ENDPOINT:
             raise ConnectionFaultError(conditions.NOT_ALLOWED, "a second open")
-        self._advance(Step.RECEIVE_OPENING)
+        self._advance(StateTransition.RECEIVE_OPENING)
         self.remote_open = body
         self._buffer.set_max_frame_size(self._frame_limit)
         self._handshake_deadline = None
@@ -774,7 +778,7 @@ class Connection(Negotiation):
             )
         present = self._by_remote_channel.get(channel)
         if present is not None:
-            if present._state is not State.CLOSING:
+            if present._state is not LinkStateName.CLOSING:
                 description = f"a begin on channel {channel}, which has a session"
                 self._fail_session(
                     present, spec.Error(condition=conditions.NOT_ALLOWED, description=description)
@@ -782,7 +786,7 @@ class Connection(Negotiation):
             return
         if begin.remote_channel is not None:
             ours = self._by_channel.get(begin.remote_channel)
-            if ours is None or (ours._state, Step.RECEIVE_OPENING) not in ENDPOINT:
+            if ours is None or (ours._state, StateTransition.RECEIVE_OPENING) not in ENDPOINT:
                 self._refuse(
                     channel, begin, f"no session was begun on channel {begin.remote_channel}"
                 )
@@ -795,7 +799,9 @@ class Connection(Negotiation):
         self._emit(SessionBegun(self._take_session(channel, begin), begin, False))
 
     def _on_unfit_begin(self, channel: int, description: str) -> None:
-        if any((each._state, Step.RECEIVE_OPENING) in ENDPOINT for each in self._sessions):
+        if any(
+            (each._state, StateTransition.RECEIVE_OPENING) in ENDPOINT for each in self._sessions
+        ):
             # It may be the answer to ours, and there is no telling to which.
             raise ConnectionFaultError(conditions.DECODE_ERROR, description)
         if channel > self._channel_max or channel in self._by_remote_channel:
@@ -839,17 +845,17 @@ class Connection(Negotiation):
             )
 
     def _on_close(self, close: spec.Close) -> None:
-        self._advance(Step.RECEIVE_CLOSING)
+        self._advance(StateTransition.RECEIVE_CLOSING)
         for session in self._sessions:
             session._hush()
-        self._end_told(close.error, by_fault=False)
-        self._tell_closed(close.error, by_fault=False, clean=True)
+        self._end_emitted(close.error, by_fault=False)
+        self._emit_closed(close.error, by_fault=False, clean=True)
         self._close_error = None
         self._close_due = True
 
     def _session_of(self, channel: int, body: Any) -> Session | None:
         """Find the session of a frame; None when the frame is to be discarded."""
-        if self._state not in (State.OFFERED, State.OPEN):
+        if self._state not in (LinkStateName.OFFERED, LinkStateName.OPEN):
             raise ConnectionFaultError(conditions.NOT_ALLOWED, f"{_name(body)} before open")
         session = self._by_remote_channel.get(channel)
         if session is None:
@@ -862,7 +868,7 @@ class Connection(Negotiation):
                 conditions.NOT_ALLOWED, f"{_name(body)} on channel {channel}, which has no session"
             )
         if type(body) is not spec.End and (
-            session._state is State.CLOSING or session._failed is not None
+            session._state is LinkStateName.CLOSING or session._failed is not None
         ):
             return None
         return session
@@ -889,13 +895,13 @@ class Connection(Negotiation):
 
     def _on_end(self, session: Session, end: spec.End) -> None:
         del self._by_remote_channel[session.remote_channel]
-        session._advance(Step.RECEIVE_CLOSING)
-        if session._state is State.DONE:
+        session._advance(StateTransition.RECEIVE_CLOSING)
+        if session._state is LinkStateName.DONE:
             self._release(session)
             return
         session._hush()
         self._batch_link = None
-        self._tell_end(session, end.error, self._events)
+        self._emit_end(session, end.error, self._events)
         self._due.append(session)
 
     # ------------------------------------------------------------------------------- faults
@@ -909,19 +915,19 @@ class Connection(Negotiation):
                 LinkDetached(link, closed, error, list(link.unsettled.values()), by_fault=True)
             )
         link._drop_partial()
-        if link._state is State.OPEN or link._state is State.OPENING:
+        if link._state is LinkStateName.OPEN or link._state is LinkStateName.OPENING:
             link._send_detach(closed, error)
-        elif link._state is State.OFFERED and link._failed is None:
+        elif link._state is LinkStateName.OFFERED and link._failed is None:
             link._failed = error
             self._due.append(link)
 
     def _fail_session(self, session: Session, error: spec.Error) -> None:
         """End a session for a fault of the peer's."""
         self._batch_link = None
-        self._tell_end(session, error, self._events, True)
-        if session._state is State.OPEN:
+        self._emit_end(session, error, self._events, True)
+        if session._state is LinkStateName.OPEN:
             session._send_end(error)
-        elif session._state is State.OFFERED and session._failed is None:
+        elif session._state is LinkStateName.OFFERED and session._failed is None:
             session._failed = error
             self._due.append(session)
 
@@ -931,27 +937,27 @@ class Connection(Negotiation):
             return
         for session in self._sessions:
             session._hush()
-        self._end_told(error, by_fault=True)
-        self._tell_closed(error, by_fault=True, clean=False)
+        self._end_emitted(error, by_fault=True)
+        self._emit_closed(error, by_fault=True, clean=False)
         self._close_error = error
         self._close_due = True
 
     def _lose(self, error: spec.Error | None, *, by_fault: bool) -> None:
         """The connection is over without a word to the peer, or with the last one said."""
-        self._end_told(error, by_fault)
+        self._end_emitted(error, by_fault)
         self._part()
         self._events.extend(self._farewell)
         self._farewell.clear()
         self._over()
         self._close_due = False
-        self._tell_closed(error, by_fault=by_fault, clean=False)
+        self._emit_closed(error, by_fault=by_fault, clean=False)
 
-    def _end_told(self, error: spec.Error | None, by_fault: bool) -> None:
+    def _end_emitted(self, error: spec.Error | None, by_fault: bool) -> None:
         self._batch_link = None
         for session in self._sessions:
-            self._tell_end(session, error, self._events, by_fault)
+            self._emit_end(session, error, self._events, by_fault)
 
-    def _tell_closed(self, error: spec.Error | None, *, by_fault: bool, clean: bool) -> None:
+    def _emit_closed(self, error: spec.Error | None, *, by_fault: bool, clean: bool) -> None:
         if self._told:
             return
         self._told = True
@@ -970,7 +976,7 @@ class Connection(Negotiation):
         self._by_channel[channel] = session
 
     def _locally_ended(self, session: Session) -> None:
-        if session._state is State.DONE:
+        if session._state is LinkStateName.DONE:
             self._release(session)
 
     def _release(self, session: Session) -> None:
@@ -1008,26 +1014,26 @@ def _weight_of_filters(source: spec.Source | None) -> int:
     units = 0
     for value in (filters or {}).values():
         text = value.value if type(value) is Described else value
-        units += work.FILTER
+        units += input_cost.FILTER
         if isinstance(text, str):
-            units += len(text) * work.SELECTOR_PER_CHARACTER
+            units += len(text) * input_cost.SELECTOR_PER_CHARACTER
     return units
 
 
 _UNBOUNDED: Final = 0x7FFFFFFFFFFFFFFF
 _WEIGHTS: Final[dict[type, int]] = {
-    spec.Open: work.OPEN,
-    spec.Begin: work.BEGIN,
-    UnfitBegin: work.BEGIN,
-    spec.End: work.END,
-    spec.Attach: work.ATTACH,
-    UnfitAttach: work.ATTACH,
-    spec.Detach: work.DETACH,
-    spec.Flow: work.FLOW,
-    spec.Disposition: work.DISPOSITION,
-    spec.Transfer: work.DELIVERY,
+    spec.Open: input_cost.OPEN,
+    spec.Begin: input_cost.BEGIN,
+    UnfitBegin: input_cost.BEGIN,
+    spec.End: input_cost.END,
+    spec.Attach: input_cost.ATTACH,
+    UnfitAttach: input_cost.ATTACH,
+    spec.Detach: input_cost.DETACH,
+    spec.Flow: input_cost.FLOW,
+    spec.Disposition: input_cost.DISPOSITION,
+    spec.Transfer: input_cost.DELIVERY,
 }
-"""What the frames cost besides `work.FRAME`; sessions add what depends on their state."""
+"""What the frames cost besides `input_cost.FRAME`; sessions add what depends on their state."""
 _CONNECTION_FRAMES: Final = frozenset({spec.Open, spec.Begin, UnfitBegin, spec.Close})
 _NO_BEGIN: Final = spec.Begin(next_outgoing_id=0, incoming_window=0, outgoing_window=0)
 """What stands for a begin whose fields cannot be read."""

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 from amqproute import conditions
 from amqproute.errors import AmqpError, DecodeError
 from amqproute.wire.amqp10 import codec
-from amqproute.wire.amqp10.fast import (
+from amqproute.wire.amqp10.fastpath import (
     read_disposition,
     read_flow,
     read_transfer,
@@ -39,7 +39,7 @@ from amqproute.wire.amqp10.spec import (
     class_of,
 )
 from amqproute.wire.amqp10.types import Described, UInt
-from amqproute.wire.work import CUT_GENERIC, CUT_OCTETS
+from amqproute.wire.input_cost import CUT_GENERIC, CUT_OCTETS
 
 TYPE_AMQP: Final = 0
 """Frame type of performatives."""
@@ -203,7 +203,8 @@ class FrameBuffer:
 
         Args:
             limit: at most so many. One that is decoded the generic way counts as
-                `work.CUT_GENERIC`, and as one more for each `work.CUT_OCTETS` of its body.
+                `input_cost.CUT_GENERIC`, and as one more for each `input_cost.CUT_OCTETS` of its
+                body.
 
         Raises:
             FramingError: the stream is broken here. Every later call raises too.

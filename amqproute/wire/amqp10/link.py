@@ -20,9 +20,9 @@ A `Link` is one of our two possible ends: ``role`` is *ours*. What is counted wh
   settles it. A delivery that was sent settled is never in them.
 
 A message in several frames is gathered in ``_parts`` and reported when its last frame has come; on
-a link with ``takes_parts`` a large one is reported as it comes (`parts`). Past
+a link with ``takes_parts`` a large one is reported as it comes (`partial_transfer`). Past
 ``max_message_size`` nothing is kept: the link is detached at once. In the other direction
-`Link.send_parts` begins a delivery whose octets follow (`outbox`).
+`Link.send_parts` begins a delivery whose octets follow (`transfer_output`).
 
 Who decides what is in force: the sender for the source and its settle mode, the receiver for the
 target, its settle mode and the maximal message size. The attributes of `Link` hold that; the
@@ -56,11 +56,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from amqproute.errors import LocalProtocolError, MessageSizeExceeded
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.delivery import Delivery
-from amqproute.wire.amqp10.fast import write_transfer
-from amqproute.wire.amqp10.footprint import LINK_OCTETS, REFUSED_OCTETS, footprint
-from amqproute.wire.amqp10.numbers import SERIAL_HALF, SERIAL_MASK
-from amqproute.wire.amqp10.outbox import OutgoingParts
-from amqproute.wire.amqp10.states import ENDPOINT, LOCALLY_OPEN, State, Step
+from amqproute.wire.amqp10.fastpath import write_transfer
+from amqproute.wire.amqp10.serial_numbers import SERIAL_HALF, SERIAL_MASK
+from amqproute.wire.amqp10.state_tables import (
+    ENDPOINT,
+    LOCALLY_OPEN,
+    LinkStateName,
+    StateTransition,
+)
+from amqproute.wire.amqp10.transfer_output import OutgoingParts
+from amqproute.wire.amqp10.value_memory import LINK_OCTETS, REFUSED_OCTETS, footprint
 
 if TYPE_CHECKING:
     from amqproute.conditions import Condition
@@ -171,7 +176,7 @@ class Link:
         self.deliveries = 0
         self.handle = -1
         self.remote_handle = -1
-        self._state = State.UNBOUND
+        self._state = LinkStateName.UNBOUND
         # The user has been told of the detach, or has asked for it: no event any more.
         self._told = False
         # The engine or the peer's end took the link away: verbs are no-ops.
@@ -205,8 +210,8 @@ class Link:
         return f"<Link {self.name!r} {self.role} {self._state.name}>"
 
     @property
-    def state(self) -> State:
-        """Where the link is (`amqproute.wire.amqp10.states`)."""
+    def state(self) -> LinkStateName:
+        """Where the link is (`amqproute.wire.amqp10.state_tables`)."""
         return self._state
 
     @property
@@ -217,7 +222,9 @@ class Link:
         ends or closes, it stays true until `Connection.data_to_send` has written the answer, so
         that whoever walks the events can still act on a delivery that came before (P-03).
         """
-        return (self._state is State.OPEN or self._state is State.LEAVING) and self._failed is None
+        return (
+            self._state is LinkStateName.OPEN or self._state is LinkStateName.LEAVING
+        ) and self._failed is None
 
     @property
     def is_sender(self) -> bool:
@@ -285,7 +292,7 @@ class Link:
         self._forget_asked()
         if self._failed is not None:
             self._answer_now()
-        elif self._echo_due and self._state is State.OPEN:
+        elif self._echo_due and self._state is LinkStateName.OPEN:
             self._answer_echo()
 
     def refuse(
@@ -307,7 +314,7 @@ class Link:
     def _may_answer(self) -> bool:
         if self._gone:
             return False
-        if self._state not in (State.OFFERED, State.LAPSED):
+        if self._state not in (LinkStateName.OFFERED, LinkStateName.LAPSED):
             raise LocalProtocolError(f"link {self.name!r} awaits no answer: {self._state.name}")
         if self._predecessor is not None:
             # The same name was detached earlier in this read: its detach has to go out first.
@@ -359,7 +366,7 @@ class Link:
         session = self.session
         settings = session.connection.settings
         self.handle = session._take_handle(self)
-        self._advance(Step.SEND_OPENING)
+        self._advance(StateTransition.SEND_OPENING)
         if max_message_size is None:
             max_message_size = settings.max_message_size or 0
         if not self.is_sender:
@@ -407,12 +414,12 @@ class Link:
         self.remote_attach = attach
         self._count(LINK_OCTETS + footprint(attach))
         self.remote_handle = attach.handle
-        self._advance(Step.RECEIVE_OPENING)
+        self._advance(StateTransition.RECEIVE_OPENING)
         if not self.is_sender:
             self.delivery_count = attach.initial_delivery_count or 0
-        if self._state is State.OPEN:
+        if self._state is LinkStateName.OPEN:
             self._in_force()
-        elif self._state is State.OFFERED:
+        elif self._state is LinkStateName.OFFERED:
             self.source, self.target = attach.source, attach.target
             self.snd_settle_mode = attach.snd_settle_mode
             self.rcv_settle_mode = attach.rcv_settle_mode
@@ -455,27 +462,27 @@ class Link:
         session._unsettled.forget(self)
         if error is not None:
             self._errant_from = session._inbox.last_granted()
-        if self._state is State.LEAVING:
+        if self._state is LinkStateName.LEAVING:
             self.unsettled = {}  # `LinkDetached` has told of them
-        self._advance(Step.SEND_CLOSING)
+        self._advance(StateTransition.SEND_CLOSING)
         session._locally_detached(self)
 
     def _answer_now(self) -> bool:
         """Answer the peer's detach; False while the user has not answered the attach."""
-        if self._gone or self._state is State.DONE:
+        if self._gone or self._state is LinkStateName.DONE:
             return True
         if self._failed is not None:
             return self._answer_fault(self._failed)
-        if self._state is State.LAPSED:
+        if self._state is LinkStateName.LAPSED:
             return False
-        if self._state is State.LEAVING:
+        if self._state is LinkStateName.LEAVING:
             self._send_detach(self.remote_closed, None)
         return True
 
     def _answer_fault(self, error: spec.Error) -> bool:
         if self._state in LOCALLY_OPEN:
             self._send_detach(True, error)
-        elif self._state in (State.OFFERED, State.LAPSED):
+        elif self._state in (LinkStateName.OFFERED, LinkStateName.LAPSED):
             if self.session._state not in LOCALLY_OPEN:
                 return False
             self._refuse(error)
@@ -485,7 +492,7 @@ class Link:
     def _vanish(self) -> None:
         """The session or connection is gone, and the link with it."""
         self._gone = True
-        self._state = State.DONE
+        self._state = LinkStateName.DONE
         self.credit = 0
         self._count(0)
         self._end_outgoing()
@@ -545,7 +552,7 @@ class Link:
             self._parting = 0
             self.session._inbox.parts.ended()
 
-    def _advance(self, step: Step) -> None:
+    def _advance(self, step: StateTransition) -> None:
         state = ENDPOINT.get((self._state, step))
         if state is None:
             raise LocalProtocolError(f"link {self.name!r}: no {step.name} in {self._state.name}")
@@ -560,7 +567,7 @@ class Link:
         A delivery of several frames uses more of the window; what does not fit waits inside.
         """
         session = self.session
-        if self._state is not State.OPEN or session._queue or not self._allow_new:
+        if self._state is not LinkStateName.OPEN or session._queue or not self._allow_new:
             return 0
         if self._outgoing is not None:
             return 0
@@ -601,7 +608,7 @@ class Link:
             MessageSizeExceeded: the message is larger than the peer takes.
         """
         session = self.session
-        if self.credit <= 0 or self._state is not State.OPEN or self.role != "sender":
+        if self.credit <= 0 or self._state is not LinkStateName.OPEN or self.role != "sender":
             raise self._cannot_send()
         if self._outgoing is not None:
             raise LocalProtocolError("a delivery in parts has not ended on this link")
@@ -724,7 +731,7 @@ class Link:
     def _cannot_send(self) -> LocalProtocolError:
         if self.role != "sender":
             return LocalProtocolError(f"link {self.name!r} is a receiver")
-        if self._state is not State.OPEN:
+        if self._state is not LinkStateName.OPEN:
             return LocalProtocolError(f"link {self.name!r} cannot send: {self._state.name}")
         return LocalProtocolError(f"link {self.name!r} has no credit")
 
@@ -740,7 +747,7 @@ class Link:
         """
         if self.role != "sender":
             raise LocalProtocolError(f"link {self.name!r} is a receiver")
-        if self._state is not State.OPEN or self._drain_told:
+        if self._state is not LinkStateName.OPEN or self._drain_told:
             return
         if self._queued or self._outgoing is not None:
             self._drain_waits = True
@@ -760,7 +767,7 @@ class Link:
         """
         if self.role != "sender":
             raise LocalProtocolError(f"link {self.name!r} is a receiver")
-        if self._state is State.OPEN:
+        if self._state is LinkStateName.OPEN:
             self._send_flow(drain=self.drain, properties=properties)
 
     # --------------------------------------------------------------------------- receiving
@@ -788,7 +795,7 @@ class Link:
         """
         if self.role != "receiver":
             raise LocalProtocolError(f"link {self.name!r} is a sender")
-        if self._state is State.LEAVING or self._gone or self._told:
+        if self._state is LinkStateName.LEAVING or self._gone or self._told:
             return
         if self._state not in LOCALLY_OPEN:
             raise LocalProtocolError(f"link {self.name!r} is not attached: {self._state.name}")
@@ -831,7 +838,7 @@ class Link:
         if self.role == "sender":
             if flow.link_credit is not None:
                 counted = self.delivery_count
-                if flow.delivery_count is not None and self._state is not State.OFFERED:
+                if flow.delivery_count is not None and self._state is not LinkStateName.OFFERED:
                     ahead = (flow.delivery_count - counted) & SERIAL_MASK
                     counted = ahead - 0x100000000 if ahead >= SERIAL_HALF else ahead
                 else:

@@ -2,7 +2,8 @@
 """A connection before its frames: protocol headers, TLS, SASL (part 2 §2.2, part 5).
 
 `Negotiation` is the lower half of `amqproute.wire.amqp10.connection.Connection`. It owns the
-phase (`states.PHASES`) and the octets that go both ways until both AMQP headers are exchanged.
+phase (`state_tables.PHASES`) and the octets that go both ways until both AMQP headers are
+exchanged.
 
 * A server waits for the client's header and answers it if the settings allow it. What it does not
   serve, AMQP or not, is answered with the header that it would have taken, and the end (part 2
@@ -22,21 +23,21 @@ from typing import Final
 from amqproute import conditions
 from amqproute.errors import AmqpError, LocalProtocolError
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.events import (
+from amqproute.wire.amqp10.connection_settings import ConnectionSettings
+from amqproute.wire.amqp10.engine_events import (
     Authenticated,
-    AuthenticationFailed,
+    AuthenticationRejected,
     CredentialsPresented,
     Event,
     TlsAgreed,
 )
-from amqproute.wire.amqp10.faults import let_go_of_frames
 from amqproute.wire.amqp10.frames import TYPE_SASL, FrameBuffer, encode_sasl_frame
 from amqproute.wire.amqp10.link import Link
+from amqproute.wire.amqp10.protocol_faults import release_frames
 from amqproute.wire.amqp10.sasl import ClientExchange, Reaction, ServerExchange
-from amqproute.wire.amqp10.settings import ConnectionSettings
-from amqproute.wire.amqp10.states import PHASES, Phase, Turn
+from amqproute.wire.amqp10.state_tables import PHASES, HandshakePhase, TransitionTable
 from amqproute.wire.header import TLS_ALERT, ProtocolHeader, UnknownHeaderError, recognize
-from amqproute.wire.work import SLICE
+from amqproute.wire.input_cost import SLICE
 
 OPEN_OCTETS: Final = 8192
 """The largest frame before the peer's open: only 512 octets are legal (part 2 §2.3.1), and opens
@@ -68,7 +69,7 @@ class Negotiation(ABC):
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings
-        self._phase = Phase.START
+        self._phase = HandshakePhase.START
         self._input = b""
         self._secured = False
         self._authenticated = False
@@ -90,7 +91,7 @@ class Negotiation(ABC):
         self._work_limit = 0
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> HandshakePhase:
         """How far the negotiation has come."""
         return self._phase
 
@@ -107,7 +108,7 @@ class Negotiation(ABC):
     @property
     def is_closed(self) -> bool:
         """See `amqproute.wire.engine.Engine`."""
-        return self._phase is Phase.OVER
+        return self._phase is HandshakePhase.OVER
 
     @abstractmethod
     def _emit(self, event: Event) -> None:
@@ -130,9 +131,9 @@ class Negotiation(ABC):
         Raises:
             LocalProtocolError: TLS was not agreed.
         """
-        if self._phase is Phase.OVER:
+        if self._phase is HandshakePhase.OVER:
             return []
-        if self._phase is not Phase.TLS:
+        if self._phase is not HandshakePhase.TLS:
             raise LocalProtocolError(f"TLS was not agreed: {self._phase.name}")
         self._now = self._last_received = now
         events = self._events = []
@@ -147,7 +148,7 @@ class Negotiation(ABC):
             )
             return events
         self._secured = True
-        self._turn(Turn.SECURED)
+        self._turn(TransitionTable.SECURED)
         if self.settings.role == "client":
             self._send_client_header()
         return events
@@ -158,7 +159,7 @@ class Negotiation(ABC):
         Call it between `TlsAgreed` and `tls_established`, and feed it to the TLS layer.
         """
         surplus = b""
-        if self._phase is Phase.TLS:
+        if self._phase is HandshakePhase.TLS:
             surplus, self._input = self._input, b""
         return surplus
 
@@ -173,21 +174,21 @@ class Negotiation(ABC):
         Raises:
             LocalProtocolError: no credentials are to be verified.
         """
-        if self._phase is Phase.OVER:
+        if self._phase is HandshakePhase.OVER:
             return []
-        if self._phase is not Phase.VERIFY:
+        if self._phase is not HandshakePhase.VERIFY:
             raise LocalProtocolError("no credentials are to be verified")
         assert isinstance(self._exchange, ServerExchange)
         self._now = now
         self._work_limit = self.work + SLICE
         events = self._events = []
         self._batch_link = None
-        self._turn(Turn.ANSWERED)
+        self._turn(TransitionTable.ANSWERED)
         self._react(self._exchange.resolve(ok))
         self._negotiate(b"")
         return events
 
-    def _turn(self, turn: Turn) -> None:
+    def _turn(self, turn: TransitionTable) -> None:
         phase = PHASES.get((self._phase, turn))
         if phase is None:
             raise LocalProtocolError(f"no {turn.name} in {self._phase.name}")
@@ -209,18 +210,18 @@ class Negotiation(ABC):
         self._input = self._input + data if self._input else data
         while True:
             phase = self._phase
-            if phase is Phase.HEADER:
+            if phase is HandshakePhase.HEADER:
                 if not self._input or not self._take_header():
                     return
-            elif phase is Phase.SASL:
+            elif phase is HandshakePhase.SASL:
                 if not self._read_sasl():
                     return
-            elif phase is Phase.AMQP:
+            elif phase is HandshakePhase.AMQP:
                 rest, self._input = self._input, b""
                 if rest:
                     self._read(rest)
                 return
-            elif phase is Phase.TLS or phase is Phase.VERIFY:
+            elif phase is HandshakePhase.TLS or phase is HandshakePhase.VERIFY:
                 if len(self._input) > MAX_HELD:
                     self._lose(
                         spec.Error(
@@ -259,7 +260,7 @@ class Negotiation(ABC):
         if header is ProtocolHeader.AMQP_1_0_TLS:
             if settings.tls != "none" and not self._secured and not self._authenticated:
                 self._early.append(header.value)
-                self._turn(Turn.TLS_HEADER)
+                self._turn(TransitionTable.TLS_HEADER)
                 self._emit(TlsAgreed())
                 return
         elif header is ProtocolHeader.AMQP_1_0_SASL:
@@ -267,7 +268,7 @@ class Negotiation(ABC):
                 exchange = self._exchange = ServerExchange(settings.sasl_server)
                 self._early.append(header.value)
                 self._early.append(encode_sasl_frame(exchange.begin()))
-                self._turn(Turn.SASL_HEADER)
+                self._turn(TransitionTable.SASL_HEADER)
                 return
         elif (
             header is ProtocolHeader.AMQP_1_0
@@ -283,13 +284,13 @@ class Negotiation(ABC):
         settings = self.settings
         if settings.tls == "required" and not self._secured:
             if header is ProtocolHeader.AMQP_1_0_TLS:
-                self._turn(Turn.TLS_HEADER)
+                self._turn(TransitionTable.TLS_HEADER)
                 self._emit(TlsAgreed())
                 return
         elif settings.sasl_client is not None and not self._authenticated:
             if header is ProtocolHeader.AMQP_1_0_SASL:
                 self._exchange = ClientExchange(settings.sasl_client, settings.hostname)
-                self._turn(Turn.SASL_HEADER)
+                self._turn(TransitionTable.SASL_HEADER)
                 return
         elif header is ProtocolHeader.AMQP_1_0:
             self._enter_amqp()
@@ -324,7 +325,7 @@ class Negotiation(ABC):
         )
 
     def _enter_amqp(self) -> None:
-        self._turn(Turn.AMQP_HEADER)
+        self._turn(TransitionTable.AMQP_HEADER)
         self._buffer.set_max_frame_size(min(self._frame_limit, OPEN_OCTETS))
         if not self._authenticated:
             self._emit(Authenticated(None, None))
@@ -338,7 +339,7 @@ class Negotiation(ABC):
         try:
             frames = buffer.frames(1)
         except AmqpError as fault:
-            let_go_of_frames(fault)
+            release_frames(fault)
             self._sasl_failed(None, fault.description)
             return True
         if not frames:
@@ -349,7 +350,7 @@ class Negotiation(ABC):
             return True
         assert self._exchange is not None
         self._react(self._exchange.receive(body))  # type: ignore[arg-type]
-        if self._phase is not Phase.SASL:
+        if self._phase is not HandshakePhase.SASL:
             self._input = buffer.take_rest()
         return True
 
@@ -363,18 +364,18 @@ class Negotiation(ABC):
         if reaction.failed is not None:
             self._sasl_failed(reaction.mechanism, reaction.failed, reaction.is_temporary)
         elif reaction.verify is not None:
-            self._turn(Turn.ASK)
+            self._turn(TransitionTable.ASK)
             self._emit(CredentialsPresented(reaction.verify))
         elif reaction.done:
             self._authenticated = True
-            self._turn(Turn.AUTHENTICATED)
+            self._turn(TransitionTable.AUTHENTICATED)
             self._exchange = None
             if self.settings.role == "client":
                 self._send_amqp_header()
             self._emit(Authenticated(reaction.mechanism, reaction.identity))
 
     def _sasl_failed(self, mechanism: str | None, reason: str, is_temporary: bool = False) -> None:
-        self._emit(AuthenticationFailed(mechanism, reason, is_temporary))
+        self._emit(AuthenticationRejected(mechanism, reason, is_temporary))
         self._lose(
             spec.Error(condition=conditions.UNAUTHORIZED_ACCESS, description=reason),
             by_fault=True,

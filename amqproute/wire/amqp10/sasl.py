@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SASL layer before the open (part 5 §5.3): frames around the machines of `mechanisms`.
+"""The SASL layer before the open (part 5 §5.3): frames around the machines of `sasl_mechanisms`.
 
 One exchange object serves one connection and is then thrown away. `receive` takes one SASL body
 of the peer's and gives a `Reaction`: bodies to send, and what it means for the connection.
@@ -23,7 +23,13 @@ from typing import Any, Final, Protocol
 
 from amqproute.errors import AuthenticationFailed
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.mechanisms import Challenge, Done, SaslClient, SaslServer, Verify
+from amqproute.wire.sasl_mechanisms import (
+    MechanismChallenge,
+    MechanismDone,
+    SaslClient,
+    SaslServer,
+    VerifyCredentials,
+)
 
 MAX_ROUNDS: Final = 16
 """How many bodies of the peer's are heard; no mechanism known here needs more than three."""
@@ -69,7 +75,7 @@ class Reaction:
     """
 
     bodies: list[spec.SaslBody] = field(default_factory=list)
-    verify: Verify | None = None
+    verify: VerifyCredentials | None = None
     done: bool = False
     failed: str | None = None
     is_temporary: bool = False
@@ -124,11 +130,11 @@ class ServerExchange:
         return self._took(self._machine.resolve(granted))
 
     def _took(self, step: Any) -> Reaction:
-        if isinstance(step, Challenge):
+        if isinstance(step, MechanismChallenge):
             return Reaction([spec.SaslChallenge(challenge=step.data)], mechanism=self._mechanism)
-        if isinstance(step, Verify):
+        if isinstance(step, VerifyCredentials):
             return Reaction(verify=step, mechanism=self._mechanism)
-        if isinstance(step, Done):
+        if isinstance(step, MechanismDone):
             outcome = spec.SaslOutcome(code=spec.SASL_OK, additional_data=step.additional_data)
             return Reaction(
                 [outcome], done=True, mechanism=self._mechanism, identity=step.credentials

@@ -7,7 +7,7 @@ for it (`decode_section`, `find_to`); the bare message is carried as it came.
 
 `locate` checks the order and the number of the sections, and that each lies within the data. It
 does not ask for a body, which the standard wants and some senders leave out: see
-`Offsets.body_code`.
+`SectionOffsets.body_code`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 from amqproute.errors import DecodeError
 from amqproute.wire.amqp10 import codec, spec, types
 from amqproute.wire.amqp10.codec import MAX_DEPTH, WIDTHS
-from amqproute.wire.amqp10.fast import read_header
+from amqproute.wire.amqp10.fastpath import read_header
 from amqproute.wire.amqp10.spec import Annotations, Header
 
 _U32 = struct.Struct(">I").unpack_from
@@ -57,7 +57,7 @@ _NOWHERE: Final = [0] * 18
 _new = object.__new__
 
 
-class Offsets:
+class SectionOffsets:
     """Where the sections of one message stand.
 
     Each pair of ``_start`` and ``_end`` delimits a section with its descriptor; both are 0 for a
@@ -109,7 +109,7 @@ class Offsets:
     bare_end: int
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Offsets):
+        if not isinstance(other, SectionOffsets):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
@@ -124,7 +124,7 @@ class Offsets:
             start, end = getattr(self, f"{name}_start"), getattr(self, f"{name}_end")
             if start != end:
                 told.append(f" {name}={start}:{end}")
-        return f"<Offsets{''.join(told)}>"
+        return f"<SectionOffsets{''.join(told)}>"
 
 
 def skip(data: bytes, offset: int, end: int | None = None) -> int:
@@ -185,7 +185,7 @@ def section_at(data: bytes, pos: int, end: int) -> tuple[int, int]:
     raise DecodeError("the descriptor of a message section is neither ulong nor symbol")
 
 
-def locate(encoded: bytes) -> Offsets:
+def locate(encoded: bytes) -> SectionOffsets:
     """Locate the sections of a message.
 
     Raises:
@@ -225,7 +225,7 @@ def locate(encoded: bytes) -> Offsets:
         bounds[2 * section - 0xDF] = pos
     if pos > end:
         raise DecodeError("the data end within a message section")
-    found = _new(Offsets)
+    found = _new(SectionOffsets)
     (
         found.header_start,
         found.header_end,
@@ -271,7 +271,7 @@ def _order_error(section: int, last: int) -> DecodeError:
     return DecodeError(f"message section 0x{section:02x} after 0x{last:02x}")
 
 
-def find_to(encoded: bytes, offsets: Offsets) -> str | None:
+def find_to(encoded: bytes, offsets: SectionOffsets) -> str | None:
     """Read the field ``to`` of the properties, and nothing else.
 
     Returns:
@@ -302,7 +302,7 @@ def find_to(encoded: bytes, offsets: Offsets) -> str | None:
         raise DecodeError("amqp:properties:list: to is not valid UTF-8") from None
 
 
-def find_property(encoded: bytes, offsets: Offsets, index: int) -> Any:
+def find_property(encoded: bytes, offsets: SectionOffsets, index: int) -> Any:
     """Read one field of the properties, and nothing else.
 
     Args:
@@ -323,7 +323,7 @@ def find_property(encoded: bytes, offsets: Offsets, index: int) -> Any:
     return codec.decode(encoded, pos, offsets.properties_end)[0] if pos else None
 
 
-def find_id_and_to(encoded: bytes, offsets: Offsets) -> tuple[Any, str | None]:
+def find_id_and_to(encoded: bytes, offsets: SectionOffsets) -> tuple[Any, str | None]:
     """Read the fields ``message-id`` and ``to`` of the properties, and nothing else.
 
     Returns:
@@ -369,7 +369,7 @@ def find_id_and_to(encoded: bytes, offsets: Offsets) -> tuple[Any, str | None]:
     return find_property(encoded, offsets, 0), find_to(encoded, offsets)
 
 
-def _find(encoded: bytes, offsets: Offsets, index: int) -> int:
+def _find(encoded: bytes, offsets: SectionOffsets, index: int) -> int:
     """Return where a field of the properties is; 0 where there is none, or null."""
     pos = offsets.properties_start
     end = offsets.properties_end

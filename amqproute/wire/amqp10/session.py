@@ -8,11 +8,11 @@ A `Session` joins one channel of ours with one of the peer's. It numbers three t
 direction, all as serial numbers that wrap at 2**32:
 
 * **transfer-ids**, one per transfer *frame*: the windows (§2.5.6) count these. Ours, with what
-  comes in, is the `Inbox`'s. The peer's window bounds what we send: frames that do not fit wait in
-  the `Outbox`, in order, and leave when a flow opens the window.
-* **delivery-ids**, one per delivery: the keys of `Unsettled`, which holds the unsettled deliveries
-  of all links, and settles them. An outgoing delivery gets its id when its first frame leaves, so
-  that one dropped from the queue leaves no gap.
+  comes in, is the `TransferInput`'s. The peer's window bounds what we send: frames that do not fit
+  wait in the `TransferOutput`, in order, and leave when a flow opens the window.
+* **delivery-ids**, one per delivery: the keys of `UnsettledMap`, which holds the unsettled
+  deliveries of all links, and settles them. An outgoing delivery gets its id when its first frame
+  leaves, so that one dropped from the queue leaves no gap.
 * **handles**, one per attached link: ours index nothing, the peer's index ``_by_remote_handle``.
 
 A fault of the peer's within the session ends it with a condition; what arrives until the peer's
@@ -28,28 +28,33 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqproute import conditions
 from amqproute.errors import LocalProtocolError
-from amqproute.wire import work
+from amqproute.wire import input_cost
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.delivery import Delivery
-from amqproute.wire.amqp10.events import (
+from amqproute.wire.amqp10.engine_events import (
     LinkAttached,
     LinkDetached,
     LinkFlowed,
     SessionFlowed,
 )
-from amqproute.wire.amqp10.faults import (
+from amqproute.wire.amqp10.link import Link, Role
+from amqproute.wire.amqp10.protocol_faults import (
     ConnectionFaultError,
     LinkFaultError,
     SessionFaultError,
     unattached,
 )
-from amqproute.wire.amqp10.footprint import SESSION_OCTETS, footprint
-from amqproute.wire.amqp10.inbox import Inbox
-from amqproute.wire.amqp10.link import Link, Role
-from amqproute.wire.amqp10.numbers import SERIAL_HALF, SERIAL_MASK, Numbers
-from amqproute.wire.amqp10.outbox import Outbox
-from amqproute.wire.amqp10.states import ENDPOINT, LOCALLY_OPEN, State, Step
-from amqproute.wire.amqp10.unsettled import Unsettled
+from amqproute.wire.amqp10.serial_numbers import SERIAL_HALF, SERIAL_MASK, SerialNumbers
+from amqproute.wire.amqp10.state_tables import (
+    ENDPOINT,
+    LOCALLY_OPEN,
+    LinkStateName,
+    StateTransition,
+)
+from amqproute.wire.amqp10.transfer_input import TransferInput
+from amqproute.wire.amqp10.transfer_output import TransferOutput
+from amqproute.wire.amqp10.unsettled_map import UnsettledMap
+from amqproute.wire.amqp10.value_memory import SESSION_OCTETS, footprint
 
 if TYPE_CHECKING:
     from amqproute.wire.amqp10.connection import Connection
@@ -85,20 +90,20 @@ class Session:
         self.context: Any = None
         self.next_outgoing_id = 0
         self.remote_incoming_window = 0
-        self._state = State.UNBOUND
+        self._state = LinkStateName.UNBOUND
         self._told = False
         self._gone = False
         # Set when the peer broke a rule before our begin: the end is due, see `connection`.
         self._failed: spec.Error | None = None
-        self._handles = Numbers(SERIAL_MASK)
+        self._handles = SerialNumbers(SERIAL_MASK)
         self._by_remote_handle: dict[int, Link] = {}
         self._handle_max = connection.settings.handle_max
         self._next_delivery_id = 0
-        self._unsettled = Unsettled(self)
-        self._inbox = Inbox(self, self._by_remote_handle, self._unsettled.incoming)
+        self._unsettled = UnsettledMap(self)
+        self._inbox = TransferInput(self, self._by_remote_handle, self._unsettled.incoming)
         self._on_transfer = self._inbox.take  # as it is: not by another call for each frame
         self._outgoing = self._unsettled.outgoing
-        self._outbox = Outbox(self)
+        self._outbox = TransferOutput(self)
         self._queue = self._outbox.queue
         self._echo_due = False
 
@@ -106,14 +111,14 @@ class Session:
         return f"<Session {self.channel}/{self.remote_channel} {self._state.name}>"
 
     @property
-    def state(self) -> State:
-        """Where the session is (`amqproute.wire.amqp10.states`)."""
+    def state(self) -> LinkStateName:
+        """Where the session is (`amqproute.wire.amqp10.state_tables`)."""
         return self._state
 
     @property
     def is_active(self) -> bool:
         """Whether both sides have begun and we have not ended; see `Link.is_active`."""
-        return self._state is State.OPEN or self._state is State.LEAVING
+        return self._state is LinkStateName.OPEN or self._state is LinkStateName.LEAVING
 
     @property
     def incoming_window(self) -> int:
@@ -153,7 +158,7 @@ class Session:
         """
         if self._gone:
             return
-        if self._state not in (State.OFFERED, State.LAPSED):
+        if self._state not in (LinkStateName.OFFERED, LinkStateName.LAPSED):
             raise LocalProtocolError(f"the session awaits no answer: {self._state.name}")
         if self.connection._state not in LOCALLY_OPEN:
             raise LocalProtocolError("the connection has not been opened")
@@ -173,7 +178,7 @@ class Session:
     ) -> None:
         connection = self.connection
         connection._take_channel(self)
-        self._advance(Step.SEND_OPENING)
+        self._advance(StateTransition.SEND_OPENING)
         if handle_max is not None:
             self._handle_max = handle_max
         self._inbox.open()
@@ -203,7 +208,7 @@ class Session:
         self.remote_channel = channel
         self.remote_begin = begin
         self._count(SESSION_OCTETS + footprint(begin))
-        self._advance(Step.RECEIVE_OPENING)
+        self._advance(StateTransition.RECEIVE_OPENING)
         self._inbox.next_id = begin.next_outgoing_id
         self._handles.limit = begin.handle_max
         sent = self.next_outgoing_id  # we start at 0, and send nothing before this begin
@@ -217,12 +222,12 @@ class Session:
         Raises:
             LocalProtocolError: the session has not been begun or accepted.
         """
-        if self._state is State.LAPSED and self._failed is None:
+        if self._state is LinkStateName.LAPSED and self._failed is None:
             self.accept()  # the peer has ended it already: our end is due
             return
         if self._gone or (self._told and self._state not in LOCALLY_OPEN):
             return
-        if self._state is State.OFFERED:
+        if self._state is LinkStateName.OFFERED:
             self.accept()
         if self._state not in LOCALLY_OPEN:
             raise LocalProtocolError(f"the session cannot end: {self._state.name}")
@@ -231,24 +236,24 @@ class Session:
 
     def _send_end(self, error: spec.Error | None) -> None:
         self.connection._send(self.channel, spec.End(error=error))
-        self._advance(Step.SEND_CLOSING)
+        self._advance(StateTransition.SEND_CLOSING)
         self._dissolve()
         self.connection._locally_ended(self)
 
     def _answer_now(self) -> bool:
         """Answer the peer's end; False while the user has not answered the begin."""
-        if self._gone or self._state is State.DONE:
+        if self._gone or self._state is LinkStateName.DONE:
             return True
         if self._failed is not None:
             return self._answer_fault(self._failed)
-        if self._state is State.LAPSED:
+        if self._state is LinkStateName.LAPSED:
             return False
-        if self._state is State.LEAVING:
+        if self._state is LinkStateName.LEAVING:
             self._send_end(None)
         return True
 
     def _answer_fault(self, error: spec.Error) -> bool:
-        if self._state in (State.OFFERED, State.LAPSED):
+        if self._state in (LinkStateName.OFFERED, LinkStateName.LAPSED):
             if self.connection._state not in LOCALLY_OPEN:
                 return False
             self._send_begin()
@@ -286,7 +291,7 @@ class Session:
         self._dissolve()
         self._count(0)
         self._gone = True
-        self._state = State.DONE
+        self._state = LinkStateName.DONE
         self._let_go()
 
     def _let_go(self) -> None:
@@ -295,7 +300,7 @@ class Session:
         self._outbox.let_go()
         self._unsettled.let_go()
 
-    def _advance(self, step: Step) -> None:
+    def _advance(self, step: StateTransition) -> None:
         state = ENDPOINT.get((self._state, step))
         if state is None:
             raise LocalProtocolError(f"session: no {step.name} in {self._state.name}")
@@ -426,8 +431,8 @@ class Session:
         """A name is attached a second time: steal it, or queue behind its answer."""
         if known is None:
             return None
-        if known._state in (State.LEAVING, State.LAPSED):
-            if known._state is State.LAPSED:
+        if known._state in (LinkStateName.LEAVING, LinkStateName.LAPSED):
+            if known._state is LinkStateName.LAPSED:
                 # Never answered, and never will be: else the name would come up twice.
                 if known.session._state in LOCALLY_OPEN:
                     known._refuse(None)
@@ -450,7 +455,7 @@ class Session:
     def _on_answer(self, link: Link, attach: spec.Attach, unfit: str) -> None:
         self._by_remote_handle[attach.handle] = link
         link._attached_by_peer(attach)
-        if link._state is State.OPEN:
+        if link._state is LinkStateName.OPEN:
             if unfit:
                 raise LinkFaultError(link, conditions.INVALID_FIELD, unfit)
             self.connection._emit(LinkAttached(link, attach, True))
@@ -468,8 +473,8 @@ class Session:
         link._end_outgoing()
         link._drop_partial()
         told = link._told
-        link._advance(Step.RECEIVE_CLOSING)
-        if link._state is State.DONE:
+        link._advance(StateTransition.RECEIVE_CLOSING)
+        if link._state is LinkStateName.DONE:
             self._release(link)
             return
         if not told:
@@ -481,11 +486,11 @@ class Session:
 
     def _locally_detached(self, link: Link) -> None:
         """We have sent the detach."""
-        if link._state is not State.WITHDRAWN:
+        if link._state is not LinkStateName.WITHDRAWN:
             self.connection._unregister(link)
         link.credit = 0
         link._drop_partial()
-        if link._state is State.DONE:
+        if link._state is LinkStateName.DONE:
             self._release(link)
 
     def _release(self, link: Link) -> None:
@@ -540,20 +545,22 @@ class Session:
         before = self._said_by_flow(link)
         self._take_window(flow)
         if flow.echo:
-            self.connection.work += work.ECHO
+            self.connection.work += input_cost.ECHO
         if link is None:
             if self._said_by_flow(None) == before:
-                self.connection._note_fruitless()
+                self.connection._count_ineffective()
             if flow.echo:
                 self._answer_echo()
             self.connection._emit(SessionFlowed(self, flow))
             return
-        if link._state is State.OPEN or (link._state is State.OFFERED and link._failed is None):
+        if link._state is LinkStateName.OPEN or (
+            link._state is LinkStateName.OFFERED and link._failed is None
+        ):
             link._take_flow(flow)
             if self._said_by_flow(link) == before and not link.drain:
-                self.connection._note_fruitless()
+                self.connection._count_ineffective()
             if flow.echo and not (link.drain and link.is_sender):
-                if link._state is State.OPEN:
+                if link._state is LinkStateName.OPEN:
                     link._answer_echo()
                 else:
                     link._echo_due = True
@@ -581,7 +588,7 @@ class Session:
             self._outbox.flush()
 
     def _answer_echo(self) -> None:
-        if self._state is State.OPEN:
+        if self._state is LinkStateName.OPEN:
             self.connection._send(self.channel, self._flow())
         else:
             self._echo_due = True
@@ -598,7 +605,7 @@ def _without_bulk(begin: spec.Begin) -> spec.Begin:
     )
 
 
-_AWAITING_ATTACH: Final = frozenset({State.OPENING, State.WITHDRAWN})
+_AWAITING_ATTACH: Final = frozenset({LinkStateName.OPENING, LinkStateName.WITHDRAWN})
 
 
 __all__ = ["LONGEST_NAME", "OUTGOING_WINDOW", "Session"]

@@ -42,6 +42,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from amqproute.wire.amqp09.field_tables import EMPTY_TABLE, FieldTable
 from amqproute.wire.amqp09.shapes import (
     NO_BODY,
     AmqpMethod,
@@ -50,7 +51,6 @@ from amqproute.wire.amqp09.shapes import (
     InlineBody,
     MethodTraits,
 )
-from amqproute.wire.amqp09.tables import EMPTY_TABLE, FieldTable
 '''
 
 

@@ -23,6 +23,7 @@ from amqproute.wire.amqp09.methods import (
     StreamDeliver,
 )
 from amqproute.wire.amqp09.protocol_events import (
+    AckReceived,
     ChannelEnded,
     ChannelOpened,
     ContentsReceived,
@@ -30,7 +31,6 @@ from amqproute.wire.amqp09.protocol_events import (
     MethodReceived,
     PublishesReceived,
     PublishesSettled,
-    Settlement,
 )
 from amqproute.wire.amqp09.replies import ReplyCode
 from amqproute.wire.amqp09.tags import ConfirmNumbers, DeliveryTags
@@ -374,7 +374,7 @@ class LargeBodyTests(ServerCase):
         [event] = of_type(
             self.peer.send(call(1, "basic.reject", delivery_tag=1)), DeliveriesSettled
         )
-        self.assertEqual((event.settlement, event.contexts), (Settlement.REJECTED, ["c"]))
+        self.assertEqual((event.settlement, event.contexts), (AckReceived.REJECTED, ["c"]))
         self.channel.send(BasicQosOk())
         self.channel.cut_body()
         self.assertEqual(
@@ -421,11 +421,11 @@ class SettlementTests(ServerCase):
         self.assertEqual(
             [(e.settlement, e.tags, e.contexts) for e in of_type(events, DeliveriesSettled)],
             [
-                (Settlement.ACKNOWLEDGED, [2, 1, 3], [2, 1, 3]),
-                (Settlement.REJECTED, [4], [4]),
-                (Settlement.REQUEUED, [5, 6, 7], [5, 6, 7]),
-                (Settlement.REJECTED, [8], [8]),
-                (Settlement.ACKNOWLEDGED, [9, 10, 11, 12], [9, 10, 11, 12]),
+                (AckReceived.ACKNOWLEDGED, [2, 1, 3], [2, 1, 3]),
+                (AckReceived.REJECTED, [4], [4]),
+                (AckReceived.REQUEUED, [5, 6, 7], [5, 6, 7]),
+                (AckReceived.REJECTED, [8], [8]),
+                (AckReceived.ACKNOWLEDGED, [9, 10, 11, 12], [9, 10, 11, 12]),
             ],
         )
         self.assertEqual(self.peer.send(call(1, "basic.ack", multiple=1)), [])

@@ -8,24 +8,24 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import LocalProtocolError
-from amqproute.wire import work
+from amqproute.wire import input_cost
 from amqproute.wire.amqp09.connection09 import Connection09
 from amqproute.wire.amqp09.connection_settings import Connection09Settings
-from amqproute.wire.amqp09.handshake import MOST_WAITING, Stage
+from amqproute.wire.amqp09.handshake import MOST_WAITING, HandshakeStage
 from amqproute.wire.amqp09.protocol_events import (
+    BlockedNotice,
     ChallengeAnswered,
     Challenged,
     ChannelAsked,
     ChannelEnded,
-    ConnectionBlocked,
     ConnectionEnded,
     ConnectionOpened,
     ConnectionRedirected,
-    ConnectionUnblocked,
     MechanismChosen,
     MechanismsOffered,
     PublishesReceived,
     SecretReplaced,
+    UnblockedNotice,
     VirtualHostAsked,
 )
 from amqproute.wire.amqp09.replies import ReplyCode
@@ -430,7 +430,7 @@ class HeartbeatTests(SynchronousTestCase):
     def test_flood(self) -> None:
         """Frames without effect are counted; a client that sends thousands is closed."""
         peer = Peer09().opened(1)
-        peer.send(frame_octets(8, 0, b"") * work.FRUITLESS_FRAMES)
+        peer.send(frame_octets(8, 0, b"") * input_cost.FRUITLESS_FRAMES)
         self.assertTrue(peer.engine.is_open)
         ended = of_type(peer.send(frame_octets(8, 0, b"")), ConnectionEnded)
         self.assertEqual([e.code for e in ended], [506])
@@ -515,7 +515,7 @@ class CloseTests(SynchronousTestCase):
         peer = Peer09().opened(1)
         peer.engine.close(ReplyCode.CONNECTION_FORCED, "shutdown")
         frame = publish(1, bytes(130_000))
-        for _ in range(work.MOST_UNHEARD // len(frame)):
+        for _ in range(input_cost.MOST_UNHEARD // len(frame)):
             peer.send(frame)
         self.assertFalse(peer.engine.is_closed)
         self.assertLess(peer.engine.held_octets, 1000)
@@ -588,7 +588,7 @@ class ClientTests(SynchronousTestCase):
             self.receive(
                 call(0, "connection.blocked", reason="d"), call(0, "connection.unblocked")
             ),
-            [ConnectionBlocked("d"), ConnectionUnblocked()],
+            [BlockedNotice("d"), UnblockedNotice()],
         )
         self.engine.update_secret(b"n", "r")
         self.assertEqual(self.said()[0][0], "connection.update-secret")
@@ -617,7 +617,7 @@ class ClientTests(SynchronousTestCase):
         self.receive(call(0, "connection.tune"))
         events = self.receive(call(0, "connection.redirect", host="b:1", known_hosts="c"))
         self.assertEqual(events[0], ConnectionRedirected("b:1", "c"))
-        self.assertIs(self.engine.stage, Stage.OVER)
+        self.assertIs(self.engine.stage, HandshakeStage.OVER)
 
     def test_method_octets(self) -> None:
         """What a client may not send to a server is out of order there as well."""

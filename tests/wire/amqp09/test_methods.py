@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import LocalProtocolError
-from amqproute.wire.amqp09 import methods, tables
+from amqproute.wire.amqp09 import field_tables, methods
 from amqproute.wire.amqp09.arguments import (
     decode_method,
     decode_properties,
@@ -21,14 +21,14 @@ from amqproute.wire.amqp09.arguments import (
     read_ack,
     read_publish,
 )
+from amqproute.wire.amqp09.field_tables import FieldTable
 from amqproute.wire.amqp09.replies import REPLY_TEXT_OCTETS, ReplyCode, fit_reply_text
 from amqproute.wire.amqp09.shapes import AmqpMethod, FieldKind, InlineBody
-from amqproute.wire.amqp09.tables import FieldTable
 from amqproute.wire.amqp09.versions import ProtocolVersion
 from amqproute.wire.amqp09.violations import RULES, Violation, ViolationError
 from tests.support import plain_amqp09 as plain
 from tests.wire.amqp09.generate import class_name, module, python_name
-from tests.wire.amqp09.test_tables import FEW
+from tests.wire.amqp09.test_field_tables import FEW
 
 V09 = ProtocolVersion.V0_9
 V091 = ProtocolVersion.V0_9_1
@@ -314,7 +314,7 @@ class ReplyTextTests(SynchronousTestCase):
 
     def test_tables_are_hashed_by_names(self) -> None:
         """Equal tables with other tags hash alike."""
-        one = FieldTable({"a": tables.Int8(1)})
+        one = FieldTable({"a": field_tables.Int8(1)})
         self.assertEqual(one, FieldTable({"a": 1}))
         self.assertEqual(hash(one), hash(FieldTable({"a": 1})))
         self.assertNotEqual(one, "a")

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.wire import work
+from amqproute.wire import input_cost
 from amqproute.wire.amqp09.connection09 import Connection09
-from amqproute.wire.amqp09.handshake import Stage
+from amqproute.wire.amqp09.handshake import HandshakeStage
 from amqproute.wire.amqp09.protocol_events import (
     ChannelEnded,
     ConnectionEnded,
@@ -155,7 +155,7 @@ class SplitTests(SynchronousTestCase):
         """A slice of work takes so many publishes; the rest waits."""
         peer = self.ready()
         stream = publish(1, bytes(300)) * 2000
-        events = peer.engine.receive_data(stream, 0, work.SLICE)
+        events = peer.engine.receive_data(stream, 0, input_cost.SLICE)
         [run] = of_type(events, PublishesReceived)
         self.assertTrue(300 <= len(run.publishes) <= 500, len(run.publishes))
         self.assertTrue(peer.engine.has_input)
@@ -167,7 +167,7 @@ class SplitTests(SynchronousTestCase):
             publish(1, properties={"headers": [(f"k{each}", "V", None)] * 4000})
             for each in range(9)
         )
-        events = peer.engine.receive_data(stream, 0, work.SLICE)
+        events = peer.engine.receive_data(stream, 0, input_cost.SLICE)
         self.assertLess(len(of_type(events, PublishesReceived)[0].publishes), 5)
 
 
@@ -219,8 +219,8 @@ class HostileTests(SynchronousTestCase):
                 self.assertLess(peer.held_octets, 2000)
                 peer.data_to_send()
                 stage = peer.stage
-                ends["open" if stage is Stage.OPEN else
-                     "over" if stage is Stage.OVER else "closing"] += 1  # fmt: skip
+                ends["open" if stage is HandshakeStage.OPEN else
+                     "over" if stage is HandshakeStage.OVER else "closing"] += 1  # fmt: skip
                 events += peer.receive_eof(0)
                 self.assertEqual(len(of_type(events, ConnectionEnded)), 1)
         self.assertTrue(all(count > rounds / 2 for count in ends.values()), ends)

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.errors import LocalProtocolError
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
-from amqproute.wire.amqp10.events import (
+from amqproute.wire.amqp10.engine_events import (
     Authenticated,
     ConnectionClosed,
     DeliveriesReceived,
@@ -23,7 +23,7 @@ from amqproute.wire.amqp10.events import (
     TlsAgreed,
 )
 from amqproute.wire.amqp10.frames import EMPTY_FRAME
-from amqproute.wire.amqp10.states import Phase, State
+from amqproute.wire.amqp10.state_tables import HandshakePhase, LinkStateName
 from tests.support.wire import (
     AMQP,
     SASL,
@@ -249,7 +249,7 @@ class Opening(SynchronousTestCase):
         self.assertEqual(opened.offered_capabilities, ("ANONYMOUS-RELAY",))
         self.assertEqual(opened.properties, {"product": "x"})
         self.assertEqual(peer.engine.remote_container_id, "p")
-        self.assertIs(peer.engine.state, State.OPEN)
+        self.assertIs(peer.engine.state, LinkStateName.OPEN)
 
     def test_peer_closes(self) -> None:
         """A close is answered, and that is the end."""
@@ -545,7 +545,7 @@ class TwoEngines(SynchronousTestCase):
         wire.run()
         (server_link,) = wire.server.sessions[0].links
         self.assertEqual(server_link.credit, 10)
-        self.assertIs(link.state, State.OPEN)
+        self.assertIs(link.state, LinkStateName.OPEN)
 
     def test_tallies(self) -> None:
         """Frames and deliveries are counted at both ends."""
@@ -576,4 +576,4 @@ class Settings(SynchronousTestCase):
     def test_phase(self) -> None:
         """An engine that was not started reads nothing."""
         engine = Connection(settings())
-        self.assertIs(engine.phase, Phase.START)
+        self.assertIs(engine.phase, HandshakePhase.START)

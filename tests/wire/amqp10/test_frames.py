@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `amqproute.wire.amqp10.frames` and `amqproute.wire.amqp10.fast`."""
+"""Tests of `amqproute.wire.amqp10.frames` and `amqproute.wire.amqp10.fastpath`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import AmqpError, DecodeError
-from amqproute.wire.amqp10 import fast, spec
+from amqproute.wire.amqp10 import fastpath, spec
 from amqproute.wire.amqp10.codec import encode
 from amqproute.wire.amqp10.frames import (
     EMPTY_FRAME,
@@ -413,10 +413,10 @@ def encoded_variants(draw: Any) -> bytes:
 
 
 READERS: dict[int, Any] = {
-    0x14: fast.read_transfer,
-    0x15: fast.read_disposition,
-    0x13: fast.read_flow,
-    0x70: fast.read_header,
+    0x14: fastpath.read_transfer,
+    0x15: fastpath.read_disposition,
+    0x13: fastpath.read_flow,
+    0x70: fastpath.read_header,
 }
 
 
@@ -458,18 +458,18 @@ class FastPathTests(SynchronousTestCase):
             encode(spec.Transfer(handle=0, delivery_id=0, delivery_tag=b"", batchable=True)),
             bytes.fromhex("005314d00000000800000004434340 43".replace(" ", "")),
         ):
-            self.assertIsNotNone(fast.read_transfer(data, 0, len(data)))
+            self.assertIsNotNone(fastpath.read_transfer(data, 0, len(data)))
         for data in (
             encode_disposition(0, True, 1, 2, True, spec.Accepted())[8:],
             bytes.fromhex("005315c00b05 41 43 43 41 005324c00100".replace(" ", "")),
         ):
-            self.assertIsNotNone(fast.read_disposition(data, 0, len(data)))
+            self.assertIsNotNone(fastpath.read_disposition(data, 0, len(data)))
         data = encode_flow(
             0, spec.Flow(incoming_window=1, next_outgoing_id=2, outgoing_window=3, handle=0)
         )
-        self.assertIsNotNone(fast.read_flow(data, 8, len(data)))
+        self.assertIsNotNone(fastpath.read_flow(data, 8, len(data)))
         data = encode(spec.Header(durable=True, ttl=60000, delivery_count=1))
-        self.assertIsNotNone(fast.read_header(data, 0, len(data)))
+        self.assertIsNotNone(fastpath.read_header(data, 0, len(data)))
 
     @given(U16, composites(spec.Transfer), st.binary(max_size=10))
     def test_writes_transfers_as_the_generic_path(

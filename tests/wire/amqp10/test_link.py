@@ -11,13 +11,13 @@ from amqproute import conditions
 from amqproute.errors import LocalProtocolError, MessageSizeExceeded
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
-from amqproute.wire.amqp10.events import (
+from amqproute.wire.amqp10.engine_events import (
     DeliveriesReceived,
     LinkAttached,
     LinkDetached,
     LinkFlowed,
 )
-from amqproute.wire.amqp10.states import State
+from amqproute.wire.amqp10.state_tables import LinkStateName
 from tests.support.wire import Pair, Peer, attach, flow, frame, of_type, settings, transfer
 
 
@@ -163,7 +163,7 @@ class Attaching(_Case):
         peer.write(frame(spec.Detach(handle=0)), frame(attach(source=spec.Source(address="other"))))
         self.assertEqual(peer.names(), ["Detach", "Attach"])
         (link,) = peer.engine.sessions[0].links
-        self.assertIs(link.state, State.OPEN)
+        self.assertIs(link.state, LinkStateName.OPEN)
 
     def test_name_again_unanswered(self) -> None:
         """A link that was never answered is out of the way of its successor."""

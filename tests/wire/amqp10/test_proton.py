@@ -9,7 +9,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
-from amqproute.wire.amqp10.events import (
+from amqproute.wire.amqp10.engine_events import (
     ConnectionClosed,
     DeliveriesReceived,
     DeliveriesUpdated,

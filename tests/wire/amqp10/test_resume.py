@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.errors import LocalProtocolError
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import MOST_UNSETTLED, Connection
-from amqproute.wire.amqp10.events import (
+from amqproute.wire.amqp10.engine_events import (
     DeliveriesReceived,
     DeliveriesUpdated,
     LinkAttached,

@@ -10,17 +10,17 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import AuthenticationFailed as Failure
 from amqproute.errors import LocalProtocolError
-from amqproute.wire import mechanisms
+from amqproute.wire import sasl_mechanisms
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
-from amqproute.wire.amqp10.events import (
+from amqproute.wire.amqp10.engine_events import (
     Authenticated,
-    AuthenticationFailed,
+    AuthenticationRejected,
     ConnectionClosed,
     CredentialsPresented,
     OpenReceived,
 )
-from amqproute.wire.mechanisms import ScramSecret, ServerContext
+from amqproute.wire.sasl_mechanisms import ScramSecret, ServerContext
 from tests.support.wire import AMQP, SASL, Peer, Wire, frame, of_type, sasl, settings
 
 SECRET = ScramSecret.derive("secret", salt=b"0123456789abcdef", iterations=4096)
@@ -32,8 +32,8 @@ class Server:
     def __init__(self, *names: str) -> None:
         self.mechanisms: Sequence[str] = names
 
-    def start(self, name: str) -> mechanisms.SaslServer:
-        return mechanisms.server_mechanism(
+    def start(self, name: str) -> sasl_mechanisms.SaslServer:
+        return sasl_mechanisms.server_mechanism(
             name,
             ServerContext(
                 lookup={"alice": SECRET}.get,
@@ -51,10 +51,10 @@ class Client:
         self.name = name
         self.password = password
 
-    def choose(self, offered: Sequence[str]) -> mechanisms.SaslClient | None:
+    def choose(self, offered: Sequence[str]) -> sasl_mechanisms.SaslClient | None:
         if self.name not in offered:
             return None
-        return mechanisms.client_mechanism(
+        return sasl_mechanisms.client_mechanism(
             self.name,
             username="alice",
             password=self.password,
@@ -120,7 +120,7 @@ class TwoEngines(SynchronousTestCase):
             (wire.server_events, wire.server),
             (wire.client_events, wire.client),
         ):
-            self.assertEqual(len(of_type(events, AuthenticationFailed)), 1)
+            self.assertEqual(len(of_type(events, AuthenticationRejected)), 1)
             self.assertIsInstance(events[-1], ConnectionClosed)
             self.assertTrue(engine.is_closed)
 
@@ -134,13 +134,13 @@ class TwoEngines(SynchronousTestCase):
     def test_scram_refused(self) -> None:
         """A wrong password fails."""
         wire = self.wire("SCRAM-SHA-256", password="wrong").run()
-        self.assertEqual(len(of_type(wire.server_events, AuthenticationFailed)), 1)
-        self.assertEqual(len(of_type(wire.client_events, AuthenticationFailed)), 1)
+        self.assertEqual(len(of_type(wire.server_events, AuthenticationRejected)), 1)
+        self.assertEqual(len(of_type(wire.client_events, AuthenticationRejected)), 1)
 
     def test_nothing_suits(self) -> None:
         """A client that likes no mechanism goes, and says why in its event."""
         wire = self.wire("PLAIN", "ANONYMOUS").run()
-        (failed,) = of_type(wire.client_events, AuthenticationFailed)
+        (failed,) = of_type(wire.client_events, AuthenticationRejected)
         self.assertIn("ANONYMOUS", failed.reason)
         self.assertTrue(wire.client.is_closed)
 
@@ -211,7 +211,7 @@ class ServerSide(SynchronousTestCase):
         peer = self.peer("ANONYMOUS")
         peer.write(SASL, frame(spec.Open(container_id="p")))
         self.assertTrue(peer.engine.is_closed)
-        self.assertEqual(len(of_type(peer.events, AuthenticationFailed)), 1)
+        self.assertEqual(len(of_type(peer.events, AuthenticationRejected)), 1)
 
     def test_large_frame(self) -> None:
         """A SASL frame above 512 octets ends it (§5.3.1)."""
@@ -277,7 +277,7 @@ class ClientSide(SynchronousTestCase):
             peer = self.peer(Client("ANONYMOUS"))
             self.offer(peer, "ANONYMOUS")
             peer.write(sasl(spec.SaslOutcome(code=code)))
-            self.assertEqual(len(of_type(peer.events, AuthenticationFailed)), 1)
+            self.assertEqual(len(of_type(peer.events, AuthenticationRejected)), 1)
             self.assertTrue(peer.engine.is_closed)
 
     def test_ok_without_proof(self) -> None:
@@ -285,13 +285,13 @@ class ClientSide(SynchronousTestCase):
         peer = self.peer(Client("SCRAM-SHA-256"))
         self.offer(peer, "SCRAM-SHA-256")
         peer.write(sasl(spec.SaslOutcome(code=0)))
-        self.assertEqual(len(of_type(peer.events, AuthenticationFailed)), 1)
+        self.assertEqual(len(of_type(peer.events, AuthenticationRejected)), 1)
 
     def test_ok_at_once(self) -> None:
         """A server that says ok before there is a mechanism is not believed."""
         peer = self.peer(Client("ANONYMOUS"))
         peer.write(sasl(spec.SaslOutcome(code=0)))
-        self.assertEqual(len(of_type(peer.events, AuthenticationFailed)), 1)
+        self.assertEqual(len(of_type(peer.events, AuthenticationRejected)), 1)
 
     def test_endless(self) -> None:
         """A server that challenges for ever is left."""
@@ -327,12 +327,12 @@ class ClientSide(SynchronousTestCase):
 
         peer = self.peer(Choose())
         self.offer(peer, "PLAIN")
-        (failed,) = of_type(peer.events, AuthenticationFailed)
+        (failed,) = of_type(peer.events, AuthenticationRejected)
         self.assertIn("confidential", failed.reason)
 
     def test_answer_too_long(self) -> None:
         """An answer that does not fit into a SASL frame is a failure here, not a broken frame."""
         peer = self.peer(Client("PLAIN", "x" * 600))
         self.offer(peer, "PLAIN")
-        self.assertEqual(len(of_type(peer.events, AuthenticationFailed)), 1)
+        self.assertEqual(len(of_type(peer.events, AuthenticationRejected)), 1)
         self.assertEqual(peer.read(), [])

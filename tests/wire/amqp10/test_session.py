@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.errors import LocalProtocolError
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
-from amqproute.wire.amqp10.events import (
+from amqproute.wire.amqp10.engine_events import (
     DeliveriesReceived,
     DeliveriesUpdated,
     LinkDetached,
@@ -18,8 +18,8 @@ from amqproute.wire.amqp10.events import (
     SessionEnded,
     SessionFlowed,
 )
-from amqproute.wire.amqp10.numbers import Numbers
-from amqproute.wire.amqp10.states import State
+from amqproute.wire.amqp10.serial_numbers import SerialNumbers
+from amqproute.wire.amqp10.state_tables import LinkStateName
 from amqproute.wire.amqp10.types import Symbol
 from tests.support.wire import Pair, Peer, attach, flow, frame, of_type, settings, transfer
 
@@ -129,7 +129,7 @@ class Life(_Case):
         session = link.session
         session.end()
         self.assertEqual(peer.names(), ["End"])
-        self.assertIs(session.state, State.CLOSING)
+        self.assertIs(session.state, LinkStateName.CLOSING)
         events = peer.write(
             frame(transfer(0), b"x"),
             frame(attach(handle=1, name="other")),
@@ -139,7 +139,7 @@ class Life(_Case):
         self.assertEqual(events, [])
         self.assertEqual(peer.send(spec.End()), [])
         self.assertEqual(peer.names(), [])
-        self.assertIs(session.state, State.DONE)
+        self.assertIs(session.state, LinkStateName.DONE)
         self.assertEqual(peer.engine.sessions, ())
 
     def test_end_instead_of_accept(self) -> None:
@@ -162,7 +162,7 @@ class Life(_Case):
             remote_channel=0, next_outgoing_id=0, incoming_window=1, outgoing_window=1
         )
         self.assertEqual(peer.write(frame(begin), frame(spec.End())), [])
-        self.assertIs(session.state, State.DONE)
+        self.assertIs(session.state, LinkStateName.DONE)
 
     def test_our_session(self) -> None:
         """A session of ours is answered by remote-channel."""
@@ -184,7 +184,7 @@ class Life(_Case):
 
     def test_numbers(self) -> None:
         """The lowest free number is given out, up to the limit."""
-        numbers = Numbers(2)
+        numbers = SerialNumbers(2)
         self.assertEqual([numbers.take() for _ in range(4)], [0, 1, 2, None])
         numbers.give_back(1)
         self.assertEqual(numbers.take(), 1)

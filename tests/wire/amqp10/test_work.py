@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute import conditions
-from amqproute.wire import work
+from amqproute.wire import input_cost
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
-from amqproute.wire.amqp10.events import (
+from amqproute.wire.amqp10.engine_events import (
     ConnectionClosed,
     DeliveriesReceived,
     LinkDetached,
@@ -47,7 +47,7 @@ class BudgetTests(SynchronousTestCase):
         self.peer.send(attach())
         self.peer.events[-1].link.flow(1000)  # type: ignore[union-attr]
         data = b"".join(frame(transfer(each), b"x") for each in range(1000))
-        rounds = self.rounds(data, 100 * work.DELIVERY)
+        rounds = self.rounds(data, 100 * input_cost.DELIVERY)
         counts = [len(event.deliveries) for events in rounds for event in events]
         self.assertEqual(counts, [100] * 10)
         ids = [each.id for events in rounds for event in events for each in event.deliveries]
@@ -60,16 +60,18 @@ class BudgetTests(SynchronousTestCase):
         large = frame(attach(properties=properties))
         buffer = FrameBuffer(1 << 20)
         buffer.feed(large * 8)
-        self.assertEqual([len(buffer.frames(work.CUT)) for _ in range(8)], [1] * 8)
+        self.assertEqual([len(buffer.frames(input_cost.CUT)) for _ in range(8)], [1] * 8)
 
     def test_after_a_fault(self) -> None:
         """What comes behind it is dropped and counted; at a bound nothing is waited for."""
         self.take(b"\0\0\0\1 no frame", None)
         self.engine.data_to_send()
-        before, piece = self.engine.work, bytes(work.MOST_UNHEARD // 4)
+        before, piece = self.engine.work, bytes(input_cost.MOST_UNHEARD // 4)
         for _ in range(4):
             self.assertEqual(self.take(piece, None), [])
-        self.assertEqual(self.engine.work - before, work.MOST_UNHEARD // work.OCTETS_PER_UNIT)
+        self.assertEqual(
+            self.engine.work - before, input_cost.MOST_UNHEARD // input_cost.OCTETS_PER_UNIT
+        )
         self.assertFalse(self.engine.is_closed)
         self.take(b"x", None)
         self.assertTrue(self.engine.is_closed)
@@ -87,7 +89,7 @@ class BudgetTests(SynchronousTestCase):
         self.peer.send(attach())
         self.peer.events[-1].link.flow(1000)  # type: ignore[union-attr]
         data = b"".join(frame(transfer(each), b"x" * 300) for each in range(1000))
-        (event,) = self.take(data, work.SLICE)
+        (event,) = self.take(data, input_cost.SLICE)
         self.assertGreaterEqual(len(event.deliveries), 900)
 
     def test_costly_verbs(self) -> None:
@@ -101,11 +103,11 @@ class BudgetTests(SynchronousTestCase):
         ):  # fmt: skip
             frames = self.engine.frames_in
             before = self.engine.work
-            rounds = self.rounds(data, work.SLICE)
+            rounds = self.rounds(data, input_cost.SLICE)
             frames = self.engine.frames_in - frames
             spent = self.engine.work - before
             self.assertGreaterEqual(spent, frames // 2 * cost if cost >= 500 else frames * cost)
-            self.assertGreaterEqual(len(rounds), spent // (work.SLICE + 7000))
+            self.assertGreaterEqual(len(rounds), spent // (input_cost.SLICE + 7000))
             self.peer.raw()
 
     def churn(self, number: int, selector: str = "") -> bytes:
@@ -125,7 +127,7 @@ class BudgetTests(SynchronousTestCase):
         wide = frame(spec.Disposition(role=False, first=0, last=0x7FFFFFF0, settled=False))
         before = self.engine.work
         self.take(wide, None)
-        self.assertGreaterEqual(self.engine.work - before, 1000 * work.SETTLED)
+        self.assertGreaterEqual(self.engine.work - before, 1000 * input_cost.SETTLED)
 
     def test_budget_of_nothing(self) -> None:
         """One frame is taken with any budget."""
@@ -194,7 +196,7 @@ class FruitlessTests(SynchronousTestCase):
         return closed[0].error if closed else None
 
     def assertRefused(self, data: bytes) -> None:
-        self.peer.write(data * work.FRUITLESS_FRAMES)
+        self.peer.write(data * input_cost.FRUITLESS_FRAMES)
         self.assertIsNone(self.closing())
         self.peer.write(data)
         error = self.closing()
@@ -224,8 +226,8 @@ class FruitlessTests(SynchronousTestCase):
     def test_time(self) -> None:
         """A quiet connection may send heartbeats for years."""
         for _ in range(10):
-            self.peer.write(EMPTY_FRAME * (work.FRUITLESS_FRAMES - 1))
-            self.peer.now += work.FRUITLESS_SECONDS
+            self.peer.write(EMPTY_FRAME * (input_cost.FRUITLESS_FRAMES - 1))
+            self.peer.now += input_cost.FRUITLESS_SECONDS
         self.assertIsNone(self.closing())
 
     def test_deliveries_make_good(self) -> None:
@@ -240,7 +242,7 @@ class FruitlessTests(SynchronousTestCase):
     def test_polling(self) -> None:
         """A consumer that asks with drain whether there is something has an effect each time."""
         self.peer.send(attach("receiver"))
-        for _ in range(work.FRUITLESS_FRAMES + 10):
+        for _ in range(input_cost.FRUITLESS_FRAMES + 10):
             self.peer.send(flow(handle=0, link_credit=1, delivery_count=0, drain=True))
         self.assertIsNone(self.closing())
         self.assertEqual(of_type(self.peer.events, LinkDetached), [])

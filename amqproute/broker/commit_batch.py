@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The unit of durability: what one read from the network changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute.broker.publish_gate import PublishGate
+from amqproute.broker.receipts import Stream
+from amqproute.entry import Entry
+from amqproute.interfaces import IBatch
+from amqproute.journal.event import SILENCE, ArrivalEvent, Came, DepartureEvent, RunEvent
+from amqproute.journal.record import RecordKind
+from amqproute.message import Message
+from amqproute.values import Origin
+
+_NOTHING: Final[Mapping[Any, int]] = MappingProxyType({})
+_NO_FACTS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class BatchParticipant(Protocol):
+    """A node whose messages are in a batch: it is told how far the batch has come."""
+
+    def go_ahead(self, entries: list[Any], batch: Batch) -> None:
+        """Hand messages out before they are committed (`broker.early_delivery`)."""
+
+    def arrived(self, entries: list[Any]) -> None:
+        """Take messages in: they are committed."""
+
+    def not_arrived(self, entries: list[Any]) -> None:
+        """Forget messages: their batch has failed, or was given up."""
+
+
+@implementer(IBatch)
+class Batch:
+    """Arrivals and settlements that become durable together.
+
+    Attributes:
+        now_ms: the wall clock read once for the whole batch.
+        transaction: the store transaction beneath.
+        arrivals: entries put so far, by queue; the queues' `put` adds to it.
+        last_id: the id of the last of them; 0 before.
+        is_transactional: what is put belongs to a client's transaction (Q-19).
+        leaving: entries that its transaction ends, by queue: they do not count against capacity.
+        is_rehearsal: it will be abandoned; what is put is not to be counted.
+        gate: of the broker.
+        goes_ahead: its messages may be handed out while the commit is under way: whoever answers
+            for them can leave their sender in doubt (`broker.early_delivery`). What would be put
+            anew (see `redo`) is not: it would be there twice.
+        ahead: those that have been; the queues' `go_ahead` adds to it.
+        came: what nodes have taken so far, for the journal (`amqproute.journal.event.Came`); None
+            where nobody keeps one.
+        redo: what is to be done anew, in another batch, if the store could not take this one (see
+            `broker.commit_retry`): ids of entries which end here while others come in their place,
+            dead letters and reports, and a function that puts these and ends those.
+    """
+
+    __slots__ = (
+        "_journal",
+        "_receipts",
+        "_when_committed",
+        "_when_failed",
+        "ahead",
+        "arrivals",
+        "came",
+        "gate",
+        "goes_ahead",
+        "is_rehearsal",
+        "is_transactional",
+        "last_id",
+        "leaving",
+        "now_ms",
+        "redo",
+        "transaction",
+    )
+
+    log = Logger()
+
+    def __init__(
+        self, transaction: Any, now_ms: int, gate: PublishGate, journal: Any = SILENCE
+    ) -> None:
+        self._journal = journal
+        self.came: list[Came] | None = [] if journal.is_kept else None
+        self.transaction = transaction
+        self.now_ms = now_ms
+        self.gate = gate
+        self.arrivals: dict[BatchParticipant, list[Any]] = {}
+        self.last_id = 0
+        self.goes_ahead = False
+        self.ahead: list[Entry] = []
+        self.is_rehearsal = False
+        self.is_transactional = False
+        self.leaving: Mapping[BatchParticipant, int] = _NOTHING
+        self.redo: list[tuple[Sequence[int], Callable[[Batch], None]]] = []
+        self._receipts: dict[Stream, list[int]] = {}
+        self._when_committed: list[Callable[[], None]] | None = None  # of most batches
+        self._when_failed: list[Callable[[], None]] | None = None
+
+    def mark(self, stream: Stream, entry_id: int) -> None:
+        """Note the receipt of a peer's message; it becomes durable with the message."""
+        stream.pending.add(entry_id)
+        try:
+            self._receipts[stream].append(entry_id)
+        except KeyError:
+            self._receipts[stream] = [entry_id]
+
+    def record(self, event: Any) -> None:
+        """Have an event told to the journal when this is committed."""
+        if self.came is not None:
+            self.transaction.record(event)
+
+    def ended(
+        self,
+        kind: RecordKind,
+        node: str,
+        entries: Sequence[Entry],
+        facts: Mapping[str, Any] = _NO_FACTS,
+    ) -> None:
+        """Have it in the journal how entries end with this batch.
+
+        Args:
+            kind: how.
+            node: which they were on.
+            entries: not to be changed any more.
+            facts: fields of the records.
+        """
+        if self.came is not None and entries:
+            self.transaction.record(
+                DepartureEvent(kind, self._journal.now_us(), node, entries, facts)
+            )
+
+    def damaged(self, node: str, ids: Sequence[int], code: str) -> None:
+        """Have it in the journal that entries of a node go to nobody: the store has damaged them.
+
+        Nothing but their ids is looked at: their messages may not even be messages.
+        """
+        if self.came is not None and ids:
+            facts = {"node": node, "code": code}
+            told = RunEvent(RecordKind.DELETED, self._journal.now_us(), facts, {"entry": list(ids)})
+            self.transaction.record(told)
+
+    def repeated(self, node: str, message: Message, origin: Origin) -> None:
+        """Have it in the journal that a message was here before, and is not kept."""
+        if self.came is not None and not self.is_rehearsal:
+            self.came.append((node, message, origin, origin.tag, RecordKind.DUPLICATE))
+
+    def copied(self, first: int, node: str, message: Message, origin: Origin) -> None:
+        """Have it in the journal that what came since are copies of one message.
+
+        Args:
+            first: how many had come before.
+            node: which made the copies and keeps none for itself.
+            message: the one.
+            origin: who has sent it.
+        """
+        came = self.came
+        if came is not None:
+            copies = came[first:]
+            came[first:] = [
+                (*each[:4], RecordKind.ROUTED if each[4] is None else each[4]) for each in copies
+            ]
+            came.append((node, message, origin, origin.tag, len(copies)))
+
+    def when_committed(self, tell: Callable[[], None]) -> None:
+        """Have ``tell()`` called when this is durable, before its messages arrive."""
+        if self._when_committed is None:
+            self._when_committed = []
+        self._when_committed.append(tell)
+
+    def when_failed(self, tell: Callable[[], None]) -> None:
+        """Have ``tell()`` called when it is certain that this will not be durable."""
+        if self._when_failed is None:
+            self._when_failed = []
+        self._when_failed.append(tell)
+
+    def commit(self, patient: bool = False) -> Deferred[None]:
+        """Make it durable, then line the entries up on their queues.
+
+        Args:
+            patient: nobody is told when it is durable; see the store's `Transaction.commit`.
+
+        Returns:
+            A Deferred that fires with None, after the entries have become available; or fails
+            with `StoreError`, in which case none of it happened.
+        """
+        for stream, ids in self._receipts.items():
+            self.transaction.mark_received(stream.key, ids)
+            stream.trim(self.transaction)
+        if self.came:
+            journal = self._journal
+            self.transaction.record(ArrivalEvent(journal.now_us(), self.came, journal.domain))
+        done: Deferred[None] = self.transaction.commit(patient)
+        done.addCallbacks(self._committed, self._failed)
+        gate = self.gate
+        if self.goes_ahead and gate.is_open and not (gate.has_failed or self.redo):
+            for queue, entries in self.arrivals.items():
+                self._tell(queue.go_ahead, entries, self)
+        return done
+
+    @property
+    def is_ahead(self) -> bool:
+        """Some of its messages have been handed out before the commit."""
+        return bool(self.ahead)
+
+    @property
+    def is_plain(self) -> bool:
+        """Its senders remember nothing that would keep a message from coming a second time."""
+        return not self._receipts
+
+    def abandon(self) -> None:
+        """Give it up instead of committing it: nothing of it happens.
+
+        Only for a batch in which nothing but messages has been put: settlements act at once on
+        what is in memory.
+        """
+        self._undo()
+
+    def _tell(self, tell: Callable[..., object], *what: object) -> None:
+        """Tell one of those concerned how far this has come.
+
+        If it breaks at that, it is a fault of this program, and no reason not to tell the others,
+        the senders of the messages among them.
+        """
+        try:
+            tell(*what)
+        except Exception:
+            self.log.failure("what follows from a commit is not done to its end: {tell}", tell=tell)
+
+    def _committed(self, _: object) -> None:
+        if self.gate.has_failed and self.transaction.begins():
+            self.gate.has_failed = False
+        for stream, ids in self._receipts.items():
+            stream.confirm(ids)
+        for tell in self._when_committed or ():
+            self._tell(tell)
+        for queue, entries in self.arrivals.items():
+            self._tell(queue.arrived, entries)
+
+    def _failed(self, failure: Failure) -> Failure:
+        self.gate.has_failed = True
+        self._undo()
+        if self.is_ahead and self.came:
+            # What was handed out before is in memory only, and ends there: it began all the same.
+            ahead = set(self.ahead)
+            left = [each for each in self.came if type(each[1]) is Entry and each[1] in ahead]
+            journal = self._journal
+            journal.note(ArrivalEvent(journal.now_us(), left, journal.domain))
+        return failure
+
+    def _undo(self) -> None:
+        for tell in self._when_failed or ():
+            self._tell(tell)
+        for queue, entries in self.arrivals.items():
+            self._tell(queue.not_arrived, entries)
+        for stream, ids in self._receipts.items():
+            stream.unmark(ids)

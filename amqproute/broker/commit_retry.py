@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a full disk did not let go of is let go of when there is room again.
+
+Entries that are settled are gone from memory at once. If the store then cannot take the batch
+(`StoreUnavailable`), their rows would stand there until the next start: here they end with another
+batch. Where nothing comes in their place they end at once, since that is how room comes about;
+what needs room itself, dead letters and reports (`Batch.redo`), waits until the gate opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, FirstError, gatherResults
+from twisted.python.failure import Failure
+
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.publish_gate import STORE, PublishGate
+from amqproute.errors import StoreUnavailable
+from amqproute.journal.event import DepartureEvent
+
+__all__ = ["CommitRetry", "all_of", "retry_settle"]
+
+
+class CommitRetry:
+    """Settlements that the store could not take, until it takes them.
+
+    Args:
+        gate: of the broker.
+        begin: makes batches.
+        ended: ids of entries to end.
+        events: what the journal is told of these.
+        redo: each puts something into a batch, and ends what it comes for.
+    """
+
+    __slots__ = ("_begin", "_done", "_ended", "_events", "_gate", "_redo")
+
+    def __init__(
+        self,
+        gate: PublishGate,
+        begin: Callable[[], Batch],
+        ended: Sequence[int],
+        redo: Sequence[Callable[[Batch], None]] = (),
+        events: Sequence[Any] = (),
+    ) -> None:
+        self._gate = gate
+        self._begin = begin
+        self._ended = ended
+        self._events = events
+        self._redo = redo
+        self._done: Deferred[None] = Deferred()
+
+    def commit(self) -> Deferred[None]:
+        """Try it now, and whenever the gate opens.
+
+        Returns:
+            A Deferred that fires with None when it is durable; or fails, if the store did for
+            other reasons than want of room.
+        """
+        self._try()
+        return self._done
+
+    def wait(self, failure: Failure) -> Deferred[None]:
+        """Do the same, but only when the gate opens: it is closed for this failure."""
+        self._gate.when_open(self._try)
+        self._gate.close(STORE, str(failure.value))
+        return self._done
+
+    def _try(self) -> None:
+        batch = self._begin()
+        for put in self._redo:
+            put(batch)
+        batch.transaction.dequeue(self._ended)
+        for event in self._events:
+            batch.record(event)
+        batch.commit().addCallbacks(self._done.callback, self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        if isinstance(failure.value, StoreUnavailable):
+            self.wait(failure)
+        else:
+            self._done.errback(failure)
+
+
+def retry_settle(
+    failure: Failure,
+    batch: Batch,
+    begin: Callable[[], Batch],
+    rests: list[Deferred[None]] | None = None,
+) -> Deferred[Any] | Failure:
+    """Settle once more what a batch has settled in vain; an errback of its commit.
+
+    Args:
+        failure: of the commit.
+        batch: what failed.
+        begin: makes batches.
+        rests: if it is given, what needs room is not waited for: its Deferred is put in here.
+
+    Returns:
+        The failure, if it is not a disk that is full; or a Deferred, see `CommitRetry.commit`.
+    """
+    if not isinstance(failure.value, StoreUnavailable):
+        return failure
+    redo = [do for _, do in batch.redo]
+    replaced = {each for ids, _ in batch.redo for each in ids}
+    ended = [each for each in batch.transaction.ended() if each not in replaced]
+    waits = []
+    if ended or not redo:
+        gone = [each for each in batch.transaction.events if type(each) is DepartureEvent]
+        events = [each.without(replaced) for each in gone]
+        plain = CommitRetry(batch.gate, begin, ended, (), events)
+        # If it only failed for what was beside it, there is no need to wait.
+        is_alone = batch.transaction.only_removes()
+        waits.append(plain.wait(failure) if is_alone else plain.commit())
+    if redo:
+        rest = CommitRetry(batch.gate, begin, (), redo).wait(failure)
+        (waits if rests is None else rests).append(rest)
+    batch.gate.close(STORE, str(failure.value))
+    return all_of(waits)
+
+
+def all_of(waits: Sequence[Deferred[Any]]) -> Deferred[Any]:
+    """Return a Deferred that fires when all of them have; or fails as the first that does."""
+    return gatherResults(waits, consumeErrors=True).addErrback(_the_first)
+
+
+def _the_first(failure: Failure) -> Failure:
+    return failure.value.subFailure if isinstance(failure.value, FirstError) else failure

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a consumer with a filter, or a browser, still has to look at.
+
+A plain consumer takes whatever stands at the head. A consumer with a filter has a head of its
+own, which can be ahead of the queue's (Q-31); a browser has one that moves without taking
+anything (L-23 to L-28). A `ConsumerCursor` is that head. Each entry is examined once for each feed:
+
+* those in memory when the consumer attaches, and every one that arrives or is loaded later, are
+  *offered*; what the filter selects waits in a heap, by priority and id;
+* those that stand in the store only are *scanned*, a page at a time, while somebody has room and
+  nothing that waits for it. A page is shown to every feed that has come as far as this
+  (`broker.stored_backlog`).
+
+What a scan finds beyond the room there is waits in the heap, too, up to `AHEAD_MESSAGES`; it
+still belongs to everybody. A feed that has enough of it stops, and goes on from there later.
+
+So a consumer that selects one message of a million has the million looked through once, whatever
+its credit, and from then on looks at new arrivals only; many such consumers share the reading.
+
+Filters are asked so many times in one turn of the reactor and no more (`AT_ONCE_TESTS`). What has
+to be examined beyond that is put off, and done in the turns that follow (`broker.stored_backlog`).
+Until then the feed gives out nothing, since what it has not looked at may stand before what it has.
+
+An entry that somebody else has taken is passed over. When it comes back it is offered again: to
+consumers always, to browsers if they have not been shown it. A browser therefore remembers two
+things for as long as these entries may come back, which is until the store has let go of them:
+
+* what it has *seen* of what was in memory when it came. What it was not offered then it has not
+  seen, whoever held it: a consumer, a transaction, a batch whose commit failed later;
+* what it was *denied* since: taken by somebody before its turn came.
+
+Everything else that comes back it was offered before.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final
+
+from amqproute.broker.entry_list import EntryList
+from amqproute.entry import Entry
+
+Selects = Callable[[Entry], bool]
+
+AHEAD_MESSAGES: Final = 500
+"""Entries in the store that one feed may keep in memory because it wants them."""
+AHEAD_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of such entries that all feeds of a queue together may keep without having room for them;
+one that several of them want counts for each."""
+AT_ONCE_TESTS: Final = 5000
+"""How often filters are asked without a break, as short ones count (`broker.link_selection`)."""
+LEAST_TIDIED: Final = 128
+"""A feed does not look for what has gone while it keeps less than this."""
+
+
+def cost_of(selects: Selects | None) -> int:
+    """Return what it costs to ask a filter, 1 for a short one."""
+    return 1 if selects is None else getattr(selects, "cost", 1)
+
+
+class CursorMatch:
+    """What each filter selects of some entries; of filters that are equal one is asked.
+
+    Args:
+        entries: in order.
+    """
+
+    __slots__ = ("_by", "entries")
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.entries = entries
+        self._by: dict[Selects, Sequence[Entry]] = {}
+
+    def by(self, selects: Selects | None) -> Sequence[Entry]:
+        """Return those that a filter selects."""
+        if selects is None:
+            return self.entries
+        found = self._by.get(selects)
+        if found is None:
+            found = self._by[selects] = [each for each in self.entries if selects(each)]
+        return found
+
+
+class CursorLookahead:
+    """What the feeds of one queue keep of the paged part.
+
+    Attributes:
+        bytes: of the messages.
+    """
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+class ConsumerCursor:
+    """The head of one consumer.
+
+    Args:
+        consumer: whose.
+        selects: its filter, or None for everything.
+        copies: it browses: it is shown entries and takes none.
+        shared: what all feeds of the queue keep.
+
+    Attributes:
+        cost: what it costs to ask its filter.
+        needed: browsers of a queue that archives what nobody needs (Q-23): ids that were
+            selected and are not confirmed; else None.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_bound",
+        "_cursors",
+        "_denied",
+        "_gone",
+        "_horizons",
+        "_later",
+        "_left",
+        "_seen",
+        "_shared",
+        "_waiting",
+        "consumer",
+        "copies",
+        "cost",
+        "needed",
+        "selects",
+    )
+
+    def __init__(
+        self, consumer: Any, selects: Selects | None, copies: bool, shared: CursorLookahead
+    ) -> None:
+        self.consumer = consumer
+        self.selects = selects
+        self.copies = copies
+        self.cost = cost_of(selects)
+        self.needed: set[int] | None = None
+        self._later: deque[tuple[EntryList, Entry]] = deque()
+        self._left: set[int] = set()  # gone for good while they stand in `_later`
+        self._shared = shared
+        self._ahead: dict[int, int] = {}
+        self._cursors: dict[EntryList, int] = {}
+        self._waiting: list[tuple[int, int, Entry]] = []
+        self._bound = LEAST_TIDIED
+        self._gone: set[int] = set()  # since `_waiting` was tidied up
+        # Browsers: the highest id of each line that it can have been too late for, and ids.
+        self._horizons: dict[EntryList, int] = {}
+        self._seen: set[int] = set()
+        self._denied: set[int] = set()
+
+    def __repr__(self) -> str:
+        return f"<ConsumerCursor of {self.consumer!r} waiting={len(self._waiting)}>"
+
+    def __bool__(self) -> bool:
+        """Something waits (it may turn out to be taken)."""
+        return bool(self._waiting) or bool(self._later)
+
+    def __len__(self) -> int:
+        """So many entries wait, or did when they were still there."""
+        return len(self._waiting)
+
+    def join(self, lines: Iterable[EntryList], newest_id: int) -> None:
+        """Begin: examine what is in memory.
+
+        Args:
+            lines: of the queue.
+            newest_id: the highest id that any entry has so far.
+        """
+        tests = AT_ONCE_TESTS
+        for line in lines:
+            if self.copies:
+                self._horizons[line] = line.cursor if line.is_paging else newest_id
+                self._denied.update(line.plucked_ids)
+            for entry in line.entries():
+                if tests > 0:
+                    tests -= self.cost
+                    self._examine(line, entry)
+                else:
+                    self._later.append((line, entry))
+            last = line.resident[-1].id if line.resident else 0
+            self._cursors[line] = max(last, line.cursor)
+
+    def arrived(self, line: EntryList, entry: Entry, is_late: bool) -> None:
+        """Examine an entry that has arrived in memory.
+
+        Args:
+            line: where.
+            entry: it.
+            is_late: put it off.
+        """
+        if not line.is_paging:
+            self._cursors[line] = max(entry.id, self._cursors.get(line, 0))
+        if self._later or (is_late and self.selects is not None):
+            self._later.append((line, entry))
+        else:
+            self._examine(line, entry)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something that was put off has to be examined."""
+        return bool(self._later)
+
+    def catch_up(self, tests: int) -> int:
+        """Examine what was put off, for so many tests and one more; return how many are left."""
+        later = self._later
+        while later and tests > 0:
+            line, entry = later.popleft()
+            if entry.id not in self._left and entry.id not in self._seen:
+                tests -= self.cost
+                self._examine(line, entry)
+        if not later:
+            self._left.clear()
+            self._tidy()  # nothing was given out meanwhile, and others may have taken it
+        return tests
+
+    def paged(self, line: EntryList, entry: Entry, before_id: int) -> None:
+        """Examine an entry that has arrived in the store, unless there is something before it.
+
+        Args:
+            line: where.
+            entry: it.
+            before_id: the end of the line before it came.
+        """
+        if self._position(line) >= before_id and not self._later:
+            is_wanted = self.selects is None or self.selects(entry)
+            self.look(line, (entry,) if is_wanted else (), entry.id, 0)
+
+    def offer(self, line: EntryList, chosen: CursorMatch) -> None:
+        """Examine entries that were loaded, if they have not been when they stood in the store."""
+        position = self._cursors.get(line, 0)
+        last_id = chosen.entries[-1].id
+        if position < last_id:
+            for entry in chosen.by(self.selects):
+                if entry.id > position:
+                    self._wait_for(line, entry)
+            self._cursors[line] = last_id
+
+    def offer_again(self, line: EntryList, entry: Entry) -> None:
+        """Examine an entry that has come back."""
+        if not self.copies or entry.id in self._denied or self._missed_by(line, entry):
+            self._examine(line, entry)
+
+    def _missed_by(self, line: EntryList, entry: Entry) -> bool:
+        return entry.id <= self._horizons.get(line, 0) and entry.id not in self._seen
+
+    def plucked(self, line: EntryList, entry: Entry) -> None:
+        """Note that somebody takes an entry out of the paged part: no scan finds it there."""
+        if self.copies and entry.id > self._position(line):
+            self._denied.add(entry.id)
+
+    def _examine(self, line: EntryList, entry: Entry) -> None:
+        if self.selects is None or self.selects(entry):
+            self._wait_for(line, entry)
+
+    def _wait_for(self, line: EntryList, entry: Entry) -> None:
+        if self.copies:
+            self._denied.discard(entry.id)
+            if entry.id <= self._horizons.get(line, 0):
+                self._seen.add(entry.id)
+        self._push(line, entry)
+        if self.needed is not None:
+            self.needed.add(entry.id)
+
+    def _push(self, line: EntryList, entry: Entry) -> None:
+        heapq.heappush(self._waiting, (-line.level, entry.id, entry))
+        if len(self._waiting) > self._bound:
+            self._tidy()
+
+    def needs(self, entry: Entry) -> bool:
+        """Tell whether the consumer wants an entry that is in memory, or has not confirmed it."""
+        if self.copies:
+            return self.needed is None or entry.id in self.needed
+        return self.selects is None or self.selects(entry)
+
+    def confirmed(self, entry: Entry) -> None:
+        """Browsers: the other side has seen it and needs it no more (L-27)."""
+        if self.needed is not None:
+            self.needed.discard(entry.id)
+
+    def show_again(self, line: EntryList, entry: Entry) -> None:
+        """Browsers: an entry that the other side has released is shown once more (L-28)."""
+        if entry.taken:
+            self._denied.add(entry.id)
+        else:
+            self._push(line, entry)
+
+    def pop(self) -> Entry | None:
+        """Return the next entry that can be had, or None."""
+        if self._later:
+            return None
+        while self._waiting:
+            entry = heapq.heappop(self._waiting)[2]
+            if entry.taken:
+                self._pass_over(entry)
+                continue
+            if self._ahead:
+                self._shared.bytes -= self._ahead.pop(entry.id, 0)
+            if entry.barred and self.consumer in entry.barred:
+                continue
+            return entry
+        self._gone.clear()
+        return None
+
+    def _pass_over(self, entry: Entry) -> None:
+        if self._ahead:
+            self._shared.bytes -= self._ahead.pop(entry.id, 0)
+        if self.copies and entry.id not in self._gone:
+            self._denied.add(entry.id)
+
+    def _tidy(self) -> None:
+        """Keep nothing in memory that others have taken meanwhile, and nothing twice."""
+        kept = {}
+        for place in self._waiting:
+            if place[2].taken:
+                self._pass_over(place[2])
+            else:
+                kept[place[1]] = place
+        self._waiting = list(kept.values())
+        heapq.heapify(self._waiting)
+        self._gone.clear()
+        self._bound = max(LEAST_TIDIED, 2 * len(self._waiting))
+
+    # -- the paged part ------------------------------------------------------------------------
+
+    def _position(self, line: EntryList) -> int:
+        return max(self._cursors.get(line, 0), line.cursor)
+
+    def scan_from(self, line: EntryList) -> int | None:
+        """Return the id after which the paged part is to be looked at; None if all of it was."""
+        position = self._position(line)
+        return position if line.paged and position < line.tail else None
+
+    def has_enough(self, room: int) -> bool:
+        """Tell whether it may keep no more of the paged part than it has.
+
+        Args:
+            room: so many it may keep in any case: they will be taken at once.
+        """
+        ahead = len(self._ahead)
+        return ahead >= room and (ahead >= AHEAD_MESSAGES or self._shared.bytes >= AHEAD_BYTES)
+
+    def look(self, line: EntryList, wanted: Iterable[Entry], last_id: int, room: int) -> None:
+        """Take note of paged entries, beginning where it has got to, until it has enough.
+
+        Args:
+            line: where.
+            wanted: all that it selects of those after its position up to ``last_id``.
+            last_id: how far this gets it.
+            room: see `has_enough`.
+        """
+        position = self._position(line)
+        for entry in wanted:
+            if entry.id <= position:
+                continue
+            if self.has_enough(room):
+                self._cursors[line] = entry.id - 1
+                return
+            line.found(entry)
+            self._ahead[entry.id] = size = len(entry.message.encoded)
+            self._shared.bytes += size
+            self._wait_for(line, entry)
+        self._cursors[line] = max(position, last_id)
+
+    def leave(self) -> None:
+        """The consumer goes: nothing is kept for it any more."""
+        self._shared.bytes -= sum(self._ahead.values())
+        self._ahead.clear()
+        self._later.clear()
+
+    def gone(self, ids: Collection[int]) -> None:
+        """Forget entries that will not come back: the store has let go of them."""
+        self._denied.difference_update(ids)
+        self._seen.difference_update(ids)
+        if self.needed:
+            self.needed.difference_update(ids)
+        if self._later:
+            self._left.update(ids)
+        if self._waiting:
+            self._gone.update(ids)
+            if len(self._waiting) + len(self._gone) > self._bound:
+                self._tidy()

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of entries that leave their queues: who is told, what is kept (O-24, O-25, T-26).
+
+What a consumer has accepted is reported to a sender who has asked for it. What cannot be delivered
+is returned to its sender if it asked for that, else buried on the queue's node for dead letters,
+else dropped; and it is reported. All of it happens in the batch in which the entry ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from twisted.logger import Logger
+
+from amqproute.broker.binding import Binding
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.queue_view import QueueView
+from amqproute.broker.recent_counts import RecentCounts, RecentEvent
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError
+from amqproute.interfaces import IReporter, ITarget
+from amqproute.journal.event import SOMEBODY, EntryTaker, because
+from amqproute.journal.record import RecordKind
+from amqproute.log_rate_limit import RateLimitedLog
+from amqproute.message import Message
+from amqproute.routing.trail import TRACE
+from amqproute.values import (
+    ANONYMOUS_PRINCIPAL,
+    ORIGIN,
+    RELAY_PREFIX,
+    REPORT,
+    REPORT_KIND,
+    RETURN_TO,
+    RETURNED,
+    DeadLetterReason,
+    Origin,
+)
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Symbol
+
+REASON = Symbol("x-opt-dead-letter-reason")
+SOURCE = Symbol("x-opt-dead-letter-source")
+WORDS = Symbol("x-opt-dead-letter-description")
+_TEXT = Symbol("text")
+"""In an error's info: the words of whoever has refused (`relay.failure_errors`)."""
+RETURN_TO_OCTETS = RETURN_TO.encode()
+REPORT_OCTETS = REPORT.encode()
+CONSUMER = "by a consumer"
+"""The kind of a rejection that is none of a peer's."""
+LONGEST_WORDS = 1200
+"""Letters of an error that a dead letter carries; a consumer may have written it."""
+LONGEST_LOGGED = 256
+"""Those of them that the log repeats."""
+
+WayBack = Callable[[str], ITarget]
+
+
+class Disposal:
+    """The end of the entries of all queues to which messages are sent. See `IDisposal`.
+
+    Args:
+        node: finds a local node by its name.
+        way_back: returns what finds the target of an address ``node@domain``; or None, as long as
+            nobody knows the way.
+        sparing: keeps what happens with each message of a flood from filling the log.
+        recent: where what happened in the last hour is counted.
+
+    Attributes:
+        reporter: tells senders what became of their messages; None without reports.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        node: Callable[[str], Any],
+        way_back: Callable[[], WayBack | None],
+        sparing: RateLimitedLog,
+        recent: RecentCounts,
+    ) -> None:
+        self._node = node
+        self._way_back = way_back
+        self._sparing = sparing
+        self._recent = recent
+        self.reporter: IReporter | None = None
+
+    def counted(
+        self, queue: QueueView, count: int, reason: DeadLetterReason, error: spec.Error | None
+    ) -> None:
+        """Count what becomes a dead letter. See `IDisposal.counted`."""
+        condition = str(error.condition) if error is not None else ""
+        is_rejected = reason is DeadLetterReason.REJECTED
+        if is_rejected and not queue.is_relay:  # those by peers are counted with their kinds
+            happening = RecentEvent("rejected", queue.name, CONSUMER, condition)
+            self._recent.add(happening, count)
+        # A message that expires where nobody keeps dead letters has only had its time.
+        is_usual = is_rejected or (reason is DeadLetterReason.EXPIRED and not queue.is_relay)
+        if queue.dead_letter_name is not None or not is_usual:
+            self._recent.add(RecentEvent("dead-lettered", queue.name, reason.value), count)
+
+    def dead_letter(
+        self,
+        queue: QueueView,
+        entries: list[Entry],
+        reason: DeadLetterReason,
+        error: spec.Error | None,
+        batch: Batch,
+    ) -> None:
+        """Tell each entry's sender, as it asked for, and return, else bury, else drop the entry."""
+        dropped = 0
+        reporter = self.reporter
+        lost = RecordKind.EXPIRED if reason is DeadLetterReason.EXPIRED else RecordKind.REJECTED
+        fates: dict[RecordKind, list[Entry]] = {}
+        for entry in entries:
+            told = returned = False
+            if reporter is None:
+                returned = self._return(queue, entry, reason, error, batch)
+            elif entry.message.mentions(RETURN_TO_OCTETS):
+                if reporter.returns(entry.message):
+                    returned = self._return(queue, entry, reason, error, batch)
+                told = reporter.failed(queue, entry, reason, error, batch)
+            buried = not returned and self._bury(queue, entry, reason, error, batch)
+            fate = RecordKind.RETURNED if returned else RecordKind.DEAD_LETTERED if buried else lost
+            fates.setdefault(fate, []).append(entry)
+            if not (returned or buried or told):
+                dropped += 1
+        for fate, those in fates.items():
+            batch.ended(fate, queue.name, those, because(error, reason.value))
+        if dropped:
+            # Not by the condition: whoever rejects writes there what he likes.
+            count = self._sparing.due(("dropped", queue.name, reason), dropped)
+            if count:
+                self.log.info(
+                    "{count} messages on {node} dropped: {reason}{words}",
+                    count=count,
+                    node=queue.name,
+                    reason=reason.value,
+                    words=f" ({_in_words(error)[:LONGEST_LOGGED]})" if error else "",
+                )
+
+    def taken(
+        self, queue: QueueView, entries: Sequence[Entry], batch: Batch, consumer: object
+    ) -> None:
+        """Tell senders who have asked for it that a consumer has accepted their messages."""
+        reporter = self.reporter
+        if reporter is None or type(consumer) is Binding:
+            return  # what a binding moves is on its way still
+        asking = [entry for entry in entries if entry.message.mentions(REPORT_OCTETS)]
+        if asking:
+            taker: EntryTaker = getattr(consumer, "taker", SOMEBODY)
+            _report(reporter.taken, queue, asking, batch, taker.kind, taker.facts)
+
+    def dropped(self, queue: QueueView, entries: Sequence[Entry], code: str, batch: Batch) -> None:
+        """Tell senders who have asked for it that nobody will get their messages any more."""
+        reporter = self.reporter
+        if reporter is None:
+            return
+        asking = [entry for entry in entries if entry.message.mentions(RETURN_TO_OCTETS)]
+        if asking:
+
+            def tell(queue: QueueView, entry: Entry, batch: Batch) -> bool:
+                return reporter.dropped(queue, entry, code, batch)
+
+            _report(tell, queue, asking, batch, RecordKind.DELETED, {"code": code})
+
+    def _return(
+        self,
+        queue: QueueView,
+        entry: Entry,
+        reason: DeadLetterReason,
+        error: spec.Error | None,
+        batch: Batch,
+    ) -> bool:
+        address = entry.message.annotations.get(RETURN_TO)
+        find = self._way_back()
+        if not isinstance(address, str) or find is None:
+            return False
+
+        # A returned message is never itself returned, so that it cannot go round: the annotation
+        # goes, and its way back may lead through the containers of its way here. Other brokers
+        # have it from this one, and from nobody else; here it is still not a client's of ours.
+        # The mark tells those others that it is sent back, and not said, by this one.
+        def returned(target: ITarget) -> Any:
+            is_leaving = target.name.startswith(RELAY_PREFIX)
+            facts = (_facts_for_partners if is_leaving else _facts)(queue, entry, reason, error)
+            gone = (RETURN_TO, REPORT, TRACE, *((ORIGIN,) if is_leaving else ()))
+            marked = {**facts, REPORT_KIND: RETURNED}
+            return entry.message.with_annotations(marked, drop=gone)
+
+        return self._try(lambda: find(address), returned, batch, queue, entry)
+
+    def bury(self, name: str, message: Message, reason: DeadLetterReason, batch: Batch) -> bool:
+        """Put a message of this broker's own on a dead-letter node: a report nobody can be sent.
+
+        Returns:
+            Whether it was taken; if not, the log says why.
+        """
+        facts = {REASON: Symbol(reason.value)}
+        origin = Origin(ANONYMOUS_PRINCIPAL, is_dead_letter=True, event=RecordKind.REPORTED)
+        try:
+            self._node(name).put(message.with_annotations(facts).without_expiry(), batch, origin)
+        except AmqpError as error:
+            count = self._sparing.due(("report", name, error.condition))
+            if count:
+                self.log.warn(
+                    "{node} does not take {count} reports: {error}",
+                    node=name,
+                    count=count,
+                    error=error,
+                )
+            return False
+        return True
+
+    def _bury(
+        self,
+        queue: QueueView,
+        entry: Entry,
+        reason: DeadLetterReason,
+        error: spec.Error | None,
+        batch: Batch,
+    ) -> bool:
+        name = queue.dead_letter_name
+        if name is None or name == queue.name:
+            return False
+        message = entry.message.with_annotations(_facts(queue, entry, reason, error))
+        return self._try(lambda: self._node(name), lambda _: message, batch, queue, entry)
+
+    def _try(
+        self,
+        find: Callable[[], ITarget],
+        message: Callable[[ITarget], Any],
+        batch: Batch,
+        queue: QueueView,
+        entry: Entry,
+    ) -> bool:
+        try:
+            account = None if entry.charge is None else entry.charge[0]
+            origin = Origin(
+                ANONYMOUS_PRINCIPAL,
+                is_dead_letter=True,
+                account=account,
+                event=RecordKind.ROUTED,
+                parent=entry.id,
+            )
+            target = find()
+            target.put(message(target).without_expiry(), batch, origin)
+        except AmqpError as error:
+            count = self._sparing.due(("dead letter", queue.name, error.condition))
+            if count:
+                self.log.warn(
+                    "{count} dead letters of {node} could not be kept: {error}",
+                    count=count,
+                    node=queue.name,
+                    error=error,
+                )
+            return False
+        return True
+
+
+def _report(
+    tell: Callable[[QueueView, Entry, Batch], bool],
+    queue: QueueView,
+    entries: Sequence[Entry],
+    batch: Batch,
+    kind: RecordKind,
+    facts: Mapping[str, Any],
+) -> None:
+    """Report how entries end with a batch; once more with another, if the store has no room."""
+    reported = [entry for entry in entries if tell(queue, entry, batch)]
+    if not reported:
+        return
+    ids = [entry.id for entry in reported if entry.stored]
+
+    def again(batch: Batch) -> None:
+        _report(tell, queue, reported, batch, kind, facts)
+        batch.ended(kind, queue.name, reported, facts)
+        batch.transaction.dequeue(ids)
+
+    batch.redo.append((ids, again))
+
+
+def _in_words(error: spec.Error) -> str:
+    return f"{error.condition}: {error.description or ''}"
+
+
+def _facts_for_partners(
+    queue: QueueView, entry: Entry, reason: DeadLetterReason, error: spec.Error | None
+) -> dict[Symbol, object]:
+    """As `_facts`, without names that only mean something in this broker.
+
+    The source is where the message was addressed: its queue may be behind an alias or a binding, a
+    relay queue, or one of a subscription. Of a partner's rejection the partner's words are told,
+    and not the key of the way there, which may be a gateway of ours.
+    """
+    facts: dict[Symbol, object] = {REASON: Symbol(reason.value)}
+    if entry.message.to:
+        facts[SOURCE] = entry.message.to
+    if error is not None:
+        text = (error.info or {}).get(_TEXT)
+        words = text if isinstance(text, str) and text else error.description or ""
+        facts[WORDS] = f"{error.condition}: {words}"[:LONGEST_WORDS]
+    return facts
+
+
+def _facts(
+    queue: QueueView, entry: Entry, reason: DeadLetterReason, error: spec.Error | None
+) -> dict[Symbol, object]:
+    facts: dict[Symbol, object] = {REASON: Symbol(reason.value), SOURCE: queue.name}
+    if error is not None:
+        facts[WORDS] = _in_words(error)[:LONGEST_WORDS]
+    return facts

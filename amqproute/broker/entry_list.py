@@ -1,0 +1,573 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The entries of one priority of one queue, in id order: in memory at the head, then in the store.
+
+::
+
+    returned (sorted list)  <  resident (deque)  <  paged (only a count here, rows in the store)
+
+`returned` holds what consumers gave back; it is served first, which puts an entry back into its
+old place (Q-05). `resident` is the head of the line in memory. `paged` is the rest; see the
+package docstring for when entries are paged and why the order holds.
+
+A consumer with a filter takes entries out of the middle. One that stood in the resident deque
+leaves its *seat* there: the entry stays in the deque marked as taken, is passed over, and has its
+old place again when it comes back. One that was found among the paged ones is *plucked*: its id
+is remembered until the row is gone, so that it is not loaded a second time.
+
+Consumers with a filter look ahead into the paged part. What they have found there, and nobody has
+taken, is still paged; the line knows these entries (weakly), so that a row which is read again is
+the same entry to everybody.
+
+One thing at a time is done with the paged part (`is_busy`): refill, scan, sweep or clearing out.
+A row can therefore never be handed out twice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+from twisted.internet.defer import Deferred
+
+from amqproute.broker.node_limits import MemoryBudget, QueueLimits
+from amqproute.broker.sender_quotas import SenderQuotas
+from amqproute.entry import ACCOUNT_SHIFT, TRANSIENT, Entry, later_by
+from amqproute.errors import DecodeError
+from amqproute.message import Message
+
+LOAD_MESSAGES = 500
+LOAD_BYTES = 4 * 1024 * 1024
+
+
+def is_readable(row: Any) -> bool:
+    """Tell whether the octets of a row of the store are the sections of a message."""
+    message = Message(row.encoded, row.rest)
+    try:
+        return message.delivery_count >= 0 and bool(row.encoded or row.rest is not None)
+    except DecodeError:
+        return False
+
+
+class EntryList:
+    """The entries of one priority.
+
+    Args:
+        key: the name of its rows in the store.
+        level: the priority; higher levels are served first.
+        store: the `IStore`.
+        budget: the memory budget shared by all queues.
+        accounts: those in which entries stand.
+        unreadable: given the level, and rows of the store whose octets are no message: nobody else
+            gets them.
+
+    Attributes:
+        returned: what consumers gave back, sorted by id.
+        resident: the head of the line, in id order, seats of taken entries among them.
+        resident_bytes: bytes of the messages available in memory.
+        paged: entries that stand in the store only.
+        paged_bytes: their bytes.
+        tail: the highest id that stands, or stood, in the store only.
+        paged_since_ms: a lower bound of when the first of them arrived, in the order of arrival.
+        paged_expiry_ms: a lower bound of when the first of them expires; 0 for never.
+        cursor: the highest id that is or was in memory, once the line pages.
+        is_paging: new entries go to the store only.
+        is_busy: something is being done with the paged part.
+        pending: entries put and not committed yet.
+    """
+
+    __slots__ = (
+        "_accounts",
+        "_ahead",
+        "_budget",
+        "_filed",
+        "_pending_bytes",
+        "_pending_from",
+        "_pending_paged",
+        "_plucked",
+        "_seats",
+        "_store",
+        "_unreadable",
+        "cursor",
+        "is_busy",
+        "is_paging",
+        "key",
+        "level",
+        "paged",
+        "paged_bytes",
+        "paged_expiry_ms",
+        "paged_since_ms",
+        "pending",
+        "resident",
+        "resident_bytes",
+        "returned",
+        "tail",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        level: int,
+        store: Any,
+        budget: MemoryBudget,
+        accounts: SenderQuotas,
+        unreadable: Callable[[int, Sequence[Any]], None] | None = None,
+    ) -> None:
+        self._accounts = accounts
+        self._unreadable = unreadable
+        self.key = key
+        self.level = level
+        self.returned: list[Entry] = []
+        self.resident: deque[Entry] = deque()
+        self.resident_bytes = 0
+        self.paged = 0
+        self.paged_bytes = 0
+        self._filed = 0
+        self.paged_expiry_ms = 0
+        self.paged_since_ms = 0
+        self.cursor = 0
+        self.tail = 0
+        self.is_paging = False
+        self.is_busy = False
+        self.pending = 0
+        self._pending_paged = 0
+        self._pending_bytes = 0
+        self._pending_from = 0
+        self._seats = 0
+        self._plucked: set[int] = set()
+        self._ahead: WeakValueDictionary[int, Entry] | None = None  # made when it is needed
+        self._store = store
+        self._budget = budget
+
+    def __repr__(self) -> str:
+        return f"<EntryList {self.key} available={self.available} paged={self.paged}>"
+
+    # -- what there is -------------------------------------------------------------------------
+
+    @property
+    def in_memory(self) -> int:
+        """Available entries in memory."""
+        return len(self.returned) + len(self.resident) - self._seats
+
+    @property
+    def available(self) -> int:
+        """Available entries."""
+        return len(self.returned) + len(self.resident) - self._seats + self.paged
+
+    @property
+    def filed_bytes(self) -> int:
+        """Octets of the bodies of available entries that are files of their own."""
+        return self._filed if self.available else 0
+
+    @property
+    def next_id(self) -> int | None:
+        """A lower bound of the ids that are or will be available; None when nothing is here."""
+        lows = [entry.id for entry in self.returned[:1]]
+        lows += [entry.id for entry in self._heads()]
+        if self.paged or self._pending_paged:
+            lows.append(self.cursor + 1)
+        if self.pending:
+            lows.append(self._pending_from)
+        return min(lows) if lows else None
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest available entry arrived, or None without one.
+
+        If none of them is in memory, as after a restart, it is when the last one arrived that
+        was, or the first that was found in the store.
+        """
+        heads = [*self.returned[:1], *self._heads()]
+        if heads:
+            return min(entry.arrived_ms for entry in heads)
+        return self.paged_since_ms if self.paged else None
+
+    def _heads(self) -> list[Entry]:
+        head = next((entry for entry in self.resident if not entry.taken), None)
+        return [] if head is None else [head]
+
+    def entries(self) -> Iterator[Entry]:
+        """Iterate over the available entries in memory, in order."""
+        yield from self.returned
+        for entry in self.resident:
+            if not entry.taken:
+                yield entry
+
+    def recovered(
+        self, count: int, size_bytes: int, first_arrived_ms: int = 0, filed_bytes: int = 0
+    ) -> None:
+        """Take over what an earlier run of the daemon left in the store."""
+        self.paged = count
+        self.paged_bytes = size_bytes
+        self._filed = filed_bytes
+        self.is_paging = count > 0
+        self.paged_since_ms = first_arrived_ms
+        self.paged_expiry_ms = 1 if count else 0
+        self.tail = self._store.next_id() if count else 0
+
+    def hold(self, entry_id: int, size: int) -> None:
+        """Keep an entry in the store out of everybody's hands: a prepared branch has it."""
+        self._plucked.add(entry_id)
+        self._unpage(1, size)
+
+    # -- in ------------------------------------------------------------------------------------
+
+    def must_page(self, size: int, limits: QueueLimits) -> bool:
+        """Tell whether one more entry of this size has to go to the store only."""
+        return (
+            self.is_paging
+            or self.resident_bytes + self._pending_bytes + size > limits.resident_bytes
+            or len(self.resident) + self.pending >= limits.resident_messages
+            or self._budget.used_bytes + size > self._budget.limit_bytes
+        )
+
+    def put(self, entry: Entry, size: int, pages: bool) -> None:
+        """Note an entry that is about to be committed."""
+        if pages and not self.is_paging:
+            self.is_paging = True
+            # Everything before this entry is resident, acquired or about to be.
+            self.cursor = entry.id - 1
+        if not self.pending:
+            self._pending_from = entry.id
+        self.pending += 1
+        if pages:
+            self._pending_paged += 1
+            entry.taken = True  # it is not to be found in memory
+        else:
+            self._pending_bytes += size
+
+    def arrived(self, entry: Entry, size: int) -> bool:
+        """Line up a committed entry; True if it can be had in memory."""
+        if entry.message.rest is not None:
+            self._file(entry)
+        self.pending -= 1
+        if not entry.taken:
+            self._pending_bytes -= size
+            if self.resident and entry.id < self.resident[-1].id:
+                insort(self.returned, entry)
+            else:
+                self.resident.append(entry)
+            self.remember(size)
+            return True
+        self._pending_paged -= 1
+        if entry.id <= self.cursor or entry.id < self.tail:
+            # A batch that was begun later was committed, and perhaps loaded, first: not everybody
+            # would read this row any more.
+            if entry.id > self.cursor:
+                self._plucked.add(entry.id)
+            entry.taken = False
+            insort(self.returned, entry)
+            self.remember(size)
+            return True
+        if not self.paged:
+            self.paged_since_ms = entry.arrived_ms
+        self.paged += 1
+        self.paged_bytes += size
+        self.tail = entry.id
+        expires_ms = entry.expires_ms
+        if expires_ms and (not self.paged_expiry_ms or expires_ms < self.paged_expiry_ms):
+            self.paged_expiry_ms = expires_ms
+        return False
+
+    def postpone(self, ms: int, now_ms: int) -> None:
+        """Note that what stands in the store only ages from later on.
+
+        When the first of it expires is not known any more; what was known stays a lower bound.
+        """
+        if self.paged:
+            self.paged_since_ms += later_by(self.paged_since_ms, ms, now_ms)
+
+    def passed(self, size: int) -> None:
+        """Note that an entry is committed, or will not be, which has been handed out already."""
+        self.pending -= 1
+        self._pending_bytes -= size
+
+    def not_arrived(self, entry: Entry, size: int) -> None:
+        """Forget an entry that could not be committed."""
+        self.pending -= 1
+        if entry.taken:
+            self._pending_paged -= 1
+        else:
+            self._pending_bytes -= size
+        if not self.paged:
+            self.leave_paging()
+
+    def unmatched(self, entry: Entry, size: int) -> None:
+        """Forget an entry that has been committed: its row is not to be loaded until it is gone."""
+        self._plucked.add(entry.id)
+        self.not_arrived(entry, size)
+
+    def back(self, entry: Entry) -> None:
+        """Take an entry back into its old place."""
+        if entry.message.rest is not None:
+            self._file(entry)
+        entry.taken = False
+        if entry.has_seat:
+            entry.has_seat = False
+            self._seats -= 1
+        else:
+            insort(self.returned, entry)
+        self.remember(len(entry.message.encoded))
+
+    def _file(self, entry: Entry) -> None:
+        """Count an entry that becomes available, and whose body is a file of its own."""
+        # What an operator took away without its size being known (a damaged row) is forgotten here.
+        self._filed = self.filed_bytes + entry.message.rest.size
+
+    def _unfile(self, entries: Iterable[Entry]) -> None:
+        """Count no more the files of entries that are not available any more."""
+        if self._filed:
+            gone = sum(each.message.rest.size for each in entries if each.message.rest is not None)
+            self._filed = max(0, self._filed - gone)
+
+    def remember(self, size: int) -> None:
+        """Count bytes that are available in memory."""
+        self.resident_bytes += size
+        self._budget.used_bytes += size
+
+    def forget(self, size: int) -> None:
+        """Count bytes that are not available in memory any more."""
+        self.resident_bytes -= size
+        self._budget.used_bytes -= size
+
+    def leave_paging(self) -> None:
+        """Let new entries stay in memory again once nothing is paged."""
+        if self._pending_paged == 0:
+            self.is_paging = False
+
+    # -- out -----------------------------------------------------------------------------------
+
+    def take(self, count: int) -> list[Entry]:
+        """Take up to ``count`` entries from the resident line."""
+        resident = self.resident
+        if not self._seats:
+            entries = [resident.popleft() for _ in range(min(count, len(resident)))]
+        else:
+            entries = []
+            while resident and len(entries) < count:
+                entry = resident.popleft()
+                if not entry.taken:
+                    entries.append(entry)
+                else:
+                    self._drop_seat(entry)
+        for entry in entries:
+            entry.taken = True
+        self.forget(sum([len(entry.message.encoded) for entry in entries]))
+        self._unfile(entries)
+        return entries
+
+    def pluck(self, entry: Entry) -> bool:
+        """Take one entry, wherever it is; True if it was in the paged part."""
+        entry.taken = True
+        self._unfile((entry,))
+        if self.is_paging and entry.id > self.cursor and entry.id not in self._plucked:
+            self._plucked.add(entry.id)
+            self._unpage(1, len(entry.message.encoded))
+            return True
+        self.forget(len(entry.message.encoded))
+        index = bisect_left(self.returned, entry)
+        if index < len(self.returned) and self.returned[index] is entry:
+            del self.returned[index]
+            return False
+        resident = self.resident
+        while resident[0] is not entry and resident[0].taken:
+            self._drop_seat(resident.popleft())
+        if resident[0] is entry:
+            resident.popleft()
+            return False
+        entry.has_seat = True
+        self._seats += 1
+        if self._seats > 64 and self._seats > len(self.resident) // 2:
+            self._compact()
+        return False
+
+    @property
+    def plucked_ids(self) -> Collection[int]:
+        """The ids of plucked entries whose rows may still be in the store."""
+        return self._plucked
+
+    def plucked(self, entries: Sequence[Entry]) -> list[int]:
+        """Return the ids of those entries that were plucked out of the paged part."""
+        return [entry.id for entry in entries if entry.line is self and entry.id in self._plucked]
+
+    def rows_removed(self, ids: Sequence[int]) -> None:
+        """The rows of plucked entries are not in the store any more: nobody can load them."""
+        self._plucked.difference_update(ids)
+
+    def _drop_seat(self, entry: Entry) -> None:
+        if entry.has_seat:
+            entry.has_seat = False
+        self._seats -= 1
+
+    def _compact(self) -> None:
+        """Drop seats: those who come back then stand among the returned, in their order."""
+        for entry in self.resident:
+            entry.has_seat = False
+        self.resident = deque(entry for entry in self.resident if not entry.taken)
+        self._seats = 0
+
+    def remove(self, gone: set[Entry]) -> None:
+        """Take these entries out of memory for good."""
+        for entry in gone:
+            entry.taken = True
+        self.returned = [entry for entry in self.returned if entry not in gone]
+        self.resident = deque(entry for entry in self.resident if entry not in gone)
+        self.forget(sum(len(entry.message.encoded) for entry in gone))
+        self._unfile(gone)
+
+    def clear(self) -> list[Entry]:
+        """Take everything out of memory and return it."""
+        entries = list(self.entries())
+        self.remove(set(entries))
+        return entries
+
+    # -- the paged part --------------------------------------------------------------------------
+
+    def lost(self, entry_id: int, size: int) -> None:
+        """A paged entry is damaged: the store gives it to nobody any more."""
+        if entry_id > self.cursor and entry_id not in self._plucked:
+            self._unpage(1, size)
+
+    def needs_refill(self, limits: QueueLimits) -> bool:
+        """Tell whether the next page should be loaded: little is left, and there is room."""
+        if not self.paged or self.is_busy:
+            return False
+        if len(self.resident) - self._seats > LOAD_MESSAGES // 2:
+            return False
+        if self.resident and self.resident_bytes > LOAD_BYTES // 2:
+            return False
+        # Entries that every consumer has barred itself from: more would only fill the memory.
+        return not self.returned or (
+            len(self.returned) < limits.resident_messages
+            and self.resident_bytes < limits.resident_bytes
+        )
+
+    def load(self, after_id: int, most: int | None = None) -> Deferred[Sequence[Any]]:
+        """Ask for the next page; the line is busy until it is handed back in."""
+        self.is_busy = True
+        limit = LOAD_MESSAGES if most is None else min(most, LOAD_MESSAGES)
+        rows: Deferred[Sequence[Any]] = self._store.load(self.key, after_id, limit, LOAD_BYTES)
+        return rows.addCallback(self._readable, lambda last: self.load(last, most))
+
+    def refilled(self, rows: Sequence[Any]) -> list[Entry]:
+        """Line up a page that was loaded after the cursor; return its entries."""
+        self.is_busy = False
+        entries = [self.entry(row) for row in rows if row.id not in self._plucked]
+        if rows:
+            self.cursor = rows[-1].id
+            self.paged_since_ms = rows[-1].arrived_ms
+            size = sum([len(entry.message.encoded) for entry in entries])
+            self.resident.extend(entries)
+            self._unpage(len(entries), size)
+            self.remember(size)
+            self._plucked = {one for one in self._plucked if one > self.cursor}
+        else:
+            # Rows that the count promised and the store has not: expired in the store meanwhile.
+            self.paged = self.paged_bytes = 0
+            self.leave_paging()
+        return entries
+
+    def scanned(self, rows: Sequence[Any]) -> list[Entry]:
+        """Return the entries of a page that are still paged and nobody's."""
+        self.is_busy = False
+        return [
+            self.entry(row) for row in rows if row.id > self.cursor and row.id not in self._plucked
+        ]
+
+    def found(self, entry: Entry) -> None:
+        """Know an entry of the paged part that somebody wants, as long as they want it."""
+        entry.taken = False
+        if self._ahead is None:
+            self._ahead = WeakValueDictionary()
+        self._ahead[entry.id] = entry
+
+    def cleared(self, rows: Sequence[Any]) -> list[Entry]:
+        """Take a page that was loaded after the cursor off the line; return its entries."""
+        entries = self.scanned(rows)
+        for entry in entries:
+            entry.taken = True
+        if rows:
+            self.cursor = rows[-1].id
+            self.paged_since_ms = rows[-1].arrived_ms
+            self._unpage(len(entries), sum(len(entry.message.encoded) for entry in entries))
+            self._unfile(entries)
+        return entries
+
+    def find_expired(self, now_ms: int) -> Deferred[Sequence[Any]]:
+        """Ask for paged entries that have expired; the line is busy until `swept`."""
+        self.is_busy = True
+        rows: Deferred[Sequence[Any]] = self._store.expired(
+            self.key, now_ms, self.cursor, LOAD_MESSAGES
+        )
+        return rows.addCallback(self._readable)
+
+    def _readable(
+        self,
+        rows: Sequence[Any],
+        load_next: Callable[[int], Deferred[Sequence[Any]]] | None = None,
+    ) -> Sequence[Any] | Deferred[Sequence[Any]]:
+        """Return the rows of a page that are messages; the others are set aside.
+
+        Their checksums fit, so they were written like this: by an earlier release, or by a fault
+        of this one. A page of which nothing is left would be taken for the end of the line.
+        """
+        bad = [row for row in rows if not is_readable(row)]
+        if not bad:
+            return rows
+        found = [row for row in bad if row.id > self.cursor and row.id not in self._plucked]
+        if self._unreadable is not None and found:
+            self._unreadable(self.level, found)
+        left = [row for row in rows if row not in bad]
+        if left or load_next is None:
+            return left
+        return load_next(rows[-1].id)
+
+    def swept(self, rows: Sequence[Any], now_ms: int) -> list[Entry]:
+        """Take paged entries that have expired off the line; return them."""
+        entries = self.scanned(rows)
+        for entry in entries:
+            entry.taken = True
+            self._plucked.add(entry.id)
+        # Full page: there may be more. Otherwise look again in a while: later arrivals that
+        # expire earlier lower the mark themselves.
+        self.paged_expiry_ms = now_ms if len(rows) == LOAD_MESSAGES else now_ms + 60_000
+        self._unpage(len(entries), sum(len(entry.message.encoded) for entry in entries))
+        self._unfile(entries)
+        return entries
+
+    def _unpage(self, count: int, size: int) -> None:
+        self.paged = max(0, self.paged - count)
+        self.paged_bytes = max(0, self.paged_bytes - size)
+        if not self.paged:
+            self.paged_expiry_ms = 0
+            self.leave_paging()
+
+    def entry(self, row: Any) -> Entry:
+        """Make an entry of a row of the store, or find the one there is."""
+        if self._ahead:
+            known = self._ahead.get(row.id)
+            if known is not None:
+                return known
+        entry = self.damaged(row)
+        # The row counts from its first change on, the header from its sender's.
+        entry.delivery_count = max(row.delivery_count, entry.message.delivery_count)
+        entry.message.forget()
+        return entry
+
+    def damaged(self, row: Any) -> Entry:
+        """Make an entry of a damaged row of the store, whose octets may be no message."""
+        entry = Entry(
+            row.id,
+            Message(row.encoded, row.rest),
+            not row.flags & TRANSIENT,
+            True,
+            row.arrived_ms,
+            row.expires_ms,
+            row.delivery_count,
+        )
+        entry.line = self
+        if row.flags >> ACCOUNT_SHIFT:
+            self._accounts.loaded(entry, row.flags)
+        return entry

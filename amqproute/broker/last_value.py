@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The newest messages of a topic, kept for newcomers (N-25).
+
+They stand in memory. Those whose message is durable stand in the store as well, in rows of their
+own that share the body with the subscriptions': a row is written in the publisher's batch, and
+goes, a few milliseconds later, when a newer message has taken its place. After a crash there can
+be some more rows than messages to keep; what is read back is kept in the order of arrival, like
+anything else, so the older ones go then.
+
+While they are read back after a start, what arrives is held until the older ones are there, and
+whoever subscribes is given them as soon as they are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Final
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.entry_list import LOAD_BYTES, LOAD_MESSAGES, is_readable
+from amqproute.broker.node_limits import TopicLimits
+from amqproute.broker.topic_state import TopicArrival
+from amqproute.errors import DecodeError
+from amqproute.message import Message
+
+MOST_KEYS: Final = 10_000
+"""Values of ``last-value-key`` that are remembered; the one that was silent longest goes."""
+LAST_PREFIX: Final = "amqp$last/"
+
+
+def last_key(topic: str) -> str:
+    """Return the name under which the store keeps the newest messages of a topic."""
+    return LAST_PREFIX + topic
+
+
+class LastValueCache:
+    """The newest messages of a topic.
+
+    Args:
+        topic: its name.
+        store: the `IStore`.
+        begin: makes a `Batch`, for rows that are not needed any more.
+        limits: returns how much is kept.
+    """
+
+    log = Logger()
+
+    __slots__ = (
+        "_begin",
+        "_by_key",
+        "_bytes",
+        "_held",
+        "_limits",
+        "_store",
+        "_waiting",
+        "is_loading",
+        "rows",
+    )
+
+    def __init__(
+        self, topic: str, store: Any, begin: Callable[[], Batch], limits: Callable[[], TopicLimits]
+    ) -> None:
+        self.rows = last_key(topic)
+        self.is_loading = False
+        self._store = store
+        self._begin = begin
+        self._limits = limits
+        self._by_key: OrderedDict[Hashable, deque[TopicArrival]] = OrderedDict()
+        self._bytes = 0
+        self._held: list[TopicArrival] = []
+        self._waiting: list[Callable[[], None]] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_key.values()))
+
+    # -- in ------------------------------------------------------------------------------------
+
+    def store(self, arrival: TopicArrival, transaction: Any) -> None:
+        """Write the row of a durable message within its publisher's batch."""
+        arrival.stored = True
+        transaction.enqueue(
+            self.rows,
+            arrival.id,
+            arrival.message.encoded,
+            arrival.arrived_ms,
+            arrival.expires_ms,
+            0,
+            arrival.message.rest,
+        )
+
+    def keep(self, arrivals: Sequence[TopicArrival]) -> None:
+        """Remember what has been committed, and forget older ones."""
+        if self.is_loading:
+            self._held.extend(arrivals)
+            return
+        limits = self._limits()
+        dropped: list[TopicArrival] = []
+        for each in arrivals:
+            self._keep(each, limits, dropped)
+        self._delete(dropped)
+
+    def _keep(
+        self, arrival: TopicArrival, limits: TopicLimits, dropped: list[TopicArrival]
+    ) -> None:
+        key = _value_of(arrival.message, limits.last_value_key)
+        line = self._by_key.get(key)
+        if line is None:
+            line = self._by_key[key] = deque()
+        else:
+            self._by_key.move_to_end(key)
+        line.append(arrival)
+        self._bytes += len(arrival.message.encoded)
+        while len(line) > limits.last_value:
+            self._drop(line, dropped)
+        while self._bytes > limits.last_value_bytes or len(self._by_key) > MOST_KEYS:
+            oldest = next(iter(self._by_key))
+            line = self._by_key[oldest]
+            if line:
+                self._drop(line, dropped)
+            if not line:
+                del self._by_key[oldest]
+
+    def _drop(self, line: deque[TopicArrival], dropped: list[TopicArrival]) -> None:
+        arrival = line.popleft()
+        self._bytes -= len(arrival.message.encoded)
+        dropped.append(arrival)
+
+    def _delete(self, dropped: Iterable[TopicArrival]) -> None:
+        """Have the rows deleted of what is not kept any more."""
+        ids = [each.id for each in dropped if each.stored]
+        if ids:
+            batch = self._begin()
+            batch.transaction.dequeue(ids)
+            batch.commit(patient=True).addErrback(self._not_written)
+
+    def _not_written(self, failure: Failure) -> None:
+        # Nothing is wrong with what is in memory. The next start finds rows too many and drops
+        # them; or, after a failed renaming, rows of a topic that is not there, and says so.
+        self.log.failure("{rows}: kept messages could not be changed", failure, rows=self.rows)
+
+    # -- out -----------------------------------------------------------------------------------
+
+    def since(self, since_ms: int | None, now_ms: int) -> list[TopicArrival]:
+        """Return, in order of arrival, what has not expired and arrived then or later."""
+        kept = [
+            each
+            for line in self._by_key.values()
+            for each in line
+            if not 0 < each.expires_ms <= now_ms
+            and (since_ms is None or each.arrived_ms >= since_ms)
+        ]
+        kept.sort(key=lambda each: each.id)
+        return kept
+
+    def postpone(self, ms: int, now_ms: int) -> None:
+        """Note that the wall clock was set ahead: what is kept ages from so much later on."""
+        for each in [*self._held, *(each for line in self._by_key.values() for each in line)]:
+            each.postpone(ms, now_ms)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        dropped = [each for line in self._by_key.values() for each in line] + self._held
+        self._by_key.clear()
+        self._held.clear()
+        self._bytes = 0
+        self._delete(dropped)
+
+    def end(self) -> None:
+        """Forget everything, also what is still being read back: the topic is no more."""
+        self._limits = TopicLimits
+        self.clear()
+
+    def rename(self, topic: str) -> None:
+        """Keep the rows under the topic's new name."""
+        self.when_loaded(lambda: self._rename(topic))
+
+    def _rename(self, topic: str) -> None:
+        kept = [each for each in self.since(None, 0) if each.stored]
+        self.rows = last_key(topic)
+        if kept:
+            batch = self._begin()
+            for each in kept:
+                old_id, each.id = each.id, self._store.next_id()
+                batch.transaction.move(old_id, self.rows, each.id)
+            batch.commit().addErrback(self._not_written)
+
+    # -- after a start -------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Read back what an earlier run of the daemon kept."""
+        self.is_loading = True
+        self._load(0)
+
+    def when_loaded(self, call: Callable[[], None]) -> None:
+        """Have something done as soon as what was kept has been read back."""
+        if self.is_loading:
+            self._waiting.append(call)
+        else:
+            call()
+
+    def _load(self, after_id: int) -> None:
+        page = self._store.load(self.rows, after_id, LOAD_MESSAGES, LOAD_BYTES)
+        page.addCallbacks(self._loaded, self._not_loaded)
+
+    def _loaded(self, rows: Sequence[Any]) -> None:
+        if not rows:
+            self._ready()
+            return
+        limits = self._limits()
+        held = {each.id for each in self._held}
+        dropped: list[TopicArrival] = []
+        for row in rows:
+            if row.id in held:
+                continue  # it has arrived since
+            if not is_readable(row):
+                self.log.error(
+                    "entry {entry} of {rows} is no message, and is kept for nobody",
+                    entry=row.id,
+                    rows=self.rows,
+                )
+                continue
+            message = Message(row.encoded, row.rest)
+            arrival = TopicArrival(row.id, message, row.arrived_ms, row.expires_ms, None)
+            arrival.stored = True
+            self._keep(arrival, limits, dropped)
+            arrival.message.forget()
+        self._delete(dropped)
+        self._load(rows[-1].id)
+
+    def _not_loaded(self, failure: Failure) -> None:
+        # The rows stay where they are, for the next start; newcomers do without them until then.
+        self.log.failure("{rows}: kept messages could not be read", failure, rows=self.rows)
+        self._ready()
+
+    def _ready(self) -> None:
+        self.is_loading = False
+        held, self._held = self._held, []
+        self.keep(held)
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()
+
+
+def _value_of(message: Message, key: str | None) -> Hashable:
+    """Return what stands for the value of a property; None for a message without one."""
+    if key is None:
+        return None
+    try:
+        value = message.application_properties.get(key)
+        hash(value)
+    except (DecodeError, TypeError):
+        return None
+    if isinstance(value, str | bytes):
+        return value
+    # The publisher chooses the hash of a number or UUID; that of its text is salted.
+    if isinstance(value, int):
+        value = int(value)
+    return (f"{type(value).__name__} {value!r}",)

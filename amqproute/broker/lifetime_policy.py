@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a dynamic queue lives, and for whom (N-16, N-17, K-21)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from amqproute.broker.node_options import Lifetime
+from amqproute.broker.queue_view import QueueView
+
+
+class LifetimePolicy:
+    """The life of one dynamic queue.
+
+    Args:
+        policy: when it is over.
+        is_exclusive: links of its owner only may be attached to the queue (N-17).
+        queue: whose it is.
+
+    Attributes:
+        policy: the argument.
+        is_exclusive: the argument.
+        owner: the session that the queue was made on.
+        when_over: called, once, when the life is over.
+    """
+
+    __slots__ = ("_creator_gone", "_queue", "is_exclusive", "owner", "policy", "when_over")
+
+    def __init__(self, policy: Lifetime, is_exclusive: bool, queue: QueueView) -> None:
+        self.policy = policy
+        self.is_exclusive = is_exclusive
+        self.owner: object = None
+        self.when_over: Callable[[], None] | None = None
+        self._queue = queue
+        self._creator_gone = False
+
+    @property
+    def ends_with_session(self) -> bool:
+        """It cannot be longer than that of the session which the queue was made on."""
+        return self.is_exclusive or self.policy in (Lifetime.CLOSE, Lifetime.SESSION)
+
+    def creator_gone(self) -> None:
+        """The link that the queue was made for is gone."""
+        self._creator_gone = True
+        self.look()
+
+    def look(self) -> None:
+        """Tell, once, if it is over: links or messages have gone."""
+        if self.when_over is None:
+            return
+        queue = self._queue
+        is_linked = bool(queue.consumers or len(queue.publishers))
+        is_over = {
+            Lifetime.CLOSE: self._creator_gone,
+            Lifetime.NO_LINKS: not is_linked,
+            Lifetime.NO_MESSAGES: self._creator_gone and not queue.is_used,
+            Lifetime.NO_LINKS_OR_MESSAGES: not is_linked and not queue.is_used,
+            Lifetime.SESSION: False,  # its session's end is not seen from here
+        }[self.policy]
+        if is_over:
+            tell, self.when_over = self.when_over, None
+            tell()

@@ -1,0 +1,527 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions (part 4): units of work that happen as a whole or not at all.
+
+How it works
+============
+
+A `Transaction` is a list of what is to be done, and nothing of it is done before the discharge:
+
+* a *posting* is a message for a target. It is rehearsed when it comes (put into a batch that is
+  abandoned), so that what cannot be taken is refused to its sender at once; then it waits here,
+  where no consumer can see it;
+* a *retirement* is a delivery with its outcome. The entry stays in the consumer's hands;
+* an *acquisition* is a delivery that was handed out under the transaction. Committing changes
+  nothing about it, rolling back makes it available to everybody.
+
+`Transaction.commit` replays all of it into *one* `Batch`, postings first, so that everything
+durable about a transaction is one commit of the store. A posting that fails now (a queue became
+full) abandons the batch before anything else was touched, and the transaction is rolled back.
+Outcomes that give messages back (released, modified) act after that commit: nobody may be handed
+a message out of a transaction that fails. Afterwards `conclude` tells the links, the
+coordinator's own answer having been sent first (requirement X-27).
+
+What the same transaction takes off a queue makes room on it for what it puts there: the entries
+that its outcomes end do not count against the queue's capacity (Q-15, `Batch.leaving`).
+
+A posting that is refused dooms its transaction: what a client asks for as a whole is not done in
+part because it did not wait for the answers.
+
+`transaction_registry.TransactionRegistry` are those of one connection; they do not span
+connections. Unused ones are rolled back after `TransactionLimits.timeout_seconds`, and their ids
+remembered for a while, so that the client is told what became of them. A transaction that a branch
+of a distributed one is made of (`amqproute.broker.xa_registry`) can be worked in from every
+connection of its principal; such a one can be *prepared*: then it takes no more work, has no
+time-out, and stays when its commit fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Protocol
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.broker.commit_batch import Batch, BatchParticipant
+from amqproute.broker.fair_shares import FairShares
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError, NotAllowed
+from amqproute.message import Message
+from amqproute.tracebacks import forget_frames
+from amqproute.values import Origin
+from amqproute.wire.amqp10 import spec
+
+MEBIBYTE: Final = 1024 * 1024
+_LASTING: Final = (spec.Accepted, spec.Rejected)
+"""Outcomes that end an entry's life: they act within the transaction's own commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLimits:
+    """Bounds of what transactions may hold.
+
+    Attributes:
+        timeout_seconds: a transaction in which nothing happens for so long is rolled back.
+        open: transactions that one connection may have open at once.
+        operations: postings and retirements of one connection's open transactions.
+        connection_bytes: bytes of the messages they have posted.
+        total_bytes: memory of the open transactions of all connections, as `TransactionRegistry`
+            charges
+            it: a party and each of its connections have shares of it, see `fair_shares`.
+    """
+
+    timeout_seconds: float = 120.0
+    open: int = 64
+    operations: int = 100_000
+    connection_bytes: int = 64 * MEBIBYTE
+    total_bytes: int = 256 * MEBIBYTE
+
+
+@dataclass(slots=True)
+class TransactionTerms:
+    """What the transactions of all connections have in common.
+
+    Attributes:
+        begin: makes a `Batch`.
+        clock: for time-outs.
+        new_id: makes an id that is never made again and cannot be guessed, at most 32 octets.
+        limits: see there.
+        shares: octets that the open transactions of each principal are charged.
+        branches: the `BranchRegistry` of distributed transactions; None where they are not offered.
+    """
+
+    begin: Callable[[], Batch]
+    clock: IReactorTime
+    new_id: Callable[[], bytes]
+    limits: TransactionLimits = field(default_factory=TransactionLimits)
+    shares: FairShares = field(default_factory=FairShares)
+    branches: Any = None
+
+    @property
+    def staged_bytes(self) -> int:
+        """Octets charged for all open transactions at this moment."""
+        return self.shares.used
+
+
+@dataclass(slots=True)
+class Posting:
+    """A message to be put on a target.
+
+    Attributes:
+        poster: the link it came by; its ``concluded`` is called.
+        delivery: the delivery that brought it.
+        target: the `ITarget`.
+        message: as it is to be put.
+        origin: who sends.
+        tag: the delivery's tag, for the origin.
+    """
+
+    poster: Any
+    delivery: Any
+    target: Any
+    message: Message
+    origin: Origin
+    tag: bytes
+
+
+@dataclass(slots=True)
+class Retirement:
+    """An outcome for an entry that a consumer holds.
+
+    Attributes:
+        transaction: which it is part of.
+        consumer: who holds it; its ``settle_within`` is called by the commit, and ``retired`` or
+            ``restored`` at the end.
+        delivery: the delivery by which it was handed out.
+        entry: the entry.
+        outcome: the outcome; it can be changed until the discharge (O-16).
+        settled: the consumer has forgotten the delivery already (K-16).
+    """
+
+    transaction: Transaction
+    consumer: Any
+    delivery: Any
+    entry: Entry
+    outcome: Any
+    settled: bool
+
+    def change(self, outcome: Any) -> None:
+        """Have another outcome."""
+        self.transaction.count_leaving(self, -1)
+        self.outcome = outcome
+        self.transaction.count_leaving(self, 1)
+
+
+class TransactionStage(Enum):
+    """How far a transaction has come."""
+
+    OPEN = "open"
+    PREPARED = "prepared"
+    ENDING = "ending"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+
+
+class TransactionBook(Protocol):
+    """What a transaction needs of the collection it belongs to: bounds, and its account."""
+
+    terms: TransactionTerms
+
+    @property
+    def limits(self) -> TransactionLimits:
+        """The bounds that hold for it."""
+
+    def make_room(self, transaction: Transaction, size: int) -> None:
+        """Refuse one more operation of so many octets, if there is no room for it.
+
+        Raises:
+            ResourceLimitExceeded: there is none.
+        """
+
+    def staged(self, transaction: Transaction, operations: int, size: int) -> None:
+        """Count operations in, and the octets of their messages."""
+
+    def forget(self, transaction: Transaction, operations: int, size: int) -> None:
+        """A transaction is not open any more."""
+
+    def expired(self, transaction: Transaction) -> None:
+        """A transaction has been idle for too long."""
+
+
+class Transaction:
+    """One transaction. Made by `TransactionRegistry.declare`.
+
+    Attributes:
+        id: its name on the wire.
+        owner: the coordinator link that declared it; with it, it goes.
+        stage: how far it has come.
+        pending: postings that wait for the DNS; a commit has to wait for them.
+        doom: why it can only be rolled back, or None.
+        postings: what is to be put.
+        retirements: which entries are to be ended.
+        timeout_seconds: after what time without work it is rolled back.
+    """
+
+    log = Logger()
+
+    __slots__ = (
+        "_acquisitions",
+        "_book",
+        "_bytes",
+        "_last",
+        "_leaving",
+        "_timer",
+        "doom",
+        "id",
+        "owner",
+        "pending",
+        "postings",
+        "retirements",
+        "stage",
+        "timeout_seconds",
+        "when_complete",
+    )
+
+    def __init__(self, txn_id: bytes, owner: Any, book: TransactionBook) -> None:
+        self.id = txn_id
+        self.owner = owner
+        self.stage = TransactionStage.OPEN
+        self.pending = 0
+        self.doom: AmqpError | None = None
+        self.when_complete: Callable[[], None] | None = None
+        self._book = book
+        self.postings: list[Posting] = []
+        self.retirements: list[Retirement] = []
+        self._acquisitions: dict[Any, Any] = {}
+        self._bytes = 0
+        self._leaving: dict[BatchParticipant, int] = {}
+        self.timeout_seconds = book.limits.timeout_seconds
+        clock = book.terms.clock
+        self._last = clock.seconds()
+        self._timer: IDelayedCall | None = clock.callLater(self.timeout_seconds, self._look)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Transaction {self.id.hex()} {self.stage.value} postings={len(self.postings)} "
+            f"retirements={len(self.retirements)} acquisitions={len(self._acquisitions)}>"
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether work can still be added to it."""
+        return self.stage is TransactionStage.OPEN
+
+    @property
+    def operations(self) -> int:
+        """How many postings and retirements it has."""
+        return len(self.postings) + len(self.retirements)
+
+    # -- work ----------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Something happens in it: the time-out begins anew."""
+        self._last = self._book.terms.clock.seconds()
+
+    def allow(self, seconds: float) -> None:
+        """Roll it back after another time without work than the usual one."""
+        self.timeout_seconds = seconds
+        self._stop_timer()
+        self._timer = self._book.terms.clock.callLater(seconds, self._look)
+
+    def hurry(self) -> None:
+        """It is being ended: from now on no time-out comes in between."""
+        self._stop_timer()
+
+    def _look(self) -> None:
+        terms = self._book.terms
+        self._timer = None
+        left = self._last + self.timeout_seconds - terms.clock.seconds()
+        if left > 0 or self.when_complete is not None:
+            self._timer = terms.clock.callLater(max(left, 1.0), self._look)
+        else:
+            self._book.expired(self)
+
+    def post(
+        self, poster: Any, delivery: Any, target: Any, message: Message, origin: Origin
+    ) -> None:
+        """Take a message in, to be put on its target by the commit (X-06).
+
+        Raises:
+            AmqpError: it is refused already, or there is no room for it.
+            Unresolved: see `ITarget.put`.
+        """
+        self.touch()
+        size = len(message.encoded)
+        self._book.make_room(self, size)
+        if getattr(target, "acts_at_once", False):
+            raise NotAllowed(  # G-04
+                f"what {target.name} does cannot be rolled back: send it outside of a transaction"
+            )
+        rehearsal = self._begin(is_rehearsal=True)
+        try:
+            target.put(message, rehearsal, origin)
+        finally:
+            rehearsal.abandon()
+        message.forget()
+        self.postings.append(Posting(poster, delivery, target, message, origin, delivery.tag))
+        self._bytes += size
+        self._book.staged(self, 1, size)
+
+    def retire(
+        self, consumer: Any, delivery: Any, entry: Entry, outcome: Any, settled: bool
+    ) -> Retirement:
+        """Take in an outcome, to be acted on by the commit (X-07).
+
+        Raises:
+            ResourceLimitExceeded: there is no room for it.
+        """
+        self.touch()
+        self._book.make_room(self, 0)
+        retirement = Retirement(self, consumer, delivery, entry, outcome, settled)
+        self.retirements.append(retirement)
+        self.count_leaving(retirement, 1)
+        self._book.staged(self, 1, 0)
+        return retirement
+
+    def acquire(self, consumer: Any, delivery: Any) -> None:
+        """Note a delivery that was handed out under it (X-20); its ``returned`` may be called."""
+        self.touch()
+        self._acquisitions[delivery] = consumer
+
+    def count_leaving(self, retirement: Retirement, count: int) -> None:
+        """Count an entry in, or out, that will have left its queue by the commit."""
+        if isinstance(retirement.outcome, _LASTING) and not retirement.consumer.copies:
+            queue = retirement.consumer.queue
+            self._leaving[queue] = self._leaving.get(queue, 0) + count
+
+    def fail(self, error: AmqpError) -> None:
+        """A part of it was refused: it can only be rolled back now. The first reason stays."""
+        if self.doom is None:
+            forget_frames(error)  # they hold the message
+            self.doom = error
+
+    def restore(self, postings: Sequence[Posting], retirements: Sequence[Retirement]) -> None:
+        """Take in, as it stands, what was prepared before a restart; and be prepared again.
+
+        The limits held when it was new, and are not asked a second time.
+        """
+        self.postings.extend(postings)
+        self.retirements.extend(retirements)
+        for each in retirements:
+            self.count_leaving(each, 1)
+        self._bytes = sum([len(posting.message.encoded) for posting in postings])
+        self._book.staged(self, self.operations, self._bytes)
+        self.prepared()
+
+    # -- discharge -----------------------------------------------------------------------------
+
+    def _begin(self, is_rehearsal: bool = False) -> Batch:
+        """Begin a batch that knows what will have left the queues when it is committed."""
+        batch = self._book.terms.begin()
+        batch.is_transactional = True
+        batch.is_rehearsal = is_rehearsal
+        batch.leaving = self._leaving
+        return batch
+
+    def _replay(self, batch: Batch) -> None:
+        if self.doom is not None:
+            raise self.doom
+        for posting in self.postings:
+            posting.origin.tag = posting.tag
+            posting.target.put(posting.message, batch, posting.origin)
+
+    def rehearse(self) -> dict[Any, int]:
+        """Try whether all of it could be committed now.
+
+        Returns:
+            How many messages would arrive, by queue or topic.
+
+        Raises:
+            AmqpError: it could not.
+            Unresolved: see `ITarget.put`.
+        """
+        batch = self._begin(is_rehearsal=True)
+        try:
+            self._replay(batch)
+            return {queue: len(entries) for queue, entries in batch.arrivals.items()}
+        finally:
+            batch.abandon()
+
+    def prepared(self) -> None:
+        """Its branch keeps it from now on: no more work, and no time-out."""
+        self.stage = TransactionStage.PREPARED
+        self._stop_timer()
+
+    def commit(self, note: Callable[[Batch], None] | None = None) -> Deferred[None]:
+        """Do all of it, in one commit of the store (X-11).
+
+        Args:
+            note: adds to that commit what a branch has to remember or to forget.
+
+        Returns:
+            A Deferred that fires when it is durable; or fails with the `AmqpError` or
+            `StoreError` for which the transaction was rolled back. A prepared one stays prepared.
+
+        Raises:
+            Unresolved: see `ITarget.put`; the transaction is as before.
+        """
+        before = self.stage
+        batch = self._begin()
+        try:
+            self._replay(batch)
+        except AmqpError as error:
+            batch.abandon()
+            if before is not TransactionStage.PREPARED:
+                self.roll_back()
+            return fail(error)
+        except BaseException:
+            batch.abandon()
+            raise
+        if before is TransactionStage.PREPARED:
+            self.stage = TransactionStage.ENDING
+        else:
+            self._leave(TransactionStage.ENDING)
+        if note is not None:
+            note(batch)
+        for consumer, outcome, entries in _grouped(self.retirements):
+            if isinstance(outcome, _LASTING):
+                consumer.settle_within(entries, outcome, batch)
+        done = batch.commit()
+        done.addCallbacks(self._committed, self._failed, errbackArgs=(before,))
+        return done
+
+    def _committed(self, _: object) -> Deferred[None] | None:
+        self._leave(TransactionStage.COMMITTED)
+        back = [group for group in _grouped(self.retirements) if not isinstance(group[1], _LASTING)]
+        if not back:
+            return None
+        batch = self._book.terms.begin()
+        for consumer, outcome, entries in back:
+            consumer.settle_within(entries, outcome, batch)
+        return batch.commit().addErrback(self._not_modified)
+
+    def _not_modified(self, failure: Failure) -> None:
+        # The messages are available again, as they have to be; what is lost when the daemon stops
+        # is how often they were tried.
+        self.log.failure("{transaction}: modified messages could not be noted", failure,
+                         transaction=self)  # fmt: skip
+
+    def _failed(self, failure: Failure, before: TransactionStage) -> Failure:
+        self.stage = before if before is TransactionStage.PREPARED else TransactionStage.ROLLED_BACK
+        for consumer, outcome, entries in _grouped(self.retirements):
+            if isinstance(outcome, _LASTING):
+                consumer.retake(entries)
+        return failure
+
+    def roll_back(self) -> None:
+        """Do nothing of it. Call `conclude` when the coordinator has answered."""
+        self._leave(TransactionStage.ROLLED_BACK)
+
+    def dissolve(self) -> None:
+        """End it without work: there is nothing to do, and nothing to undo."""
+        self._leave(TransactionStage.COMMITTED)
+
+    def _leave(self, stage: TransactionStage) -> None:
+        self.stage = stage
+        self._stop_timer()
+        self._book.forget(self, self.operations, self._bytes)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def conclude(self) -> None:
+        """Tell the links what became of their parts, once it is decided."""
+        is_committed = self.stage is TransactionStage.COMMITTED
+        postings, self.postings = self.postings, []
+        retirements, self.retirements = self.retirements, []
+        acquisitions, self._acquisitions = self._acquisitions, {}
+        by_poster: dict[Any, list[Any]] = {}
+        for posting in postings:
+            by_poster.setdefault(posting.poster, []).append(posting.delivery)
+        for poster, deliveries in by_poster.items():
+            poster.concluded(deliveries, is_committed)
+        by_consumer: dict[Any, list[Retirement]] = {}
+        for retirement in retirements:
+            by_consumer.setdefault(retirement.consumer, []).append(retirement)
+        for consumer, ended in by_consumer.items():
+            if is_committed:
+                consumer.retired(ended)
+            else:
+                consumer.restored(ended)
+        if not is_committed:
+            by_consumer = {}
+            for delivery, consumer in acquisitions.items():
+                by_consumer.setdefault(consumer, []).append(delivery)
+            for consumer, returned in by_consumer.items():
+                consumer.returned(returned)
+
+
+def _grouped(retirements: Iterable[Retirement]) -> list[tuple[Any, Any, list[Entry]]]:
+    """Join neighbors that have one consumer and one outcome."""
+    groups: list[tuple[Any, Any, list[Entry]]] = []
+    for each in retirements:
+        if groups:
+            consumer, outcome, entries = groups[-1]
+            if consumer is each.consumer and (
+                outcome is each.outcome or type(outcome) is type(each.outcome) is spec.Accepted
+            ):
+                entries.append(each.entry)
+                continue
+        groups.append((each.consumer, each.outcome, [each.entry]))
+    return groups
+
+
+__all__ = [
+    "Posting",
+    "Retirement",
+    "Transaction",
+    "TransactionLimits",
+    "TransactionStage",
+    "TransactionTerms",
+]

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened on a queue, counted for operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class QueueCounters:
+    """What happened on a queue since the daemon started."""
+
+    enqueued: int = 0
+    dequeued: int = 0
+    released: int = 0
+    rejected: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    loaded: int = 0
+    purged: int = 0
+    duplicates: int = 0
+    unreachable: int = 0
+    damaged: int = 0

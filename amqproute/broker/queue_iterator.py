@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Goes through the entries of one queue for an operator, a page in each turn of the reactor.
+
+A million entries are looked at without anybody else noticing: `PAGE` of them at a time, from memory
+or by one read of the store, and then the reactor has its turn. Deferred entries come first, then
+each line in the order in which it is served. What is in consumers' hands is not shown, nor what
+has arrived since the walk began.
+
+Consumers go on meanwhile. An entry that moves from the store to memory between two pages is seen
+all the same: before each read of the store, memory is looked at for what has got there. One that a
+consumer takes and gives back behind the walk's place is missed; whoever wants all of them holds
+the queue, or walks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from amqproute.broker.entry_list import EntryList
+from amqproute.broker.priority_queues import HIGHEST_PRIORITY, PriorityQueues
+from amqproute.broker.retry_delay import RetryDelay
+from amqproute.entry import Entry
+
+__all__ = ["START", "IteratorPosition", "QueueIterator"]
+
+PAGE: Final = 500
+"""Entries looked at in one turn of the reactor."""
+BUSY_SECONDS: Final = 0.01
+"""How soon a line is looked at again that somebody else reads."""
+
+Look = Callable[[list[Entry]], "Awaitable[None] | None"]
+
+
+class IteratorPosition(NamedTuple):
+    """How far a walk has come.
+
+    Attributes:
+        level: of the line; above all levels for the deferred entries.
+        after: the id of the last entry seen of it.
+    """
+
+    level: int
+    after: int
+
+
+START: Final = IteratorPosition(HIGHEST_PRIORITY + 1, 0)
+
+
+class QueueIterator:
+    """A walk through one queue.
+
+    Args:
+        levels: its lines.
+        deferral: its deferred entries.
+        clock: for the turns.
+        dispatch: called when the lines have been read: somebody may have waited for it.
+        until: the id from which on entries are too new.
+
+    Attributes:
+        until: as given.
+    """
+
+    def __init__(
+        self,
+        levels: PriorityQueues,
+        deferral: RetryDelay,
+        clock: IReactorTime,
+        dispatch: Callable[[], None],
+        until: int,
+    ) -> None:
+        self._levels = levels
+        self._deferral = deferral
+        self._clock = clock
+        self._dispatch = dispatch
+        self.until = until
+
+    async def run(
+        self, look: Look, place: IteratorPosition = START, most: int | None = None
+    ) -> IteratorPosition | None:
+        """Show all entries, page by page.
+
+        Args:
+            look: called with the entries of a page, which are nobody's at that moment: what it
+                wants to have it has to take before it waits for anything. The next page comes
+                when what it returns, if anything, has been waited for.
+            place: where to begin.
+            most: stop after about so many entries.
+
+        Returns:
+            Where to go on; None at the end.
+
+        Raises:
+            StoreError: a page could not be read.
+        """
+        seen = 0
+        level, after = place
+        if level > HIGHEST_PRIORITY:
+            entries = [each for each in self._deferral.entries() if each.id < self.until]
+            seen += len(entries)
+            await self._show(entries, look)
+        for line in self._levels.lines:
+            if line.level > level:
+                continue
+            if line.level < level:
+                level, after = line.level, 0
+            found: list[Entry] = []
+            while True:
+                if most is not None and seen >= most:
+                    return IteratorPosition(level, after)
+                if not found:
+                    found = self._in_memory(line, after)
+                if found:
+                    last = found[:PAGE][-1].id
+                    page = [each for each in found[:PAGE] if not each.taken]
+                    del found[:PAGE]
+                elif not line.paged or after >= self.until:
+                    break
+                elif line.is_busy:
+                    await deferLater(self._clock, BUSY_SECONDS)
+                    continue
+                else:
+                    page, last = await self._on_disk(line, max(after, line.cursor))
+                    if not last:
+                        break
+                    page = [each for each in page if each.id < self.until]
+                seen += PAGE  # what was passed over has cost as much
+                after = last
+                await self._show(page, look)
+        return None
+
+    async def find(self, ids: Iterable[int], look: Look) -> None:
+        """Show the entries with these ids, those that are available or deferred."""
+        wanted = set(ids)
+        found = [each for each in self._deferral.entries() if each.id in wanted]
+        for line in self._levels.lines:
+            found += [each for each in line.entries() if each.id in wanted]
+        wanted.difference_update([each.id for each in found])
+        await self._show(found, look)
+        for line in self._levels.lines:
+            for entry_id in sorted(wanted):
+                while line.is_busy:
+                    await deferLater(self._clock, BUSY_SECONDS)
+                if not line.paged or not line.cursor < entry_id < self.until:
+                    continue  # what has not been given out the store may not even know to ask for
+                page, _ = await self._on_disk(line, entry_id - 1, 1)
+                page = [each for each in page if each.id == entry_id]
+                if page:
+                    wanted.discard(entry_id)
+                    await self._show(page, look)
+
+    def _in_memory(self, line: EntryList, after: int) -> list[Entry]:
+        return [each for each in line.entries() if after < each.id < self.until]
+
+    async def _on_disk(
+        self, line: EntryList, after: int, most: int = PAGE
+    ) -> tuple[list[Entry], int]:
+        """Read a page; return its entries and the last id read, 0 at the end."""
+        try:
+            rows = await line.load(after, most)
+        except BaseException:
+            line.is_busy = False
+            raise
+        return line.scanned(rows), rows[-1].id if rows else 0
+
+    async def _show(self, entries: Sequence[Entry], look: Look) -> None:
+        if entries:
+            waits = look(list(entries))
+            if waits is not None:
+                await waits
+        self._dispatch()
+        await deferLater(self._clock, 0)

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the messages of one sender occupy: an account for each who has a share of the store.
+
+An entry that came from a sender with an account is charged to it, with its octets, from when it is
+put until it is gone for good, on whatever queue it is by then: bindings, topics, relay queues and
+dead-letter nodes pass the charge on. A message that a topic keeps for three subscriptions counts
+three times.
+
+The account's number stands in the flags of the entry's row (`amqproute.entry.ACCOUNT_SHIFT`), so
+that a restart need not read bodies to know what each account holds; name and number are a note of
+the store. Nothing is written when an entry comes or goes: the row itself is the record. Entries of
+senders without an account cost nothing here.
+
+Limits: what a consumer adds to a message by `modified` changes its size but not its charge, until
+the entry is read from the store again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.entry import ACCOUNT_SHIFT, Entry
+
+__all__ = ["NOTES", "SenderQuota", "SenderQuotas"]
+
+NOTES: Final = "account"
+"""The store's notes: who to number."""
+
+
+class SenderQuota:
+    """What one sender's messages occupy.
+
+    Attributes:
+        key: whose.
+        number: in the store.
+        octets: of its messages.
+        messages: how many there are.
+    """
+
+    __slots__ = ("_mark", "_tell", "key", "messages", "number", "octets")
+
+    def __init__(self, key: str, number: int) -> None:
+        self.key = key
+        self.number = number
+        self.octets = 0
+        self.messages = 0
+        self._mark = -1
+        self._tell: Callable[[], None] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<SenderQuota {self.number} {self.key} messages={self.messages} octets={self.octets}>"
+        )
+
+    @property
+    def flags(self) -> int:
+        """What stands in the flags of its rows."""
+        return self.number << ACCOUNT_SHIFT
+
+    def came(self, octets: int) -> None:
+        """One more."""
+        self.messages += 1
+        self.octets += octets
+
+    def gone(self, octets: int) -> None:
+        """One less."""
+        self.messages -= 1
+        self.octets = max(0, self.octets - octets) if self.messages > 0 else 0
+        if self.octets <= self._mark and self._tell is not None:
+            tell, self._tell, self._mark = self._tell, None, -1
+            tell()
+
+    def when_below(self, octets: int, tell: Callable[[], None]) -> None:
+        """Have ``tell()`` called, once, when it holds no more than that; the last call counts.
+
+        It is called in the middle of a removal, and has to put off what it does.
+        """
+        self._mark = octets
+        self._tell = tell
+
+
+class SenderQuotas:
+    """All accounts.
+
+    Args:
+        begin: makes a `Batch`, for the names of new accounts.
+    """
+
+    _log = Logger()
+
+    def __init__(self, begin: Callable[[], Any] | None = None) -> None:
+        self._begin = begin
+        self._last = 0
+        self._by_key: dict[str, SenderQuota] = {}
+        self._by_number: dict[int, SenderQuota] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def recovered(
+        self, notes: Mapping[str, bytes], held: Mapping[int, tuple[int, int]]
+    ) -> list[str]:
+        """Take over what an earlier run left.
+
+        Args:
+            notes: of the kind `NOTES`.
+            held: number to messages and octets.
+
+        Returns:
+            The names whose accounts are empty: they are forgotten, and their notes can go.
+        """
+        empty = []
+        self._last = max(held, default=0)
+        for key, value in notes.items():
+            try:
+                number = int(value)
+            except ValueError as error:
+                self._log.error(
+                    "the account of {key} cannot be read; what it holds counts for nobody: {error}",
+                    key=key,
+                    error=str(error),
+                )
+                continue
+            messages, octets = held.get(number, (0, 0))
+            if not messages:
+                empty.append(key)
+                continue
+            account = self._enter(key, number)
+            account.messages, account.octets = messages, octets
+        return empty
+
+    def of(self, key: str) -> SenderQuota:
+        """Return the account of somebody; it begins now at the latest."""
+        account = self._by_key.get(key)
+        if account is None:
+            account = self._enter(key, self._last + 1)
+            if self._begin is not None:
+                # Commits are in order: the note is there before any row with the number.
+                batch = self._begin()
+                batch.transaction.note(NOTES, key, b"%d" % account.number)
+                batch.commit().addErrback(self._not_noted, key)
+        return account
+
+    def find(self, key: str) -> SenderQuota | None:
+        """Return the account of somebody, if there is one."""
+        return self._by_key.get(key)
+
+    def _not_noted(self, failure: Failure, key: str) -> None:
+        self._log.warn(
+            "the account of {key} could not be noted: what it holds is not counted after a "
+            "restart: {reason}",
+            key=key,
+            reason=failure.getErrorMessage(),
+        )
+
+    def _enter(self, key: str, number: int) -> SenderQuota:
+        self._last = max(self._last, number)
+        account = self._by_key[key] = self._by_number[number] = SenderQuota(key, number)
+        return account
+
+    # -- entries ---------------------------------------------------------------------------------
+
+    def loaded(self, entry: Entry, flags: int) -> None:
+        """Know whose an entry is that was read from the store; it is counted already."""
+        account = self._by_number.get(flags >> ACCOUNT_SHIFT)
+        if account is not None:
+            entry.charge = (account, entry.message.size)
+
+    @staticmethod
+    def put(entry: Entry, account: SenderQuota) -> None:
+        """Charge an entry to an account."""
+        octets = entry.message.size
+        entry.charge = (account, octets)
+        account.came(octets)
+
+    @staticmethod
+    def gone(entries: Iterable[Entry]) -> None:
+        """Entries have left for good."""
+        for entry in entries:
+            if entry.charge is not None:
+                account, octets = entry.charge
+                account.gone(octets)
+
+    @staticmethod
+    def back(entries: Iterable[Entry]) -> None:
+        """They have not after all."""
+        for entry in entries:
+            if entry.charge is not None:
+                account, octets = entry.charge
+                account.came(octets)

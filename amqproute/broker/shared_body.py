@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One body for many targets: how a message of a topic gets into the store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amqproute.broker.commit_batch import Batch
+
+
+class SharedBodyBatch:
+    """A batch as the targets of one message see it: the body they all store is written once.
+
+    Args:
+        batch: the sender's.
+        payload_id: from the store's ids.
+        encoded: the body.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_encoded",
+        "_groups",
+        "_payload_id",
+        "arrivals",
+        "is_rehearsal",
+        "is_transactional",
+        "last_id",
+        "now_ms",
+    )
+
+    def __init__(self, batch: Batch, payload_id: int, encoded: bytes) -> None:
+        self._batch = batch
+        self._payload_id = payload_id
+        self._encoded = encoded
+        self._groups: dict[tuple[int, int, int], tuple[list[str], list[int]]] = {}
+        self.arrivals = batch.arrivals
+        self.now_ms = batch.now_ms
+        self.is_rehearsal = batch.is_rehearsal
+        self.is_transactional = batch.is_transactional
+        self.last_id = batch.last_id
+
+    @property
+    def transaction(self) -> SharedBodyBatch:
+        """What targets write to: this."""
+        return self
+
+    def enqueue(
+        self,
+        queue: str,
+        entry_id: int,
+        encoded: bytes,
+        arrived_ms: int,
+        expires_ms: int,
+        flags: int,
+        rest: Any = None,
+    ) -> None:
+        """Put an entry on a queue; see `IStoreTransaction.enqueue`."""
+        if encoded is not self._encoded or rest is not None:
+            # The rest of a very large message is shared in any case.
+            self._batch.transaction.enqueue(
+                queue, entry_id, encoded, arrived_ms, expires_ms, flags, rest
+            )
+            return
+        key = (arrived_ms, expires_ms, flags)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = ([], [])
+        group[0].append(queue)
+        group[1].append(entry_id)
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the sender's batch."""
+        return getattr(self._batch, name)
+
+    def close(self) -> None:
+        """Hand over what was gathered: one body and a row for each entry."""
+        self._batch.last_id = self.last_id
+        transaction = self._batch.transaction
+        groups = self._groups
+        if not groups:
+            return
+        if len(groups) == 1:
+            (((arrived_ms, expires_ms, flags), (queues, ids)),) = groups.items()
+            if len(ids) == 1:
+                encoded = self._encoded
+                transaction.enqueue(queues[0], ids[0], encoded, arrived_ms, expires_ms, flags)
+                return
+        transaction.share(self._payload_id, self._encoded)
+        size = len(self._encoded)
+        for (arrived_ms, expires_ms, flags), (queues, ids) in groups.items():
+            transaction.enqueue_shared_many(
+                queues, ids, self._payload_id, size, arrived_ms, expires_ms, flags
+            )

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who waits for a full node to have space again (`ITarget.when_space`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from weakref import WeakMethod
+
+Tell = Callable[[], None]
+
+
+class SpaceWaiters:
+    """Methods to be called once each; the objects they belong to are held weakly.
+
+    Links that come and go while a node is full leave nothing behind.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[WeakMethod[Tell], None] = {}  # in the order in which they came
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, tell: Tell) -> None:
+        """Have a method called; once, however often it is added."""
+        waiting = self._waiting
+        waiting[WeakMethod(tell, lambda gone: waiting.pop(gone, None))] = None
+
+    def leave(self, most: int) -> list[Tell]:
+        """Return the first ones, to be called now; they do not wait any more.
+
+        Args:
+            most: of them. Those whose objects have gone are not returned.
+        """
+        waiting = self._waiting
+        first = list(islice(waiting, most))
+        for each in first:
+            del waiting[each]
+        return [tell for each in first if (tell := each()) is not None]

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The open transactions of one connection, or of all branches: found by id, bounded, remembered.
+
+Memory. An open transaction is charged for itself, for each of its operations, and for the octets
+of the messages posted in it. What all transactions are charged together is bounded, and the bound
+is divided (`amqproute.broker.fair_shares`): each principal has a share, and each connection a
+share of its principal's. At its share a connection's next posting is refused with
+``amqp:resource-limit-exceeded``, which rolls its transaction back; nobody else notices. Branches
+of distributed transactions belong to their owner rather than to a connection, and have a second
+bound of their own, divided among owners in the same way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from amqproute import conditions
+from amqproute.broker.fair_shares import FairShares
+from amqproute.broker.local_transaction import Transaction, TransactionLimits, TransactionTerms
+from amqproute.errors import AmqpError, ResourceLimitExceeded
+from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
+from amqproute.wire.amqp10 import spec
+
+REMEMBERED: Final = 256
+"""Ids of timed-out transactions that one connection remembers."""
+TRANSACTION_OCTETS: Final = 2048
+"""What an open transaction is charged: itself, its timer, its id."""
+OPERATION_OCTETS: Final = 512
+"""What a posting or a retirement is charged beside the octets of its message."""
+
+
+class TransactionRegistry:
+    """The open transactions of one connection, or those of all branches.
+
+    Args:
+        terms: what all connections have in common.
+        timed_out: called with a transaction that was rolled back because nothing happened in it;
+            it has to have it concluded.
+        who: the principal of the connection, for the branches it may work in.
+        limits: if they are not those of the terms.
+        owner_of: names whose a branch is, where these are the transactions of branches: its
+            owner's share is charged, and the octets of messages are bounded by
+            ``limits.connection_bytes`` with a share for each owner. None: all of them belong to
+            one connection.
+    """
+
+    def __init__(
+        self,
+        terms: TransactionTerms,
+        timed_out: Callable[[Transaction], None],
+        who: Callable[[], Principal] = lambda: ANONYMOUS_PRINCIPAL,
+        limits: TransactionLimits | None = None,
+        owner_of: Callable[[Any], str] | None = None,
+    ) -> None:
+        self.terms = terms
+        self._limits = limits
+        self._timed_out = timed_out
+        self._who = who
+        self._open: dict[bytes, Transaction] = {}
+        self._late: deque[bytes] = deque(maxlen=REMEMBERED)
+        self._owner_of = owner_of
+        self._by_owner = FairShares()
+        self._operations = 0
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def limits(self) -> TransactionLimits:
+        """The bounds that hold here."""
+        return self._limits or self.terms.limits
+
+    def declare(self, owner: Any, *, is_revived: bool = False) -> Transaction:
+        """Begin a transaction.
+
+        Args:
+            owner: its coordinator link, or the branch it belongs to.
+            is_revived: it was prepared before a restart: there is room for it in any case.
+
+        Raises:
+            ResourceLimitExceeded: there are too many.
+        """
+        most = self.limits.open
+        if len(self._open) >= most:
+            raise ResourceLimitExceeded(
+                f"there are {most} open transactions here, no more are allowed",
+                info={"limiter": "open-transactions"},
+            )
+        if not is_revived and self._room(owner) < TRANSACTION_OCTETS:
+            raise _too_much()
+        transaction = Transaction(self.terms.new_id(), owner, self)
+        self._open[transaction.id] = transaction
+        self._charge(owner, TRANSACTION_OCTETS)
+        return transaction
+
+    def find(self, txn_id: bytes) -> Transaction:
+        """Return an open transaction.
+
+        Raises:
+            AmqpError: there is none of this id, or it has timed out (X-31).
+        """
+        transaction = self._open.get(txn_id)
+        if transaction is not None:
+            return transaction
+        if txn_id in self._late:
+            raise AmqpError(
+                f"transaction {txn_id.hex()} was rolled back: nothing had happened in it for "
+                f"{self.limits.timeout_seconds:g} s",
+                condition=conditions.TRANSACTION_TIMEOUT,
+            )
+        raise AmqpError(
+            f"no transaction {txn_id.hex()[:64]} is open on this connection",
+            condition=conditions.TRANSACTION_UNKNOWN_ID,
+        )
+
+    def working(self, txn_id: bytes, delivery: Any = None) -> Transaction:
+        """Return a transaction that takes work: one of `find`, or that of an active branch.
+
+        Args:
+            txn_id: which.
+            delivery: the posting; one that had to wait belongs to what took work when it came.
+
+        Raises:
+            AmqpError: see `find`.
+        """
+        return self._working(txn_id, delivery) or self.find(txn_id)
+
+    def _working(self, txn_id: bytes, delivery: Any) -> Transaction | None:
+        awaited: Transaction | None = None if delivery is None else delivery.context
+        if awaited is not None and awaited.is_open:
+            return awaited
+        transaction = self._open.get(txn_id)
+        branches = self.terms.branches
+        if transaction is None and branches is not None:
+            transaction = branches.working(txn_id, self._who())
+        return transaction
+
+    def of(self, owner: Any) -> list[Transaction]:
+        """Return the open transactions that a coordinator link has declared."""
+        return [each for each in self._open.values() if each.owner is owner]
+
+    # -- postings that have to wait, or are refused ----------------------------------------------
+
+    def postpone(self, delivery: Any) -> None:
+        """A delivery has to wait for the DNS; if it is a posting, so has its discharge."""
+        state = delivery.state
+        if type(state) is spec.TransactionalState and delivery.context is None:
+            transaction = self._working(state.txn_id, delivery)
+            if transaction is not None:
+                transaction.pending += 1
+                delivery.context = transaction
+
+    def resume(self, delivery: Any) -> None:
+        """A posting that may have been waiting is in its transaction, or refused."""
+        transaction, delivery.context = delivery.context, None
+        if transaction is not None:
+            transaction.pending -= 1
+            if not transaction.pending and transaction.when_complete is not None:
+                tell, transaction.when_complete = transaction.when_complete, None
+                tell()
+
+    def doom(self, delivery: Any, error: AmqpError) -> None:
+        """A delivery is refused: if it is a posting, its transaction can only be rolled back."""
+        state = delivery.state
+        if type(state) is spec.TransactionalState:
+            transaction = self._working(state.txn_id, delivery)
+            if transaction is not None:
+                transaction.fail(error)
+            self.resume(delivery)
+
+    # -- for `Transaction` ---------------------------------------------------------------------
+
+    def _party(self, owner: Any) -> tuple[str, TransactionRegistry | None]:
+        """Return whose share is charged for an owner's work, and which member of the party's."""
+        if self._owner_of is not None:
+            return self._owner_of(owner), None
+        return str(self._who()), self
+
+    def _room(self, owner: Any) -> int:
+        party, member = self._party(owner)
+        return self.terms.shares.room(self.limits.total_bytes, party, member)
+
+    def _charge(self, owner: Any, octets: int) -> None:
+        party, member = self._party(owner)
+        if octets >= 0:
+            self.terms.shares.take(octets, party, member)
+        else:
+            self.terms.shares.give_back(-octets, party, member)
+
+    def make_room(self, transaction: Transaction, size: int) -> None:
+        """Refuse one more operation, and so many more bytes, if there is no room for them.
+
+        Raises:
+            ResourceLimitExceeded: the connection has too many operations or octets, or the share of
+                its party is used up.
+        """
+        limits = self.limits
+        if self._operations >= limits.operations:
+            raise ResourceLimitExceeded(
+                f"the open transactions here have {limits.operations} operations",
+                info={"limiter": "transaction-operations"},
+            )
+        if size and self._owner_of is None:
+            room = limits.connection_bytes - self._bytes
+        elif size:
+            party = self._party(transaction.owner)[0]
+            room = self._by_owner.room(limits.connection_bytes, party)
+        else:
+            room = size
+        if size > room or OPERATION_OCTETS + size > self._room(transaction.owner):
+            raise _too_much()
+
+    def staged(self, transaction: Transaction, operations: int, size: int) -> None:
+        """Count operations of a transaction in, and the octets of their messages."""
+        self._operations += operations
+        self._bytes += size
+        if self._owner_of is not None:
+            self._by_owner.take(size, self._party(transaction.owner)[0])
+        self._charge(transaction.owner, operations * OPERATION_OCTETS + size)
+
+    def forget(self, transaction: Transaction, operations: int, size: int) -> None:
+        """A transaction is not open any more."""
+        if self._open.pop(transaction.id, None) is None:
+            return
+        self._operations -= operations
+        self._bytes -= size
+        if self._owner_of is not None:
+            self._by_owner.give_back(size, self._party(transaction.owner)[0])
+        octets = TRANSACTION_OCTETS + operations * OPERATION_OCTETS + size
+        self._charge(transaction.owner, -octets)
+
+    def expired(self, transaction: Transaction) -> None:
+        """A transaction has been idle for too long."""
+        self._late.append(transaction.id)
+        transaction.roll_back()
+        self._timed_out(transaction)
+
+
+def _too_much() -> ResourceLimitExceeded:
+    return ResourceLimitExceeded(
+        "open transactions hold all the memory that they may hold for this user or connection",
+        info={"limiter": "transaction-bytes"},
+    )
+
+
+__all__ = ["OPERATION_OCTETS", "REMEMBERED", "TRANSACTION_OCTETS", "TransactionRegistry"]

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``batch``: several changes of the running daemon at once, all of them or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from amqproute.cli import message_text, render
+from amqproute.cli.client import Client
+from amqproute.cli.command_error import NEGATIVE, USAGE, ClientError
+from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.management_request import MANAGEMENT, in_touch
+
+__all__ = ["batch"]
+
+
+@click.command()
+@click.argument("file", type=click.File(encoding="utf-8"), default="-")
+@access_options
+@json_option
+def batch(
+    file: IO[str], url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """Carry out the commands in FILE, or on standard input: all of them, or none.
+
+    One command on a line; lines that begin with # are skipped. OPTIONS is key=value, with commas
+    between them; the keys are those under `nodes` in the configuration.
+
+    \b
+        create [or assert] queue|topic NAME [with OPTIONS]
+        create [or assert] link NAME SOURCE DESTINATION [with filter="color = 'red'"]
+        create [or assert] alias NAME NODE
+        create [or assert] route DOMAIN [with via=amqps://HOST:PORT, names=[NAME]]
+        assert|update|delete queue|topic|link NAME [with OPTIONS]
+        rename queue|topic|link|alias NAME NEW-NAME
+        purge queue NAME
+        move|copy messages QUEUE TARGET [with filter="...", limit=NUMBER]
+        query TYPE [NAME] [with OPTIONS]
+    """
+    text = file.read()
+
+    async def work(client: Client) -> tuple[Mapping[str, Any], Any]:
+        reply = await client.request(
+            MANAGEMENT,
+            lambda message_id, reply_to: message_text.encode_commands(message_id, reply_to, text),
+        )
+        return message_text.decode_reply(reply)
+
+    properties, body = in_touch(AccessOptions(url, config, trust), work)
+    status = int(properties.get("statusCode") or 0)
+    facts = message_text.plain(body) if isinstance(body, dict) else {}
+    if as_json:
+        render.json_text(facts)
+    elif facts.get("committed"):
+        for row in facts["results"]:
+            click.echo(f"{row['index'] + 1}: {row['status']} {row['description']}")
+            for each in row["attributes"].get("entities", ()):
+                click.echo("   " + "  ".join(f"{key}={value}" for key, value in each.items()))
+    if not facts.get("committed"):
+        words = str(properties.get("statusDescription", "no words"))
+        step = "nothing was done; correct the command and send the batch again"
+        raise ClientError(USAGE if status == 400 else NEGATIVE, f"management.{status}", words, step)

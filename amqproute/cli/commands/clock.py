@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``clock``: whether the wall clock has jumped, and that it is right now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.command_error import DONE, NEGATIVE
+from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.management_request import carry_out, entities
+
+__all__ = ["clock"]
+
+
+@click.group()
+def clock() -> None:
+    """The clock by which messages age: whether the wall clock has jumped.
+
+    It follows the wall clock, but not when that jumps by more than a minute while the daemon runs:
+    then nothing expires for the jump, and you are asked which of the two is right. A jump ahead of
+    a day at most that stands for ten minutes is accepted without you.
+    """
+
+
+@clock.command("show")
+@access_options
+@json_option
+def show(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> int:
+    """Say whether the wall clock has jumped; the exit code is 1 if it has."""
+    (row,) = entities(AccessOptions(url, config, trust), "clock")
+    return _show(row, as_json)
+
+
+@clock.command("accept")
+@access_options
+@json_option
+def accept(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> int:
+    """Go by the wall clock as it is now, after a jump: it is right.
+
+    The lives of messages that are here are longer by a jump ahead. If the wall clock is wrong, set
+    it right instead: nothing has happened then.
+    """
+    return _show(
+        carry_out(AccessOptions(url, config, trust), "ACCEPT-TIME", "clock", "clock"), as_json
+    )
+
+
+def _show(row: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        render.json_text(row)
+    else:
+        click.echo(f"{row['state']}: messages age by {row['now']}, the wall clock is {row['wall']}")
+        if row["reason"]:
+            click.echo(row["reason"])
+    return NEGATIVE if row["jump-ms"] else DONE

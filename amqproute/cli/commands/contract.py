@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``contract``: what users and peers may ask of the daemon, and what they use of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.command_error import NEGATIVE, ClientError
+from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.management_request import entities
+from amqproute.cli.commands.message_options import age
+
+__all__ = ["contract"]
+
+_HEADINGS: Final = (
+    "HOLDER",
+    "STATE",
+    "AT-BOUND",
+    "CONNECTIONS",
+    "LINKS",
+    "CREDIT",
+    "SPOOL",
+    "MESSAGES/S",
+    "BYTES/S",
+    "REFUSED",
+)
+_USED: Final = ("connections", "links", "credit", "spool")
+
+
+@click.group()
+def contract() -> None:
+    """Contracts of users and peers: what each may, has used, and how long it is at a bound.
+
+    Contracts stand in the configuration, under `contracts` and `peers`.
+    """
+
+
+@contract.command("ls")
+@access_options
+@json_option
+def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+    """List the contracts: what is used of what is allowed.
+
+    STATE is open, "held back" (it gets less credit at the moment) or unused (nobody has connected
+    who holds it; so is each pattern, as user:*). AT-BOUND names the bounds that are reached, and
+    for how long. REFUSED counts refusals since the holder came first; "-" is without a bound.
+    """
+    rows = entities(AccessOptions(url, config, trust), "contract")
+    rows.sort(key=lambda row: (not row["at-bound-seconds"], row["state"] == "unused", row["name"]))
+    if as_json:
+        render.json_text({"contracts": rows})
+        return
+    render.table(
+        _HEADINGS,
+        (
+            [
+                row["name"],
+                row["state"],
+                _bounds(row) or None,
+                *(_part(row, name) for name in _USED),
+                _limit(row, "messages-per-second"),
+                _limit(row, "bytes-per-second"),
+                sum(row["refused"].values()),
+            ]
+            for row in rows
+        ),
+        right="CONNECTIONS LINKS CREDIT SPOOL MESSAGES/S BYTES/S REFUSED",
+        spare="BYTES/S MESSAGES/S CREDIT",
+    )
+
+
+@contract.command("show")
+@click.argument("holder")
+@access_options
+@json_option
+def show(
+    holder: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """Show the contract of HOLDER: each bound, what is used of it, and refusals.
+
+    HOLDER is a name that `amqproute contract ls` shows, as in user:anna or peer:beta.example.
+    """
+    rows = entities(AccessOptions(url, config, trust), "contract")
+    found = next((row for row in rows if row["name"] == holder), None)
+    if found is None:
+        raise ClientError(
+            NEGATIVE,
+            "contract.none",
+            f"{holder} has no contract, or nobody of that name has connected",
+            "see which there are with: amqproute contract ls",
+        )
+    if as_json:
+        render.json_text(found)
+        return
+    render.table(["ATTRIBUTE", "VALUE"], _shown(found))
+
+
+def _shown(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in row.items():
+        if key == "at-bound-seconds":
+            yield "at-bound", _bounds(row) or None
+        elif isinstance(value, dict):
+            counts = (f"{count} by {name}" for name, count in sorted(value.items()))
+            yield key, ", ".join(counts) or None
+        else:
+            yield key, value if value != "" else None
+
+
+def _bounds(row: Mapping[str, Any]) -> str:
+    """Return the bounds that are reached, each with for how long."""
+    found = sorted(row["at-bound-seconds"].items())
+    return ", ".join(f"{name} for {age(1000 * seconds)}" for name, seconds in found)
+
+
+def _part(row: Mapping[str, Any], name: str) -> str:
+    """Return what is used, and what is allowed, as in 3/20."""
+    limit = row[f"limit-{name}"]
+    return f"{row[name]}/{'-' if limit is None else limit}"
+
+
+def _limit(row: Mapping[str, Any], name: str) -> str | None:
+    limit = row[f"limit-{name}"]
+    return None if limit is None else f"{limit:g}"

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From options to a connection with the daemon.
+
+The configuration is loaded where it is asked, and not by those who say all with ``--url``: its
+schema is a third of what a command would load.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amqproute.cli.client import Client, ClientTimeouts, connect
+from amqproute.cli.command_error import USAGE, CommandError
+from amqproute.cli.commands.common_options import AccessOptions
+from amqproute.net.tls import TlsContexts
+from amqproute.url import parse_url
+
+__all__ = ["open_client"]
+
+
+async def open_client(
+    reactor: Any, access: AccessOptions, *, patience: ClientTimeouts | None = None
+) -> Client:
+    """Connect as the options say.
+
+    Raises:
+        CommandError: the options, the configuration or the connection do not do.
+    """
+    if access.url is None:
+        from amqproute.cli.commands import local_daemon  # a third of what a command loads
+
+        url = local_daemon.local_url(access.config)
+    else:
+        try:
+            url = parse_url(access.url)
+        except ValueError as error:
+            raise CommandError(
+                USAGE, "usage.url", str(error), "as in --url amqps://broker.example"
+            ) from None
+    upgrade = url.scheme == "amqp" and access.trust is not None
+    contexts = None
+    if url.scheme == "amqps" or upgrade:
+        contexts = TlsContexts(None, None, _trust(access))
+    return await connect(reactor, url, contexts=contexts, upgrade=upgrade, patience=patience)
+
+
+def _trust(access: AccessOptions) -> str:
+    """Whom to trust: --trust, else the configuration's, else the system's."""
+    if access.trust is not None:
+        return str(access.trust)
+    from amqproute.cli.commands import local_daemon  # a third of what a command loads
+
+    return local_daemon.trusted(access.config)

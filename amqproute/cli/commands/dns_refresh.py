@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a command asks the daemon of this machine before it decides as the daemon does.
+
+The configuration is not all that the daemon goes by: operators make routes, nodes and aliases at
+runtime, and it remembers what the DNS has said. A daemon that does not run, or that does not let
+this user manage, keeps nobody from asking the DNS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from amqproute.address import Address
+from amqproute.cli.client import Client, ClientTimeouts
+from amqproute.cli.command_error import ClientError
+from amqproute.cli.commands.common_options import AccessOptions
+from amqproute.cli.commands.daemon_access import open_client
+from amqproute.cli.commands.management_request import ask, query
+from amqproute.errors import AmqprouteError
+from amqproute.values import RouteRule
+
+__all__ = ["Consulted", "consult", "consult_about_node"]
+
+PATIENCE: Final = ClientTimeouts(connect_seconds=3.0, answer_seconds=3.0, close_seconds=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Consulted:
+    """What the daemon has said.
+
+    Attributes:
+        words: what came of it, for the operator.
+        routes: those made at runtime.
+        node: the local node that an address means, made at runtime or configured; empty if there
+            is none, or no daemon.
+    """
+
+    words: str
+    routes: tuple[RouteRule, ...] = ()
+    node: str = ""
+
+    def names(self, domain: str) -> bool:
+        """Tell whether a route made at runtime has this very domain."""
+        return any(rule.pattern == domain for rule in self.routes)
+
+
+async def consult(reactor: Any, config: Path | None, address: str) -> Consulted:
+    """Ask for the routes made at runtime, and have what is known of a way forgotten.
+
+    Args:
+        reactor: to connect with.
+        config: the configuration's file; None for the usual one.
+        address: a domain of another broker, or an address there.
+    """
+    routes: tuple[RouteRule, ...] = ()
+    try:
+        client = await open_client(reactor, AccessOptions(None, config, None), patience=PATIENCE)
+        try:
+            routes = await _made_at_runtime(client)
+            await ask(client, "FORGET", "peer", address)
+        finally:
+            await client.close()
+    except AmqprouteError as error:
+        return Consulted(f"no daemon was told to forget earlier answers: {error}", routes)
+    return Consulted("the daemon has forgotten earlier answers and goes by these", routes)
+
+
+async def consult_about_node(reactor: Any, config: Path | None, address: Address) -> Consulted:
+    """Ask which node of its own the daemon has for an address.
+
+    Args:
+        reactor: to connect with.
+        config: the configuration's file; None for the usual one.
+        address: one of its own.
+    """
+    try:
+        client = await open_client(reactor, AccessOptions(None, config, None), patience=PATIENCE)
+        try:
+            facts = await ask(client, "READ", "queue", address.node)
+        finally:
+            await client.close()
+    except ClientError as error:
+        if error.code == "management.404":
+            return Consulted(f"the daemon has no node {address.node!r} either")
+        return Consulted(f"the daemon does not say which nodes it has: {error}")
+    except AmqprouteError as error:
+        return Consulted(f"no daemon says which nodes were made at runtime: {error}")
+    return Consulted("the daemon has it", node=str(facts["name"]))
+
+
+async def _made_at_runtime(client: Client) -> tuple[RouteRule, ...]:
+    return tuple(
+        RouteRule(row["name"], row["via"], row["target"], tuple(row["names"]))
+        for row in await query(client, "route")
+        if row["origin"] == "runtime"
+    )

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``drain``: the daemon takes no new messages and finishes what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from twisted.internet.task import deferLater
+
+from amqproute.cli import render, runner
+from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
+from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.daemon_access import open_client
+from amqproute.cli.commands.management_request import ask, carry_out
+
+__all__ = ["drain"]
+
+LOOK_SECONDS: Final = 0.5
+
+
+@click.command()
+@click.option("--end", is_flag=True, help="Take messages again.")
+@click.option("--status", "asks", is_flag=True, help="Only say how far it has come.")
+@click.option("--no-wait", is_flag=True, help="Begin, and do not wait for the end.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Wait no longer than this. The drain goes on. [default: for ever]",
+)
+@access_options
+@json_option
+def drain(
+    end: bool,
+    asks: bool,
+    no_wait: bool,
+    timeout: float | None,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Have the daemon take no new messages, finish what it has, and say when that is done.
+
+    Publishers and other organizations' brokers get no credit and keep their messages; nobody is
+    disconnected, and nothing is refused. Consumers and the relay go on. It is done when nothing is
+    under way and what is still here cannot go now: nobody receives from its node, or its next hop
+    is held or out of reach. A consumer or peer that takes nothing delays the end.
+
+    Then stop the daemon as usual, or have it take messages again with --end. A restart ends a
+    drain, too. Meanwhile `amqproute status` says that the daemon drains. Exit code 1 if it is not
+    done.
+    """
+    if end + asks + no_wait > 1 or (timeout is not None and (end or asks or no_wait)):
+        raise CommandError(
+            USAGE, "usage.drain", "these options exclude each other", "give one: see --help"
+        )
+    access = AccessOptions(url, config, trust)
+    if end or asks or no_wait:
+        operation = "DRAIN-END" if end else "DRAIN-STATUS" if asks else "DRAIN"
+        facts = carry_out(access, operation, "broker", "")
+    else:
+        facts = _wait(access, timeout)
+    if as_json:
+        render.json_text(facts)
+    else:
+        _tell(facts)
+    is_well = not facts["draining"] if end else True if no_wait else facts["done"]
+    return DONE if is_well else NEGATIVE
+
+
+def _wait(access: AccessOptions, timeout: float | None) -> dict[str, Any]:
+    """Begin, and ask until it is done or the time is over."""
+
+    async def work(reactor: Any) -> dict[str, Any]:
+        client = await open_client(reactor, access)
+        until = None if timeout is None else reactor.seconds() + timeout
+        try:
+            facts = await ask(client, "DRAIN", "broker", "")
+            with render.progress() as progress:
+                task = progress.add_task("messages to go", total=None)
+                while facts["draining"] and not facts["done"]:
+                    if until is not None and reactor.seconds() >= until:
+                        break
+                    await deferLater(reactor, LOOK_SECONDS)
+                    facts = await ask(client, "DRAIN-STATUS", "broker", "")
+                    progress.update(task, completed=facts["moving"])
+            return facts
+        finally:
+            await client.close()
+
+    return runner.run(work)
+
+
+def _tell(facts: Mapping[str, Any]) -> None:
+    click.echo(render.printable(str(facts["description"])))
+    for name, why in facts["stuck"].items():
+        click.echo(render.printable(f"  {name}: {why}"))

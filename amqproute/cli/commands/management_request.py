@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions and commands to the management node of a daemon, from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from amqproute import conditions
+from amqproute.cli import message_text, runner
+from amqproute.cli.client import Client
+from amqproute.cli.command_error import NEGATIVE, USAGE, ClientError
+from amqproute.cli.commands.common_options import AccessOptions
+from amqproute.cli.commands.daemon_access import open_client
+
+__all__ = [
+    "MANAGEMENT",
+    "ask",
+    "carry_out",
+    "entities",
+    "entity",
+    "go_through",
+    "in_touch",
+    "query",
+]
+
+MANAGEMENT: Final = "$management"
+PAGE_ROWS: Final = 100
+"""Rows of one answer: less than ten milliseconds of the daemon's reactor."""
+PART_SECONDS: Final = 120.0
+"""How long the daemon may take for one part of many messages."""
+
+_STEPS: Final = {
+    400: "correct it and try again; --help of the command tells what it takes",
+    403: "add an access rule with `manage` for this principal and node to the configuration and "
+    "reload, or log in as another user with --url",
+    404: "see what there is with: amqproute queue ls",
+    409: "look at it with: amqproute queue show NAME",
+    501: "this daemon does not offer it; is it of an older version?",
+    507: "delete what is not needed any more, or raise the limit in the configuration",
+}
+_ABSENT: Final = {
+    "there is no hold ": "see what is held with: amqproute holds",
+    "there is no link ": "see what there is with: amqproute link ls",
+    "no message on its way ": "see what waits with: amqproute queue messages",
+    "no queue holds a message ": "what became of it is told by: amqproute journal find --entry ID",
+    "nothing waits for ": "see for whom something waits with: amqproute peer ls",
+}
+"""What to do where something else than a queue is not there, by the beginning of what is said."""
+_RIGHTS: Final = (
+    "these commands take the rights `manage`, and `create` for the answers (on $management and on "
+    "dynamic, besides what is managed): give them to this principal under `access` and reload, or "
+    "use the daemon's socket as root or as its own user"
+)
+_DECLARED: Final = "what the configuration declares is changed there: edit it, then reload"
+
+_T = TypeVar("_T")
+
+
+def in_touch(access: AccessOptions, work: Callable[[Client], Coroutine[Any, Any, _T]]) -> _T:
+    """Connect, do some work with the client, and close.
+
+    Raises:
+        CommandError: it cannot be done.
+    """
+
+    async def within(reactor: Any) -> _T:
+        client = await open_client(reactor, access)
+        try:
+            return await work(client)
+        except ClientError as error:
+            if error.code == conditions.UNAUTHORIZED_ACCESS:
+                error.next_step = _RIGHTS
+            raise
+        finally:
+            await client.close()
+
+    return runner.run(within)
+
+
+def entities(access: AccessOptions, entity_type: str) -> list[dict[str, Any]]:
+    """Ask for all entities of a type; see `query`."""
+    return in_touch(access, lambda client: query(client, entity_type))
+
+
+def entity(access: AccessOptions, entity_type: str, name: str) -> dict[str, Any]:
+    """Ask for one entity.
+
+    Raises:
+        ClientError: there is none, or the broker refuses or does not answer.
+    """
+    return carry_out(access, "READ", entity_type, name)
+
+
+def carry_out(
+    access: AccessOptions,
+    operation: str,
+    entity_type: str,
+    name: str,
+    attributes: Mapping[str, Any] | None = None,
+    **properties: Any,
+) -> dict[str, Any]:
+    """Have the daemon carry something out, and return the attributes of its answer.
+
+    Raises:
+        ClientError: it refuses, or does not answer.
+    """
+    return in_touch(
+        access, lambda client: ask(client, operation, entity_type, name, attributes, **properties)
+    )
+
+
+async def ask(
+    client: Client,
+    operation: str,
+    entity_type: str,
+    name: str,
+    attributes: Mapping[str, Any] | None = None,
+    **properties: Any,
+) -> dict[str, Any]:
+    """Do what `carry_out` does, on a connection that is there."""
+    asked = {"operation": operation, "type": entity_type, "name": name, **properties}
+
+    def encode(message_id: str, reply_to: str) -> bytes:
+        return message_text.encode_request(message_id, reply_to, asked, attributes or {})
+
+    reply = message_text.decode_reply(await client.request(MANAGEMENT, encode))
+    return _attributes(*reply)
+
+
+def go_through(
+    access: AccessOptions,
+    operation: str,
+    attributes: Mapping[str, Any],
+    told: Callable[[dict[str, Any]], bool],
+    *,
+    name: str = "",
+) -> None:
+    """Have the daemon do something to many messages, part by part.
+
+    Args:
+        access: how to get to the daemon.
+        operation: an operation that answers with a ``cursor`` to go on by.
+        attributes: which messages.
+        told: called with the attributes of each answer; False to stop.
+        name: of a queue, for operations that take one.
+
+    Raises:
+        ClientError: it refuses, or does not answer.
+    """
+    asked = {"operation": operation, **({"name": name} if name else {})}
+
+    async def work(client: Client) -> None:
+        cursor = ""
+        while True:
+            body = {**attributes, **({"cursor": cursor} if cursor else {})}
+
+            def encode(message_id: str, reply_to: str, body: Any = body) -> bytes:
+                return message_text.encode_request(message_id, reply_to, asked, body)
+
+            reply = message_text.decode_reply(
+                await client.request(MANAGEMENT, encode, seconds=PART_SECONDS)
+            )
+            facts = _attributes(*reply)
+            cursor = str(facts.get("cursor") or "")
+            if not told(facts) or not cursor:
+                return
+
+    in_touch(access, work)
+
+
+def _attributes(properties: Mapping[str, Any], body: Any) -> dict[str, Any]:
+    status = int(properties.get("statusCode") or 0)
+    facts = message_text.plain(body) if isinstance(body, dict) else {}
+    if not 200 <= status < 300:
+        words = str(properties.get("statusDescription", "no words"))
+        step = _DECLARED if "declared-at" in facts else _STEPS.get(status, "see the daemon's log")
+        if status == 404:
+            step = next((each for what, each in _ABSENT.items() if words.startswith(what)), step)
+        raise ClientError(USAGE if status == 400 else NEGATIVE, f"management.{status}", words, step)
+    return facts
+
+
+async def query(client: Client, entity_type: str) -> list[dict[str, Any]]:
+    """Ask the management node for all entities of a type, page by page.
+
+    Raises:
+        ClientError: it refuses, or does not answer.
+    """
+    rows: list[dict[str, Any]] = []
+    own: set[str] = set()  # the nodes of our replies, which are of no interest
+    offset = 0
+    while True:
+        asked = {
+            "operation": "QUERY",
+            "entityType": entity_type,
+            "offset": offset,
+            "count": PAGE_ROWS,
+        }
+
+        def encode(message_id: str, reply_to: str, asked: dict[str, Any] = asked) -> bytes:
+            own.add(reply_to)
+            return message_text.encode_request(message_id, reply_to, asked, {})
+
+        properties, body = message_text.decode_reply(await client.request(MANAGEMENT, encode))
+        status = properties.get("statusCode")
+        if status != 200 or not isinstance(body, dict):
+            words = properties.get("statusDescription", "no words")
+            raise ClientError(
+                NEGATIVE, f"management.{status}", f"the broker answers: {words}", "see its log"
+            )
+        names = body.get("attributeNames", [])
+        page = body.get("results", [])
+        offset += len(page)
+        rows += [message_text.plain(dict(zip(names, values, strict=True))) for values in page]
+        if not page or offset >= properties.get("total", offset):
+            return [row for row in rows if not own & {row.get("name"), row.get("address")}]

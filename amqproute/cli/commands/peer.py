@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``peer``: the other organizations' brokers: what is known of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.client import Client
+from amqproute.cli.command_error import NEGATIVE, ClientError
+from amqproute.cli.commands.common_options import (
+    AccessOptions,
+    access_options,
+    config_option,
+    json_option,
+)
+from amqproute.cli.commands.management_request import ask, entities, in_touch, query
+from amqproute.cli.commands.message_options import age
+from amqproute.plurals import counted
+from amqproute.values import RELAY_PREFIX
+
+__all__ = ["peer"]
+
+COLUMNS: Final = (
+    ("name", "PEER"),
+    ("state", "STATE"),
+    ("waiting", "WAITING"),
+    ("in-flight", "IN-FLIGHT"),
+    ("window", "WINDOW"),
+    ("credit", "CREDIT"),
+    ("failures", "FAILED"),
+    ("next-attempt-ms", "NEXT"),
+    ("last-success-ms", "LAST-OK"),
+    ("level", "LEVEL"),
+    ("host", "HOST"),
+    ("last-code", "LAST-ERROR"),
+    ("holds", "HOLDS"),
+)
+TIMES: Final = ("next-attempt-ms", "last-success-ms", "oldest-arrival-ms")
+
+
+Rows = list[dict[str, Any]]
+
+
+@click.group()
+def peer() -> None:
+    """Other organizations' brokers: what is known of them, and whether they can be reached."""
+
+
+@peer.command("ls")
+@access_options
+@json_option
+def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+    """List the peers that messages go to, or wait for.
+
+    STATE is open, idle, connecting, waiting (for the next attempt, in NEXT), refused (there is no
+    such domain) or held. FAILED counts attempts in a row, CREDIT what the peer still takes, WINDOW
+    what we would have in flight at most. LAST-OK is how long ago the last connection was made.
+    LEVEL is how the peer has proved itself. A peer is forgotten when nothing has gone there for a
+    minute. A terminal that is too narrow for all columns shows those that matter most; a pipe gets
+    all of them. With --json every attribute is shown.
+    """
+    rows = entities(AccessOptions(url, config, trust), "peer")
+    rows.sort(key=lambda row: (-row["waiting"], row["name"]))
+    if as_json:
+        render.json_text({"peers": rows})
+        return
+    now_ms = int(time.time() * 1000)
+    render.table(
+        [heading for _, heading in COLUMNS],
+        ([_cell(key, row.get(key), now_ms) for key, _ in COLUMNS] for row in rows),
+        right="WAITING IN-FLIGHT WINDOW CREDIT FAILED NEXT LAST-OK",
+        spare="WINDOW CREDIT HOLDS HOST IN-FLIGHT LEVEL LAST-OK",
+    )
+
+
+@peer.command("show")
+@click.argument("domain")
+@access_options
+@json_option
+def show(
+    domain: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """Show all that is known of the peer DOMAIN: the way there, its errors, its connections here.
+
+    DOMAIN is a domain, or a name that `amqproute peer ls` shows. Of a domain whose messages go by a
+    gateway the gateway is shown, as long as some wait.
+    """
+    outbound, inbound, decisions = in_touch(
+        AccessOptions(url, config, trust), lambda client: _known(client, domain)
+    )
+    if as_json:
+        render.json_text(
+            {
+                "domain": domain,
+                "peers": outbound,
+                "connections": inbound,
+                "decisions": decisions,
+            }
+        )
+        return
+    for decision in decisions:
+        places = ", ".join(f"{each['host']}:{each['port']}" for each in decision["places"])
+        click.echo(
+            render.printable(f"last looked up: {decision['code']}{places and f', {places}'}")
+        )
+    for row in outbound:
+        render.table(["ATTRIBUTE", "VALUE"], _shown(row))
+    for row in inbound:
+        since = age(row.get("age-ms") or 0)
+        click.echo(
+            render.printable(
+                f"connected here from {row['name']} for {since}: container {row['container']}, "
+                f"{counted(row['deliveries-in'], 'message')} in"
+            )
+        )
+
+
+async def _known(client: Client, domain: str) -> tuple[Rows, Rows, Rows]:
+    peers = await query(client, "peer")
+    outbound = [row for row in peers if domain in (row["name"], row["domain"])]
+    connections = await query(client, "connection")
+    inbound = [row for row in connections if row["principal"] == f"peer:{domain}"]
+    rows = await query(client, "decision")
+    decisions = [
+        {key: value for key, value in row.items() if key not in ("name", "type")}
+        for row in rows
+        if domain in (row["hop"], row["domain"])
+    ]
+    if not outbound and not inbound and not decisions:
+        gateways = await _gateways(client, domain)
+        outbound = [row for row in peers if row["name"] in gateways]
+        if not outbound:
+            raise ClientError(
+                NEGATIVE,
+                "management.404",
+                f"nothing waits for {domain}, and it is not connected",
+                f"see whether it can be reached with: amqproute peer test {domain}",
+            )
+    return outbound, inbound, decisions
+
+
+async def _gateways(client: Client, domain: str) -> set[str]:
+    """Return by whose relay queues messages for a domain go that has none of its own."""
+    try:
+        facts = await ask(client, "LIST-MESSAGES", "message", "", {"to": domain})
+    except ClientError as error:
+        if error.code != "management.404":
+            raise
+        return set()
+    return {row["queue"].removeprefix(RELAY_PREFIX) for row in facts["messages"]}
+
+
+def _shown(row: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    shown: list[tuple[str, Any]] = []
+    for key, value in row.items():
+        if isinstance(value, list):
+            shown += [(key, each) for each in value] or [(key, None)]
+        elif key in TIMES:
+            shown.append((key, _moment(value)))
+        else:
+            shown.append((key, value if value != "" else None))
+    return shown
+
+
+def _cell(key: str, value: Any, now_ms: int) -> Any:
+    if key in TIMES:
+        if not value:
+            return None
+        return age(abs(now_ms - value))
+    if key == "holds":
+        return " ".join(value) or None
+    return value if value != "" else None
+
+
+def _moment(milliseconds: int | None) -> str | None:
+    if not milliseconds:
+        return None
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+# -- test ----------------------------------------------------------------------------------------
+
+
+@peer.command("test")
+@click.argument("domain", metavar="DOMAIN|ADDRESS")
+@click.option(
+    "--size", default=0, type=click.IntRange(0), help="Ask about a message of so many octets."
+)
+@config_option
+@json_option
+def test(domain: str, size: int, config: Path | None, as_json: bool) -> int:
+    """Go the way to DOMAIN that messages would go, and report each step.
+
+    DNS, and then at each place TCP, TLS with the name proved, SASL, open, attach, and a probe that
+    is never queued; with an ADDRESS it asks whether a message for that node would be taken. The
+    same id is shown by `amqproute peer probes` at the partner, with what it saw. Exits with 1 if no
+    place works.
+    """
+    from amqproute.cli.commands import peer_test  # with it comes much of the daemon
+
+    return peer_test.go(domain, size, config, as_json)
+
+
+# -- probes --------------------------------------------------------------------------------------
+
+PROBE_COLUMNS: Final = ("AT", "PROBE", "STEP", "CODE", "FROM", "WHO", "WORDS")
+
+
+@peer.command("probes")
+@click.option("--id", "probe", metavar="PROBE", help="Only those of one probe.")
+@access_options
+@json_option
+def probes(
+    probe: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """List what was seen of partners who test the way here, and of those who were refused.
+
+    Whoever fails at TLS or SASL has not told the id of its probe yet: look for its address and the
+    time, which `amqproute peer test` shows at the other side. The newest come first; a restart
+    forgets all.
+    """
+    rows = entities(AccessOptions(url, config, trust), "probe")
+    if probe is not None:
+        rows = [row for row in rows if row["probe"] == probe]
+    if as_json:
+        render.json_text({"probes": rows})
+        return
+    keys = ("probe", "step", "code", "remote", "who", "description")
+    render.table(
+        PROBE_COLUMNS,
+        ((_moment(row["at-ms"]), *(row[key] or None for key in keys)) for row in rows),
+    )

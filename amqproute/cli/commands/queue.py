@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``queue``: the nodes of a daemon: what is in them; making and deleting them while it runs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+
+from amqproute.cli import render
+from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
+from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.management_request import carry_out, entities, entity, go_through
+from amqproute.cli.commands.message_options import age, message_rows, message_table
+from amqproute.plurals import counted
+
+__all__ = ["queue"]
+
+COLUMNS: Final = (
+    ("name", "QUEUE"),
+    ("kind", "KIND"),
+    ("depth", "DEPTH"),
+    ("available", "AVAILABLE"),
+    ("acquired", "ACQUIRED"),
+    ("deferred", "DEFERRED"),
+    ("consumers", "CONSUMERS"),
+    ("bytes", "BYTES"),
+    ("oldest-age-ms", "OLDEST"),
+)
+
+
+@click.group()
+def queue() -> None:
+    """Queues and topics of the running daemon.
+
+    What is made here is there again after a restart, and no reload of the configuration takes it
+    away. What the configuration declares is changed there.
+    """
+
+
+@queue.command("ls")
+@access_options
+@json_option
+def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+    """List the queues: nodes, dynamic nodes, and the relay queues to other domains.
+
+    BYTES are those of the messages at hand, large bodies that are files of their own included.
+    OLDEST is for how long the oldest of them has been waiting. With --json every attribute is
+    shown, the counters since the start of the daemon among them.
+    """
+    rows = entities(AccessOptions(url, config, trust), "queue")
+    if as_json:
+        render.json_text({"queues": rows})
+        return
+    render.table(
+        [heading for _, heading in COLUMNS],
+        ([_cell(key, row.get(key)) for key, _ in COLUMNS] for row in rows),
+        right="DEPTH AVAILABLE ACQUIRED DEFERRED CONSUMERS BYTES OLDEST",
+    )
+
+
+@queue.command("show")
+@click.argument("name")
+@access_options
+@json_option
+def show(
+    name: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """Show everything about the queue or topic NAME: counters, options, where it comes from."""
+    facts = entity(AccessOptions(url, config, trust), "queue", name)
+    if as_json:
+        render.json_text(facts)
+        return
+    render.table(["ATTRIBUTE", "VALUE"], _flat(facts))
+
+
+@queue.command("messages")
+@click.argument("name", required=False)
+@click.option("--to", metavar="DOMAIN", default="", help="Those for a domain, on their way out.")
+@click.option("--where", metavar="SQL", default="", help="Those that a selector fits.")
+@click.option(
+    "--count", default=100, show_default=True, type=click.IntRange(1), help="No more than these."
+)
+@access_options
+@json_option
+def messages(
+    name: str | None,
+    to: str,
+    where: str,
+    count: int,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """List messages on the queue NAME, or on their way to other domains.
+
+    ID names a message for `amqproute why`, retry, expire, delete and reroute. STATE is waiting,
+    deferred (a peer gave it back), held, or in-flight; ATTEMPTS counts how often it was sent.
+    """
+    if name and to:
+        raise CommandError(
+            USAGE, "usage.which", "NAME and --to exclude each other", "give one of them"
+        )
+    which: dict[str, Any] = {**({"to": to} if to else {}), **({"where": where} if where else {})}
+    if not which:
+        which = {"all": True}
+    rows, more = message_rows(AccessOptions(url, config, trust), which, count, name=name or "")
+    if as_json:
+        render.json_text({"messages": rows, "more": more})
+        return
+    message_table(rows)
+    if more:
+        click.echo(f"there are more than {len(rows)}: --count shows them", err=True)
+
+
+@queue.command("create")
+@click.argument("name")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["queue", "topic"]),
+    default="queue",
+    help="What it is to be. [default: queue]",
+)
+@click.option(
+    "--option",
+    "options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="An option as under `nodes` in the configuration, as in --option capacity=1000; "
+    "repeatable.",
+)
+@click.option(
+    "--or-assert",
+    is_flag=True,
+    help="Do nothing if there is one with these options already.",
+)
+@access_options
+@json_option
+def create(
+    name: str,
+    kind: str,
+    options: tuple[str, ...],
+    or_assert: bool,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Make the queue or topic NAME."""
+    given = _options(options)
+    more = {"or-assert": True} if or_assert else {}
+    facts = carry_out(AccessOptions(url, config, trust), "CREATE", kind, name, given, **more)
+    _tell(facts, as_json, f"{name}: there is a {facts.get('type', kind)}")
+
+
+@queue.command("update")
+@click.argument("name")
+@click.option(
+    "--option",
+    "options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    required=True,
+    help="An option to change; with the value null it gets its default again. Repeatable.",
+)
+@access_options
+@json_option
+def update(
+    name: str,
+    options: tuple[str, ...],
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Change options of the queue or topic NAME that was made at runtime."""
+    facts = carry_out(AccessOptions(url, config, trust), "UPDATE", "queue", name, _options(options))
+    _tell(facts, as_json, f"{name}: changed")
+
+
+@queue.command("rename")
+@click.argument("name")
+@click.argument("new_name", metavar="NEW-NAME")
+@access_options
+@json_option
+def rename(
+    name: str,
+    new_name: str,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Give NAME another name. Its messages stay, and its links keep working."""
+    access = AccessOptions(url, config, trust)
+    facts = carry_out(access, "RENAME", "queue", name, {"new-name": new_name})
+    _tell(facts, as_json, f"{name}: is {new_name} now")
+
+
+@queue.command("delete")
+@click.argument("name")
+@click.option("--if-empty", is_flag=True, help="Refuse while there are messages on it.")
+@click.option("--if-unused", is_flag=True, help="Refuse while links are attached to it.")
+@access_options
+@json_option
+def delete(
+    name: str,
+    if_empty: bool,
+    if_unused: bool,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Delete NAME with the messages on it. Its links are detached, its bindings go with it."""
+    conditions = {"if-empty": if_empty, "if-unused": if_unused}
+    given = {key: True for key, value in conditions.items() if value}
+    facts = carry_out(AccessOptions(url, config, trust), "DELETE", "queue", name, given)
+    _tell(facts, as_json, f"{name}: deleted with {counted(facts.get('messages', 0), 'message')}")
+    branches = facts.get("kept-by") or []
+    if branches:
+        render.warn(
+            f"{len(branches)} prepared branches hold messages or places of it; these go when the "
+            "branches are resolved, by their transaction manager, or with:"
+        )
+        for branch in branches:
+            render.warn(f"  amqproute transaction roll-back {shlex.quote(branch)}   (or commit)")
+
+
+@queue.command("purge")
+@click.argument("name")
+@click.option("--dry-run", is_flag=True, help="Only say how many messages would be deleted.")
+@access_options
+@json_option
+def purge(
+    name: str,
+    dry_run: bool,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Delete the messages that wait on the queue NAME; those in consumers' hands stay.
+
+    Large backlogs are deleted in the background.
+    """
+    given = {"dry-run": True} if dry_run else {}
+    facts = carry_out(AccessOptions(url, config, trust), "PURGE", "queue", name, given)
+    count = facts.get("messages", 0)
+    words = "would be deleted" if dry_run else "are being deleted"
+    _tell(facts, as_json, f"{name}: {counted(count, 'message')} {words}")
+
+
+def _taking(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what `move` and `copy` have in common."""
+    for add in (
+        json_option,
+        access_options,
+        click.option("--dry-run", is_flag=True, help="Only count them."),
+        click.option("--limit", type=click.IntRange(1), help="No more than so many."),
+        click.option(
+            "--where",
+            metavar="SQL",
+            default="",
+            help="Those that a selector fits, as in --where \"color = 'red'\".",
+        ),
+        click.argument("target"),
+        click.argument("name"),
+    ):
+        command = add(command)
+    return command
+
+
+@queue.command("move")
+@_taking
+def move(name: str, target: str, **given: Any) -> int:
+    """Move the messages that wait on the queue NAME to the node TARGET of this daemon.
+
+    Dead letters that are to be tried again, for instance. Those in consumers' hands stay, and so
+    do those that TARGET does not take. Exits with 1 if there was nothing to move, or if any stayed.
+    """
+    return _take("MOVE", "moved", name, target, **given)
+
+
+@queue.command("copy")
+@_taking
+def copy(name: str, target: str, **given: Any) -> int:
+    """Copy the messages that wait on the queue NAME to the node TARGET of this daemon.
+
+    They stay on NAME, too. A node that drops repeated message-ids (duplicate-policy) does so here.
+    """
+    return _take("COPY", "copied", name, target, **given)
+
+
+def _take(
+    operation: str,
+    done: str,
+    name: str,
+    target: str,
+    *,
+    where: str,
+    limit: int | None,
+    dry_run: bool,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    asked: dict[str, Any] = {"target": target}
+    if where:
+        asked["filter"] = where
+    if limit is not None:
+        asked["limit"] = limit
+    if dry_run:
+        asked["dry-run"] = True
+    total: dict[str, Any] = {"messages": 0, "refused": 0, "refused-because": ""}
+
+    def told(facts: dict[str, Any]) -> bool:
+        total["messages"] += int(facts["messages"])
+        total["refused"] += int(facts["refused"])
+        total["refused-because"] = facts["refused-because"] or total["refused-because"]
+        if limit is not None:
+            asked["limit"] = limit - total["messages"]
+        return limit is None or total["messages"] < limit
+
+    go_through(AccessOptions(url, config, trust), operation, asked, told, name=name)
+    words = f"would be {done}" if dry_run else done
+    _tell(
+        {**total, "dry-run": dry_run}, as_json, f"{counted(total['messages'], 'message')} {words}"
+    )
+    if total["refused-because"]:
+        render.warn(f"the rest stays on {name}: {total['refused-because']}")
+    return NEGATIVE if not total["messages"] or total["refused-because"] else DONE
+
+
+@queue.command("shape")
+@click.option("--all", "everything", is_flag=True, help="Show empty queues too.")
+@access_options
+@json_option
+def shape(
+    everything: bool, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """Show how old the waiting messages are: a line for each queue, columns for age in minutes.
+
+    A column counts messages up to that many minutes old, and older than the column before it. Many
+    in the last columns of one relay queue: that domain has been out of reach for long. ON-DISK
+    counts those that stand in the store only; they are newer than those in memory. IN-FLIGHT are
+    with consumers, or on the way to the other domain.
+    """
+    rows = entities(AccessOptions(url, config, trust), "shape")
+    if not everything:
+        rows = [row for row in rows if row["total"]]
+    rows.sort(key=lambda row: (-row["total"], row["name"]))
+    if as_json:
+        render.json_text({"shape": rows})
+        return
+    bounds = rows[0]["ages-minutes"] if rows else []
+    ages = [*map(str, bounds), f"{bounds[-1]}+"] if bounds else []
+    sums = ["TOTAL", *_sums(rows)] if rows else []
+    render.table(
+        ["QUEUE", "TOTAL", *ages, "ON-DISK", "IN-FLIGHT"],
+        [*([row["name"], *_counts(row)] for row in rows), *([sums] if sums else [])],
+        right=" ".join(["TOTAL", *ages, "ON-DISK", "IN-FLIGHT"]),
+    )
+
+
+def _counts(row: Mapping[str, Any]) -> list[int]:
+    return [row["total"], *row["ages"], row["on-disk"], row["in-flight"]]
+
+
+def _sums(rows: Iterable[Mapping[str, Any]]) -> list[int]:
+    return [sum(column) for column in zip(*map(_counts, rows), strict=True)]
+
+
+def _options(given: Iterable[str]) -> dict[str, Any]:
+    """Read KEY=VALUE as the configuration would read ``KEY: VALUE``."""
+    options: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise CommandError(
+                USAGE, "usage.option", f"{text!r} is not KEY=VALUE", "as in --option capacity=1000"
+            )
+        try:
+            options[key] = yaml.safe_load(value)
+        except (yaml.YAMLError, RecursionError):
+            options[key] = value
+        if not isinstance(options[key], str | int | float | bool | list | None):
+            options[key] = value
+    return options
+
+
+def _tell(facts: Mapping[str, Any], as_json: bool, words: str) -> None:
+    if as_json:
+        render.json_text(facts)
+    else:
+        click.echo(words)
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            yield f"{prefix}{key}", value
+        else:
+            yield f"{prefix}{key}", _cell(key, value)
+
+
+def _cell(key: str, value: Any) -> Any:
+    if key == "oldest-age-ms" and value is not None:
+        return age(value)
+    return value

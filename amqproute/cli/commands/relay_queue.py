@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operator verbs on messages to other domains: retry, hold, expire, delete, reroute, why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.client import Client
+from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, ClientError, CommandError
+from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.management_request import ask, carry_out, entities, in_touch
+from amqproute.cli.commands.message_options import MessageOptions, age, bulk_command, entry_id
+from amqproute.plurals import counted
+
+__all__ = ["delete", "expire", "hold", "holds", "release", "reroute", "retry", "why"]
+
+HOLD_COLUMNS: Final = ("HOLD", "TO", "WHERE", "IDS", "BY", "SINCE", "UNTIL", "REASON")
+
+
+@bulk_command()
+def retry(selection: MessageOptions) -> int:
+    """Try to send messages now, instead of when their time would come.
+
+    Ends the back-off of the domains that they are for, and the waiting of messages that a peer has
+    given back. What is held stays held.
+    """
+    return selection.carry_out("RETRY-MESSAGES", "tried now")
+
+
+@bulk_command(click.option("--reason", default="", help="For their senders, in the report."))
+def expire(selection: MessageOptions, reason: str) -> int:
+    """End the lives of messages: as if their time were over, with reports to their senders.
+
+    They are returned, reported and dead-lettered as their senders asked. Messages in flight stay.
+    """
+    return selection.carry_out("EXPIRE-MESSAGES", "expired", reason=reason)
+
+
+@bulk_command(click.option("--reason", default="", help="For the log."))
+def delete(selection: MessageOptions, reason: str) -> int:
+    """Delete messages on their way to other domains.
+
+    Only senders that asked for reports are told; what should go back to all of them is for
+    `amqproute expire`. Messages in flight stay.
+    """
+    return selection.carry_out("DELETE-MESSAGES", "deleted", reason=reason)
+
+
+@bulk_command()
+def reroute(selection: MessageOptions) -> int:
+    """Move messages whose addresses lead elsewhere since the configuration was changed.
+
+    To the relay queue of another next hop, or to a node of this broker. The others stay; so does
+    what is in flight. Reload the configuration first.
+
+    What is held by its id or by a selector stays held at the other next hop, and stays where it is
+    if its address leads to a node here. A hold for a domain holds what goes to the domain by any
+    way; one for a next hop holds what goes there, and not what is moved away.
+    """
+    return selection.carry_out(
+        "REROUTE-MESSAGES",
+        "moved",
+        nothing="their addresses lead where they wait already: see amqproute explain ADDRESS",
+    )
+
+
+@bulk_command(
+    click.option("--reason", default="", help="Shown to everybody who asks why."),
+    click.option("--for", "lasts", metavar="TIME", help="For how long, as in --for 2h."),
+    click.option("--until", metavar="TIME", help="Until when, as in --until 2030-01-31T06:00Z."),
+)
+def hold(selection: MessageOptions, reason: str, lasts: str | None, until: str | None) -> int:
+    """Let messages wait: those that are there and those that come later, until released.
+
+    A hold for a domain stops the connection to it, too. It outlives restarts of the daemon. It
+    stands in `amqproute holds` with who made it and why, and ends with `amqproute release HOLD`
+    or when its time is over; its id is never given to another. Messages that are held expire as
+    all others do.
+    """
+    if selection.is_dry:
+        return selection.carry_out("HOLD-MESSAGES", "held")
+    asked = {**selection.which, "reason": reason, "until-ms": _until(lasts, until)}
+    facts = carry_out(selection.access, "HOLD-MESSAGES", "hold", "", asked)
+    if selection.as_json:
+        render.json_text(facts)
+    else:
+        click.echo(render.printable(f"{facts['name']}: {facts['reason']}"))
+        _tell_what_is_not_held(facts)
+    return NEGATIVE if facts["missing"] else DONE
+
+
+def _tell_what_is_not_held(facts: dict[str, Any]) -> None:
+    if facts["missing"]:
+        ids = " ".join(map(str, facts["missing"]))
+        render.warn(f"not held, since no message on its way has this id: {ids}")
+    if facts["in-flight"]:
+        ids = " ".join(map(str, facts["in-flight"]))
+        render.warn(f"in flight, and held only if the peer gives it back: {ids}")
+    if facts["to"] and not facts["queues"]:
+        render.warn(f"nothing waits for {facts['to']}; what comes for it will be held")
+
+
+@click.command()
+@access_options
+@json_option
+def holds(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+    """List what is held, since when, by whom and why."""
+    rows = entities(AccessOptions(url, config, trust), "hold")
+    if as_json:
+        render.json_text({"holds": rows})
+        return
+    now_ms = time.time() * 1000
+    render.table(
+        HOLD_COLUMNS,
+        (
+            (
+                row["name"],
+                row["to"] or None,
+                row["where"] or None,
+                " ".join(map(str, row["ids"])) or None,
+                row["by"],
+                age(int(now_ms - row["since-ms"])),
+                None if not row["until-ms"] else _moment(row["until-ms"]),
+                row["reason"],
+            )
+            for row in rows
+        ),
+    )
+
+
+@click.command()
+@click.argument("holds", metavar="HOLD...", nargs=-1, required=True)
+@access_options
+@json_option
+def release(
+    holds: Sequence[str], url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """End holds, by their ids; what waited for them goes out at once."""
+
+    released: list[dict[str, Any]] = []
+    refused: list[ClientError] = []
+
+    async def work(client: Client) -> None:
+        for name in dict.fromkeys(holds):
+            try:
+                released.append(await ask(client, "RELEASE-HOLD", "hold", name))
+            except ClientError as error:
+                if not error.code.startswith("management."):
+                    raise  # it would be the same for each of them
+                refused.append(error)
+
+    in_touch(AccessOptions(url, config, trust), work)
+    if as_json:
+        render.json_text({"released": released})
+    else:
+        for facts in released:
+            click.echo(render.printable(f"{facts['name']}: released ({facts['reason']})"))
+    if refused:
+        first = refused[0]
+        words = "; ".join(error.words for error in refused)
+        raise ClientError(first.exit_code, first.code, words, first.next_step)
+
+
+@click.command()
+@click.argument("message", metavar="ID", type=entry_id)
+@access_options
+@json_option
+def why(
+    message: int, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """Say why a message has not gone yet, and which command would change that.
+
+    ID is the number that `amqproute queue messages` shows.
+    """
+    facts = carry_out(AccessOptions(url, config, trust), "WHY", "message", str(message))
+    if as_json:
+        render.json_text(facts)
+        return
+    for line in _why_lines(facts):
+        click.echo(render.printable(line))
+
+
+def _why_lines(facts: dict[str, Any]) -> list[str]:
+    waits = f"{facts['bytes']} bytes, here for {age(facts['age-ms'])}"
+    lines = [
+        f"message {facts['id']} on {facts['queue']}, to {facts['to'] or '-'}: {waits}",
+        f"{facts['cause']}: {facts['description']}",
+    ]
+    if facts.get("last-error"):
+        lines.append(f"last error: {facts['last-error']} ({facts['class']})")
+        lines += [f"  {place}" for place in facts["places"]]
+    if facts.get("failed-attempts"):
+        lines.append(f"failed attempts to reach {facts['peer']}: {facts['failed-attempts']}")
+    if facts.get("next-attempt-ms"):
+        lines.append(f"next attempt: {_moment(facts['next-attempt-ms'])}")
+    if facts.get("tries"):
+        lines.append(
+            f"sent before: {counted(facts['tries'], 'time')}; {facts['given-back'] or 'no outcome'}"
+        )
+    if facts.get("limiter"):
+        lines.append(f"limited by: {facts['limiter']}")
+    if facts.get("expires-ms"):
+        lines.append(f"expires: {_moment(facts['expires-ms'])}")
+    return [*lines, *(f"next: {command}" for command in facts["next"])]
+
+
+def _moment(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _until(lasts: str | None, until: str | None) -> int:
+    """Return when a hold ends, ms since the epoch; 0 for never."""
+    if lasts is not None and until is not None:
+        raise CommandError(USAGE, "usage.until", "--for and --until exclude each other", "give one")
+    try:
+        if lasts is not None:
+            from amqproute.config.units import parse_seconds  # the configuration's schema, too
+
+            return int((time.time() + parse_seconds(lasts)) * 1000)
+        if until is None:
+            return 0
+        moment = datetime.fromisoformat(until)
+    except ValueError as error:
+        words = f"{until!r} is no date and time" if lasts is None else str(error)
+        raise CommandError(
+            USAGE, "usage.until", words, "as in --for 2h or --until 2030-01-31T06:00Z"
+        ) from None
+    # Without a zone it is the time on the operator's clock.
+    found = int(moment.timestamp() * 1000)
+    if found <= time.time() * 1000:
+        raise CommandError(USAGE, "usage.until", f"{until} is over", "give a time to come")
+    return found

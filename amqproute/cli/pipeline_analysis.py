@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``amqproute pipeline`` does; needs Spark, and is imported when a command runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from amqproute.cli import render
+from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
+from amqproute.cli.pipeline_session import reconnect, started
+from amqproute.config import load
+from amqproute.config.loader import find
+from amqproute.journal.record import RecordKind
+from amqproute.pipeline import stream as streaming
+from amqproute.pipeline.agreement import broker_name, instant
+from amqproute.pipeline.charts import duration, octets
+from amqproute.pipeline.days import spans
+from amqproute.pipeline.exchange import segments_of
+from amqproute.pipeline.facts import FATES, STAGES, WAITING, WarehouseFacts
+from amqproute.pipeline.ingest import IngestSummary
+from amqproute.pipeline.ingest import ingest as take_in
+from amqproute.pipeline.nightly import facts_of, gone_of, refresh, retold, settle
+from amqproute.pipeline.report import BEHIND, headline, report_page
+from amqproute.pipeline.warehouse import Warehouse, WarehouseSnapshot
+
+__all__ = ["filled", "ingest", "report", "run", "stream", "trace"]
+
+PRINTED: Final = 10
+"""Rows of a list that are printed, at most."""
+
+
+def configured(journals: tuple[Path, ...]) -> list[Path]:
+    """Return the journals that were given, or that of this machine's broker.
+
+    Raises:
+        SourceError: one has no closed segments.
+    """
+    found = list(journals) or [load(find(None)).state_directory / "journal"]
+    for journal in found:
+        segments_of(journal)
+    return found
+
+
+def closed(journals: tuple[Path, ...]) -> list[Path]:
+    """Return the folders of closed segments of `configured` journals.
+
+    What is open is the daemon's, which moves it at any moment.
+
+    Raises:
+        SourceError: a journal has none.
+    """
+    return [folder for journal in configured(journals) for folder in segments_of(journal)]
+
+
+# -- ingest ------------------------------------------------------------------------------------
+
+
+def ingest(
+    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: Any
+) -> int:
+    """Take closed segments of journals into the tables."""
+    with started(warehouse, **spark) as running:
+        tables = Warehouse(running, warehouse)
+        taken = take_in(tables, closed(journals), look_everywhere=everywhere)
+    if as_json:
+        render.json_text(dataclasses.asdict(taken))
+        return DONE
+    click.echo(
+        f"{taken.segments:,} segments, {taken.records:,} records in {taken.lines:,} lines; "
+        f"{taken.duplicates:,} lines were there already"
+    )
+    _warn_of(taken)
+    return DONE
+
+
+def _warn_of(taken: IngestSummary) -> None:
+    if taken.unread:
+        render.warn(f"{taken.unread:,} lines cannot be read: see the table `rejects`")
+    if taken.tampered:
+        render.warn(
+            f"{taken.tampered:,} lines do not follow from the lines before them: a journal was "
+            "changed after it was written; see the table `rejects`, and amqproute journal verify"
+        )
+    if taken.contradicting:
+        render.warn(
+            f"{taken.contradicting:,} lines contradict records of the same number that are there: "
+            "a journal was changed, or goes on in two places; see the table `rejects`, and "
+            "amqproute journal verify"
+        )
+
+
+# -- stream ------------------------------------------------------------------------------------
+
+
+def stream(
+    journals: tuple[Path, ...], output: str, every: str, once: bool, lateness: str, at_once: int,
+    **spark: Any,
+) -> int:  # fmt: skip
+    """Follow journals, and keep the figures of each hour up to date."""
+    with started(output, **spark) as running:
+        query = streaming.follow(
+            running, configured(journals), output,
+            lateness=lateness, every=None if once else every, at_once=at_once,
+        )  # fmt: skip
+        done = streaming.StreamProgress()
+        try:
+            while not query.awaitTermination(_LOOK_SECONDS):
+                done = _told(done, streaming.progress(query, done))
+        except KeyboardInterrupt:
+            reconnect(running)
+        done = _told(done, streaming.progress(query, done))
+        query.stop()
+    upto = f"hours that ended before {done.until}" if done.until else "nothing new; the figures"
+    click.echo(f"{done.steps:,} steps; {upto} are in {output}/live.")
+    return DONE
+
+
+_LOOK_SECONDS: Final = 5
+
+
+def _told(
+    before: streaming.StreamProgress, done: streaming.StreamProgress
+) -> streaming.StreamProgress:
+    """Warn of what has been left out since the last look."""
+    if dropped := done.dropped - before.dropped:
+        render.warn(
+            f"{dropped:,} rows came later than --lateness and are not in the figures; the nightly "
+            "run has them"
+        )
+    if rejected := done.rejected - before.rejected:
+        render.warn(
+            f"{rejected:,} lines cannot be read; the nightly run keeps them in the table `rejects`"
+        )
+    return done
+
+
+# -- report, trace -----------------------------------------------------------------------------
+
+
+def report(
+    warehouse: str, day: date | None, first: date | None, last: date | None, output: Path | None,
+    as_json: bool, **spark: Any,
+) -> int:  # fmt: skip
+    """Write a page about a day, or a range of days, of the tables."""
+    with started(warehouse, **spark) as running:
+        tables = Warehouse(running, warehouse)
+        said = facts_of(tables, *_range(tables, day, first, last))
+    page = _page_path(warehouse, said, output)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(report_page(said), encoding="utf-8")
+    if as_json:
+        render.json_text(_as_json(said, page))
+    else:
+        _print_report(said, page)
+    return NEGATIVE if said.is_wrong else DONE
+
+
+def _range(
+    tables: Warehouse, day: date | None, first: date | None, last: date | None
+) -> tuple[date, date]:
+    """Return the days that are meant, of which there is one at least."""
+    if day is not None and (first or last):
+        raise click.UsageError("give --day, or --from and --to")
+    if first and last and first > last:
+        raise click.UsageError(f"--from {first} is after --to {last}")
+    snapshot = filled(tables)
+    known = snapshot.days("runs")
+    since = day or first or (known[0] if last else known[-1])
+    until = day or last or known[-1]
+    if not any(since <= each <= until for each in known):
+        what = since.isoformat() if since == until else f"{since} to {until}"
+        raise CommandError(
+            USAGE, "pipeline.day", f"{tables.base}: nothing of {what}",
+            f"there is {spans(known)}",
+        )  # fmt: skip
+    unmade = sorted(day for day in snapshot.pending if since <= day <= until)
+    if unmade:
+        come = f"records of {spans(unmade)} have come, and no figures were made of them"
+        raise CommandError(USAGE, "pipeline.pending", f"{tables.base}: {come}", _make(tables))
+    return since, until
+
+
+def filled(tables: Warehouse) -> WarehouseSnapshot:
+    """Return what the tables consist of.
+
+    Raises:
+        CommandError: there are none.
+    """
+    snapshot = tables.snapshot()
+    if not snapshot.days("runs"):
+        what = f"{tables.base}: no tables there"
+        if "://" not in tables.base and not Path(tables.base).is_dir():
+            what = f"{tables.base}: there is no such directory"
+        raise CommandError(USAGE, "pipeline.empty", what, _make(tables))
+    return snapshot
+
+
+def _make(tables: Warehouse) -> str:
+    return f"make them: amqproute pipeline run --journal DIR --warehouse {tables.base}"
+
+
+def _page_path(warehouse: str, said: WarehouseFacts, output: Path | None) -> Path:
+    if output is not None:
+        return output
+    days = said.first.isoformat() if said.first == said.last else f"{said.first}-{said.last}"
+    folder = Path() if "://" in warehouse else Path(warehouse) / "report"
+    return folder / f"{days}.html"
+
+
+def _as_json(said: WarehouseFacts, page: Path) -> dict[str, Any]:
+    """Return for programs what a report says."""
+    overall = said.overall
+    return {
+        "first": said.first.isoformat(),
+        "last": said.last.isoformat(),
+        "organizations": said.domains,
+        "records": said.records,
+        "messages": overall.messages if overall else 0,
+        "fates": {words: said.number(fate) for fate, words in FATES.items()},
+        "latency-us": {
+            "p50": overall.p50 if overall else None,
+            "p99": overall.p99 if overall else None,
+        },
+        "hops": [
+            {
+                "organization": row.domain,
+                "to": row.to_whom,
+                "messages": row.messages,
+                "latency-us": {"p50": row.p50, "p99": row.p99},
+                "stages-p99-us": {name.removesuffix("_us"): row[name] for name in STAGES},
+            }
+            for row in said.routes
+        ],
+        "partners": [
+            {
+                "organization": row.domain,
+                "direction": row.direction,
+                "partner": row.partner,
+                "messages": row.messages,
+                "octets": row.octets,
+                "unmeasured": row.unmeasured,
+            }
+            for row in said.partners
+        ],
+        "not-accounted-for": said.unaccounted,
+        "contradicted": said.disagreed,
+        "altered-lines": said.altered_lines,
+        "page": str(page),
+    }
+
+
+def _print_report(said: WarehouseFacts, page: Path) -> None:
+    overall = said.overall
+    fates = {words: said.number(fate) for fate, words in FATES.items()}
+    total = overall.messages if overall else 0
+    p50, p99 = (overall.p50, overall.p99) if overall else (None, None)
+    render.table(
+        ["messages", *(words for words, number in fates.items() if number)],
+        [[total, *(number for number in fates.values() if number)]],
+    )
+    if p50 is not None and p99 is not None:
+        click.echo(f"Half within {duration(p50)}, 99 of 100 within {duration(p99)}.")
+    if said.routes:
+        click.echo()
+        render.table(
+            ["from", "to", "messages", "half within", "99 of 100 within", "latest at"],
+            [
+                [row.domain, row.to_whom, row.messages, duration(row.p50 or 0),
+                 duration(row.p99 or 0), _latest(row)]
+                for row in said.routes[:PRINTED]
+            ],
+            right="messages",
+        )  # fmt: skip
+        _tell_of_others(len(said.routes))
+    if said.partners:
+        click.echo()
+        render.table(
+            ["organization", "", "partner", "messages", "octets"],
+            [
+                [row.domain, row.direction, row.partner, row.messages, octets(row.octets)]
+                for row in said.partners[:PRINTED]
+            ],
+            right="messages octets",
+        )
+        _tell_of_others(len(said.partners))
+        if said.unmeasured:
+            render.warn(said.unmeasured)
+    click.echo()
+    for state, words, details in headline(said):
+        if state == "good":
+            click.echo(f"{words}.")
+        else:
+            render.warn("; ".join([words, *details]))
+    click.echo(f"The page is {page}.")
+
+
+def _latest(row: Row) -> str | None:
+    """Name the stage before the end of a hop of which 99 of 100 take the longest."""
+    took, name = max((row[name] or 0, name) for name in STAGES if name != BEHIND)
+    return f"{name.removesuffix('_us')}, {duration(took)}" if took else None
+
+
+def _tell_of_others(number: int) -> None:
+    if number > PRINTED:
+        click.echo(f"{number - PRINTED:,} more are on the page.")
+
+
+def run(
+    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: Any
+) -> int:
+    """Do all of it: tables, figures, conservation, and the page of each new day."""
+    result = DONE
+    days = []
+    with started(warehouse, **spark) as running:
+        tables = Warehouse(running, warehouse)
+        taken = take_in(tables, closed(journals), look_everywhere=everywhere)
+        made = refresh(tables)
+        if not as_json:
+            click.echo(f"{taken.segments:,} new segments with {taken.records:,} records.")
+        for day in retold(tables, made):
+            said = facts_of(tables, day, day)
+            page = _page_path(warehouse, said, None)
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(report_page(said), encoding="utf-8")
+            if as_json:
+                days.append(_as_json(said, page))
+            else:
+                click.echo(f"\n{day}:")
+                _print_report(said, page)
+            if said.is_wrong:
+                result = NEGATIVE
+        settle(tables, made)
+    if as_json:
+        render.json_text({"taken": dataclasses.asdict(taken), "days": days})
+    _warn_of(taken)
+    return result
+
+
+def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
+    """Show where a message is, and which way it has come."""
+    with started(warehouse, **spark) as running:
+        tables = Warehouse(running, warehouse)
+        snapshot = filled(tables)
+        found = tables.read("messages", None, snapshot).where(F.col("message_id") == message_id)
+        rows = found.orderBy("began_us").limit(20).collect()
+        gone = _gone(tables, snapshot, rows)
+    if not rows:
+        raise _not_found(tables, snapshot, message_id)
+    for row in rows:
+        fates = [hop.fate or gone.get((hop.stream, hop.entry), WAITING) for hop in row.hops]
+        # Copies and reports stand behind the hops of the message itself.
+        way = [hop for hop in row.hops if hop.parent is None]
+        lost = gone.get((way[-1].stream, way[-1].entry)) if way else None
+        fate = lost or row.fate or WAITING
+        if as_json:
+            said = row.asDict(recursive=True) | {"day": row.day.isoformat()}
+            render.json_line(said | {"fate": None if fate == WAITING else fate})
+            continue
+        click.echo(
+            f"{render.printable(message_id)} for {render.printable(row.to or '?')}, "
+            f"{octets(row.bare_size or row.size or 0)}: {FATES.get(fate, fate)}"
+            + (f" after {duration(row.latency_us)}" if row.latency_us is not None else "")
+        )
+        render.table(
+            ["at", "queue", "came", "went", "how", "to", "waited", "wire", "entry"],
+            [
+                [
+                    broker_name(hop), hop.queue, instant(hop.began_us), instant(hop.ended_us),
+                    FATES.get(how, how), hop.peer, _span(hop.queue_us), _span(hop.wire_us),
+                    f"{hop.stream}/{hop.entry}",
+                ]
+                for hop, how in zip(row.hops, fates, strict=True)
+            ],
+        )  # fmt: skip
+    return DONE
+
+
+def _gone(
+    tables: Warehouse, snapshot: WarehouseSnapshot, rows: Sequence[Row]
+) -> dict[tuple[str, int], str]:
+    """Say which of the entries of messages have not ended, and do not wait either; and which the
+    next broker has not got."""
+    left = [hop for row in rows for hop in row.hops if hop.fate in (None, RecordKind.RELAYED)]
+    if not left:
+        return {}
+    times = [hop.ended_us if hop.began_us is None else hop.began_us for hop in left]
+    days = [datetime.fromtimestamp(time / 1e6, UTC).date() for time in times]
+    away = gone_of(tables, snapshot, min(days), max(days))
+    those = F.col("entry").isin([hop.entry for hop in left])
+    return {(each.stream, each.entry): each.gone for each in away.where(those).collect()}
+
+
+def _not_found(tables: Warehouse, snapshot: WarehouseSnapshot, message_id: str) -> CommandError:
+    known = snapshot.days("runs")
+    words = f"no message {message_id!r} in the tables of {spans(known)}"
+    step = "take the newest segments in: amqproute pipeline run"
+    if snapshot.pending:
+        words += f", of which those of {spans(snapshot.pending)} are not made yet"
+        step = _make(tables)
+    return CommandError(NEGATIVE, "not-found", words, step)
+
+
+def _span(microseconds: int | None) -> str | None:
+    return None if microseconds is None else duration(microseconds)

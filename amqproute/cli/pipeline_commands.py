@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of ``amqproute pipeline`` as they are typed: their options and their help.
+
+What they do is in `amqproute.cli.pipeline_analysis`, `amqproute.cli.housekeeping` and
+`amqproute.cli.pipeline_partners`. Those need Spark, and are imported when a command runs: help
+comes without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from amqproute.cli.command_error import USAGE, CommandError
+from amqproute.cli.commands.common_options import DayOption, json_option
+from amqproute.pipeline.defaults import (
+    GRACE_SECONDS,
+    LATENESS,
+    LEAST_KEPT_DAYS,
+    MOST_PIECES,
+    STEP_SEGMENTS,
+)
+
+__all__ = [
+    "compact",
+    "fsck",
+    "ingest",
+    "prune",
+    "reconcile",
+    "report",
+    "run",
+    "stream",
+    "trace",
+]
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+WAREHOUSE: Final = "/var/lib/amqproute-pipeline"
+ANALYSIS: Final = "amqproute.cli.pipeline_analysis"
+PARTNERS: Final = "amqproute.cli.pipeline_partners"
+HOUSEKEEPING: Final = "amqproute.cli.housekeeping"
+_NEEDED: Final = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
+
+
+def _carry_out(module: str, name: str, *arguments: object, **options: object) -> int:
+    """Call a function of a module that needs Spark, and return the exit code.
+
+    Raises:
+        CommandError: a package that it needs is not installed.
+    """
+    try:
+        function: Callable[..., int] = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _NEEDED:
+            raise
+        raise CommandError(
+            USAGE,
+            "pipeline.not-installed",
+            f"the package {error.name} is not installed here",
+            "install the pipeline: pip install 'amqproute[pipeline]'",
+        ) from None
+    return function(*arguments, **options)
+
+
+warehouse_option: Decorator = click.option(
+    "--warehouse",
+    metavar="DIR",
+    envvar="AMQPROUTE_WAREHOUSE",
+    show_envvar=True,
+    default=WAREHOUSE,
+    show_default=True,
+    help="Where the tables are: a directory, or any place that Hadoop knows.",
+)
+
+journal_option: Decorator = click.option(
+    "--journal",
+    "journals",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="The journal of a broker, with a folder for each day; may be given more than once. "
+    "[default: that of the broker configured on this machine]",
+)
+
+
+everywhere_option: Decorator = click.option(
+    "--everywhere",
+    is_flag=True,
+    help="Look into all folders of days. By default only into those that have changed: enough, "
+    "unless a file of an older day was written over where it stands.",
+)
+
+
+def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what says where Spark runs; the command takes ``spark``."""
+    for option in (
+        click.option("--debug", is_flag=True, help="Show what Spark itself says of an error."),
+        click.option(
+            "--local-dir",
+            metavar="DIR",
+            help="Where Spark puts what does not fit into memory. [default: the system's /tmp]",
+        ),
+        click.option("--memory", metavar="SIZE", help="Memory for Spark here. [default: 4g]"),
+        click.option(
+            "--master",
+            metavar="URL",
+            callback=_cluster,
+            help="The cluster. [default: local[*]]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _cluster(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Refuse what Spark would answer with a stack of Java."""
+    if value is None or value == "yarn" or value.startswith(("local", "spark://", "k8s://")):
+        return value
+    raise click.BadParameter(f"{value!r} is none of local[N], spark://HOST:PORT, k8s://URL, yarn")
+
+
+@click.command()
+@journal_option
+@warehouse_option
+@everywhere_option
+@spark_options
+@json_option
+def ingest(
+    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: Any
+) -> int:
+    """Take closed segments of journals into the tables.
+
+    Segments that were taken before are left out; a copy of one counts once. Lines that cannot be
+    read are kept in the table `rejects`, and counted.
+    """
+    return _carry_out(ANALYSIS, "ingest", journals, warehouse, everywhere, as_json, **spark)
+
+
+@click.command()
+@warehouse_option
+@click.option(
+    "--most",
+    type=click.IntRange(min=1),
+    default=MOST_PIECES,
+    show_default=True,
+    help="Pieces that a day may stay in.",
+)
+@spark_options
+@json_option
+def compact(warehouse: str, most: int, as_json: bool, **spark: Any) -> int:
+    """Put together days that have come in many pieces.
+
+    Each `ingest` and `run` leaves a piece for each day that it found something of. Who reads
+    meanwhile, reads on in the old pieces: they are removed a day later.
+    """
+    return _carry_out(HOUSEKEEPING, "compact", warehouse, most, as_json, **spark)
+
+
+@click.command()
+@warehouse_option
+@click.option(
+    "--keep-days",
+    metavar="DAYS",
+    envvar="AMQPROUTE_KEEP_DAYS",
+    show_envvar=True,
+    type=click.IntRange(min=LEAST_KEPT_DAYS),
+    required=True,
+    help=f"So many days before today stay in the tables; {LEAST_KEPT_DAYS} at least.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@spark_options
+@json_option
+def prune(warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark: Any) -> int:
+    """Take days off the tables that are older than some number of days.
+
+    They go from all tables at once. Who reads meanwhile, reads on: the files are removed a day
+    later. Segments of these days are not taken in again, also where a journal still has them. Days
+    that a later `run` needs stay: those of which records have come that nothing was made of, and
+    two weeks before them. Pages stay, too.
+    """
+    return _carry_out(HOUSEKEEPING, "prune", warehouse, keep_days, dry_run, as_json, **spark)
+
+
+@click.command()
+@warehouse_option
+@click.option("--all", "show_all", is_flag=True, help="Print every file, not only what is wrong.")
+@click.option("--fast", is_flag=True, help="Compare names and lengths, and no checksums.")
+@click.option("--remove", is_flag=True, help="Remove leftovers: what is on no list, after a day.")
+@spark_options
+@json_option
+def fsck(
+    warehouse: str, show_all: bool, fast: bool, remove: bool, as_json: bool, **spark: Any
+) -> int:
+    """Say what each file of the tables is, and whether all are there and whole.
+
+    A file is live, or replaced and kept for a day for who reads it; part of a change that is on its
+    way, or the leftover of one that was broken off; a list, a page; or foreign, missing or damaged.
+    Changes nothing without --remove.
+
+    Exits with 1 if a file is foreign, missing or damaged.
+    """
+    return _carry_out(HOUSEKEEPING, "fsck", warehouse, show_all, fast, remove, as_json, **spark)
+
+
+@click.command()
+@journal_option
+@click.option(
+    "--output",
+    metavar="DIR",
+    required=True,
+    help="Gets the table `live` and the checkpoint; the same one goes on where it was.",
+)
+@click.option(
+    "--every",
+    metavar="INTERVAL",
+    default="1 minute",
+    show_default=True,
+    help="From one look for new segments to the next.",
+)
+@click.option("--once", is_flag=True, help="Take what is there, and end.")
+@click.option(
+    "--lateness",
+    metavar="INTERVAL",
+    default=LATENESS,
+    show_default=True,
+    help="How late a segment may come. So much later an hour is closed.",
+)
+@click.option(
+    "--at-once",
+    type=click.IntRange(min=1),
+    default=STEP_SEGMENTS,
+    show_default=True,
+    help="Segments of one step, at most.",
+)
+@spark_options
+def stream(
+    journals: tuple[Path, ...], output: str, every: str, once: bool, lateness: str, at_once: int,
+    **spark: Any,
+) -> int:  # fmt: skip
+    """Follow journals, and keep the figures of each hour up to date.
+
+    What each hour brought from and to each partner, as a table of Parquet files that only grows.
+    May be killed at any time and started again: nothing is counted twice, and nothing is left out.
+    """
+    return _carry_out(ANALYSIS, "stream", journals, output, every, once, lateness, at_once, **spark)
+
+
+@click.command()
+@warehouse_option
+@click.option(
+    "--day", type=DayOption(), metavar="DAY", help="As 2026-11-22, UTC. [default: the last]"
+)
+@click.option("--from", "first", type=DayOption(), metavar="DAY", help="First day of a range.")
+@click.option("--to", "last", type=DayOption(), metavar="DAY", help="Last day of it.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The page to write. [default: report/DAY.html in the warehouse, if that is a directory]",
+)
+@spark_options
+@json_option
+def report(
+    warehouse: str, day: date | None, first: date | None, last: date | None, output: Path | None,
+    as_json: bool, **spark: Any,
+) -> int:  # fmt: skip
+    """Write a page about a day, or a range of days, of the tables.
+
+    One file that needs no network: volumes, delays and at which stage, each partner's part,
+    what was put off, what failed, what waits, and whether everything is accounted for. Refuses days
+    of which records have come that `run` has made nothing of yet.
+
+    Exits with 1 if messages are not accounted for, or two brokers contradict each other.
+    """
+    return _carry_out(ANALYSIS, "report", warehouse, day, first, last, output, as_json, **spark)
+
+
+@click.command()
+@journal_option
+@warehouse_option
+@everywhere_option
+@spark_options
+@json_option
+def run(
+    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: Any
+) -> int:
+    """Do all of it: tables, figures, conservation, and the page of each new day.
+
+    Takes closed segments in, follows every message through them, and writes a page for each day
+    of which something has arrived, or whose messages have come to an end. May be killed at any time
+    and started again.
+
+    Exits with 1 if messages are not accounted for, or two brokers whose journals are here
+    contradict each other about what they handed over: as long as that is of the last week.
+    """
+    return _carry_out(ANALYSIS, "run", journals, warehouse, everywhere, as_json, **spark)
+
+
+@click.command()
+@click.argument("message_id")
+@warehouse_option
+@spark_options
+@json_option
+def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
+    """Show where a message is, and which way it has come.
+
+    Of all messages with this MESSAGE_ID, up to 20. One of the daemon's last minute is not in the
+    tables yet: ask the daemon with `amqproute why`, or its journal with `amqproute journal find`.
+    """
+    return _carry_out(ANALYSIS, "trace", message_id, warehouse, as_json, **spark)
+
+
+@click.command()
+@click.option(
+    "--ours",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Our journal (folders of days), or our tables.",
+)
+@click.option(
+    "--theirs",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The partner's journal, its tables, or what it sent: amqproute journal export.",
+)
+@click.option(
+    "--day", type=DayOption(), metavar="DAY", help="As 2026-11-22, UTC. [default: all days]"
+)
+@click.option("--our-domain", metavar="DOMAIN", help="Whose side is ours, if --ours tells of more.")
+@click.option("--their-domain", metavar="DOMAIN", help="Whose side is theirs, likewise.")
+@click.option(
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Gets the table `reconciliation` (Parquet) and the page index.html. "
+    "[default: reconciliation-DOMAIN-DAY here]",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=GRACE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="So close to a gap in a journal, nobody is accused either.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=50,
+    show_default=True,
+    help="How many hand-overs to print; the table has all.",
+)
+@spark_options
+@json_option
+def reconcile(
+    ours: Path, theirs: Path, day: date | None, our_domain: str | None, their_domain: str | None,
+    output: Path | None, grace: float, limit: int, as_json: bool, **spark: Any,
+) -> int:  # fmt: skip
+    """Compare our journal with a partner's: does the partner agree?
+
+    Every message that one of us handed over to the other is looked for in both journals, by store
+    and entry, and its digests are compared. Clocks may differ: by how much, is estimated. Where a
+    journal has a gap, or ends, that is said, and nobody is accused.
+
+    Exits with 1 if the two contradict each other, and with 2 where there is nothing of the day.
+    """
+    return _carry_out(
+        PARTNERS,
+        "reconcile",
+        ours,
+        theirs,
+        day,
+        our_domain,
+        their_domain,
+        output,
+        grace,
+        limit,
+        as_json,
+        **spark,
+    )

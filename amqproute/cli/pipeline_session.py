@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark for a command: where it runs, and what goes wrong with it in a line for people.
+
+What Java says of a failure is a page, of which the last cause is what counts. That becomes the
+words of a refusal, with the place that was worked on and what can be done; ``--debug`` shows the
+page, and what Spark logs of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import logging
+import signal
+import tempfile
+import traceback
+from collections.abc import Iterator
+from types import FrameType
+from typing import Final
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from amqproute.cli.command_error import NEGATIVE, USAGE, CommandError
+from amqproute.pipeline.exchange import ExchangeSourceError
+from amqproute.pipeline.java import JavaError
+from amqproute.pipeline.spark_session import session
+from amqproute.pipeline.warehouse import TIME_ZONE, PublicationConflict
+
+__all__ = ["reconnect", "started"]
+
+
+@contextlib.contextmanager
+def started(
+    place: object,
+    master: str | None = None,
+    memory: str | None = None,
+    local_dir: str | None = None,
+    debug: bool = False,
+) -> Iterator[SparkSession]:
+    """Give a Spark session; what goes wrong with it and with its data becomes a refusal.
+
+    Args:
+        place: what is written to, for the words of a refusal.
+        master: where to run.
+        memory: of the driver's JVM.
+        local_dir: for what does not fit into it.
+        debug: show all of an error.
+    """
+    try:
+        running = session(
+            "amqproute pipeline", master=master, memory=memory, local_dir=local_dir, debug=debug
+        )
+        # Whatever spark-defaults.conf says for other work there: the tables are by days of UTC.
+        running.conf.set(TIME_ZONE, "UTC")
+        # PySpark's own handler asks the JVM something in the middle of another question.
+        before = signal.signal(signal.SIGINT, _interrupt)
+        try:
+            yield running
+        except KeyboardInterrupt:
+            reconnect(running)
+            raise
+        finally:
+            signal.signal(signal.SIGINT, before)
+    except JavaError as error:
+        raise CommandError(USAGE, "pipeline.java", str(error), "see the words above") from None
+    except ExchangeSourceError as error:
+        step = "give the directory of a journal, of tables or of an export; see --help"
+        raise CommandError(USAGE, "pipeline.source", str(error), step) from None
+    except PublicationConflict as error:
+        step = "let the other run end, and start this one again"
+        raise CommandError(NEGATIVE, "pipeline.conflict", str(error), step) from None
+    except (PySparkException, Py4JError) as error:
+        if debug:
+            traceback.print_exception(error)
+        raise _refusal(error, str(place), local_dir or tempfile.gettempdir()) from error
+
+
+_TRIES: Final = 10
+
+
+def reconnect(running: SparkSession) -> None:
+    """Have a connection with Java that works, after Ctrl-C in the middle of a call.
+
+    Py4J closes the connection of that call. While Java's side is at that, it may close the next one
+    as well, and whoever asks next would be told that the JVM does not answer.
+    """
+    for _ in range(_TRIES):
+        with contextlib.suppress(Py4JNetworkError):
+            running.sparkContext._jvm.java.lang.System.nanoTime()  # type: ignore[union-attr]
+            return
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    logging.disable()  # of the question that is not answered any more
+    raise KeyboardInterrupt
+
+
+_FULL: Final = ("No space left on device", "Disk quota exceeded")
+_DENIED: Final = (
+    "Permission denied", "AccessDeniedException", "AccessControlException", "Mkdirs failed",
+    "ParentNotDirectoryException", "Read-only file system", "Not a directory",
+)  # fmt: skip
+_MEMORY: Final = ("OutOfMemoryError", "SparkOutOfMemoryError", "GC overhead limit")
+
+
+def _refusal(error: PySparkException | Py4JError, place: str, local_dir: str) -> CommandError:
+    """Say what began an error, where, and what can be done about it."""
+    words = _at_bottom(error)
+    if words is None:
+        step = "it has ended, or was ended for want of memory: see --memory, and start again"
+        return CommandError(
+            NEGATIVE, "pipeline.spark", "Spark's JVM does not answer any more", step
+        )
+    for code, marks, step in (
+        (
+            "pipeline.disk-full", _FULL,
+            f"make room at {place}, and where Spark keeps what does not fit into memory "
+            f"({local_dir}; --local-dir); then start again, nothing is lost",
+        ),
+        (
+            "pipeline.access", _DENIED,
+            f"the user {_user()} has to be allowed to read the journals and to write to {place}",
+        ),
+        ("pipeline.memory", _MEMORY, "give Spark more memory: --memory 8g"),
+    ):  # fmt: skip
+        if any(mark in words for mark in marks):
+            return CommandError(NEGATIVE, code, f"{place}: {words}", step)
+    step = "--debug shows all that Spark says of it"
+    return CommandError(NEGATIVE, "pipeline.spark", f"{place}: {words}", step)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # one without a name
+        return "of this process"
+
+
+def _at_bottom(error: PySparkException | Py4JError) -> str | None:
+    """Return in a line what began it; None where Java does not even answer."""
+    cause = error.java_exception if isinstance(error, Py4JJavaError) else None
+    cause = cause or getattr(error, "_origin", None)
+    try:
+        while cause is not None and (before := cause.getCause()) is not None:
+            cause = before
+        if cause is not None:
+            name, _, words = str(cause.toString()).partition(": ")
+            return f"{name.rpartition('.')[2]}: {_first_line(words)}".removesuffix(": ")
+    except Py4JError:
+        return None
+    return None if isinstance(error, Py4JError) else _first_line(str(error))
+
+
+def _first_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[0] if lines else ""

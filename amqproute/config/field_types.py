@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The types of settings: what a value of the file is checked for, and what it becomes.
+
+A validator raises `ValueError` with words for the operator; the loader puts the file, the line
+and the key in front of them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationInfo
+
+from amqproute import address, dial_policy
+from amqproute.config import units
+from amqproute.config.endpoint import parse_endpoint
+from amqproute.errors import AmqpError
+
+Right = Literal["publish", "consume", "create", "transfer", "browse", "manage", "impersonate"]
+ReportWord = Literal["failure", "delay", "relayed", "delivered", "return"]
+RemoteService = Literal["$management", "amqp$admin", "amqp$dtxCoordinator"]
+Mechanism = Literal["EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS"]
+Level = Literal["none", "tls", "pkix", "dane", "dane-or-pkix", "pin"]
+
+SYSTEM_TRUST: Final = "system"
+"""The value of ``tls.trust`` that stands for the certificate authorities of the machine."""
+
+
+def _in_words(check: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Let a check that raises `AmqpError` be a validator, which has to raise `ValueError`."""
+
+    def checked(text: str) -> Any:
+        try:
+            return check(text)
+        except AmqpError as error:
+            raise ValueError(error.description) from None
+
+    return checked
+
+
+def _new_name(text: str) -> str:
+    address.check_new_name(text)
+    return text
+
+
+def _domain_pattern(text: str) -> str:
+    """Normalize ``*``, ``*.example`` or ``beta.example``."""
+    if text == "*":
+        return text
+    if text.startswith("*."):
+        return "*." + address.normalize_domain(text[2:])
+    if "*" in text:
+        raise ValueError(f"{text!r}: a star stands alone or as the first label, as in *.example")
+    return address.normalize_domain(text)
+
+
+def _distinct_domains(value: object) -> object:
+    """Refuse two keys that are one domain once they are normalized: one of them would be lost."""
+    return _distinct(value, _domain_pattern, "domain")
+
+
+def _distinct(value: object, normalize: Callable[[str], str], kind: str) -> object:
+    seen: dict[str, str] = {}
+    for key in value if isinstance(value, dict) else ():
+        try:
+            normal = normalize(str(key))
+        except (AmqpError, ValueError):
+            continue  # the key's own validator says what is wrong with it
+        if normal in seen:
+            raise ValueError(f"{key!r} and {seen[normal]!r} are the same {kind}; keep one")
+        seen[normal] = str(key)
+    return value
+
+
+def matches_domain(pattern: str, domain: str) -> bool:
+    """Tell whether a normalized domain falls under a normalized pattern.
+
+    ``*.example`` covers ``beta.example`` and ``a.b.example``, but not ``example`` itself.
+    """
+    if pattern == "*" or pattern == domain:
+        return True
+    return pattern.startswith("*.") and domain.endswith(pattern[1:])
+
+
+def _path(value: object, info: ValidationInfo) -> object:
+    """Make a path of a text, relative ones from the directory of the file they stand in."""
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str):
+        hint = "; put it in quotes" if isinstance(value, bool | int | float) else ""
+        raise ValueError(f"{value!r} is not the path of a file{hint}")
+    if not value or "\0" in value:
+        raise ValueError(f"{value!r} is not the path of a file")
+    directory = info.context.get("directory") if isinstance(info.context, dict) else None
+    return directory / value if isinstance(directory, Path) else Path(value)
+
+
+def _trust(value: object, info: ValidationInfo) -> object:
+    return SYSTEM_TRUST if value == SYSTEM_TRUST else _path(value, info)
+
+
+def _as_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _endpoint_text(text: str) -> str:
+    parse_endpoint(text)
+    return text
+
+
+def _who(text: str) -> str:
+    if text in ("*", "anonymous"):
+        return text
+    kind, colon, name = text.partition(":")
+    if colon and name:
+        if kind == "user":
+            return text
+        if kind == "peer":
+            return f"peer:{_in_words(_domain_pattern)(name)}"
+        if kind == "uid":
+            if re.fullmatch(r"[0-9]{1,10}|\*", name):
+                return text
+            raise ValueError(f"{text!r}: a user id is a number, as in uid:1000, or uid:*")
+    raise ValueError(
+        f"{text!r} names nobody; write user:NAME, user:*, peer:DOMAIN, peer:*, uid:NUMBER, "
+        "uid:*, anonymous, or * for everybody"
+    )
+
+
+def _contract_holder(text: str) -> str:
+    if text == "anonymous" or (text.startswith("user:") and len(text) > len("user:")):
+        return text
+    if text.startswith("peer:"):
+        raise ValueError(f"{text!r}: what a peer may stands under peers, in contract")
+    raise ValueError(f"{text!r} is nobody with a contract; write user:NAME, user:* or anonymous")
+
+
+def _nameserver(text: str) -> str:
+    """Check ``192.0.2.1``, ``192.0.2.1:53``, ``2001:db8::1`` or ``[2001:db8::1]:53``."""
+    bracketed = re.fullmatch(r"\[([^\]]*)\](?::([0-9]{1,5}))?", text)
+    if bracketed is not None:
+        host, port = bracketed[1], bracketed[2]
+    elif text.count(":") == 1:
+        host, _, port = text.partition(":")
+    else:
+        host, port = text, None
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a name server; write an IP address, with a port as in "
+            "127.0.0.1:53 or [::1]:53"
+        ) from None
+    if port is not None and not (port.isdigit() and 0 < int(port) <= 65535):
+        raise ValueError(f"{text!r}: {port!r} is not a port")
+    return text
+
+
+def _network(text: str) -> str:
+    """Normalize a network; one of IPv4 addresses in their IPv6 form becomes what it means."""
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a network as in 10.0.0.0/8: {error}") from None
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= 96:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return str(ipaddress.ip_network((mapped, network.prefixlen - 96)))
+    return str(network)
+
+
+def _distinct_networks(value: object) -> object:
+    """Refuse two keys that are one network once they are normalized: one of them would be lost."""
+    return _distinct(value, _network, "network")
+
+
+def _target_network(text: str) -> str:
+    network = _network(text)
+    if dial_policy.is_impossible(network):
+        raise ValueError(f"{text!r} is nowhere that a broker can be; take it out")
+    return network
+
+
+def _pin(text: str) -> str:
+    """Check ``sha256:HEX`` or ``key-sha256:HEX``; colons between the digits are taken out."""
+    kind, _, digits = text.strip().partition(":")
+    digits = digits.replace(":", "").lower()
+    if kind not in ("sha256", "key-sha256") or not re.fullmatch(r"[0-9a-f]{64}", digits):
+        raise ValueError(
+            f"{text!r} is no pin; write sha256: (of the certificate) or key-sha256: (of its key) "
+            "and the 64 hexadecimal digits that `amqproute certs show` prints"
+        )
+    return f"{kind}:{digits}"
+
+
+def _probe_zone(text: str) -> str:
+    return text if text == "." else str(_in_words(address.normalize_domain)(text))
+
+
+def _bound_target(text: str) -> str:
+    if "@" not in text:
+        return _new_name(text)
+    parsed = address.parse(text)
+    if not parsed.node or address.is_reserved(parsed.node):
+        raise ValueError(f"{text!r} names no node; write NODE or NODE@DOMAIN")
+    return str(parsed)
+
+
+def _container_id(text: str) -> str:
+    if not re.fullmatch(r"[\x21-\x7e]{1,255}", text):
+        raise ValueError(
+            f"{text!r} is not a container id; it is 1 to 255 visible ASCII characters, best the "
+            "host's full name"
+        )
+    return text
+
+
+def _target(text: str) -> str:
+    unknown = [name for name in re.findall(r"\{([^{}]*)\}", text) if name not in ("node", "domain")]
+    stripped = re.sub(r"\{(node|domain)\}", "", text)
+    if not text or unknown or "{" in stripped or "}" in stripped:
+        raise ValueError(
+            f"{text!r} is not a target; write amqp$transfer, anonymous, or a template with "
+            "{node} and {domain} in it, as in /queues/{node}"
+        )
+    if text not in (address.TRANSFER_NODE, "anonymous") and "{node}" not in text:
+        raise ValueError(
+            f"{text!r} would put the messages for every node into one; write {{node}} where the "
+            "name of the node belongs, as in /queues/{node}"
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Via:
+    """Where a route leads: one host and port, and whether TLS starts at once.
+
+    Attributes:
+        host: a normalized host name or an IP address.
+        port: the TCP port.
+        tls: True for ``amqps``; False for ``amqp``, where TLS may follow the AMQP TLS header.
+    """
+
+    host: str
+    port: int
+    tls: bool
+
+
+def parse_via(text: str) -> Via:
+    try:
+        url: SplitResult = urlsplit(text)
+        port = url.port
+    except ValueError as error:
+        raise ValueError(f"this is not a URL: {error}") from None
+    host = url.hostname
+    if "@" in url.netloc:  # and the text is not repeated: check's output goes into tickets
+        raise ValueError(
+            "a user or a password has no place here; peers prove who they are by certificate"
+        )
+    if url.scheme not in ("amqp", "amqps") or not host:
+        raise ValueError(f"{text!r} is no next hop; write amqps://HOST:PORT or amqp://HOST:PORT")
+    if url.path not in ("", "/") or url.query or url.fragment or port == 0:
+        raise ValueError(f"{text!r}: only a host and a port can stand in the URL of a next hop")
+    try:
+        host = str(ipaddress.ip_address(host))
+    except ValueError:
+        host = _in_words(address.normalize_domain)(host)
+    tls = url.scheme == "amqps"
+    return Via(host, port if port is not None else (5671 if tls else 5672), tls)
+
+
+def _via_text(text: str) -> str:
+    parse_via(text)
+    return text
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(units.parse_seconds),
+    PlainSerializer(units.format_seconds, return_type=str, when_used="json"),
+]
+Bytes = Annotated[
+    int,
+    BeforeValidator(units.parse_bytes),
+    PlainSerializer(units.format_bytes, return_type=str, when_used="json"),
+]
+BytesOrPart = Annotated[
+    int | str,
+    BeforeValidator(units.parse_part),
+    PlainSerializer(
+        lambda size: size if isinstance(size, str) else units.format_bytes(size),
+        return_type=str,
+        when_used="json",
+    ),
+]
+FilePath = Annotated[Path, BeforeValidator(_path)]
+Trust = Annotated[Path | Literal["system"], BeforeValidator(_trust)]
+Domain = Annotated[str, AfterValidator(_in_words(address.normalize_domain))]
+DomainPattern = Annotated[str, AfterValidator(_in_words(_domain_pattern))]
+NodeName = Annotated[str, AfterValidator(_in_words(_new_name))]
+EndpointText = Annotated[str, AfterValidator(_endpoint_text)]
+Who = Annotated[str, AfterValidator(_who)]
+ContractHolder = Annotated[str, AfterValidator(_contract_holder)]
+Nameserver = Annotated[str, AfterValidator(_nameserver)]
+Network = Annotated[str, AfterValidator(_network)]
+TargetNetwork = Annotated[str, AfterValidator(_target_network)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+PinText = Annotated[str, AfterValidator(_pin)]
+ProbeZone = Annotated[str, AfterValidator(_probe_zone)]
+NodeType = Literal["queue", "topic"]
+BoundTarget = Annotated[str, AfterValidator(_in_words(_bound_target))]
+ContainerId = Annotated[str, AfterValidator(_container_id)]
+Target = Annotated[str, AfterValidator(_target)]
+ViaText = Annotated[str, AfterValidator(_via_text)]
+FromList = BeforeValidator(_as_tuple)
+"""Lets a YAML list become a tuple, which strict pydantic does not."""
+
+DistinctDomains = BeforeValidator(_distinct_domains)
+DistinctNetworks = BeforeValidator(_distinct_networks)

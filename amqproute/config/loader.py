@@ -1,0 +1,721 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find the configuration file, read it, and say everything that is wrong with it at once.
+
+Three questions, asked in this order:
+
+* `loads`: is it a configuration at all? YAML, known keys, types, units, names, references between
+  settings. Every problem is collected; any of them raises `ConfigError`.
+* `check_files`: are the files it names there and readable? Apart from `loads`, because
+  ``explain`` and ``dns print`` have to work on a machine that has no private key.
+* `advise`: is it likely to be what the operator wants? Nothing here stops the daemon.
+
+Each problem is one line: ``FILE:LINE: key: what is wrong; what to write instead``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from amqproute.config import units, yaml_document
+from amqproute.config.access_settings import ListenSettings
+from amqproute.config.field_types import SYSTEM_TRUST
+from amqproute.config.node_settings import BindingSettings, NodeSettings
+from amqproute.config.routing_settings import RouteSettings
+from amqproute.config.schema import Config, ConfigSource
+from amqproute.errors import ConfigError
+
+__all__ = [
+    "DEFAULT_PATH",
+    "ConfigProblem",
+    "advise",
+    "check_files",
+    "find",
+    "load",
+    "loads",
+    "read_node",
+]
+
+DEFAULT_PATH: Final = Path("/etc/amqproute/amqproute.yaml")
+
+ENVIRONMENT_VARIABLE: Final = "AMQPROUTE_CONFIG"
+
+# A configuration of this size is somebody's log file.
+_LARGEST_FILE: Final = 16 * 2**20
+
+Location = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One thing that is wrong, or may be.
+
+    Attributes:
+        file: the configuration file.
+        line: the line of the key, from 1; 1 also if the key is not in the file.
+        key: the dotted key, as in ``listen[0].tls``; empty for the file as a whole.
+        message: what is wrong, and behind a semicolon what to do.
+    """
+
+    file: Path
+    line: int
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        key = f"{self.key}: " if self.key else ""
+        return f"{self.file}:{self.line}: {key}{self.message}"
+
+
+def find(explicit: Path | str | None = None, environ: Mapping[str, str] = os.environ) -> Path:
+    """Find the configuration file: the one asked for, ``$AMQPROUTE_CONFIG``, or the usual place.
+
+    Raises:
+        ConfigError: there is no file at the first of these that is given, or it is hidden from
+            this user.
+    """
+    if explicit is not None:
+        path, reason = Path(explicit), "given with --config"
+    elif environ.get(ENVIRONMENT_VARIABLE):
+        path, reason = Path(environ[ENVIRONMENT_VARIABLE]), f"named by ${ENVIRONMENT_VARIABLE}"
+    else:
+        path = DEFAULT_PATH
+        reason = f"the usual place; give another with --config FILE or ${ENVIRONMENT_VARIABLE}"
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError([f"{path}:1: there is no such file ({reason})"]) from None
+    except OSError as error:
+        words = f"cannot be read by this user: {error.strerror or error} ({reason})"
+        raise ConfigError([f"{path}:1: {words}"]) from None
+    return path
+
+
+def load(path: Path | str) -> Config:
+    """Read a configuration file.
+
+    Raises:
+        ConfigError: it cannot be read, or `loads` refuses what is in it.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise ConfigError([f"{path}:1: cannot be read: {error.strerror or error}"]) from None
+    if len(raw) > _LARGEST_FILE:
+        raise ConfigError([f"{path}:1: is over {_LARGEST_FILE} octets; is it a configuration?"])
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError([f"{path}:{line}: is not UTF-8: {error.reason}"]) from None
+    return loads(text, path)
+
+
+def loads(text: str, path: Path | str) -> Config:
+    """Read a configuration from text.
+
+    Args:
+        text: YAML; an empty text gives the defaults.
+        path: the file it comes from, for messages; relative files are looked for next to it.
+
+    Raises:
+        ConfigError: with all problems that were found.
+    """
+    path = Path(path)
+    parsed = yaml_document.read(text)
+    lines = parsed.lines
+    problems = [
+        ConfigProblem(path, line, _dotted(at), words) for line, at, words in parsed.problems
+    ]
+    try:
+        config = Config.model_validate(
+            parsed.data, by_alias=True, by_name=False, context={"directory": path.parent}
+        )
+    except ValidationError as error:
+        details = error.errors()
+        places = [_place_of(detail) for detail in details]
+        for at, detail in zip(places, details, strict=True):
+            # A list whose every item is refused counts as empty too; the items say it better.
+            echo = detail["type"] == "too_short" and any(
+                other[: len(at)] == at and len(other) > len(at) for other in places
+            )
+            if not echo:
+                problems.append(
+                    ConfigProblem(path, _line(lines, at), _dotted(at), _words(at, detail))
+                )
+    else:
+        config = config.with_source(ConfigSource(path, lines))
+        problems += _cross_checks(config)
+    if problems:
+        problems.sort(key=lambda problem: problem.line)
+        raise ConfigError(list(dict.fromkeys(str(problem) for problem in problems)))
+    return config
+
+
+def read_node(options: Mapping[str, Any]) -> NodeSettings:
+    """Read one node as it would stand under `nodes`, for those that are made at runtime.
+
+    Args:
+        options: its keys and values; `dead-letter` is not looked up.
+
+    Raises:
+        ConfigError: with all problems that were found, each beginning with its key.
+    """
+    data = {key: value for key, value in options.items() if value is not None}
+    try:
+        config = Config.model_validate({"nodes": [data]}, by_alias=True, by_name=False)
+    except ValidationError as error:
+        found = [(_place_of(detail), detail) for detail in error.errors()]
+        raise ConfigError(
+            [f"{_dotted(at[2:])}: {_words(at, detail)}" for at, detail in found]
+        ) from None
+    lines: dict[Location, int] = {("nodes", 0, key): 1 for key in data}
+    place = _Place(config.with_source(ConfigSource(None, lines)))
+    problems = [
+        f"{problem.key.removeprefix('nodes[0].')}: {problem.message}"
+        for problem in _check_topics(config, place)
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return config.nodes[0]
+
+
+def read_route(options: Mapping[str, Any]) -> RouteSettings:
+    """Read one route as it would stand under `routes`, for those that are made at runtime.
+
+    Raises:
+        ConfigError: with all problems that were found, each beginning with its key.
+    """
+    data = {key: value for key, value in options.items() if value is not None}
+    try:
+        config = Config.model_validate({"routes": [data]}, by_alias=True, by_name=False)
+    except ValidationError as error:
+        found = [(_place_of(detail), detail) for detail in error.errors()]
+        raise ConfigError(
+            [f"{_dotted(at[2:])}: {_words(at, detail)}" for at, detail in found]
+        ) from None
+    return config.routes[0]
+
+
+# --- what pydantic found, in words ---------------------------------------------------------------
+
+
+def _place_of(detail: ErrorDetails) -> Location:
+    return tuple(part for part in detail["loc"] if part != "[key]")
+
+
+def _words(at: Location, detail: ErrorDetails) -> str:
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    match kind:
+        case "extra_forbidden":
+            return _unknown_key(at)
+        case "missing":
+            return "is missing; it has no default"
+        case "value_error":
+            return str(context["error"])
+        case "literal_error":
+            return _not_one_of(value, re.findall(r"'([^']*)'", context["expected"]))
+        case "too_short" | "string_too_short":
+            return "is empty; give at least one"
+        case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
+            word = _COMPARISONS[kind]
+            return f"{_shown(value)} is out of range; it has to be {word} {_bound(value, context)}"
+    wanted = {
+        "string_type": "text",
+        "int_type": "a whole number",
+        "bool_type": "true or false",
+        "tuple_type": "a list",
+        "dict_type": "a map of keys and values",
+        "model_type": "a map of keys and values",
+        "model_attributes_type": "a map of keys and values",
+        "path_type": "the path of a file",
+        "is_instance_of": "the path of a file",
+    }.get(kind)
+    if wanted is None:
+        return f"{value!r}: {_lower(detail['msg'])}"
+    hint = ""
+    if wanted in ("text", "the path of a file") and isinstance(value, bool | int | float):
+        hint = "; put it in quotes"
+    elif wanted == "a list" and not isinstance(value, dict):
+        hint = f"; write [{value}]"
+    return f"has to be {wanted}, not {_kind_of(value)}{hint}"
+
+
+_COMPARISONS: Final = {
+    "greater_than": "more than",
+    "greater_than_equal": "at least",
+    "less_than": "less than",
+    "less_than_equal": "at most",
+}
+
+
+def _shown(value: object) -> str:
+    """Write a value as it stands in the file, or as it could."""
+    if isinstance(value, float):  # durations are the only fractions among the settings
+        return units.format_seconds(value)
+    return str(value)
+
+
+def _bound(value: object, context: Mapping[str, object]) -> str:
+    bound = next(context[name] for name in ("gt", "ge", "lt", "le") if name in context)
+    if isinstance(value, float) and isinstance(bound, int | float):
+        return units.format_seconds(bound)
+    return str(bound)
+
+
+def _not_one_of(value: object, words: list[str]) -> str:
+    lowered = {word.lower(): word for word in words}
+    guess = difflib.get_close_matches(str(value).lower(), lowered, 1)
+    hint = f"; did you mean {lowered[guess[0]]}?" if guess else ""
+    return f"{value!r} is not one of {', '.join(words)}{hint}"
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _kind_of(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the text {value!r}"
+    if isinstance(value, dict):
+        return "a map"
+    return "a list" if isinstance(value, list | tuple) else "nothing"
+
+
+def _unknown_key(at: Location) -> str:
+    key = str(at[-1])
+    siblings = yaml_document.keys_at(at[:-1])
+    elsewhere = [path for path in yaml_document.all_keys() if path[-1] == key and len(path) > 1]
+    # A key that there is in another place is rather misplaced than misspelled.
+    likeness = 0.8 if elsewhere else 0.6
+    guess = difflib.get_close_matches(key.replace("_", "-").lower(), siblings, 1, likeness)
+    if guess:
+        return f"unknown key; did you mean {guess[0]}?"
+    if elsewhere:
+        return f"unknown key here; it belongs under {' or '.join(p[0] for p in elsewhere)}"
+    guess = difflib.get_close_matches(key, {path[-1] for path in yaml_document.all_keys()}, 1, 0.8)
+    if guess:
+        owner = next(path for path in yaml_document.all_keys() if path[-1] == guess[0])
+        return f"unknown key; did you mean {'.'.join(owner)}?"
+    return "unknown key" + (f"; known here are {', '.join(siblings)}" if siblings else "")
+
+
+def _line(lines: Mapping[Location, int], at: Location) -> int:
+    """The line of a key, or of the nearest thing around it that is in the file."""
+    while at:
+        if at in lines:
+            return lines[at]
+        at = at[:-1]
+    return lines.get((), 1)
+
+
+def _dotted(at: Iterable[str | int]) -> str:
+    text = ""
+    for part in at:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            plain = re.fullmatch(r"[\w$-]+", part) is not None
+            text += ("." if text else "") + (part if plain else f'"{part}"')
+    return text
+
+
+# --- settings against one another ----------------------------------------------------------------
+
+
+class _Place:
+    """Makes problems of one configuration, with the line of their key."""
+
+    def __init__(self, config: Config) -> None:
+        self._file = config.source.path or Path("(no file)")
+        self._lines = config.source.lines
+
+    def problem(self, at: Location, message: str) -> ConfigProblem:
+        return ConfigProblem(self._file, _line(self._lines, at), _dotted(at), message)
+
+    def is_given(self, at: Location) -> bool:
+        return at in self._lines
+
+
+def _cross_checks(config: Config) -> list[ConfigProblem]:
+    place = _Place(config)
+    return [
+        *_check_tls(config, place),
+        *_check_listen(config, place),
+        *_check_nodes(config, place),
+        *_check_topics(config, place),
+        *_check_bindings(config, place),
+        *_check_relay(config, place),
+        *_check_peers(config, place),
+    ]
+
+
+def _check_tls(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    if (config.tls.certificate is None) != (config.tls.private_key is None):
+        given, other = (
+            ("certificate", "private-key")
+            if config.tls.private_key is None
+            else ("private-key", "certificate")
+        )
+        yield place.problem(("tls", given), f"needs tls.{other} beside it")
+
+
+def _check_peers(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    for domain, peer in config.peers.items():
+        at: Location = ("peers", domain)
+        if peer.level == "pin" and not peer.pin:
+            yield place.problem((*at, "level"), "pin needs a list of pins; give pin: [sha256:...]")
+        if peer.pin and peer.level != "pin":
+            level = config.peer_for(domain).level
+            yield place.problem((*at, "pin"), f"has no meaning with level {level}; write pin")
+        if peer.level == "pin" and "*" in domain:
+            yield place.problem((*at, "level"), "pin is for one domain; write its name, no star")
+        if peer.container_id is not None and "*" in domain:
+            words = "is the name of one broker; write its domain, no star"
+            yield place.problem((*at, "container-id"), words)
+        if peer.level == "dane" and config.resolver.dnssec == "off":
+            yield place.problem((*at, "level"), "dane needs resolver.dnssec: use or require")
+
+
+def _check_listen(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    seen: dict[str, int] = {}
+    for index, listen in enumerate(config.listen):
+        at: Location = ("listen", index)
+        if listen.endpoint in seen:
+            yield place.problem(
+                (*at, "endpoint"), f"is the same as listen[{seen[listen.endpoint]}].endpoint"
+            )
+        seen.setdefault(listen.endpoint, index)
+        yield from _check_one_listen(config, listen, place, at)
+
+
+def _check_one_listen(
+    config: Config, listen: ListenSettings, place: _Place, at: Location
+) -> Iterator[ConfigProblem]:
+    is_unix = listen.parsed.is_unix
+    if is_unix and listen.tls != "none":
+        yield place.problem((*at, "tls"), "a unix socket carries no TLS; write none")
+    elif listen.tls != "none" and config.tls.certificate is None:
+        yield place.problem(
+            (*at, "tls"),
+            f"{listen.tls} needs a certificate; give tls.certificate and tls.private-key",
+        )
+    if listen.client_certificate != "none" and listen.tls == "none":
+        yield place.problem(
+            (*at, "client-certificate"), "needs TLS; write tls: implicit or tls: upgrade"
+        )
+    proven = listen.client_certificate != "none" or is_unix
+    if "EXTERNAL" in listen.mechanisms and not proven:
+        yield place.problem(
+            (*at, "mechanisms"),
+            "EXTERNAL needs a unix socket, or TLS with client-certificate: optional or required",
+        )
+    if len(set(listen.mechanisms)) != len(listen.mechanisms):
+        yield place.problem((*at, "mechanisms"), "names a mechanism twice")
+    if is_unix and listen.proxy_protocol:
+        yield place.problem((*at, "proxy-protocol"), "has no meaning for a unix socket")
+
+
+def _check_nodes(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    names: dict[str, int] = {}
+    for index, node in enumerate(config.nodes):
+        if node.name in names:
+            yield place.problem(
+                ("nodes", index, "name"), f"{node.name!r} is already nodes[{names[node.name]}]"
+            )
+        names.setdefault(node.name, index)
+    for alias, target in config.aliases.items():
+        at: Location = ("aliases", alias)
+        if alias in names:
+            yield place.problem(at, "is already the name of a node; a name means one node only")
+        if target in config.aliases and alias != target:
+            yield place.problem(at, f"{target!r} is an alias itself; name its node instead")
+        elif target not in names:
+            yield place.problem(at, f"there is no node {target!r}{_nearest(target, names)}")
+    known = {*names, *config.aliases}
+    for index, node in enumerate(config.nodes):
+        at = ("nodes", index, "dead-letter")
+        if node.dead_letter is None:
+            continue
+        if node.dead_letter not in known:
+            words = f"there is no node {node.dead_letter!r}{_nearest(node.dead_letter, known)}"
+            yield place.problem(at, words)
+        elif config.aliases.get(node.dead_letter, node.dead_letter) == node.name:
+            yield place.problem(at, "is the node itself; its dead letters would never leave")
+
+
+_OF_TOPICS: Final = (
+    "subscriber-buffer",
+    "subscriber-buffer-bytes",
+    "subscriber-full",
+    "last-value",
+    "last-value-key",
+    "unroutable",
+)
+_OF_QUEUES: Final = (
+    "max-deliveries",
+    "dead-letter",
+    "priorities",
+    "message-durability-mode",
+    "durable-on-transient",
+    "duplicate-policy",
+    "non-transactional-support",
+    "maximum-destructive-links",
+    "excess-destructive-link-policy",
+    "archive-expired",
+    "archive-currently-unreachable",
+    "visibility",
+    "default-outcomes",
+)
+
+
+def _check_topics(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    for index, node in enumerate(config.nodes):
+        at: Location = ("nodes", index)
+        foreign, kind = (_OF_TOPICS, "topic") if node.type == "queue" else (_OF_QUEUES, "queue")
+        for key in foreign:
+            if place.is_given((*at, key)):
+                yield place.problem((*at, key), f"means something for a {kind} only")
+        transient = node.message_durability_mode == "force-transient"
+        if node.durable_on_transient == "reject" and not transient:
+            yield place.problem(
+                (*at, "durable-on-transient"),
+                "needs message-durability-mode: force-transient beside it",
+            )
+        if node.excess_destructive_link_policy == "wait" and not node.maximum_destructive_links:
+            yield place.problem(
+                (*at, "excess-destructive-link-policy"),
+                "needs maximum-destructive-links beside it, 1 or more",
+            )
+        if len(set(node.default_outcomes)) != len(node.default_outcomes):
+            yield place.problem((*at, "default-outcomes"), "names an outcome twice")
+        if node.last_value_key is not None and not node.last_value:
+            yield place.problem(
+                (*at, "last-value-key"), "needs last-value beside it, as in last-value: 1"
+            )
+
+
+def _check_bindings(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    types = {node.name: node.type for node in config.nodes}
+    known = {*types, *config.aliases}
+    seen: dict[BindingSettings, int] = {}
+    for index, binding in enumerate(config.bindings):
+        at: Location = ("bindings", index)
+        if binding in seen:
+            yield place.problem(at, f"is the same as bindings[{seen[binding]}]")
+        seen.setdefault(binding, index)
+        if binding.source not in known:
+            words = f"there is no node {binding.source!r}{_nearest(binding.source, known)}"
+            yield place.problem((*at, "source"), words)
+        if "@" not in binding.target and binding.target not in known:
+            words = f"there is no node {binding.target!r}{_nearest(binding.target, known)}"
+            yield place.problem((*at, "target"), words)
+        kind = types.get(config.aliases.get(binding.source, binding.source), "")
+        fits = {"topic": "copy", "queue": "move"}.get(kind)
+        if binding.mode is not None and fits is not None and binding.mode != fits:
+            yield place.problem((*at, "mode"), f"{binding.source} is a {kind}; write {fits}")
+        if _leads_back(config, binding):
+            yield place.problem((*at, "target"), "messages would come back to the source for ever")
+
+
+def _leads_back(config: Config, binding: BindingSettings) -> bool:
+    """Tell whether what goes along a binding comes to its source again."""
+    start = config.aliases.get(binding.source, binding.source)
+    seen: set[str] = set()
+    ahead = [config.aliases.get(binding.target, binding.target)]
+    while ahead:
+        name = ahead.pop()
+        if name == start:
+            return True
+        if name not in seen:
+            seen.add(name)
+            ahead += [
+                config.aliases.get(each.target, each.target)
+                for each in config.bindings
+                if config.aliases.get(each.source, each.source) == name
+            ]
+    return False
+
+
+def _check_relay_dead_letter(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    name = config.relay.dead_letter
+    names = {node.name for node in config.nodes} | set(config.aliases)
+    if name is not None and name not in names:
+        words = f"there is no node {name!r}{_nearest(name, names)}"
+        yield place.problem(("relay", "dead-letter"), words)
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    guess = difflib.get_close_matches(name, list(names), 1)
+    return f"; did you mean {guess[0]}?" if guess else "; add it under nodes"
+
+
+def _check_relay(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    yield from _check_relay_dead_letter(config, place)
+    relay = config.relay
+    if relay.first_retry > relay.last_retry:
+        at: Location = ("relay", "first-retry")
+        if not place.is_given(at):
+            at = ("relay", "last-retry")
+        yield place.problem(at, "relay.first-retry may not be longer than relay.last-retry")
+
+
+# --- the files that are named --------------------------------------------------------------------
+
+
+def check_files(config: Config) -> list[ConfigProblem]:
+    """Look whether every file the configuration names is there and can be read by this user.
+
+    A users file that is not named, but only the default, may be missing.
+    """
+    place = _Place(config)
+    files: list[tuple[Location, Path | None]] = [
+        (("tls", "certificate"), config.tls.certificate),
+        (("tls", "private-key"), config.tls.private_key),
+        (("tls", "trust"), None if config.tls.trust == SYSTEM_TRUST else Path(config.tls.trust)),
+        *((("tls", "crl", index), path) for index, path in enumerate(config.tls.crl)),
+        (("resolver", "anchors"), config.resolver.anchors),
+    ]
+    if place.is_given(("users", "file")) or os.path.lexists(config.users.file):
+        files.append((("users", "file"), config.users.file))
+    return [
+        place.problem(at, words)
+        for at, path in files
+        if path is not None and (words := _what_is_wrong(path))
+    ]
+
+
+def _what_is_wrong(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return "" if stream.read(1) else f"{path} is empty"
+    except IsADirectoryError:
+        return f"{path} is a directory; name a file"
+    except FileNotFoundError:
+        return f"there is no file {path}"
+    except PermissionError:
+        return f"{path} cannot be read by this user (id {os.geteuid()}); check its owner and mode"
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror or error}"
+
+
+# --- what is allowed but may not be meant --------------------------------------------------------
+
+
+def advise(config: Config) -> list[ConfigProblem]:
+    """Say what is missing for federation, what cannot work, and what is dangerous.
+
+    Nothing of this stops the daemon; ``check`` prints it.
+    """
+    place = _Place(config)
+    return [
+        *_advise_federation(config, place),
+        *_advise_listen(config, place),
+        *_advise_targets(config, place),
+        *_advise_rest(config, place),
+    ]
+
+
+def _advise_federation(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    if not config.domains:
+        yield place.problem(
+            ("domains",), "is empty: no other domain can address nodes here; name your domain"
+        )
+    if config.tls.certificate is None:
+        yield place.problem(
+            ("tls", "certificate"),
+            "is not given: this broker cannot prove its domain to others, nor offer TLS",
+        )
+    if not any(listen.client_certificate != "none" for listen in config.listen):
+        yield place.problem(
+            ("listen",),
+            "peers cannot prove their domain anywhere; add an endpoint with tls: implicit, "
+            "client-certificate: optional and mechanisms: [EXTERNAL]",
+        )
+    elif not any("EXTERNAL" in listen.mechanisms for listen in _for_peers(config)):
+        yield place.problem(
+            ("listen",), "no endpoint with client-certificate offers EXTERNAL, which peers use"
+        )
+    if not any("transfer" in rule.allow and rule.who.startswith("peer:") for rule in config.access):
+        yield place.problem(
+            ("access",),
+            "no rule gives a peer the right transfer: messages from other domains are refused; "
+            'add {allow: [transfer], who: "peer:*", node: NODE}',
+        )
+
+
+def _for_peers(config: Config) -> Iterator[ListenSettings]:
+    return (listen for listen in config.listen if listen.client_certificate != "none")
+
+
+def _advise_listen(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    if not config.listen:
+        yield place.problem(("listen",), "is empty: nobody can connect")
+    elif not any(listen.parsed.kind == "unix" for listen in config.listen):
+        yield place.problem(
+            ("listen",), "has no unix socket: the command line needs --url to find this daemon"
+        )
+    for index, listen in enumerate(config.listen):
+        at: Location = ("listen", index, "mechanisms")
+        if listen.parsed.is_loopback:
+            continue
+        if "PLAIN" in listen.mechanisms and listen.tls == "none":
+            yield place.problem(at, "PLAIN without TLS shows the passwords to the network")
+        if "ANONYMOUS" in listen.mechanisms:
+            yield place.problem(at, "ANONYMOUS lets everybody in who reaches this endpoint")
+
+
+def _advise_targets(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    """Name the entries of which somebody may think that they name partners inside."""
+    if config.resolver.allow_targets:
+        return
+    words = (
+        "names nobody for the DNS: brokers below it at private addresses are not dialled; give "
+        "their domains entries of their own, or allow the network by resolver.allow-targets"
+    )
+    for pattern in config.peers:
+        if pattern.startswith("*."):
+            yield place.problem(("peers", pattern), f"{pattern} {words}")
+    for index, route in enumerate(config.routes):
+        if route.domain.startswith("*.") and route.via is None:
+            yield place.problem(("routes", index, "domain"), f"{route.domain} {words}")
+
+
+def _advise_rest(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    with_password = {"PLAIN", "SCRAM-SHA-256"}
+    if not config.users.file.exists() and any(
+        with_password.intersection(listen.mechanisms) for listen in config.listen
+    ):
+        yield place.problem(
+            ("users", "file"),
+            f"{config.users.file} does not exist: nobody can log in with a password; add a user "
+            "with amqproute user add",
+        )
+    if not config.access:
+        yield place.problem(("access",), "is empty: nobody may do anything")
+    for index, route in enumerate(config.routes):
+        # A wildcard over one's own domains is ordinary: local domains are looked at first.
+        if route.domain in config.local_domains:
+            yield place.problem(
+                ("routes", index, "domain"),
+                f"{route.domain} is one of domains: its nodes are here, the route is not used",
+            )
+    if config.relay.receipt_lifetime < config.relay.lifetime:
+        yield place.problem(
+            ("relay", "receipt-lifetime"),
+            "is shorter than relay.lifetime: a repetition after a long break is enqueued twice",
+        )

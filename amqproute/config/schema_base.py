@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all groups of settings have in common, and the units that defaults are written in."""
+
+from __future__ import annotations
+
+from typing import Final, Self
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+__all__ = ["DAY", "HOUR", "MEBIBYTE", "InheritingSettings", "Settings"]
+
+DAY: Final = 86400.0
+HOUR: Final = 3600.0
+MEBIBYTE: Final = 2**20
+
+
+class Settings(BaseModel):
+    """What all groups of settings have in common: strict, frozen, dashes in the file."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+
+
+class InheritingSettings(Settings):
+    """An entry whose settings, where it does not give them, are those of a wider entry.
+
+    So a setting without a value is not the same as none: it is the built-in default.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_value(cls, given: object) -> object:
+        if not isinstance(given, dict):
+            return given
+        return {key: cls._default(key) if value is None else value for key, value in given.items()}
+
+    @classmethod
+    def _default(cls, key: object) -> object:
+        for info in cls.model_fields.values():
+            if info.alias == key:
+                group = info.default
+                if isinstance(group, InheritingSettings):  # with all of its settings, each as given
+                    return {each.alias: None for each in type(group).model_fields.values()}
+                return group
+        return None
+
+    def over(self, wider: Self) -> Self:
+        """Return these settings, with those of a wider entry where they are not given."""
+        update: dict[str, object] = {}
+        for name in self.model_fields_set:
+            value, under = getattr(self, name), getattr(wider, name)
+            is_group = isinstance(value, InheritingSettings)
+            update[name] = value.over(under) if is_group else value
+        return wider.model_copy(update=update)

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The YAML side: text to data with a line for each key, and the schema to text.
+
+`read` composes the YAML tree and walks it itself instead of letting PyYAML build objects, for
+three reasons: each key keeps its line; a key that stands twice is found (PyYAML lets the last one
+win in silence); and only the plain types of the YAML 1.2 core schema are understood, so that
+``dnssec: off`` is a word, a node may be called ``no`` and ``12:30`` is not 750.
+
+A key without a value means its default. That lets the shipped file keep its section headings
+in force while each setting below them is commented out.
+
+`describe` writes that file from the schema. Its comment marks tell prose from settings: ``# `` in
+front of prose, ``#`` directly in front of a setting, at the column where the setting belongs.
+Taking one mark away puts one setting in force.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, get_args
+
+import yaml
+from pydantic.fields import FieldInfo
+
+from amqproute.config.schema import Config
+from amqproute.config.schema_base import InheritingSettings, Settings
+
+__all__ = ["ParsedDocument", "all_keys", "describe", "keys_at", "read", "uncomment"]
+
+Location = tuple[str | int, ...]
+
+_DEEPEST: Final = 20
+
+_COLLECTIONS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+
+# Anchors let a short text stand for a tree of any size.
+_MOST_LINES: Final = 500_000
+
+
+@dataclass(slots=True)
+class ParsedDocument:
+    """What `read` found.
+
+    Attributes:
+        data: the settings as plain dicts, lists and scalars.
+        lines: the line of each key and list item, by path.
+        problems: line, path and words of each problem.
+    """
+
+    data: dict[str, Any] = field(default_factory=dict)
+    lines: dict[Location, int] = field(default_factory=dict)
+    problems: list[tuple[int, Location, str]] = field(default_factory=list)
+
+
+class _CoreLoader(yaml.SafeLoader):
+    """Resolves plain scalars by the YAML 1.2 core schema."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+."),
+    ("null", r"~|null|Null|NULL|", "~nN"),
+):
+    _CoreLoader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), [*_first]
+    )
+_CoreLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"\Z"), [""])
+
+
+def read(text: str) -> ParsedDocument:
+    """Read the text of a configuration; never raises for what is in it."""
+    parsed = ParsedDocument()
+    try:
+        root = _compose(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = 1 if mark is None else mark.line + 1
+        words = " ".join(part for part in (error.context, error.problem) if part)
+        hint = "; indent with blanks, never with tabs" if "'\\t'" in words else ""
+        parsed.problems.append((line, (), f"is not YAML: {words}{hint}"))
+        return parsed
+    except RecursionError:
+        parsed.problems.append((1, (), "is nested too deeply"))
+        return parsed
+    except yaml.YAMLError as error:  # a character YAML does not allow
+        position = getattr(error, "position", 0)
+        line = text.count("\n", 0, position if isinstance(position, int) else 0) + 1
+        words = str(error).splitlines()[0]
+        parsed.problems.append((line, (), f"is not YAML: {words}"))
+        return parsed
+    if root is None or _is_null(root):
+        return parsed
+    parsed.lines[()] = root.start_mark.line + 1
+    if isinstance(root, yaml.MappingNode):
+        parsed.data = _mapping(root, (), parsed)
+    else:
+        parsed.problems.append(
+            (parsed.lines[()], (), "has to be a map of keys and values, as in domains: [a.example]")
+        )
+    return parsed
+
+
+def _compose(text: str) -> yaml.Node | None:
+    loader = _CoreLoader(text)
+    try:
+        root: yaml.Node | None = loader.get_single_node()
+        return root
+    finally:
+        loader.dispose()
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+
+
+def _mapping(node: yaml.MappingNode, at: Location, parsed: ParsedDocument) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            parsed.problems.append((line, at, "a key has to be text, not a list or a map"))
+            continue
+        key = key_node.value
+        here = (*at, key)
+        if here in parsed.lines:
+            first = parsed.lines[here]
+            parsed.problems.append((line, here, f"stands here twice; the first is in line {first}"))
+            continue
+        parsed.lines[here] = line
+        # Without a value a key means its default; but an unknown one is still reported, by
+        # handing something to the schema.
+        if _is_null(value_node) and (key in keys_at(at)):
+            if inherits_at(at):  # there it is not the same as saying nothing
+                data[key] = None
+            continue
+        data[key] = _value(value_node, here, parsed)
+    return data
+
+
+def _value(node: yaml.Node, at: Location, parsed: ParsedDocument) -> Any:
+    line = parsed.lines[at]
+    if len(parsed.lines) > _MOST_LINES:
+        if len(parsed.problems) < 1000:
+            parsed.problems.append((line, at, "the file stands for too many values"))
+        return None
+    if len(at) > _DEEPEST:  # also an anchor that contains itself
+        parsed.problems.append((line, at[:1], "is nested too deeply"))
+        return None
+    if isinstance(node, yaml.CollectionNode) and node.tag not in _COLLECTIONS:
+        parsed.problems.append((line, at, f"the YAML tag {node.tag} has no meaning here"))
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(node, at, parsed)
+    if isinstance(node, yaml.SequenceNode):
+        items = []
+        for index, item in enumerate(node.value):
+            parsed.lines[(*at, index)] = item.start_mark.line + 1
+            items.append(_value(item, (*at, index), parsed))
+        return items
+    return _scalar(node, at, parsed)
+
+
+def _scalar(node: yaml.Node, at: Location, parsed: ParsedDocument) -> Any:
+    text: str = node.value
+    match node.tag.removeprefix("tag:yaml.org,2002:"):
+        case "str":
+            return text
+        case "bool":
+            return text.lower() == "true"
+        case "int":
+            # int() of thousands of digits raises; as text it is refused in words.
+            return text if len(text) > 100 else int(text, 0 if text[:2] in ("0o", "0x") else 10)
+        case "float":
+            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        case "null":
+            return None
+    parsed.problems.append((parsed.lines[at], at, f"the YAML tag {node.tag} has no meaning here"))
+    return text
+
+
+# --- the schema ----------------------------------------------------------------------------------
+
+
+def keys_at(at: Location) -> list[str]:
+    """The keys known at a place of the configuration, as they stand in the file."""
+    model = _model_at(at)
+    return [] if model is None else [info.alias or "" for info in model.model_fields.values()]
+
+
+def inherits_at(at: Location) -> bool:
+    """Tell whether what is not said at a place is as a wider entry says it."""
+    model = _model_at(at)
+    return model is not None and issubclass(model, InheritingSettings)
+
+
+def _model_at(at: Location) -> type[Settings] | None:
+    """The model of a map in the configuration; None where keys are free, or there is no map."""
+    model: type[Settings] | None = Config
+    free = False
+    for part in at:
+        if model is None:
+            return None
+        if free:  # an index of a list, or a free key of a map
+            free = False
+            continue
+        info = next((i for i in model.model_fields.values() if i.alias == part), None)
+        if info is None:
+            return None
+        model = _model_of(info)
+        free = model is not None and not isinstance(info.default, Settings)
+    return None if free else model
+
+
+@cache
+def all_keys() -> tuple[tuple[str, ...], ...]:
+    """Every key of the schema with the keys above it, without indexes."""
+
+    def walk(model: type[Settings], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        for info in model.model_fields.values():
+            here = (*above, info.alias or "")
+            yield here
+            inner = _model_of(info)
+            if inner is not None:
+                yield from walk(inner, here)
+
+    return tuple(walk(Config, ()))
+
+
+def _model_of(info: FieldInfo) -> type[Settings] | None:
+    """The model of a section, or of the items of a list or map; None for a plain setting."""
+
+    def search(annotation: Any) -> type[Settings] | None:
+        if isinstance(annotation, type) and issubclass(annotation, Settings):
+            return annotation
+        for argument in get_args(annotation):
+            found = search(argument)
+            if found is not None:
+                return found
+        return None
+
+    return search(info.annotation)
+
+
+_HEAD: Final = """\
+Configuration of amqproute.
+
+Every setting stands here with its default, commented out: take the # in front of a setting away
+and change the value. A key without a value means its default. Durations are written as 30s, 5m,
+1h30m or 5d, sizes as 64KiB or 16MiB; a bare number is seconds or bytes. Relative files are looked
+for next to this file.
+
+After a change run: amqproute check --config FILE, then: systemctl reload amqproute"""
+
+
+def describe() -> str:
+    """Write the configuration file with every setting, its description and its default."""
+    defaults = Config().model_dump(mode="json", by_alias=True)
+    parts = [_prose(_HEAD, 0)]
+    for info in Config.model_fields.values():
+        key = info.alias or ""
+        parts.append("\n".join(_setting(key, info, defaults[key])))
+    return "\n\n".join(parts) + "\n"
+
+
+def _setting(key: str, info: FieldInfo, default: Any) -> Iterator[str]:
+    yield _prose(info.description or "", 0)
+    model = _model_of(info)
+    if model is not None and isinstance(info.default, Settings):
+        yield f"{key}:"
+        for inner in model.model_fields.values():
+            yield _prose(inner.description or "", 2)
+            yield f"  #{inner.alias}: {_flow(default[inner.alias])}"
+        return
+    if model is not None:
+        yield _prose("Each entry has:", 0)
+        for inner in model.model_fields.values():
+            yield _entry(inner)
+    if default and isinstance(default, list):
+        yield f"#{key}:"
+        for item in default:
+            yield f"#  - {_flow(item)}"
+        return
+    yield f"#{key}: {_flow(default)}"
+
+
+def _entry(info: FieldInfo) -> str:
+    is_plain = not (info.is_required() or isinstance(info.default, Settings))
+    default = f" Default: {_flow(_plain(info.default))}." if is_plain else ""
+    return _prose(f"{info.alias}: {info.description}{default}", 0, hanging=True)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _prose(text: str, indent: int, *, hanging: bool = False) -> str:
+    start = " " * indent + "# "
+    lines: list[str] = []
+    for paragraph in text.split("\n\n"):
+        if lines:
+            lines.append(start.rstrip())
+        lines += textwrap.wrap(
+            " ".join(paragraph.split()),
+            width=96,
+            initial_indent=start + ("  " if hanging else ""),
+            subsequent_indent=start + ("    " if hanging else ""),
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+    return "\n".join(lines)
+
+
+def _flow(value: Any) -> str:
+    """Write a value on one line, quoted only where YAML needs it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            # A default inside an entry is left out: the entry then shows what it is about.
+            return "{" + ", ".join(f"{k}: {_flow(v)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(_flow(item) for item in value) + "]"
+        case str():
+            return (
+                value
+                if re.fullmatch(r"[A-Za-z/][\w./$@=-]*|[0-9]+[A-Za-z]+", value)
+                else json.dumps(value)
+            )
+    return str(value)
+
+
+def uncomment(text: str) -> str:
+    """Put every setting of a generated file in force; prose stays a comment."""
+    return re.sub(r"^( *)#(?=\S)", r"\1", re.sub(r"^#(?=  - )", "", text, flags=re.M), flags=re.M)

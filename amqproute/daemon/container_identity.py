@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who this broker is, and the name under which its store numbers its entries."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from twisted.logger import Logger
+
+from amqproute.store.model import StoreRecovery
+from amqproute.store.sqlite import SqliteStore
+
+log = Logger()
+
+NOTES: Final = "container"
+"""The kind of the store's notes about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerIdentity:
+    """What a store knows its broker by.
+
+    Attributes:
+        container_id: the broker's name in the protocol.
+        stream: the name under which the store numbers its entries.
+        former_stream: the one that it had before it was restored from a backup; else empty.
+    """
+
+    container_id: str
+    stream: str
+    former_stream: str = ""
+
+
+async def identify(
+    store: SqliteStore, recovery: StoreRecovery, container_id: str | None
+) -> ContainerIdentity:
+    """Find in the store who we are; what is not there is made, and kept.
+
+    A store that was restored gets another name: its ids have been used since, and peers would
+    take new messages for old ones.
+
+    Args:
+        store: it is open.
+        recovery: what it held.
+        container_id: by the configuration; None for the one that was made once.
+
+    Raises:
+        StoreError: what was made could not be kept.
+    """
+    notes = recovery.notes.get(NOTES, {})
+    name = container_id or _text(notes, "id")
+    stream = _text(notes, "stream")
+    former = ""
+    if recovery.is_restored and stream:
+        former, stream = stream, ""
+        log.warn(
+            "{path} is not the store that was here last: it was restored from a backup, or its "
+            ".mark was removed, copied, or given to another owner. It numbers its messages anew, "
+            "so that no peer takes one of them for another; messages that had left since the "
+            "backup arrive twice",
+            path=store.path,
+        )
+    if name and stream:
+        return ContainerIdentity(name, stream)
+    transaction = store.begin()
+    if not name:
+        name = f"amqproute-{uuid.uuid4()}"
+        transaction.note(NOTES, "id", name.encode())
+    if not stream:
+        stream = str(uuid.uuid4())
+        transaction.note(NOTES, "stream", stream.encode())
+    await transaction.commit()
+    return ContainerIdentity(name, stream, former)
+
+
+def _text(notes: Mapping[str, bytes], key: str) -> str:
+    """Return a note; empty if there is none, or none that can be read."""
+    try:
+        return notes.get(key, b"").decode()
+    except UnicodeDecodeError as error:
+        log.error(
+            "the note of our own {what} cannot be read, a new one is made: {error}; messages that "
+            "are under way may arrive twice",
+            what="name" if key == "id" else "stream",
+            error=str(error),
+        )
+        return ""

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The watermarks of a house, put together from its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from amqproute.broker.broker import Broker
+from amqproute.config.schema import Config
+from amqproute.frontends.context import FrontendContext
+from amqproute.frontends.link_rows import consumers_of
+from amqproute.relay.relay import Relay
+from amqproute.services.management_node import MANAGEMENT, EntityType
+from amqproute.services.watermarks import DiskTerms, Watermarks
+
+__all__ = ["disk_terms", "make_watermarks"]
+
+
+def disk_terms(config: Config) -> DiskTerms:
+    """Return what a configuration says about the disk."""
+    floor, most = config.store.min_free, config.store.max_bytes or 0
+    if isinstance(floor, str):
+        return DiskTerms(min_free_percent=float(floor.removesuffix("%")), max_bytes=most)
+    return DiskTerms(min_free=floor, max_bytes=most)
+
+
+def count_outgoing(shared: FrontendContext, relay: Relay) -> None:
+    """Add up what receivers hold, and wake those who may have more than before."""
+    links = [octets for each in consumers_of(shared.frontends) if (octets := each.held_bytes)]
+    hops = [octets for each in relay.destinations.values() if (octets := each.held_bytes)]
+    by = {"consumers": sum(links), "relay": sum(hops)}
+    is_more = shared.outgoing.counted(by, len(links) + len(hops))
+    relay.allow_part(shared.outgoing.part_bytes)
+    if is_more:
+        for source in {each.source for each in consumers_of(shared.frontends)}:
+            source.dispatch()
+        for destination in relay.destinations.values():
+            destination.queue.dispatch()
+
+
+def make_watermarks(
+    broker: Broker, store: Any, clock: Any, shared: FrontendContext, relay: Relay, config: Config
+) -> Watermarks:
+    """Look after disk and memory from now on, and let operators see it."""
+
+    def sample() -> int:
+        count_outgoing(shared, relay)
+        shared.unfinished.spare_octets = watermarks.spare
+        return shared.unfinished.look()
+
+    def others() -> dict[str, int]:
+        topics = sum([each.waiting_bytes for each in broker.topics.values()])
+        return {
+            "queues": broker.budget.used_bytes,
+            "topics": topics,
+            "suspended": shared.suspended.octets,
+        }
+
+    watermarks = Watermarks(
+        broker,
+        store,
+        clock,
+        str(config.state_directory),
+        disk_terms(config),
+        shared.memory,
+        sample,
+        shared.outgoing,
+        others,
+    )
+
+    def rows() -> Iterable[dict[str, Any]]:
+        yield from watermarks.rows()
+        yield relay.census.row()
+
+    broker.services[MANAGEMENT].register(EntityType("watermark", rows))
+    watermarks.start()
+    return watermarks

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collects what `amqproute.services.health_rules` judges: the operation STATUS of ``$management``.
+
+A survey looks at every node and next hop, never at every message, and gives the reactor back after
+`TURN_WORK` units of work (a node is one; so are `ENTRIES_PER_UNIT` messages in consumers' hands or
+set aside, which are looked through for the oldest, up to `MOST_ENTRIES` of a node). Ten thousand
+nodes take some hundred turns. Requests that come while a survey is under way get its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from amqproute.broker.broker import Broker
+from amqproute.broker.disposal import CONSUMER
+from amqproute.broker.queue import Queue
+from amqproute.config.operations_settings import StatusSettings
+from amqproute.relay.destination import Destination
+from amqproute.relay.relay import Relay
+from amqproute.services.health_rules import (
+    BrokerFacts,
+    DestinationFacts,
+    HealthLimits,
+    HealthVerdicts,
+    NodeFacts,
+    RecentFacts,
+    judge_broker,
+    judge_destination,
+    judge_node,
+)
+from amqproute.services.management_node import OK, ManagementReply
+from amqproute.values import RELAY_PREFIX
+
+__all__ = ["TURN_WORK", "HealthSurvey", "limits_of", "recent_facts"]
+
+TURN_WORK: Final = 100
+"""Units of work in one turn of the reactor: three milliseconds where every node is not well."""
+ENTRIES_PER_UNIT: Final = 100
+MOST_ENTRIES: Final = 5000
+"""Messages of one node in consumers' hands that are looked at; consumers have them in order, so it
+is the first ones that are old."""
+MOST_PEERS: Final = 100
+"""Next hops that are told with all their attributes."""
+
+
+def limits_of(status: StatusSettings) -> HealthLimits:
+    """Return the limits that the configuration sets."""
+    return HealthLimits(
+        oldest=status.oldest,
+        oldest_by=status.oldest_by,
+        no_consumer=status.no_consumer,
+        no_credit=status.no_credit,
+        certificate=status.certificate,
+        dns=status.dns,
+    )
+
+
+def recent_facts(broker: Broker) -> tuple[RecentFacts, ...]:
+    """Return what happened in the last hour."""
+    found = []
+    for happening, count in broker.recent.totals().items():
+        event, place, kind, condition = happening
+        is_leaving = place.startswith(RELAY_PREFIX) or (event == "rejected" and kind != CONSUMER)
+        name = place.removeprefix(RELAY_PREFIX)
+        found.append(RecentFacts(event, name, kind, condition, count, is_leaving))
+    return tuple(found)
+
+
+class HealthSurvey:
+    """Surveys a broker when it is asked.
+
+    Args:
+        clock: for turns.
+        now_ms: the wall clock.
+        broker: its nodes.
+        relay: its next hops.
+        limits: gives the limits in force.
+        facts: gives what is neither node nor next hop.
+        row: gives the attributes of a next hop.
+
+    Attributes:
+        turns: of the reactor that surveys took so far.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        now_ms: Callable[[], int],
+        broker: Broker,
+        relay: Relay,
+        limits: Callable[[], HealthLimits],
+        facts: Callable[[], BrokerFacts],
+        row: Callable[[Destination], dict[str, Any]],
+    ) -> None:
+        self.turns = 0
+        self._clock = clock
+        self._now_ms = now_ms
+        self._broker = broker
+        self._relay = relay
+        self._limits = limits
+        self._facts = facts
+        self._row = row
+        self._waiting: list[Deferred[ManagementReply]] | None = None
+
+    def status(self, request: object) -> Deferred[ManagementReply]:
+        """Carry out STATUS: survey, and answer with the verdicts."""
+        answer: Deferred[ManagementReply] = Deferred()
+        if self._waiting is not None:
+            self._waiting.append(answer)
+            return answer
+        self._waiting = [answer]
+        Deferred.fromCoroutine(self._survey()).addBoth(self._tell)
+        return answer
+
+    def _tell(self, result: Any) -> None:
+        waiting, self._waiting = self._waiting or [], None
+        for each in waiting:
+            succeed(result).chainDeferred(each)
+
+    async def _survey(self) -> ManagementReply:
+        limits = self._limits()
+        verdicts = HealthVerdicts()
+        for verdict in judge_broker(self._facts(), limits):
+            verdicts.add(verdict)
+        here = to_others = work = 0
+        for queue in list(self._queues()):
+            work = await self._pause(work, queue)
+            here += queue.depth
+            oldest = _oldest(queue, self._now_ms())
+            facts = NodeFacts(queue.name, queue.depth, oldest, queue.consumers)
+            for verdict in judge_node(facts, limits):
+                verdicts.add(verdict)
+        peers: list[dict[str, Any]] = []
+        for destination in list(self._relay.destinations.values()):
+            work = await self._pause(work, destination.queue)
+            to_others += destination.queue.depth
+            facts_there = _facts_of(destination, self._now_ms())
+            is_troubled = False
+            for verdict in judge_destination(facts_there, limits):
+                verdicts.add(verdict)
+                is_troubled = is_troubled or verdict.code in ("peer.held", "peer.unreachable")
+            if is_troubled and len(peers) < MOST_PEERS:
+                work += 2
+                peers.append(self._row(destination))
+        body = {
+            "verdicts": [each.row() for each in verdicts.shown()],
+            "counts": verdicts.counts,
+            "messages": {"here": here, "to-others": to_others},
+            "peers": peers,
+        }
+        total = sum(verdicts.counts.values())
+        return ManagementReply.of(OK, f"{total} found" if total else "all is well", body)
+
+    async def _pause(self, work: int, queue: Queue) -> int:
+        """Give the reactor back if enough was done; return what was done in this turn."""
+        if work >= TURN_WORK:
+            self.turns += 1
+            await deferLater(self._clock, 0)
+            work = 0
+        held = min(MOST_ENTRIES, queue.acquired) + min(MOST_ENTRIES, queue.deferred)
+        return work + 1 + held // ENTRIES_PER_UNIT
+
+    def _queues(self) -> Iterator[Queue]:
+        yield from self._broker.nodes.values()
+        for topic in self._broker.topics.values():
+            for subscription in topic.durable.values():
+                yield subscription.queue
+
+
+def _oldest(queue: Queue, now_ms: int) -> float | None:
+    """Return the age in seconds of the oldest message of a queue, in whoever's hands."""
+    arrivals = []
+    if (available := queue.oldest_arrival_ms) is not None:
+        arrivals.append(available)
+    if queue.deferred:
+        arrivals += [each.arrived_ms for each in islice(queue.deferred_entries, MOST_ENTRIES)]
+    if queue.acquired:
+        arrivals += [each.arrived_ms for each in islice(queue.held_by_consumers(), MOST_ENTRIES)]
+    return None if not arrivals else max(0.0, (now_ms - min(arrivals)) / 1000)
+
+
+def _facts_of(destination: Destination, now_ms: int) -> DestinationFacts:
+    queue = destination.queue
+    no_credit, dns = destination.no_credit_since_ms, destination.dns_since_ms
+    return DestinationFacts(
+        name=destination.hop.key,
+        domain=destination.hop.domain,
+        depth=queue.depth,
+        oldest=_oldest(queue, now_ms),
+        state="held" if destination.held is not None else destination.state.value,
+        held=destination.held or "",
+        failures=destination.failures,
+        error=destination.last_error,
+        no_credit=None if no_credit is None else (now_ms - no_credit) / 1000,
+        dns=None if dns is None else (now_ms - dns) / 1000,
+    )

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that a damaged store has lost: an operator has accepted it, and wants senders told.
+
+The journal has said of each message where a failure is to be reported to, if its sender wanted
+that. What it had not on its disk yet, and what came before a release that noted the address, nobody
+can be told of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from amqproute.broker.broker import Broker
+from amqproute.entry import Entry
+from amqproute.errors import StoreError
+from amqproute.journal.expected_entries import ExpectedEntries, living, named_by
+from amqproute.journal.journal_outbox import read_rows
+from amqproute.journal.record import ENDS, JournalRecord
+from amqproute.message import Message, encode_annotations
+from amqproute.services.sender_reports import Reporter
+from amqproute.store.start_evidence import JournalTestimony, Outbox
+from amqproute.values import RETURN_TO
+from amqproute.wire.amqp10 import codec, spec
+from amqproute.wire.amqp10.types import ULong
+
+__all__ = ["LossReports", "look_for_losses", "report_losses", "testimony"]
+
+AT_ONCE: Final = 200
+"""Reports in one commit."""
+
+
+@dataclass(slots=True)
+class LossReports:
+    """What the journal says of the messages that are missing.
+
+    Attributes:
+        ids: of their entries, ascending; messages that were durable, or of which nobody knows.
+        records: by which they have begun, of those that are known.
+        is_whole: the journal is: without, some of them may have ended.
+    """
+
+    ids: Sequence[int] = ()
+    records: Sequence[JournalRecord] = ()
+    is_whole: bool = True
+
+
+def look_for_losses(journal: Path, holdings: Callable[[], tuple[set[int], Outbox]]) -> LossReports:
+    """Read which messages are missing. Takes seconds for a large journal: not for the reactor.
+
+    Args:
+        journal: its directory.
+        holdings: returns the ids of the entries in the store, and the rows of its outbox.
+
+    Raises:
+        OSError: as it comes.
+    """
+    if not journal.is_dir():
+        return LossReports()
+    known = living(journal)
+    there, outbox = holdings()
+    ended, damaged = _ended_in(outbox)
+    known.is_whole &= not damaged
+    return _missing(journal, known, known.ids - there - ended)
+
+
+def testimony(journal: Path, there: set[int], outbox: Outbox) -> JournalTestimony:
+    """Ask the journal which messages a store should have and has not.
+
+    Args:
+        journal: its directory.
+        there: the ids of the entries in the store.
+        outbox: the rows of its outbox.
+
+    Raises:
+        StoreError: the journal cannot be read.
+    """
+    try:
+        found = look_for_losses(journal, lambda: (there, outbox))
+    except OSError as error:
+        raise StoreError(
+            f"the journal cannot be asked what the store should have: {error.filename or journal}: "
+            f"{error.strerror or error}"
+        ) from error
+    return JournalTestimony(str(journal), tuple(found.ids), found.is_whole)
+
+
+def _missing(journal: Path, known: ExpectedEntries, gone: set[int]) -> LossReports:
+    """Leave out what was not durable: it ends with the process, and nobody has to say so."""
+    named = named_by(journal, known.stream, gone)
+    records = {entry: each for entry, each in sorted(named.items()) if each.durable is not False}
+    ids = sorted(entry for entry in gone if entry in records or entry not in named)
+    return LossReports(ids, list(records.values()), known.is_whole)
+
+
+def _ended_in(outbox: Outbox) -> tuple[set[int], int]:
+    """Return the entries that have ended, by what the journal is yet to be told; and how many
+    lines of that are damaged."""
+    ended: set[int] = set()
+    carried, damaged = read_rows(outbox)
+    for _, run in carried:
+        if run.kind in ENDS:
+            alone = json.loads(run.shared).get("entry")
+            several = json.loads(run.columns).get("entry", [])
+            ended.update(each for each in (alone, *several) if isinstance(each, int))
+    return ended, damaged
+
+
+async def report_losses(losses: LossReports, reporter: Reporter, broker: Broker) -> int:
+    """Put a report on its way for each message whose sender wanted one.
+
+    Returns:
+        How many that were.
+
+    Raises:
+        StoreError: they cannot be stored.
+    """
+    count = 0
+    told = [record for record in losses.records if record.return_to is not None]
+    for start in range(0, len(told), AT_ONCE):
+        batch = broker.begin()
+        for record in told[start : start + AT_ONCE]:
+            count += reporter.lost(record.node or "", _entry_of(record), batch)
+        await batch.commit()
+    return count
+
+
+def _entry_of(record: JournalRecord) -> Entry:
+    """Return an entry with what a record says of it."""
+    properties = spec.Properties(message_id=_message_id(record), to=record.to)
+    encoded = encode_annotations({RETURN_TO: record.return_to}) + codec.encode(properties)
+    expires_ms = 0 if record.expires is None else record.expires // 1000
+    assert record.entry is not None
+    return Entry(record.entry, Message(encoded), True, False, record.time // 1000, expires_ms)
+
+
+def _message_id(record: JournalRecord) -> str | ULong | UUID | bytes | None:
+    name = record.message_id
+    if name is None or "...sha256:" in name:
+        return name
+    match record.message_id_type:
+        case "ulong":
+            return ULong(int(name))
+        case "uuid":
+            return UUID(name)
+        case "binary":
+            return bytes.fromhex(name)
+        case _:
+            return name

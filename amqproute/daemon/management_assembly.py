@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators and transaction managers reach through management, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from twisted.logger import Logger
+
+from amqproute.auth.policy import Verb
+from amqproute.broker.broker import Broker
+from amqproute.broker.xa_registry import BranchLimits, BranchRegistry
+from amqproute.config.operations_settings import DistributedTransactionSettings
+from amqproute.daemon.policy_assembly import Allows
+from amqproute.frontends.connection_frontend import FrontendContext
+from amqproute.interfaces import IStore
+from amqproute.relay.destination_row import peer_row
+from amqproute.relay.diagnosis import why
+from amqproute.relay.relay import Relay
+from amqproute.routing.table import Router
+from amqproute.services import dns_flush, relay_commands, xa_node
+from amqproute.services.management_node import MANAGEMENT, EntityType, ManagementService
+from amqproute.services.message_requeue import RequeueCommand
+from amqproute.services.relay_messages import RelayMessages
+
+log = Logger()
+
+
+def offer_relay_operations(
+    management: ManagementService,
+    broker: Broker,
+    relay: Relay,
+    router: Callable[[], Router],
+    allows: Allows,
+    now_ms: Callable[[], int],
+) -> None:
+    """Let operators see the ways out, and act on what waits there."""
+    relay_commands.register(management, relay, allows)
+    dns_flush.register(management, relay, router, allows)
+    RelayMessages(
+        broker,
+        relay,
+        router,
+        allows,
+        lambda destination, entry: why(destination, entry, relay.holds, now_ms()),
+        now_ms,
+    ).register(management)
+    RequeueCommand(broker, relay, router, allows, now_ms).register(management)
+    management.register(
+        EntityType(
+            "peer",
+            lambda: [peer_row(each, relay.holds) for each in relay.destinations.values()],
+        )
+    )
+
+
+def offer_branches(
+    settings: DistributedTransactionSettings,
+    shared: FrontendContext,
+    relay: Relay,
+    store: IStore,
+    allows: Allows,
+    now_ms: Callable[[], int],
+    notes: Mapping[str, bytes],
+) -> BranchRegistry | None:
+    """Offer distributed transactions, if that is wanted; what is prepared waits if not."""
+    broker = shared.broker
+    if not settings.enabled:
+        if notes:
+            log.warn(
+                "{count} branches of distributed transactions wait in the store and keep "
+                "their messages: enable distributed-transactions to have them resolved",
+                count=len(notes),
+            )
+        return None
+
+    branches = BranchRegistry(
+        shared.transactions,
+        broker,
+        store,
+        now_ms,
+        shared.termini.node_for,
+        relay.admit,
+        lambda principal: allows(principal, Verb.MANAGE, xa_node.DTX_COORDINATOR),
+        BranchLimits(
+            branches=settings.max_branches,
+            timeout_seconds=settings.timeout,
+            total_bytes=settings.memory,
+            warn_seconds=settings.warn_after,
+        ),
+    )
+    branches.recovered(notes)
+    coordinator = xa_node.XaNode(broker, branches, allows)
+    broker.services[xa_node.DTX_COORDINATOR] = coordinator
+    xa_node.register(broker.services[MANAGEMENT], branches)
+    return branches
+
+
+__all__ = ["offer_branches", "offer_relay_operations"]

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a configuration to the parts that find peers and decide whether to believe them.
+
+The command line makes the same parts of the same configuration: what `explain` says is what the
+daemon does.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from types import MappingProxyType
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from amqproute import __version__
+from amqproute.config.field_types import matches_domain
+from amqproute.config.routing_settings import ResolverSettings
+from amqproute.config.schema import Config
+from amqproute.dial_policy import TargetPolicy
+from amqproute.errors import ConfigError
+from amqproute.net.connector import Connector
+from amqproute.net.inbound_trust import InboundTrust
+from amqproute.net.own_addresses import OwnAddresses
+from amqproute.net.peer_trust import TrustLevel, TrustPolicy, parse_pin
+from amqproute.net.tls import TlsContexts
+from amqproute.resolver.anchors import read_anchors
+from amqproute.resolver.dns_cache import CacheLimits, DnsCache
+from amqproute.resolver.dns_client import ClientLimits, DnsClient
+from amqproute.resolver.dnssec import DnssecValidator
+from amqproute.resolver.dnssec_probe import DnssecProbe
+from amqproute.resolver.nameservers import Nameserver, parse_nameserver, read_resolv_conf
+from amqproute.resolver.srv import DnssecUse, SrvResolver
+from amqproute.values import TRANSFER_CAPABILITY, NextHop, Resolution, TransportSecurity
+from amqproute.wire.amqp10.connection import ConnectionSettings
+from amqproute.wire.sasl_mechanisms import ANONYMOUS, EXTERNAL, SaslClient, client_mechanism
+
+__all__ = [
+    "make_contexts",
+    "make_inbound_trust",
+    "make_judge",
+    "make_resolver",
+    "make_targets",
+    "own_places",
+    "peer_policy",
+    "peer_settings",
+    "pinned_policies",
+    "product",
+    "same_but_for_targets",
+    "trusts",
+]
+
+
+def make_contexts(config: Config, *, checks_dates: bool = True) -> TlsContexts | None:
+    """Make the TLS contexts of a configuration; None if it has no certificate.
+
+    Args:
+        config: the configuration.
+        checks_dates: refuse a certificate of ours that is not valid now.
+
+    Raises:
+        TlsError: a file cannot be used.
+    """
+    tls = config.tls
+    if tls.certificate is None:
+        return None
+    return TlsContexts(
+        tls.certificate, tls.private_key, tls.trust, crl=tls.crl, checks_dates=checks_dates
+    )
+
+
+def make_targets(
+    config: Callable[[], Config], is_routed: Callable[[str], bool] = lambda _: False
+) -> Callable[[], TargetPolicy]:
+    """Make what gives the rules of which places the DNS may lead to.
+
+    They are those of the configuration then in force: whom `peers` and `routes` name may change.
+
+    Args:
+        config: gives it.
+        is_routed: tells whether a route made at runtime names a domain.
+    """
+    own = OwnAddresses(time.monotonic)
+    made: tuple[Config, TargetPolicy] | None = None
+
+    def policy() -> TargetPolicy:
+        nonlocal made
+        current = config()
+        if made is None or made[0] is not current:
+            settings = current.resolver
+            made = (
+                current,
+                TargetPolicy.of(
+                    allow=settings.allow_targets,
+                    deny=settings.deny_targets,
+                    ports=settings.allow_ports,
+                    is_named=lambda domain: current.names(domain) or is_routed(domain),
+                    own=own,
+                ),
+            )
+        return made[1]
+
+    return policy
+
+
+def same_but_for_targets(one: ResolverSettings, other: ResolverSettings) -> bool:
+    """Tell whether two configurations differ at most in what `make_targets` reads."""
+    live = {"allow_targets": (), "allow_ports": (), "deny_targets": ()}
+    return one.model_copy(update=live) == other.model_copy(update=live)
+
+
+def make_resolver(
+    config: Config,
+    reactor: Any,
+    targets: Callable[[], TargetPolicy] | None = None,
+    own: frozenset[tuple[str, int]] | None = None,
+) -> SrvResolver:
+    """Make the resolver of a configuration.
+
+    Args:
+        config: the configuration.
+        reactor: asks, and tells the time.
+        targets: from `make_targets`; None for the rules of this configuration.
+        own: where this broker is; None for `own_places`. Empty to look up our own domains as others
+            do.
+
+    Raises:
+        ConfigError: the trust anchors cannot be read.
+    """
+    settings = config.resolver
+    servers = [parse_nameserver(text) for text in settings.nameservers] or read_resolv_conf()
+    use = DnssecUse(settings.dnssec)
+    validator = None
+    if settings.validate_by == "self" and use is not DnssecUse.OFF:
+        validator = make_validator(config)
+    client = DnsClient(
+        reactor,
+        servers,
+        random.SystemRandom(),
+        limits=ClientLimits(deadline=2 * settings.timeout, try_timeout=settings.timeout / 2),
+        authentication=use is not DnssecUse.OFF,
+        trusts=trusts(config),
+        validator=validator,
+    )
+    cache_limits = CacheLimits(
+        max_entries=settings.cache_entries,
+        max_ttl=settings.cache_longest,
+        max_negative_ttl=settings.cache_longest_negative,
+    )
+    return SrvResolver(
+        client,
+        DnsCache(reactor, cache_limits, lambda answer: answer.octets),
+        random.SystemRandom().random,
+        reactor,
+        targets=targets or make_targets(lambda: config),
+        dnssec=use,
+        probe=DnssecProbe(
+            client, reactor, zone=settings.dnssec_probe, refusal=_no_dnssec(use, client)
+        ),
+        own=own_places(config) if own is None else own,
+    )
+
+
+def make_validator(config: Config) -> DnssecValidator:
+    """Make what validates in this process.
+
+    Raises:
+        ConfigError: the trust anchors cannot be read.
+    """
+    path = config.resolver.anchors
+    try:
+        return DnssecValidator(read_anchors(path), time.time)
+    except (OSError, ValueError) as error:
+        words = getattr(error, "strerror", None) or str(error)
+        source, line = config.source.path, config.source.lines.get(("resolver", "anchors"), 1)
+        raise ConfigError([f"{source}:{line}: resolver.anchors: {path}: {words}"]) from error
+
+
+def _no_dnssec(use: DnssecUse, client: DnsClient) -> str:
+    """Why no name server has to be asked whether DNSSEC comes through; empty if one has to be."""
+    if use is DnssecUse.OFF:
+        return "resolver.dnssec is off"
+    if not client.validates and not client.is_trusting:
+        servers = ", ".join(map(str, client.nameservers))
+        return (
+            f"the AD bit of {servers} is not believed; use a validating resolver on this machine, "
+            "or name its network under resolver.trusted if the way there is safe, or set "
+            "resolver.validate: self"
+        )
+    return ""
+
+
+def trusts(config: Config) -> Callable[[Nameserver], bool]:
+    """Return whether a name server's AD bit is believed: on loopback, or where configured."""
+    networks = [ip_network(text) for text in config.resolver.trusted]
+
+    def is_trusted(server: Nameserver) -> bool:
+        address = ip_address(server.host.partition("%")[0])
+        return address.is_loopback or any(address in network for network in networks)
+
+    return is_trusted
+
+
+def own_places(config: Config) -> frozenset[tuple[str, int]]:
+    """Return names and addresses with the ports at which peers reach this broker."""
+    names = {*config.local_domains}
+    host = socket.gethostname().lower()
+    if "." in host:
+        names.add(host)
+    found: set[tuple[str, int]] = set()
+    for listen in config.listen:
+        place = listen.parsed
+        if not place.port:
+            continue
+        interface = "127.0.0.1" if place.interface == "localhost" else place.interface
+        if interface and not ip_address(interface).is_unspecified:
+            found.add((str(ip_address(interface)), place.port))
+        found.update((name, place.port) for name in names)
+    return frozenset(found)
+
+
+def peer_policy(config: Config, domain: str) -> TrustPolicy:
+    """Return what a configuration wants of a domain's brokers."""
+    peer = config.peer_for(domain)
+    return _policy(peer.level, peer.pin)
+
+
+@lru_cache(maxsize=4096)
+def _policy(level: str, pins: tuple[str, ...]) -> TrustPolicy:
+    return TrustPolicy(TrustLevel(level), tuple(map(parse_pin, pins)))
+
+
+def product() -> dict[str, Any]:
+    """Return what an open says about this program."""
+    return {"product": "amqproute", "version": __version__}
+
+
+def peer_settings(
+    config: Config,
+    hop: NextHop,
+    security: TransportSecurity,
+    container_id: str,
+    properties: Mapping[str, Any] = MappingProxyType({}),
+) -> ConnectionSettings:
+    """Return how a connection to a peer is made: the relay's, and those of `peer test`.
+
+    Args:
+        config: the configuration.
+        hop: where to.
+        security: how TLS starts there.
+        container_id: ours.
+        properties: what the open says besides.
+    """
+    limits = config.limits
+    is_plain = peer_policy(config, hop.domain).level is TrustLevel.NONE
+    wants_tls = security is TransportSecurity.UPGRADE and not is_plain
+    return ConnectionSettings(
+        role="client",
+        container_id=container_id,
+        hostname=hop.domain,
+        max_frame_size=limits.max_frame_size,
+        idle_timeout=limits.idle_timeout,
+        handshake_timeout=limits.handshake_timeout,
+        incoming_window=limits.session_window,
+        offered_capabilities=(TRANSFER_CAPABILITY,),
+        properties={**product(), **properties},
+        tls="required" if wants_tls else "none",
+        sasl_client=_ExternalOnly(else_nobody=is_plain),
+    )
+
+
+class _ExternalOnly:
+    """To a peer we prove who we are by our certificate, and by nothing else (T-19).
+
+    Where the operator asks nothing of a peer, level ``none``, we may also be nobody to it.
+    """
+
+    def __init__(self, *, else_nobody: bool) -> None:
+        self._else_nobody = else_nobody
+
+    def choose(self, offered: Sequence[str]) -> SaslClient | None:
+        if EXTERNAL in offered:
+            return client_mechanism(EXTERNAL)
+        if self._else_nobody and ANONYMOUS in offered:
+            return client_mechanism(ANONYMOUS)
+        return None
+
+
+def pinned_policies(config: Config) -> Mapping[str, TrustPolicy]:
+    """Return the domains whose certificates are pinned."""
+    return {
+        domain: _policy(peer.level, peer.pin)
+        for domain, peer in config.peers.items()
+        if peer.level == "pin"
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """The resolver for claims of connecting peers: nobody dials, so no place is left out.
+
+    Else a peer at an address that is not dialled would have no TLSA records, and could be somebody
+    with a lesser proof.
+    """
+
+    resolver: SrvResolver
+
+    def resolve(self, domain: str) -> Deferred[Resolution]:
+        """See `amqproute.net.inbound_trust.PeerSource`."""
+        return self.resolver.resolve(domain, to_dial=False)
+
+    def is_capable(self) -> Deferred[bool]:
+        """See `amqproute.net.inbound_trust.PeerSource`."""
+        return self.resolver.is_capable()
+
+
+def make_inbound_trust(config: Callable[[], Config], resolver: SrvResolver) -> InboundTrust:
+    """Make what decides who connecting peers are, by the configuration then in force."""
+    return InboundTrust(
+        lambda domain: peer_policy(config(), domain),
+        lambda: pinned_policies(config()),
+        _Claims(resolver),
+        lambda domain: domain in config().local_domains,
+        time.time,
+        lambda domain: any(each != "*" and matches_domain(each, domain) for each in config().peers),
+    )
+
+
+def make_judge(config: Config, resolver: SrvResolver | None) -> Connector:
+    """Make a connector that connects nowhere: for what it would demand (``explain``).
+
+    Args:
+        config: the configuration.
+        resolver: for the TLSA records of hosts that routes name; None to go by the level alone.
+    """
+    return Connector(
+        None,
+        None,
+        policy_for=lambda domain: peer_policy(config, domain),
+        tlsa=None if resolver is None else resolver.tlsa,
+    )

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a configuration to rules: who may do what, where messages go, and how fast.
+
+The command line asks the same rules of the same configuration: what `explain` says is what the
+daemon does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
+from amqproute.auth.users import UserFile
+from amqproute.broker.token_bucket import Rate
+from amqproute.config.access_settings import ContractSettings
+from amqproute.config.schema import Config
+from amqproute.daemon.routes import make_router
+from amqproute.frontends.contract_enforcement import NO_TERMS, ContractTerms
+from amqproute.relay.relay_terms import RelayTerms
+from amqproute.relay.retry_schedule import RetrySchedule
+from amqproute.services.transfer import TransferRules
+from amqproute.values import NextHop, Principal, RouteRule
+
+Allows: TypeAlias = Callable[[Principal, Verb, str], bool]
+"""Whether somebody may do something at a node."""
+
+
+def make_policy(config: Config) -> AccessPolicy:
+    """Make the access rules of a configuration, with the default ones behind them."""
+    rules = [
+        Rule.of(who=rule.who, node=rule.node, allow=rule.allow, deny=rule.deny)
+        for rule in config.access
+    ]
+    return AccessPolicy([*rules, *default_rules(os.getuid(), verbs=frozenset(Verb))])
+
+
+def load_users(config: Config, *, must_exist: bool = False) -> UserFile:
+    """Read the users file; the usual one need not be there: then there are no users yet.
+
+    Args:
+        config: the configuration.
+        must_exist: a missing file is refused: one that has gone is a mistake more often than the
+            wish that nobody gets in.
+    """
+    path = config.users.file
+    return UserFile.load(path) if must_exist or path.exists() else UserFile(path, {})
+
+
+def transfer_rules(
+    config: Config,
+    container_id: str,
+    allows: Allows,
+    domain_of: Callable[[str], str | None] = lambda _: None,
+    routes: Iterable[RouteRule] = (),
+) -> TransferRules:
+    """Return what the transfer service goes by.
+
+    Args:
+        config: the configuration.
+        container_id: our own.
+        allows: the access rules in force.
+        domain_of: the domain for which a container was reached; None if it was not.
+        routes: those made at runtime.
+    """
+    router = make_router(config, container_id, routes)
+
+    def name_of(container: str) -> str:
+        """Return the domain of a container, in words about loops."""
+        if container == container_id:
+            return config.domains[0] if config.domains else container
+        return router.containers.get(container) or domain_of(container) or container
+
+    peer_for = lru_cache(maxsize=1024)(config.peer_for)  # it is asked for each message
+
+    def relay_for(principal: Principal) -> Sequence[str]:
+        names = principal.names or (principal.name,)
+        return tuple(pattern for name in names for pattern in peer_for(name).relay_for)
+
+    def origins(principal: Principal) -> Sequence[str]:
+        names = principal.names or (principal.name,)
+        return tuple(pattern for name in names for pattern in peer_for(name).origins)
+
+    return TransferRules(
+        own_id=container_id,
+        router=router,
+        allows=allows,
+        relay_for=relay_for,
+        max_hops=config.relay.max_hops,
+        insert_to=config.alias_to == "insert",
+        origins=origins,
+        name_of=name_of,
+        remote_services=frozenset(config.remote_services),
+    )
+
+
+def suppresses(config: Config, principal: Principal) -> bool:
+    """Return whether messages of this peer that came before are told from new ones."""
+    names = principal.names or (principal.name,)
+    return any(config.peer_for(name).suppress_duplicates for name in names)
+
+
+def relay_terms(config: Config) -> RelayTerms:
+    """Return what the relay goes by."""
+    relay = config.relay
+
+    def rate(hop: NextHop) -> Rate:
+        peer = config.peer_for(hop.domain)
+        return Rate(peer.messages_per_second, peer.bytes_per_second)
+
+    return RelayTerms(
+        RetrySchedule(relay.first_retry, relay.last_retry),
+        relay.window,
+        relay.idle_timeout,
+        window_bytes=relay.window_bytes,
+        dead_after=relay.dead_after,
+        settle_seconds=relay.settle_timeout,
+        connects_per_second=relay.connects_per_second,
+        most_destinations=relay.max_destinations,
+        rate=rate,
+    )
+
+
+def contract_of(principal: Principal, config: Config) -> tuple[str, ContractTerms]:
+    """Return who holds the contract of a principal, and its terms.
+
+    A peer whose certificate proves several domains holds that of the first one, in the order of
+    the alphabet, which the configuration names; else that of the name it goes by.
+    """
+    found: ContractSettings | None = None
+    key = str(principal)
+    if principal.kind == "peer":
+        named = sorted(name for name in principal.names if name in config.peers)
+        name = named[0] if named else principal.name
+        key, found = f"peer:{name}", config.peer_for(name).contract
+    elif principal.kind in ("user", "anonymous"):
+        found = config.contracts.get(key)
+        if found is None and principal.kind == "user":
+            found = config.contracts.get("user:*")
+    return key, NO_TERMS if found is None else ContractTerms(**found.model_dump())
+
+
+def declared_contracts(config: Config) -> dict[str, ContractTerms]:
+    """Return the terms that stand in the configuration, by holder or pattern of holders."""
+    found = {key: ContractTerms(**each.model_dump()) for key, each in config.contracts.items()}
+    for name in config.peers:
+        contract = config.peer_for(name).contract
+        if contract is not None:
+            found[f"peer:{name}"] = ContractTerms(**contract.model_dump())
+    return {key: terms for key, terms in found.items() if terms}
+
+
+__all__ = [
+    "Allows",
+    "contract_of",
+    "declared_contracts",
+    "load_users",
+    "make_policy",
+    "relay_terms",
+    "suppresses",
+    "transfer_rules",
+]

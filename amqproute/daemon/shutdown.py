@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a daemon that stops comes to rest: what is under way has time to reach its end.
+
+First messages (`drain_connections`), then what the end of the connections writes (`flush`):
+whatever asks the store for something after it was told to close is told that it is closed, and
+nobody will do anything about it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from amqproute.frontends.connection_frontend import FrontendContext
+from amqproute.plurals import counted
+from amqproute.relay.relay import Relay
+
+log = Logger()
+
+QUIET_SECONDS: Final = 0.02
+"""How often a stopping daemon looks whether everything has come to rest."""
+MOST_ROUNDS: Final = 50
+"""Commits after which `flush` takes what still writes for something that never ends."""
+MOST_NAMED: Final = 5
+CONSUMER_SECONDS: Final = 3.0
+"""How long it waits for consumers to settle what they hold."""
+
+
+async def drain_connections(
+    reactor: Any, shared: FrontendContext, relay: Relay, patience: float
+) -> None:
+    """Wait until nothing is under way any more, or patience, in seconds, is at its end."""
+    consumers_until = reactor.seconds() + min(CONSUMER_SECONDS, patience)
+
+    def at_rest() -> bool:
+        frontends = tuple(shared.frontends)
+        if not relay.is_quiet or shared.broker.replies_due:
+            return False
+        if not all(frontend.is_idle for frontend in frontends):
+            return False
+        settled = all(frontend.holds_nothing for frontend in frontends)
+        return settled or reactor.seconds() > consumers_until
+
+    if not await wait_until(reactor, at_rest, patience):
+        log.warn(
+            "stopping with work under way after {seconds} s ({what}): what has no outcome will be "
+            "sent again",
+            seconds=patience,
+            what=", ".join(in_progress(shared, relay)),
+        )
+
+
+def in_progress(shared: FrontendContext, relay: Relay) -> list[str]:
+    """Say what has not come to its end."""
+    found = []
+    for destination in relay.destinations.values():
+        if not destination.is_quiet:
+            found.append(
+                f"{counted(destination.in_flight, 'message')} on their way to {destination.hop.key}"
+            )
+    writing = sum(not frontend.is_idle for frontend in shared.frontends)
+    if writing:
+        found.append(f"{counted(writing, 'connection')} whose messages wait for the disk")
+    holding = sum(not frontend.holds_nothing for frontend in shared.frontends)
+    if holding:
+        found.append(f"{counted(holding, 'connection')} whose consumers have not settled")
+    if shared.broker.replies_due:
+        found.append(f"{shared.broker.replies_due} commands without an answer")
+    if len(found) > MOST_NAMED:
+        found[MOST_NAMED:] = [f"and {len(found) - MOST_NAMED} more"]
+    return found
+
+
+async def flush(store: Any) -> None:
+    """Wait until the store has written everything, and what followed from that as well.
+
+    Whoever writes hears of it afterwards, and may have something more to write then; the end is
+    where nothing was committed but the empty transaction that asks.
+
+    Raises:
+        StoreError: the store does not write at all any more.
+    """
+    for _ in range(MOST_ROUNDS):
+        asking = store.begin().commit()
+        before = store.statistics()["submitted"]
+        await asking
+        if store.statistics()["submitted"] == before:
+            return
+    log.warn("the store is closed while something still writes, after {n} rounds", n=MOST_ROUNDS)
+
+
+async def wait_until(reactor: Any, is_true: Callable[[], bool], seconds: float) -> bool:
+    """Wait until something is so; False if it is not after so many seconds."""
+    until = reactor.seconds() + seconds
+    while not is_true():
+        if reactor.seconds() > until:
+            return False
+        await deferLater(reactor, QUIET_SECONDS)
+    return True
+
+
+__all__ = ["drain_connections", "flush", "wait_until"]

@@ -1,0 +1,670 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one sender may ask of this broker: a contract for each peer and each user.
+
+A `ActiveContract` counts over all connections of its holder, so that more connections get nobody
+more. Its terms are of two kinds.
+
+**Pressure.** Rates, a share of the store and the deliveries under way are kept by credit alone: a
+holder that comes near one of them is granted less, and less is what it sends. Nothing is refused,
+nothing is lost, and its messages wait where they come from.
+
+* *messages per second*: a bucket with a second's worth. Credit is paid for in tokens when it is
+  granted and given back when it is revoked, so whoever keeps to its credit keeps to its rate.
+* *bytes per second*: the same, paid when the octets arrive; before, the mean size stands for them.
+* *spool*: octets that its messages occupy here, in `amqproute.broker.sender_quotas`. What is
+  granted has
+  to fit into what is left of them: all credit, times what one of its messages occupies. From three
+  quarters on the credit falls in proportion to what is left, and is nothing when nothing is left.
+* *credit*: deliveries granted, or taken and not yet committed, over all its links.
+
+What there is is divided among the holder's links that send, each part at least one; of *spool* a
+part may be nothing. Links without one take turns with those that do not use theirs.
+
+**How large is a message?** What it occupies is measured when it is put: more than its octets if a
+topic keeps it for several subscriptions. The largest one counts, and is forgotten slowly as smaller
+ones come. Before there was one, there is credit for one message, or for as many as fit if the terms
+say how large one may be. What comes within the credit that was granted is taken, whatever its
+size: so the share can be exceeded, by one message if less than one is left, by as much as messages
+are larger than those before them, and by what was on its way when credit was taken back. After
+that there is no credit until there is room.
+
+**Refusal** meets only what no credit can prevent: one connection or link more than agreed, a
+larger message (by the engine, which knows the link's maximum), and who sends without credit: past
+a second's worth of messages that were never granted, or with its share of the store used up. The
+error is ``amqp:resource-limit-exceeded`` with ``limiter``, ``limit`` and ``retry-after`` (seconds).
+
+The log hears when a holder begins to be held back, by what, and when that has been over for
+`QUIET_SECONDS`; never of single messages. One that is held back by several limits in turn is told
+with another one once in that time at most. What an operator asks for is the limit of now: a share
+of the store that is used up is one for as long as it is, although nothing happens meanwhile.
+
+A holder finds its terms in our open, in the property `amqproute.values.CONTRACT`.
+
+Why the others do not notice a flood: whatever arrives in one read is one batch, and one read is
+bounded; whoever has no credit has nothing to read; and a holder's part of what waits for the disk
+is bounded by its credit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from amqproute.broker.recent_counts import RecentCounts, RecentEvent
+from amqproute.broker.sender_quotas import SenderQuota, SenderQuotas
+from amqproute.broker.token_bucket import TokenBucket
+from amqproute.errors import ResourceLimitExceeded
+from amqproute.plurals import counted
+from amqproute.values import Principal
+from amqproute.wire.amqp10.types import Symbol
+
+if TYPE_CHECKING:
+    from amqproute.frontends.connection_frontend import Frontend
+    from amqproute.frontends.receiver_link import ReceiverLink
+
+__all__ = ["NO_TERMS", "ActiveContract", "ActiveContracts", "ContractShare", "ContractTerms"]
+
+PLENTY: Final = 1 << 31
+RETRY_SECONDS: Final = 30
+"""What a refusal says about when to come again."""
+QUIET_SECONDS: Final = 60.0
+"""So long nothing has to have held a holder back before the log calls that over."""
+SHORTEST_WAIT: Final = 0.05
+"""Seconds between two looks at an empty bucket: credit is not given token by token."""
+LEAST_OWED: Final = 100
+"""Messages without credit that are taken in any case, before refusals begin."""
+USUAL_OCTETS: Final = 1024.0
+"""What a message has, before there was one."""
+SIZE_MEMORY: Final = 64
+"""A large message is forgotten by one part in so many with each smaller one."""
+TURN_SECONDS: Final = 0.25
+"""How long a link may keep credit that it does not use, while another one has none; longer and
+longer, up to `LONGEST_TURN`, while nothing comes on any of them."""
+LONGEST_TURN: Final = 2.0
+MOST_IDLE: Final = 1000
+"""Holders without a connection that are remembered, as their buckets may not be full again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContractTerms:
+    """What is agreed; None is without a bound.
+
+    Attributes:
+        connections: at one time.
+        links: over all of them.
+        credit: deliveries granted or not yet committed, over all links.
+        messages_per_second: on average, after a second's worth at once.
+        bytes_per_second: the same for the octets of messages.
+        spool: octets that its messages may occupy here.
+        max_message_size: octets.
+    """
+
+    connections: int | None = None
+    links: int | None = None
+    credit: int | None = None
+    messages_per_second: float | None = None
+    bytes_per_second: int | None = None
+    spool: int | None = None
+    max_message_size: int | None = None
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, each.name) is not None for each in fields(self))
+
+    def told(self) -> dict[Symbol, float]:
+        """Return the bounds there are, as they stand in our open."""
+        found = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return {Symbol(name.replace("_", "-")): bound for name, bound in found if bound is not None}
+
+    def limits(self) -> dict[str, float | None]:
+        """Return each bound as management shows it."""
+        return {
+            f"limit-{each.name.replace('_', '-')}": getattr(self, each.name)
+            for each in fields(self)
+        }
+
+    def row(self, key: str, account: SenderQuota | None) -> dict[str, Any]:
+        """Return what `ActiveContract.row` returns, for a holder that has not been here.
+
+        Args:
+            key: the holder.
+            account: of its messages that are here; None if there are none.
+        """
+        numbers = "connections links credit under-way messages octets"
+        return {
+            "name": key,
+            "type": "contract",
+            "state": "unused",
+            "limiter": "",
+            **dict.fromkeys(numbers.split(), 0),
+            "spool": 0 if account is None else account.octets,
+            "spool-messages": 0 if account is None else account.messages,
+            "refused": {},
+            "at-bound-seconds": {},
+        } | self.limits()
+
+
+NO_TERMS: Final = ContractTerms()
+
+
+class ContractShare:
+    """What one link that sends has of its sender's contract.
+
+    Attributes:
+        contract: whose part.
+        inbound: the link.
+        paid: deliveries it may still send that have been paid for.
+        revoked: deliveries that were granted and taken back, and may be on their way all the same.
+        is_used: something has come since the links took turns last.
+        under_way: deliveries taken and not committed.
+    """
+
+    __slots__ = ("contract", "in_progress", "inbound", "is_used", "paid", "revoked")
+
+    def __init__(self, contract: ActiveContract, inbound: ReceiverLink) -> None:
+        self.contract = contract
+        self.inbound = inbound
+        self.paid = 0
+        self.revoked = 0
+        self.is_used = False
+        self.in_progress = 0
+
+    def granted(self, credit: int) -> None:
+        """The link has so much credit from now on."""
+        self.contract.pay(credit - self.paid)
+        self.revoked = max(0, self.revoked + self.paid - credit)
+        self.paid = credit
+
+    def received(self, count: int, octets: int) -> int:
+        """So much has arrived on the link; return how many deliveries were never granted."""
+        self.is_used = True
+        self.paid -= count
+        lacking = 0
+        if self.paid < 0:
+            lacking = -self.paid
+            self.contract.pay(lacking)
+            self.paid = 0
+            crossed = min(lacking, self.revoked)
+            self.revoked -= crossed
+            lacking -= crossed
+        self.contract.received(count, octets)
+        return lacking
+
+    def leave(self) -> None:
+        """The link is gone."""
+        self.granted(0)
+        self.contract.parts.pop(self.inbound, None)
+        self.contract.left(self)
+
+
+class ActiveContract:
+    """The terms of one holder, and how far it has used them.
+
+    Args:
+        key: who, as in ``peer:beta.example``.
+        terms: what is agreed.
+        clock: for rates.
+        accounts: where what it occupies is counted.
+        recent: where refusals of the last hour are counted.
+
+    Attributes:
+        frontends: its connections.
+        parts: its links that send.
+        account: what it occupies; None without a share.
+        posted: octets of its messages in open transactions.
+        refused: how often a hard limit was met, by limiter.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        key: str,
+        terms: ContractTerms,
+        clock: IReactorTime,
+        accounts: SenderQuotas,
+        recent: RecentCounts | None = None,
+    ) -> None:
+        self.key = key
+        self.terms = NO_TERMS
+        self.frontends: set[Frontend] = set()
+        self.parts: dict[ReceiverLink, ContractShare] = {}
+        self.account: SenderQuota | None = None
+        self.refused: dict[str, int] = {}
+        self.left_at = clock.seconds()
+        self.messages_in = 0
+        self.octets_in = 0
+        self.posted = 0
+        self._clock = clock
+        self._accounts = accounts
+        self._recent = RecentCounts(clock.seconds) if recent is None else recent
+        self._messages: TokenBucket | None = None
+        self._octets: TokenBucket | None = None
+        self._mean = USUAL_OCTETS
+        self._size: float | None = None
+        self._turns: dict[ContractShare, None] = {}
+        self._turn_seconds = TURN_SECONDS
+        self._wake: IDelayedCall | None = None
+        self._limiter = ""
+        self._limiter_since = 0.0
+        self._told = ""
+        self._held_back_at = 0.0
+        self._held_back_since = 0.0
+        self._told_at = 0.0
+        self._reached_at: dict[str, float] = {}  # when the last place was taken, by limiter
+        self.adopt(terms)
+
+    def __repr__(self) -> str:
+        return f"<ActiveContract {self.key} {self.terms}>"
+
+    def adopt(self, terms: ContractTerms) -> None:
+        """Go by changed terms."""
+        old, self.terms = self.terms, terms
+        now = self._clock.seconds()
+        if terms.messages_per_second != old.messages_per_second:
+            rate = terms.messages_per_second
+            self._messages = None if rate is None else TokenBucket(rate, now)
+        if terms.bytes_per_second != old.bytes_per_second:
+            octets = terms.bytes_per_second
+            self._octets = None if octets is None else TokenBucket(octets, now)
+        if terms.spool is not None:
+            self.account = self._accounts.of(self.key)
+        else:
+            self.account = None
+
+    # -- hard limits ---------------------------------------------------------------------------
+
+    def connect(self, frontend: Frontend) -> None:
+        """Count a connection.
+
+        Raises:
+            ResourceLimitExceeded: it is one too many.
+        """
+        most = self.terms.connections
+        if most is not None and len(self.frontends) >= most:
+            raise self._refusal(
+                "connections", most, f"{self.key} has {counted(most, 'connection')} already"
+            )
+        self.frontends.add(frontend)
+        if len(self.frontends) == most:
+            self._reached_at["connections"] = self._clock.seconds()
+
+    def disconnect(self, frontend: Frontend) -> None:
+        """A connection is gone."""
+        self.frontends.discard(frontend)
+        self.left_at = self._clock.seconds()
+
+    def check_links(self) -> None:
+        """Look whether there may be one link more.
+
+        Raises:
+            ResourceLimitExceeded: no.
+        """
+        most = self.terms.links
+        if most is None:
+            return
+        links = self._links()
+        if links + 1 == most:
+            self._reached_at["links"] = self._clock.seconds()
+        if links >= most:
+            raise self._refusal("links", most, f"{self.key} has {counted(most, 'link')} already")
+
+    def _links(self) -> int:
+        return sum([len(each.links) for each in self.frontends])
+
+    def check_message(self) -> None:
+        """Look whether a message may be taken that has come without credit.
+
+        Raises:
+            ResourceLimitExceeded: no.
+        """
+        spool = self.terms.spool
+        if spool is not None and self.account is not None and self.account.octets >= spool:
+            words = f"messages of {self.key} occupy {self.account.octets} of {spool} octets here"
+            raise self._refusal("spool", spool, words)
+        rate = self.terms.messages_per_second
+        if rate is not None and self._messages is not None:
+            now = self._clock.seconds()
+            if self._messages.level(now) < -max(LEAST_OWED, rate):
+                words = f"{self.key} sends without credit more than {rate:g} messages a second"
+                raise self._refusal("messages-per-second", rate, words)
+
+    def _refusal(self, limiter: str, limit: float, words: str) -> ResourceLimitExceeded:
+        self.refused[limiter] = self.refused.get(limiter, 0) + 1
+        self._recent.add(RecentEvent("refused", self.key, limiter))
+        return ResourceLimitExceeded(
+            words,
+            info={"limiter": limiter, "limit": limit, "retry-after": RETRY_SECONDS},
+        )
+
+    # -- pressure ------------------------------------------------------------------------------
+
+    def join(self, inbound: ReceiverLink) -> ContractShare:
+        """Give a link its part; what the others have becomes less, if it is bounded."""
+        part = self.parts[inbound] = ContractShare(self, inbound)
+        if self.terms.credit is not None and len(self.parts) > 1:
+            self._schedule_wake()
+        return part
+
+    def left(self, part: ContractShare) -> None:
+        """A link is gone; what it had is the others'."""
+        self._turns.pop(part, None)
+        if self._turns:
+            self._schedule_wake()
+
+    def released(self, octets: int) -> None:
+        """So many octets of messages in transactions are put by now, or never will be."""
+        self.posted -= octets
+        if self.terms.spool is not None:
+            self._schedule_wake()
+
+    def pay(self, deliveries: int) -> None:
+        """Pay for credit, or take back what was paid for credit that is revoked."""
+        if self._messages is not None and deliveries:
+            self._messages.take(deliveries, self._clock.seconds())
+
+    def received(self, count: int, octets: int) -> None:
+        """So much has arrived."""
+        self.messages_in += count
+        self.octets_in += octets
+        if count:
+            self._mean += (octets / count - self._mean) * min(1.0, count / 32)
+        if self._octets is not None:
+            self._octets.take(octets, self._clock.seconds())
+
+    def charged(self, octets: int) -> None:
+        """So much a message occupies that has been put."""
+        size = self._size
+        if size is None or octets > size:
+            self._size = float(octets)
+            if len(self.parts) > 1:
+                self._schedule_wake()  # what the others have was reckoned with smaller ones
+        else:
+            self._size = size - (size - octets) / SIZE_MEMORY
+
+    def _fitting(self, free: int) -> int:
+        """Return how many messages there may be credit for, with so many octets left."""
+        if free <= 0:
+            return 0
+        size = self._size if self._size is not None else self.terms.max_message_size
+        return 1 if size is None else max(1, int(free / max(1.0, size)))
+
+    def _dealt(self, total: int, part: ContractShare) -> int:
+        """Return a link's part of what all together may have; nothing, if others have all of it."""
+        others = sum([each.paid for each in self.parts.values() if each is not part])
+        dealt = max(0, min(-(-total // len(self.parts)), total - others))
+        if total and not dealt:
+            self._turns[part] = None
+            self._wake_later(self._turn_seconds)
+        return dealt
+
+    def _rotate(self) -> None:
+        """Take credit back where it is not used, for those that have none."""
+        waiting, self._turns = self._turns, {}
+        if not waiting:
+            return
+        is_busy = any(part.is_used for part in self.parts.values())
+        self._turn_seconds = TURN_SECONDS if is_busy else min(LONGEST_TURN, 2 * self._turn_seconds)
+        for part in tuple(self.parts.values()):
+            if part.paid and not part.is_used:
+                part.inbound.revoke()
+                self.parts[part.inbound] = self.parts.pop(part.inbound)  # the next turn is others'
+            part.is_used = False
+        for part in waiting:
+            if self.parts.get(part.inbound) is part:
+                part.inbound.grant()
+
+    def allowance(self, part: ContractShare, in_progress: int, window: int) -> int:
+        """Return how many deliveries a link may have granted, those that it has among them.
+
+        Args:
+            part: the link's.
+            under_way: its deliveries that are taken and not committed.
+            window: what it would have without a contract.
+        """
+        terms = self.terms
+        part.in_progress = in_progress
+        links = len(self.parts)
+        now = self._clock.seconds()
+        allowed = PLENTY
+        limiter = ""
+        if terms.credit is not None:
+            others = sum([p.paid + p.in_progress for p in self.parts.values() if p is not part])
+            share = min(-(-terms.credit // links), terms.credit - others)
+            allowed = max(0 if in_progress else 1, share - in_progress)
+        if self._messages is not None and terms.messages_per_second is not None:
+            level = int(self._messages.level(now) + 1e-9)
+            # No link hoards more than its part of a second's worth.
+            most = -(-max(1, int(terms.messages_per_second)) // links)
+            tokens = min(most, part.paid + max(0, -(-level // links)))
+            if level <= 0:
+                limiter = "messages-per-second"
+            if tokens < most:
+                self._wake_later(self._messages.wait(now))
+            allowed = min(allowed, tokens)
+        if self._octets is not None and terms.bytes_per_second is not None:
+            octets = self._octets.level(now)
+            if octets >= 1:
+                allowed = min(allowed, self._divided(1 + int((octets - 1) / self._mean), part))
+            else:
+                allowed = 0
+                limiter = "bytes-per-second"
+            if octets < terms.bytes_per_second and allowed < window:
+                self._wake_later(self._octets.wait(now))
+        if terms.spool is not None and self.account is not None:
+            used = self.account.octets
+            free = self._free_octets(self.account, terms.spool)
+            fitting = self._fitting(free)
+            if free <= 0:
+                allowed = 0
+                limiter = "spool"
+            elif 4 * free < terms.spool:
+                room = 1 + int((terms.credit or window) * 4 * free / terms.spool)
+                allowed = min(allowed, self._dealt(min(fitting, room), part))
+                limiter = limiter or "spool"
+            else:
+                allowed = min(allowed, self._dealt(fitting, part))
+            if allowed < window:
+                mark = min(used, terms.spool) - max(1, terms.spool // 64)
+                self.account.when_below(max(0, mark), self._room)
+        if limiter or self._limiter:
+            self._note(limiter, now)
+        return allowed
+
+    def _free_octets(self, account: SenderQuota, spool: int) -> int:
+        """Return how much of its share of the store is left to the holder."""
+        waiting = sum([each.inbound.waiting_octets for each in self.parts.values()])
+        return spool - account.octets - waiting - self.posted
+
+    def _divided(self, total: int, part: ContractShare) -> int:
+        """Return a link's part of what all together may have; at least one."""
+        others = sum([each.paid for each in self.parts.values() if each is not part])
+        return max(1, min(-(-total // len(self.parts)), total - others))
+
+    def _room(self) -> None:
+        self._schedule_wake()
+
+    def _schedule_wake(self) -> None:
+        """Look at all credit when what is going on now is over."""
+        if self._wake is not None:
+            self._wake.reset(0)
+        else:
+            self._wake = self._clock.callLater(0, self._look)
+
+    def _wake_later(self, seconds: float) -> None:
+        """Look at all credit when there are tokens again."""
+        if self._wake is None:
+            self._wake = self._clock.callLater(max(SHORTEST_WAIT, seconds), self._look)
+
+    def _look(self) -> None:
+        """There may be more credit, or less."""
+        self._wake = None
+        self._rotate()
+        for part in tuple(self.parts.values()):
+            part.inbound.grant()
+
+    def stop(self) -> None:
+        """Cancel the timer."""
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+
+    # -- what an operator sees -----------------------------------------------------------------
+
+    def _note(self, limiter: str, now: float) -> None:
+        if limiter:
+            self._held_back_at = now
+            if not self._limiter:
+                self._held_back_since = now
+            if limiter != self._limiter:
+                self._limiter = limiter
+                self._limiter_since = now
+            if not self._told or (limiter != self._told and now - self._told_at >= QUIET_SECONDS):
+                self._told = limiter
+                self._told_at = now
+                self.log.warn(
+                    "{holder} has reached {limiter} of its contract, {limit}: it gets less credit",
+                    holder=self.key,
+                    limiter=limiter,
+                    limit=self._limit(limiter),
+                )
+        elif now - self._held_back_at >= QUIET_SECONDS:
+            self.log.info(
+                "{holder} is within its contract again ({limiter}, after {seconds} s)",
+                holder=self.key,
+                limiter=self._limiter,
+                seconds=round(self._held_back_at - self._held_back_since),
+            )
+            self._limiter = self._told = ""
+
+    def _limit(self, limiter: str) -> float | None:
+        limit: float | None = getattr(self.terms, limiter.replace("-", "_"))
+        return limit
+
+    @property
+    def limiter(self) -> str:
+        """The limit that holds its holder back now; empty if none does."""
+        is_full = (
+            self.terms.spool is not None
+            and self.account is not None
+            and self._free_octets(self.account, self.terms.spool) <= 0
+        )
+        if is_full:  # nothing has to happen meanwhile
+            self._note("spool", self._clock.seconds())
+        elif self._limiter:
+            self._note("", self._clock.seconds())
+        return self._limiter
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing would be lost if it were forgotten."""
+        return not self.frontends and self._clock.seconds() - self.left_at > QUIET_SECONDS
+
+    def row(self) -> dict[str, Any]:
+        """Return what an operator wants to know, and what the holder may."""
+        limiter = self.limiter
+        return {
+            "name": self.key,
+            "type": "contract",
+            "state": "held back" if limiter else "open",
+            "limiter": limiter,
+            "connections": len(self.frontends),
+            "links": self._links(),
+            "credit": sum([part.paid for part in self.parts.values()]),
+            "under-way": sum([part.in_progress for part in self.parts.values()]),
+            "messages": self.messages_in,
+            "octets": self.octets_in,
+            "spool": 0 if self.account is None else self.account.octets,
+            "spool-messages": 0 if self.account is None else self.account.messages,
+            "refused": dict(self.refused),
+            "at-bound-seconds": self._at_bound(limiter),
+        } | self.terms.limits()
+
+    def _at_bound(self, limiter: str) -> dict[str, int]:
+        """Return for how many seconds each bound has been reached that is reached now."""
+        now = self._clock.seconds()
+        used = {"connections": len(self.frontends), "links": self._links()}
+        found = {}
+        for name, number in used.items():
+            most = self._limit(name)
+            if most is not None and number >= most:
+                # A reload may have made the bound narrower than what is used already.
+                found[name] = int(now - self._reached_at.setdefault(name, now))
+        if limiter:
+            found[limiter] = int(now - self._limiter_since)
+        return found
+
+
+class ActiveContracts:
+    """Those of all holders.
+
+    Args:
+        clock: for rates.
+        accounts: where what they occupy is counted.
+        terms_for: who holds the contract of a principal, and its terms.
+        recent: where refusals of the last hour are counted.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        accounts: SenderQuotas,
+        terms_for: Callable[[Principal], tuple[str, ContractTerms]],
+        recent: RecentCounts | None = None,
+    ) -> None:
+        self._clock = clock
+        self._accounts = accounts
+        self._terms_for = terms_for
+        self._recent = recent
+        self._held: dict[str, ActiveContract] = {}
+
+    def of(self, principal: Principal) -> ActiveContract:
+        """Return the contract of whoever stands behind a connection."""
+        key, terms = self._terms_for(principal)
+        contract = self._held.get(key)
+        if contract is None:
+            if len(self._held) >= MOST_IDLE:
+                for idle in [each for each in self._held.values() if each.is_idle]:
+                    idle.stop()
+                    del self._held[idle.key]
+            contract = self._held[key] = ActiveContract(
+                key, terms, self._clock, self._accounts, self._recent
+            )
+        return contract
+
+    def find(self, key: str) -> ActiveContract | None:
+        """Return the contract of a holder that has been here since the start."""
+        return self._held.get(key)
+
+    def adopt(self, frontends: Iterable[Frontend]) -> None:
+        """Go by changed terms: each holder gets what holds for it now.
+
+        Args:
+            frontends: every connection.
+        """
+        for frontend in frontends:
+            contract = frontend.contract
+            if contract is not None:
+                contract.adopt(self._terms_for(frontend.principal)[1])
+                frontend.links.apply_terms(contract)
+        for contract in [each for each in self._held.values() if not each.frontends]:
+            contract.stop()
+            del self._held[contract.key]
+
+    def limiters(self) -> Iterator[tuple[str, str]]:
+        """Iterate over the holders that are held back now, with what holds them back."""
+        for key, contract in sorted(self._held.items()):
+            if limiter := contract.limiter:
+                yield key, limiter
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each holder that has terms; see `ActiveContract.row`."""
+        return [each.row() for _, each in sorted(self._held.items()) if each.terms]
+
+    def stop(self) -> None:
+        """Cancel the timers."""
+        for each in self._held.values():
+            each.stop()

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transaction coordinator: a link on which a client declares and discharges (part 4 §4.2).
+
+What the links of the connection do with the transactions is in `receiver_link` and `sender_link`;
+what a transaction is, in `amqproute.broker.local_transaction`. Here is the conversation of the
+controller:
+
+    declare    -> declared(txn-id)                      or rejected
+    discharge  -> accepted, when all of it is durable   or rejected: nothing of it was done
+
+A controller whose link does not allow the outcome rejected has its link detached with the same
+error. With the link, for whatever reason, go the transactions that were declared on it: they are
+rolled back (requirement X-31).
+
+Where distributed transactions are offered, a declare with a global-id starts the branch of that
+name, or joins it, and its discharge ends that association, with the flag fail if it says so. What
+becomes of the branch is for ``amqp$dtxCoordinator`` to say (C-08).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute import conditions
+from amqproute.broker.local_transaction import Transaction, TransactionTerms
+from amqproute.broker.transaction_registry import TransactionRegistry
+from amqproute.broker.xa_states import Xa, XaError, Xid
+from amqproute.errors import (
+    AmqpError,
+    DecodeError,
+    InvalidField,
+    NotAllowed,
+    NotImplementedHere,
+    StoreError,
+    UnauthorizedAccess,
+    Unresolved,
+)
+from amqproute.frontends.link_refusal import error_of, may_reject
+from amqproute.message import Message
+from amqproute.values import Principal
+from amqproute.wire.amqp10 import codec, spec
+from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.types import Symbol
+
+if TYPE_CHECKING:
+    from amqproute.frontends.connection_frontend import Frontend
+
+ACCEPTED: Final = spec.Accepted()
+LOCAL: Final = (spec.TXN_LOCAL, spec.TXN_MULTI_PER_SESSION, spec.TXN_MULTI_SESSIONS)
+"""What is so: the transactions of a connection can be used on all its sessions."""
+Association = tuple[str, Xid]
+"""Owner and name of a branch that was declared here."""
+CREDIT: Final = 100
+"""Declares and discharges that a controller may have under way."""
+
+
+def capabilities(terms: TransactionTerms, principal: Principal) -> tuple[Symbol, ...]:
+    """Return what is so for a principal (C-01, C-10)."""
+    branches = terms.branches
+    if branches is not None and branches.allows(principal):
+        return (*LOCAL, spec.TXN_DISTRIBUTED)
+    return LOCAL
+
+
+def coordinator(
+    attach: spec.Attach, principal: Principal, terms: TransactionTerms
+) -> spec.Coordinator:
+    """Return the target to answer with (X-13).
+
+    Raises:
+        AmqpError: the link is to be refused with it.
+    """
+    asked = attach.target
+    assert isinstance(asked, spec.Coordinator)
+    if principal.kind == "peer":
+        raise NotAllowed("a broker relays each message for itself: it has no use for transactions")
+    offered = capabilities(terms, principal)
+    missing = [each for each in asked.capabilities if each not in offered]
+    if missing:
+        raise NotImplementedHere(
+            f"capabilities that are not offered: {', '.join(missing)[:256]}; offered are "
+            f"{', '.join(offered)}"
+        )
+    return spec.Coordinator(capabilities=offered)
+
+
+class CoordinatorLink:
+    """Our end of a link to the coordinator.
+
+    Args:
+        frontend: the connection it belongs to.
+        link: our receiving end.
+        transactions: those of the connection.
+    """
+
+    log = Logger()
+
+    __slots__ = ("_associations", "_frontend", "_transactions", "_waiting", "link")
+
+    def __init__(self, frontend: Frontend, link: Link, transactions: TransactionRegistry) -> None:
+        self._frontend = frontend
+        self._transactions = transactions
+        self._waiting: dict[Transaction, Any] = {}
+        self._associations: dict[bytes, list[Association]] = {}
+        self.link = link
+
+    def __repr__(self) -> str:
+        return f"<CoordinatorLink {self.link.name!r} open={len(self._transactions.of(self))}>"
+
+    def grant(self) -> None:
+        """Top the credit up once half of it is used."""
+        link = self.link
+        if link.is_active and link.credit <= CREDIT // 2:
+            link.flow(CREDIT)
+            self._frontend.flush()
+
+    def received(self, deliveries: Sequence[Delivery]) -> None:
+        """Do what the controller asks for, in order."""
+        for delivery in deliveries:
+            if not self.link.is_active:
+                return
+            try:
+                self._obey(delivery)
+            except AmqpError as error:
+                self._refuse(delivery, error)
+        self.grant()
+
+    def _obey(self, delivery: Delivery) -> None:
+        command = _command_of(delivery)
+        if isinstance(command, spec.Declare):
+            self._declare(delivery, command)
+        elif command.txn_id in self._associations:
+            self._dissociate(command.txn_id, command.fail)
+            self._answer(delivery, ACCEPTED)
+        else:
+            transaction = self._transactions.find(command.txn_id)
+            if command.fail:
+                self._roll_back(delivery, transaction)
+            else:
+                self._commit(delivery, transaction)
+
+    def _declare(self, delivery: Delivery, declare: spec.Declare) -> None:
+        if delivery.settled:
+            raise NotAllowed("a declare that is settled: nobody would learn the transaction's id")
+        if self._frontend.is_stopping:
+            raise AmqpError("the daemon is being stopped", condition=conditions.RESOURCE_LOCKED)
+        if declare.global_id is None:
+            txn_id = self._transactions.declare(self).id
+        else:
+            txn_id = self._associate(declare.global_id)
+        self.link.session.settle([delivery], spec.Declared(txn_id=txn_id), True)
+
+    # -- branches of distributed transactions (C-08) -----------------------------------------------
+
+    def _associate(self, global_id: Any) -> bytes:
+        branches = self._transactions.terms.branches
+        if branches is None:
+            raise NotImplementedHere("distributed transactions are not offered: no global-id")
+        principal = self._frontend.principal
+        if not branches.allows(principal):
+            raise UnauthorizedAccess(f"{principal} may not coordinate distributed transactions")
+        try:
+            xid = Xid.of(_decoded(global_id))
+            txn_id: bytes = branches.associate(str(principal), xid)
+        except XaError as error:
+            raise _refusal(error) from None
+        self._associations.setdefault(txn_id, []).append((str(principal), xid))
+        return txn_id
+
+    def _dissociate(self, txn_id: bytes, fails: bool) -> None:
+        associations = self._associations[txn_id]
+        owner, xid = associations.pop()
+        if not associations:
+            del self._associations[txn_id]
+        branches = self._transactions.terms.branches
+        try:
+            code = branches.end(owner, xid, "fail" if fails else None)
+        except XaError as error:
+            raise _refusal(error) from None
+        if code is not Xa.OK and not fails:
+            raise _refusal(XaError(code, f"branch {xid} can only be rolled back"))
+
+    def _roll_back(self, delivery: Delivery, transaction: Transaction) -> None:
+        if transaction.when_complete is not None:
+            raise _unknown(transaction)  # it is being committed
+        transaction.roll_back()
+        self._answer(delivery, ACCEPTED)
+        self._frontend.conclude(transaction)
+
+    def _commit(self, delivery: Delivery, transaction: Transaction) -> None:
+        if transaction.when_complete is not None:
+            raise _unknown(transaction)
+        if transaction.pending:
+            # What waits for the DNS came before this discharge: it is part of it.
+            transaction.when_complete = lambda: self._frontend.turn.afterwards(
+                lambda: self._commit_now(delivery, transaction, ())
+            )
+        else:
+            self._commit_now(delivery, transaction, ())
+
+    def _commit_now(
+        self, delivery: Delivery, transaction: Transaction, asked: tuple[Any, ...]
+    ) -> None:
+        if not transaction.is_open:
+            return  # its link has gone meanwhile, and it with it
+        try:
+            done = self._frontend.turn.commit(transaction)
+        except Unresolved as unresolved:
+            hop = unresolved.hop
+            if hop in asked:
+                transaction.fail(AmqpError(f"there is no way to {hop} at this moment"))
+                self._commit_now(delivery, transaction, asked)
+                return
+            transaction.when_complete = lambda: None  # no time-out, no second discharge
+            self._frontend.admit(hop).addBoth(self._admitted, delivery, transaction, (*asked, hop))
+            return
+        done.addCallbacks(
+            self._committed,
+            self._failed,
+            (delivery, transaction),
+            errbackArgs=(delivery, transaction),
+        )
+        done.addErrback(self._frontend.broken, "discharging a transaction")
+
+    def _admitted(
+        self, _: object, delivery: Delivery, transaction: Transaction, asked: tuple[Any, ...]
+    ) -> None:
+        transaction.when_complete = None
+        self._commit_now(delivery, transaction, asked)
+        self._frontend.flush()
+
+    def _committed(self, _: object, delivery: Delivery, transaction: Transaction) -> None:
+        self._answer(delivery, ACCEPTED)
+        self._frontend.conclude(transaction)
+
+    def _failed(self, failure: Failure, delivery: Delivery, transaction: Transaction) -> None:
+        cause = failure.value
+        if isinstance(cause, AmqpError):
+            words, info = str(cause), cause.info
+        elif isinstance(cause, StoreError):
+            words, info = "the message store failed", {}
+        else:
+            words, info = "an internal error, see the broker's log", {}
+            self._frontend.broken(failure, "committing a transaction")
+        self._refuse(
+            delivery,
+            AmqpError(words, condition=conditions.TRANSACTION_ROLLBACK, info=info),
+        )
+        self._frontend.conclude(transaction)
+
+    def _answer(self, delivery: Delivery, outcome: Any) -> None:
+        if self.link.is_active and not delivery.settled:
+            self.link.session.settle([delivery], outcome, True)
+
+    def _refuse(self, delivery: Delivery, error: AmqpError) -> None:
+        self._frontend.note_discharge(self.link, error)
+        if not self.link.is_active:
+            return
+        details = error_of(error)
+        if not delivery.settled and may_reject(self.link):
+            self._answer(delivery, spec.Rejected(error=details))
+        else:
+            self._frontend.fail(self.link, details)
+
+    def gone(self) -> None:
+        """The link is gone, and what was declared on it is rolled back (X-31)."""
+        for txn_id, associations in list(self._associations.items()):
+            for _ in list(associations):
+                with suppress(AmqpError):  # it has timed out, or its manager was faster
+                    self._dissociate(txn_id, True)
+        for transaction in self._transactions.of(self):
+            transaction.roll_back()
+            self._frontend.conclude(transaction)
+
+
+def _unknown(transaction: Transaction) -> AmqpError:
+    return AmqpError(
+        f"transaction {transaction.id.hex()} is being discharged already",
+        condition=conditions.TRANSACTION_UNKNOWN_ID,
+    )
+
+
+def _decoded(global_id: Any) -> Any:
+    """Return the value of a global-id that was sent as the octets of one."""
+    if not isinstance(global_id, bytes):
+        return global_id
+    try:
+        return codec.decode(global_id)[0]
+    except DecodeError:
+        return None
+
+
+_CONDITIONS: Final = {
+    Xa.INVAL: conditions.INVALID_FIELD,
+    Xa.RMERR: conditions.RESOURCE_LIMIT_EXCEEDED,
+    Xa.NOTA: conditions.TRANSACTION_UNKNOWN_ID,
+    Xa.RBROLLBACK: conditions.TRANSACTION_ROLLBACK,
+    Xa.RBTIMEOUT: conditions.TRANSACTION_TIMEOUT,
+}
+
+
+def _refusal(error: XaError) -> AmqpError:
+    condition = _CONDITIONS.get(error.code, conditions.ILLEGAL_STATE)
+    return AmqpError(f"{error.code.symbol}: {error}", condition=condition)
+
+
+def _command_of(delivery: Delivery) -> spec.Declare | spec.Discharge:
+    """Decode the message that a controller has sent.
+
+    Raises:
+        AmqpError: it is neither declare nor discharge.
+    """
+    message = Message(delivery.payload)
+    if delivery.message_format or message.offsets.body_code != spec.SECTION_AMQP_VALUE:
+        raise InvalidField("the body of a message to a coordinator is an amqp-value")
+    (command,) = message.body_values()
+    if isinstance(command, spec.Declare | spec.Discharge):
+        return command
+    raise InvalidField("a coordinator is sent declare and discharge, and nothing else")
+
+
+__all__ = ["LOCAL", "CoordinatorLink", "capabilities", "coordinator"]

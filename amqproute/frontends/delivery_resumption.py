@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of deliveries that were unsettled when a consumer's link went (part 2 §2.6.13).
+
+Decided here, done in `sender_link`. ``ours`` is what was parked, ``theirs`` the receiver's
+unsettled map::
+
+    in both, theirs has an outcome     act on it; resume without payload, to settle
+    in both, without an outcome        resume with the payload
+    only ours, their map is complete   send anew under the same tag
+    only ours, their map is not        it is not known: keep it until the next attach
+    only theirs                        nothing: the receiver takes it for settled
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from amqproute.entry import Entry
+from amqproute.wire.amqp10 import spec
+
+OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class ResumedDelivery:
+    """A delivery of an earlier attachment that is to be sent once more.
+
+    Attributes:
+        tag: its delivery-tag.
+        entry: what it carries; None when it is only to be settled.
+        outcome: what the receiver has come to, or None.
+        resumes: the receiver knows the delivery.
+    """
+
+    tag: bytes
+    entry: Entry | None
+    outcome: Any = None
+    resumes: bool = True
+
+
+@dataclass(slots=True)
+class UnsettledComparison:
+    """What is to be done.
+
+    Attributes:
+        again: what is to be sent once more, in order.
+        left: what nothing is known about.
+        decided: entries that the receiver has come to an outcome for.
+        wrong: an outcome that was not agreed, or None.
+    """
+
+    again: list[ResumedDelivery] = field(default_factory=list)
+    left: dict[bytes, Entry] = field(default_factory=dict)
+    decided: list[tuple[Any, Entry]] = field(default_factory=list)
+    wrong: Any = None
+
+
+def compare(
+    ours: Mapping[bytes, Entry],
+    theirs: Mapping[bytes, Any],
+    is_complete: bool,
+    agreed: tuple[type[Any], ...],
+) -> UnsettledComparison:
+    """Compare what was parked with what the receiver knows.
+
+    Args:
+        ours: entries by delivery-tag, oldest first.
+        theirs: the receiver's unsettled map.
+        is_complete: what is not in that map is not known to the receiver.
+        agreed: the outcomes in force.
+    """
+    found = UnsettledComparison()
+    for tag, entry in ours.items():
+        state = theirs.get(tag)
+        if tag not in theirs:
+            if is_complete:
+                found.again.append(ResumedDelivery(tag, entry, resumes=False))
+            else:
+                found.left[tag] = entry
+        elif isinstance(state, agreed):
+            found.again.append(ResumedDelivery(tag, None, state))
+            found.decided.append((state, entry))
+        else:
+            if isinstance(state, OUTCOMES):
+                found.wrong = state
+            found.again.append(ResumedDelivery(tag, entry))
+    return found
+
+
+def by_outcome(pairs: Iterable[tuple[Any, _T]]) -> list[tuple[Any, list[_T]]]:
+    """Join what has the same outcome; accepted, of which there are thousands, is one group."""
+    groups: list[tuple[Any, list[_T]]] = []
+    accepted: list[_T] = []
+    for outcome, each in pairs:
+        if type(outcome) is not spec.Accepted:
+            groups.append((outcome, [each]))
+        else:
+            if not accepted:
+                groups.append((outcome, accepted))
+            accepted.append(each)
+    return groups
+
+
+__all__ = ["OUTCOMES", "ResumedDelivery", "UnsettledComparison", "by_outcome", "compare"]

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A very large message on its way in: what is in memory of it, and where the rest goes.
+
+The engine hands it up in parts (`amqproute.wire.amqp10.engine_events.PartsReceived`). The sections
+before the body are in the first one; with them it is known who sends what to whom, so whatever
+speaks against the message is said at once, and the rest of it is dropped as it comes. Else the rest
+goes into a draft of the store. What the draft has not written yet is bounded twice: the session's
+window opens only as parts are written, and past `FrontendLimits.uncommitted_bytes` nothing is read
+at all.
+
+When the draft is on the disk the delivery is put on its target like any other, its payload being
+the sections before the body. Whatever comes behind it on the same link waits for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.python.failure import Failure
+
+from amqproute.errors import AmqpError, ResourceLimitExceeded, Unresolved
+from amqproute.message import Message
+from amqproute.wire.amqp10 import engine_events as ev
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.body_scanner import BodyScanner, head_size
+
+if TYPE_CHECKING:
+    from amqproute.frontends.connection_frontend import Frontend
+    from amqproute.frontends.receiver_link import ReceiverLink
+    from amqproute.wire.amqp10.link import Delivery
+
+__all__ = ["HEAD_BYTES", "MOST_DRAFTS", "LargeMessageReceiver", "NoCapacityError"]
+
+HEAD_BYTES: Final = 128 * 1024
+"""Octets that the sections before a very large message's body may have: they stay in memory."""
+
+
+MOST_DRAFTS: Final = 400
+"""Large messages that may be on their way to the disk at one time, a file each."""
+
+
+class NoCapacityError(ResourceLimitExceeded):
+    """There is no place for one more large message on its way; its sender may try later."""
+
+
+class _Coming:
+    """The rest of a message of which only the beginning is here: for the rehearsal."""
+
+    number = 0
+    size = 0
+    has_footer = False
+
+
+class LargeMessageReceiver:
+    """One very large delivery.
+
+    Args:
+        frontend: the connection.
+        inbound: the link.
+        delivery: which.
+        ready: called with this, once, when the rest is on the disk or cannot be kept; not if it
+            was abandoned.
+
+    Attributes:
+        body: the rest of the message, once it is on the disk.
+        failure: why it cannot be kept.
+        is_dropped: nothing of it is wanted any more.
+    """
+
+    __slots__ = (
+        "_counted",
+        "_draft",
+        "_frontend",
+        "_has_place",
+        "_inbound",
+        "_is_foreign",
+        "_ready",
+        "_session",
+        "_walk",
+        "body",
+        "delivery",
+        "failure",
+        "is_dropped",
+    )
+
+    def __init__(
+        self,
+        frontend: Frontend,
+        inbound: ReceiverLink,
+        delivery: Delivery,
+        ready: Callable[[LargeMessageReceiver], None],
+    ) -> None:
+        self._frontend = frontend
+        self._inbound = inbound
+        self._ready = ready
+        self._session = delivery.link.session
+        self._walk = BodyScanner()
+        self._is_foreign = bool(delivery.message_format)  # it has no sections (M-09)
+        self._draft: Any = None
+        self._counted = 0
+        self._has_place = False
+        self.delivery = delivery
+        self.body: Any = None
+        self.failure: Failure | None = None
+        self.is_dropped = False
+
+    def __repr__(self) -> str:
+        return f"<LargeMessageReceiver of {self.delivery!r} {self._draft!r}>"
+
+    @property
+    def octets(self) -> int:
+        """Octets of the message that have come and are not with a queue yet."""
+        if self._draft is not None:
+            return int(self._draft.size)
+        return 0 if self.body is None else int(self.body.size)
+
+    def begin(self, parts: list[bytes]) -> list[bytes]:
+        """Take the first parts: put the sections before the body aside, and look at them.
+
+        Returns:
+            What follows these sections.
+
+        Raises:
+            NoCapacityError: too many large messages are on their way already.
+            AmqpError: the message will be refused.
+        """
+        first, rest = _split(parts)
+        size = 0 if self._is_foreign else head_size(first, HEAD_BYTES)
+        self.delivery.payload = first[:size]
+        before = self._rehearse()
+        frontend = self._frontend
+        drafts, party = frontend.shared.unfinished.drafts, frontend.party
+        if not drafts.room(MOST_DRAFTS, *party):
+            raise NoCapacityError(
+                "too many large messages are on their way in already",
+                info={"limiter": "large-messages-on-their-way"},
+            )
+        self._draft = frontend.shared.broker.draft(self._written, before)
+        drafts.take(1, *party)
+        self._has_place = True
+        return [first[size:], *rest]
+
+    def _release_place(self) -> None:
+        if self._has_place:
+            self._has_place = False
+            frontend = self._frontend
+            frontend.shared.unfinished.drafts.give_back(1, *frontend.party)
+            frontend.shared.unfinished.draft_octets.give_back(self._counted, *frontend.party)
+            self._counted = 0
+
+    def _count(self, octets: int) -> None:
+        """Have so many more octets count as its party's.
+
+        Raises:
+            NoCapacityError: it has its share of what the store may still take.
+        """
+        unfinished, party = self._frontend.shared.unfinished, self._frontend.party
+        if not unfinished.may_grow(octets, *party):
+            raise NoCapacityError(
+                "your large messages on their way in have their share of the store's room",
+                info={"limiter": "octets-of-large-messages-on-their-way"},
+            )
+        unfinished.draft_octets.take(octets, *party)
+        self._counted += octets
+
+    def _rehearse(self) -> bytes | None:
+        """Refuse now what would be refused in the end.
+
+        Returns:
+            What precedes the body in the bare message, as far as that can be told now; None if
+            nobody wants its digest.
+        """
+        delivery, inbound = self.delivery, self._inbound
+        delivery.rest = _Coming()
+        message = inbound.message_of(delivery)
+        batch = self._frontend.shared.broker.begin()
+        came = batch.came
+        batch.is_rehearsal = True
+        try:
+            if type(delivery.state) is not spec.TransactionalState:
+                inbound.origin.tag = delivery.tag
+                inbound.target.put(message, batch, inbound.origin)
+        except Unresolved:
+            pass  # it is asked about when the message is complete
+        finally:
+            batch.abandon()
+        if came is None:
+            return None
+        if came:
+            # Its address, and where to reply to, may have been supplied or written anew.
+            message = came[0][1] if isinstance(came[0][1], Message) else came[0][1].message
+        return message.encoded[message.bare_from :]
+
+    def add(self, event: ev.PartsReceived) -> None:
+        """Take parts.
+
+        Raises:
+            AmqpError: the message is refused.
+        """
+        parts = event.parts
+        size = sum(map(len, parts))
+        if self.is_dropped or event.is_aborted:
+            self._session.took(size)
+            self.abandon()
+            return
+        try:
+            if self._draft is None:
+                parts = self.begin(parts)
+            self._count(sum(map(len, parts)))
+            bare: Sequence[bytes | memoryview] = parts
+            if not self._is_foreign:
+                bare = self._walk.follow(parts)
+                if event.is_last:
+                    self._walk.finish()
+        except AmqpError:
+            self._session.took(size)
+            self.abandon()
+            raise
+        kept = sum(map(len, parts))
+        self._session.took(size - kept)
+        self._frontend.hold(kept)
+        self._draft.append(parts, bare)
+        if event.is_last:
+            self.delivery.rest = self
+            self._draft.finish().addCallbacks(self._finished, self._failed).addErrback(
+                self._frontend.broken, "taking a large message"
+            )
+
+    def abandon(self) -> None:
+        """Let go of what has come."""
+        self.is_dropped = True
+        if self._draft is not None:
+            self._draft.abandon()
+            if self.delivery.rest is not self:  # else it is complete, and its draft ends as one
+                self._release_place()
+
+    def _written(self, size: int) -> None:
+        self._session.took(size)
+        self._frontend.release(size)
+        self._frontend.flush()
+
+    def _finished(self, body: Any) -> None:
+        # The draft refers to us: a file must not wait for the garbage collector.
+        self._draft = None
+        self._release_place()
+        body.has_footer = self._walk.has_footer
+        self.body = body
+        self._ready(self)
+
+    def _failed(self, failure: Failure) -> None:
+        self._draft = None
+        self._release_place()
+        self.failure = failure
+        self._ready(self)
+
+    def take(self) -> Any:
+        """Hand the rest of the message over, and keep nothing of it."""
+        body, self.body = self.body, None
+        return body
+
+
+def _split(parts: list[bytes]) -> tuple[bytes, list[bytes]]:
+    """Return the first octets of a message in one piece, `HEAD_BYTES` or all, and what follows."""
+    size = 0
+    for count, part in enumerate(parts, 1):
+        size += len(part)
+        if size >= HEAD_BYTES:
+            return b"".join(parts[:count]), parts[count:]
+    return b"".join(parts), []

@@ -1,0 +1,507 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an attach is answered: resolved, perhaps after a while, and joined to its node or refused.
+
+An answer may have to wait for the DNS (is there a domain beta.example?) or for the disk (a
+durable subscription; what came on the link before it was lost). Meanwhile a
+`link_table.PendingAttach` stands in the link's place and gathers what is sent on it.
+
+A link that was suspended gets back what its terminus has kept; see `suspended_links`. An attach
+that names no terminus is for one that was kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.python.failure import Failure
+
+from amqproute.address import from_uri
+from amqproute.broker.queue import Queue
+from amqproute.broker.subscription import DurableSubscription
+from amqproute.broker.topic import Topic
+from amqproute.errors import (
+    AmqpError,
+    InternalError,
+    NotFound,
+    PreconditionFailed,
+    ResourceLimitExceeded,
+    ResourceLocked,
+    Unresolved,
+)
+from amqproute.frontends.coordinator_link import CoordinatorLink, coordinator
+from amqproute.frontends.link_table import END, ERROR_MODE, PendingAttach
+from amqproute.frontends.peer_error_log import short
+from amqproute.frontends.receiver_link import ReceiverLink
+from amqproute.frontends.sender_link import SenderLink
+from amqproute.frontends.suspended_links import (
+    ParkedDeliveries,
+    ResolvedDeliveries,
+    RetentionPolicy,
+    SuspendedLink,
+    retention_of,
+)
+from amqproute.frontends.terminus_resolution import OUTCOMES, ResolvedTerminus
+from amqproute.values import (
+    EXACTLY_ONCE_CAPABILITY,
+    FLOOR,
+    SERVICE_BYTES,
+    STORE,
+    STREAM,
+    Origin,
+)
+from amqproute.wire.amqp10 import engine_events as ev
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.link import Link
+from amqproute.wire.amqp10.types import Symbol
+from amqproute.wire.amqp10.value_memory import footprint
+
+if TYPE_CHECKING:
+    from amqproute.frontends.connection_frontend import Frontend
+
+LONGEST_STREAM: Final = 128
+
+
+class LinkAttach:
+    """Answers the attaches of one connection.
+
+    Args:
+        frontend: the connection.
+    """
+
+    def __init__(self, frontend: Frontend) -> None:
+        self._frontend = frontend
+        self._shared = frontend.shared
+        self._links = frontend.links
+
+    def attached(self, event: ev.LinkAttached) -> None:
+        """Answer an attach of the other side's, now or later."""
+        if event.is_answer:
+            return
+        link, attach = event.link, event.attach
+        self._links.note_error_mode(link, attach)
+        try:
+            attach = self._without_uri(attach)
+            self._frontend.endpoints.admit(link.octets)
+            if len(self._links.attached) >= self._shared.limits.links:
+                raise ResourceLimitExceeded(
+                    f"this connection has {len(self._links.attached)} links, no more are allowed",
+                    info={"limiter": "max-links"},
+                )
+            if self._frontend.contract is not None:
+                self._frontend.contract.check_links()
+            if isinstance(attach.target, spec.Coordinator) and link.role == "receiver":
+                self._join_coordinator(link, attach)
+                return
+            found = self._find(link, attach)
+            if found.ready is not None:
+                self._join_when_ready(link, attach, found)
+                return
+        except Unresolved as unresolved:
+            link.context = waiting = PendingAttach()
+            self._links.attached.add(link)
+            octets = footprint(attach)
+            self._frontend.endpoints.wait(octets)
+            self._frontend.admit(unresolved.hop).addBoth(self._known, octets, link, attach, waiting)
+        except AmqpError as error:
+            self._refuse(link, error)
+        else:
+            self._join(link, attach, found)
+
+    def _without_uri(self, attach: spec.Attach) -> spec.Attach:
+        """Return an attach whose address at this end is the plain one, if it was a URI.
+
+        The plain address is what is in force, and what the answer says.
+
+        Raises:
+            InvalidField: the URI is badly encoded.
+        """
+        is_source = attach.role
+        terminus = attach.source if is_source else attach.target
+        opened = self._frontend.connection.remote_open
+        if not isinstance(terminus, spec.Source | spec.Target) or opened is None:
+            return attach
+        plain = from_uri(terminus.address or "", opened.hostname)
+        if plain is None:
+            return attach
+        fields = {each.name: getattr(terminus, each.name) for each in type(terminus).fields}
+        return _with(attach, is_source, type(terminus)(**{**fields, "address": plain}))
+
+    def _join_coordinator(self, link: Link, attach: spec.Attach) -> None:
+        frontend = self._frontend
+        target = coordinator(attach, frontend.principal, frontend.transactions.terms)
+        self._links.steal(link)
+        link.accept(
+            target=target,
+            rcv_settle_mode=spec.RECEIVER_FIRST,  # answers to declare and discharge are settled
+            properties={ERROR_MODE: self._links.error_mode(link)},
+        )
+        link.context = CoordinatorLink(self._frontend, link, self._frontend.transactions)
+        self._links.attached.add(link)
+        link.context.grant()
+
+    def _find(self, link: Link, attach: spec.Attach) -> ResolvedTerminus:
+        termini = self._shared.termini
+        is_source = link.role == "sender"
+        kept = self._shared.suspended.find(self._links.key(link))
+        if kept is not None and kept.terminus is not None:
+            attach = _completed(attach, is_source, kept.terminus)
+        terminus = attach.source if is_source else attach.target
+        if (
+            getattr(terminus, "dynamic", False)
+            and len(self._links.dynamic) >= self._shared.limits.dynamic_nodes
+        ):
+            raise ResourceLimitExceeded(
+                f"this connection has {len(self._links.dynamic)} dynamic nodes, no more are allowed"
+            )
+        if not is_source:
+            found = termini.target(attach, self._frontend.principal)
+        else:
+            container = self._frontend.connection.remote_container_id or ""
+            found = termini.source(
+                attach, self._frontend.principal, container, self._frontend.owner
+            )
+            if kept is not None and isinstance(kept.held, ParkedDeliveries):
+                _check_resumed(kept, found, link.name)
+        self._say_how_long(found, terminus)
+        if isinstance(found.node, Queue):
+            try:
+                self._check_queue(link, found.node, found)
+            except AmqpError:
+                if found.dynamic:
+                    self._shared.broker.delete(found.node)
+                raise
+        return found
+
+    def _say_how_long(self, found: ResolvedTerminus, asked: Any) -> None:
+        """Put into the answer how long the terminus will outlive the link, and not more (E-01)."""
+        answer = found.terminus
+        if answer.expiry_policy == spec.EXPIRE_NEVER:
+            return  # a durable subscription
+        if not found.keeps:
+            answer.expiry_policy, answer.timeout = spec.EXPIRE_LINK_DETACH, 0
+            return
+        terms = retention_of(asked, self._shared.limits.suspended_seconds, found.exactly_once)
+        answer.expiry_policy, answer.timeout = terms.policy, terms.seconds
+        answer.durable = spec.DURABLE_UNSETTLED_STATE if terms.durable else spec.DURABLE_NONE
+
+    def _check_queue(self, link: Link, queue: Queue, found: ResolvedTerminus) -> None:
+        """Refuse a link that the queue's own terms do not admit (N-14, N-17, Q-20, Q-21)."""
+        life = queue.life
+        is_shared = life is None or not life.is_exclusive or life.owner is link.session
+        if not is_shared and not found.dynamic:
+            raise ResourceLocked(f"{queue.name!r} belongs to another session alone")
+        if link.role == "sender":
+            _, old = self._shared.links.get(self._links.key(link), (None, None))
+            stolen = old.context if old is not None and old is not link else None
+            leaves = isinstance(stolen, SenderLink) and stolen.source is queue and not stolen.copies
+            queue.check_source(found.copies, int(leaves))
+
+    def _known(
+        self, _: object, octets: int, link: Link, attach: spec.Attach, waiting: PendingAttach
+    ) -> None:
+        """The DNS has been asked about an attach's domain, or did not answer in time."""
+        self._found_out(link, attach, waiting)
+        self._frontend.endpoints.wait(-octets)
+        self._frontend.endpoints.update()
+
+    def _found_out(self, link: Link, attach: spec.Attach, waiting: PendingAttach) -> None:
+        """Answer an attach that waited; what it waited for is known, or did not come in time."""
+        if link.context is not waiting:
+            self._put_left(link, attach, waiting)  # the link is gone
+            return
+        try:
+            found = self._find(link, attach)
+        except Unresolved:
+            self._refuse_waiting(link, waiting, InternalError("the domain could not be looked up"))
+        except AmqpError as error:
+            self._refuse_waiting(link, waiting, error)
+        else:
+            self._join(link, attach, found)
+            if waiting.deliveries and isinstance(link.context, ReceiverLink):
+                for delivery in waiting.deliveries:
+                    delivery.rcv_settle_mode = link.rcv_settle_mode
+                link.context.arrived(waiting.deliveries)
+                self._frontend.put_now(link.context, waiting.deliveries)
+        self._frontend.flush()
+
+    def _refuse_waiting(self, link: Link, waiting: PendingAttach, error: AmqpError) -> None:
+        self._refuse(link, error)
+        for delivery in waiting.deliveries:
+            self._frontend.transactions.doom(delivery, error)
+
+    def _put_left(self, link: Link, attach: spec.Attach, waiting: PendingAttach) -> None:
+        """Take what was sent settled before the link went: nobody would send it again (P-03)."""
+        settled = [delivery for delivery in waiting.deliveries if delivery.settled]
+        if not settled:
+            return
+        try:
+            found = self._find(link, attach)
+        except (AmqpError, Unresolved) as error:
+            self._frontend.log.warn(
+                "{connection} ({principal}) link {link}: {count} settled messages dropped: {error}",
+                connection=self._frontend.facts.remote,
+                principal=str(self._frontend.principal),
+                count=len(settled),
+                link=link.name,
+                error=str(error),
+            )
+            for delivery in settled:
+                self._frontend.transactions.doom(delivery, NotFound("its link led nowhere"))
+            return
+        window = self._shared.limits.link_credit
+        self._frontend.put_now(
+            ReceiverLink(self._frontend, link, found.node, self._origin(attach), window), settled
+        )
+
+    def _join_when_ready(self, link: Link, attach: spec.Attach, found: ResolvedTerminus) -> None:
+        """Answer an attach when what it asks for is on the disk."""
+        link.context = waiting = PendingAttach()
+        self._links.attached.add(link)
+
+        def ready(node: Any) -> None:
+            if link.context is waiting:
+                self._join(link, attach, replace(found, node=node))
+                self._frontend.flush()
+
+        def failed(failure: Failure) -> None:
+            error = failure.value
+            if not isinstance(error, AmqpError):
+                self._frontend.log.failure("link {name} not attached", failure, name=link.name)
+                error = InternalError("what the link asks for could not be stored")
+            if link.context is waiting:
+                self._refuse(link, error)
+                self._frontend.flush()
+
+        found.ready.addCallbacks(ready, failed).addErrback(self._frontend.broken, "attaching")
+
+    def _refuse(self, link: Link, error: AmqpError) -> None:
+        link.context = None
+        self._links.attached.discard(link)
+        if self._links.forget_error_mode(link) == END:
+            words = spec.Error(condition=error.condition, description=error.description)
+            self._links.end_session(link.session, words)
+        else:
+            info: dict[str, Any] = {Symbol(key): value for key, value in error.info.items()}
+            link.refuse(error.condition, error.description, info or None)
+        if self._frontend.probe or self._frontend.principal.kind == "peer":
+            self._frontend.seen("attach", error.info.get("code") or error.condition, str(error))
+        self._frontend.complaints.add(
+            "{connection} ({principal}) link {link} refused: {error}",
+            link=short(link.name),
+            error=str(error),
+        )
+
+    def _join(self, link: Link, attach: spec.Attach, found: ResolvedTerminus) -> None:
+        self._links.steal(link)
+        if link.role == "sender":
+            self._join_outbound(link, attach, found)
+        else:
+            self._join_inbound(link, attach, found)
+
+    def _join_outbound(self, link: Link, attach: spec.Attach, found: ResolvedTerminus) -> None:
+        suspended = self._shared.suspended
+        key = self._links.key(link)
+        kept = suspended.find(key)
+        parked = None
+        if (
+            kept is not None
+            and isinstance(kept.held, ParkedDeliveries)
+            and _is_for(kept.held, found.node)
+        ):
+            suspended.take(key)
+            parked = kept.held
+        suspended.expire(key)  # whatever another link of the name has left behind
+        if found.dynamic:
+            self._links.adopt(found.node, link)
+        by_entry = STREAM in attach.desired_capabilities and isinstance(found.node, Queue)
+        properties = {ERROR_MODE: self._links.error_mode(link), **found.properties}
+        if by_entry:
+            properties[STREAM] = self._shared.stream
+        link.accept(
+            source=found.terminus,
+            offered_capabilities=(STREAM,) if by_entry else (),
+            properties=properties,
+            unsettled=dict.fromkeys(parked.entries) if parked is not None else None,
+        )
+        outbound = SenderLink(
+            self._frontend,
+            link,
+            found.node,
+            found.default_outcome,
+            found.settled,
+            found.dynamic,
+            found.copies,
+            by_entry,
+        )
+        outbound.retention = _retention_in_force(found, self._shared.limits.suspended_seconds)
+        link.context = outbound
+        self._links.attached.add(link)
+        found.node.attach(outbound, found.selects, found.copies)
+        theirs = attach.unsettled or {}
+        if parked is not None:
+            outbound.resume(parked, theirs, not attach.incomplete_unsettled)
+        outbound.avoid_tags(theirs)
+        outbound.dispatch()
+
+    def _join_inbound(self, link: Link, attach: spec.Attach, found: ResolvedTerminus) -> None:
+        suspended = self._shared.suspended
+        key = self._links.key(link)
+        kept = suspended.find(key)
+        taken = (
+            kept.held
+            if kept is not None and isinstance(kept.held, ResolvedDeliveries)
+            else ResolvedDeliveries(key)
+        )
+        if taken.is_pending:
+            self._join_on_recovered(link, attach, taken)
+            return
+        suspended.take(key)
+        if found.dynamic:
+            self._links.adopt(found.node, link)
+        taken.is_durable = bool(found.terminus.durable)
+        origin = self._origin(attach)
+        acts_at_once = getattr(found.node, "acts_at_once", False)
+        inbound = ReceiverLink(
+            self._frontend, link, found.node, origin, self._shared.limits.link_credit, taken
+        )
+        inbound.retention = _retention_in_force(found, self._shared.limits.suspended_seconds)
+        link.accept(
+            source=_with_outcomes(attach.source),
+            target=found.terminus,
+            properties={ERROR_MODE: self._links.error_mode(link), **found.properties},
+            rcv_settle_mode=(spec.RECEIVER_SECOND if found.settles_second else spec.RECEIVER_FIRST),
+            offered_capabilities=(EXACTLY_ONCE_CAPABILITY,) if found.settles_second else (),
+            max_message_size=self._most_octets(link, acts_at_once),
+            unsettled=inbound.compare(attach.unsettled or {}, not attach.incomplete_unsettled),
+        )
+        link.context = inbound
+        link.takes_parts = not acts_at_once
+        self._links.attached.add(link)
+        if isinstance(found.node, Queue | Topic):
+            found.node.publishers.join(inbound)
+        contract = self._frontend.contract
+        if contract is not None:
+            inbound.receive_part(contract)
+        inbound.grant()
+
+    def _most_octets(self, link: Link, acts_at_once: bool) -> int | None:
+        """Return the largest message that is taken on a link; None: the usual one.
+
+        A service has it in memory; a sender may have a contract.
+        """
+        contract = self._frontend.contract
+        bounds = [SERVICE_BYTES] if acts_at_once else []
+        if contract is not None and contract.terms.max_message_size is not None:
+            bounds.append(contract.terms.max_message_size)
+        usual = link.session.connection.settings.max_message_size
+        return min(*bounds, usual or bounds[0]) if bounds else None
+
+    def _join_on_recovered(
+        self, link: Link, attach: spec.Attach, taken: ResolvedDeliveries
+    ) -> None:
+        """Answer when it is decided what becomes of what came on the link before it was lost."""
+        known = link.context
+        waiting = known if isinstance(known, PendingAttach) else PendingAttach()
+        link.context = waiting
+        self._links.attached.add(link)
+        taken.on_recovered(lambda: self._found_out(link, attach, waiting))
+
+    def _origin(self, attach: spec.Attach) -> Origin:
+        principal = self._frontend.principal
+        is_peer = principal.kind == "peer"
+        facts = self._frontend.facts
+        origin = Origin(
+            principal,
+            is_peer,
+            self._frontend.connection.remote_container_id or "",
+            connection=facts.remote,
+            link=attach.name[:LONGEST_STREAM],
+            level=facts.level,
+        )
+        properties = attach.properties if is_peer else None
+        store = properties.get(STORE) if properties else None
+        if isinstance(store, str) and len(store) <= LONGEST_STREAM:
+            origin.store = store
+        stream = properties.get(STREAM) if properties else None
+        if isinstance(stream, str) and 0 < len(stream) <= LONGEST_STREAM:
+            origin.stream = self._shared.receipts.stream(
+                principal, stream, self._frontend.forget_stream
+            )
+            floor = (attach.properties or {}).get(FLOOR)
+            if isinstance(floor, int):
+                self._frontend.forget_receipts(origin.stream, floor)
+        elif is_peer:
+            origin.stream = self._shared.receipts.by_message_id(principal)
+        return origin
+
+
+def _completed(attach: spec.Attach, is_source: bool, terminus: Any) -> spec.Attach:
+    """Return an attach that names the terminus which was kept, if it names none itself."""
+    if (attach.source if is_source else attach.target) is not None:
+        return attach
+    return _with(attach, is_source, terminus)
+
+
+def _with(attach: spec.Attach, is_source: bool, terminus: Any) -> spec.Attach:
+    """Return an attach with another terminus at this end."""
+    fields = {each.name: getattr(attach, each.name) for each in spec.Attach.fields}
+    fields["source" if is_source else "target"] = terminus
+    return spec.Attach(**fields)
+
+
+def _with_outcomes(source: spec.Source | None) -> spec.Source | None:
+    """Return a sender's source with the outcomes that it may get, where it names none (L-40)."""
+    if source is None or source.outcomes:
+        return source
+    fields = {each.name: getattr(source, each.name) for each in spec.Source.fields}
+    return spec.Source(**{**fields, "outcomes": OUTCOMES})
+
+
+def _check_resumed(kept: SuspendedLink, found: ResolvedTerminus, name: str) -> None:
+    """Refuse to resume a link as another one (L-12): its mode is fixed for its life.
+
+    Raises:
+        PreconditionFailed: it is attached with another distribution-mode.
+    """
+    held = kept.held
+    if (
+        isinstance(held, ParkedDeliveries)
+        and held.source is found.node
+        and len(held)
+        and found.copies
+    ):
+        raise PreconditionFailed(
+            f"the link {name[:256]!r} has {len(held)} unsettled deliveries and moves messages; it "
+            "cannot come back as one that copies"
+        )
+
+
+def _is_for(parked: ParkedDeliveries, node: Any) -> bool:
+    """Tell whether a link to the node may have what was parked.
+
+    Not if it is a subscription whose filter is another one now: what has not been acknowledged
+    goes back, to be looked at again (L-48).
+    """
+    if isinstance(node, DurableSubscription) and node.definition.is_changed:
+        return False
+    return parked.source is node
+
+
+def _retention_in_force(found: ResolvedTerminus, most_seconds: int) -> RetentionPolicy | None:
+    """Return how long what the link leaves behind is kept; None: not at all.
+
+    A durable subscription never ends; what its link had not settled is its own for a while.
+    """
+    terminus = found.terminus
+    if not found.keeps:
+        return None
+    if terminus.expiry_policy == spec.EXPIRE_NEVER:
+        return RetentionPolicy(spec.EXPIRE_CONNECTION_CLOSE, most_seconds)
+    terms = RetentionPolicy(
+        Symbol(terminus.expiry_policy), terminus.timeout, bool(terminus.durable)
+    )
+    return None if terms.is_momentary else terms
+
+
+__all__ = ["LinkAttach"]

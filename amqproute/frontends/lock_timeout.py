@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deliveries that a receiver leaves without an outcome for too long (O-04, `limits.lock-timeout`).
+
+Whoever receives a message may leave it unsettled and decide later: nobody else gets it meanwhile.
+A consumer that hangs would keep what it has for as long as its connection lives, so an operator can
+set a bound. The deliveries of one link are looked at eight times in that time, and only while there
+are any; nothing is noted when a message is sent. So a delivery may last a quarter longer than the
+bound, and never shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from amqproute.wire.amqp10.link import Delivery, Link
+
+__all__ = ["LockMonitor"]
+
+LOOKS: Final = 8
+"""How often a delivery is looked at before its time is over."""
+
+
+class LockMonitor:
+    """Watches the unsettled deliveries of one sending link.
+
+    Args:
+        clock: for its timer.
+        seconds: how long a delivery may be without an outcome; 0 for ever. It may change.
+        link: the link.
+        is_sent: whether all of a delivery has left, so that its time runs.
+        overdue: called with the deliveries whose time is over, oldest first, and that time.
+    """
+
+    __slots__ = ("_clock", "_is_sent", "_link", "_overdue", "_seconds", "_since", "_timer")
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        seconds: Callable[[], float],
+        link: Link,
+        is_sent: Callable[[Delivery], bool],
+        overdue: Callable[[Sequence[Delivery], float], None],
+    ) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._link = link
+        self._is_sent = is_sent
+        self._overdue = overdue
+        self._since: dict[Delivery, float] = {}
+        self._timer: IDelayedCall | None = None
+
+    def watch(self) -> None:
+        """Look at the link's deliveries from now on, if there is a bound."""
+        if self._timer is None and self._seconds() > 0:
+            self._look()
+
+    def stop(self) -> None:
+        """End: the link is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._since = {}
+
+    def _look(self) -> None:
+        self._timer = None
+        seconds, now = self._seconds(), self._clock.seconds()
+        since: dict[Delivery, float] = {}
+        overdue = []
+        if seconds > 0:
+            for delivery in self._link.unsettled.values():
+                if delivery.context is None:
+                    continue  # it has an outcome, which waits for the disk or a discharge
+                begun = self._since.get(delivery, now) if self._is_sent(delivery) else now
+                if now - begun >= seconds:
+                    overdue.append(delivery)
+                else:
+                    since[delivery] = begun
+            if self._link.unsettled:
+                self._timer = self._clock.callLater(seconds / LOOKS, self._look)
+        self._since = since
+        if overdue:
+            self._overdue(overdue, seconds)

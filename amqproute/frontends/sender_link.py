@@ -1,0 +1,766 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A link that the other side receives on: entries from a source.
+
+When it is detached and may come back, what it had goes to `suspended_links.ParkedDeliveries`; when
+it is back, `SenderLink.resume` compares that with what the receiver knows, and what is to be sent
+again goes out, as credit allows, before anything new.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute import conditions
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.entry_removal import DAMAGED_WORDS, UNREADABLE
+from amqproute.broker.large_message_sender import LargeMessageSender
+from amqproute.broker.local_transaction import Retirement, Transaction
+from amqproute.broker.subscription import DurableSubscription, Subscription, is_seen
+from amqproute.entry import Entry
+from amqproute.errors import (
+    AmqpError,
+    InvalidField,
+    MessageDamaged,
+    MessageSizeExceeded,
+    NotImplementedHere,
+)
+from amqproute.frontends.delivery_resumption import OUTCOMES, ResumedDelivery, by_outcome, compare
+from amqproute.frontends.link_refusal import error_of
+from amqproute.frontends.lock_timeout import LockMonitor
+from amqproute.frontends.peer_error_log import short
+from amqproute.frontends.suspended_links import ParkedDeliveries, RetentionPolicy, told
+from amqproute.interfaces import IConsumer
+from amqproute.journal.event import EntryTaker
+from amqproute.journal.record import RecordKind
+from amqproute.values import TAG_OCTETS
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.types import Symbol
+
+if TYPE_CHECKING:
+    from amqproute.frontends.connection_frontend import Frontend
+
+ACCEPTED = spec.Accepted()
+RELEASED = spec.Released()
+FAILED = spec.Modified(delivery_failed=True)
+TXN_ID = Symbol("txn-id")
+"""Link state property: the transaction in which messages are acquired (part 4 §4.4.3)."""
+_TAG_OCTETS = 4
+_TAG = struct.Struct(">I").pack
+
+
+@implementer(IConsumer)
+class SenderLink:
+    """An `IConsumer` that sends entries on a link and brings the outcomes back.
+
+    Args:
+        frontend: the connection it belongs to.
+        link: our sending end.
+        source: the `ISource`.
+        default_outcome: for deliveries settled without one, or orphaned (O-17).
+        settled: the receiver asked for settled deliveries (snd-settle-mode settled).
+        dynamic: the source was made for this link and goes with it.
+        copies: the link browses: it holds nothing, and its outcomes are its own affair.
+        by_entry: the receiver wants the entries' ids for delivery-tags, which stay the same however
+            often and to whomever an entry is sent.
+
+    Attributes:
+        retention: how long what it holds outlives the link; None: it goes with it.
+        is_volatile: the source keeps nothing on the disk: its settlements need no commit.
+        taker: who takes, for the journal.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_acquiring",
+        "_again",
+        "_agreed",
+        "_behind",
+        "_by_entry",
+        "_bytes",
+        "_ending",
+        "_frontend",
+        "_is_gone",
+        "_left",
+        "_locks",
+        "_parked",
+        "_pour",
+        "_presumed",
+        "_tags",
+        "copies",
+        "default_outcome",
+        "dynamic",
+        "is_volatile",
+        "link",
+        "retention",
+        "settled",
+        "source",
+        "taker",
+    )
+
+    def __init__(
+        self,
+        frontend: Frontend,
+        link: Link,
+        source: Any,
+        default_outcome: Any,
+        settled: bool,
+        dynamic: bool,
+        copies: bool = False,
+        by_entry: bool = False,
+    ) -> None:
+        self._frontend = frontend
+        self._by_entry = by_entry
+        self.link = link
+        self.source = source
+        self.default_outcome = default_outcome
+        self.settled = settled
+        self.dynamic = dynamic
+        self.copies = copies
+        self.retention: RetentionPolicy | None = None
+        self._tags = 0
+        self._bytes = 0
+        self._is_gone = False
+        # What was parked, and is to be sent again; and what this attachment says nothing about.
+        self._again: deque[ResumedDelivery] = deque()
+        self._left: dict[bytes, Entry] = {}
+        self._parked: ParkedDeliveries | None = None
+        # A very large message that is being sent; what was handed over and waits for the end of it,
+        # or for its delivery-tag.
+        self._pour: LargeMessageSender | None = None
+        self._behind: list[Entry] = []
+        self._acquiring: Transaction | None = None
+        # Nothing is locked by browsers, nor by subscribers that share what a topic has in memory.
+        self._locks: LockMonitor | None = None
+        if not (copies or settled or isinstance(source, Subscription)):
+            shared = frontend.shared
+            self._locks = LockMonitor(
+                shared.transactions.clock,
+                shared.lock_seconds,
+                link,
+                self._is_sent,
+                self._take_back,
+            )
+        # Deliveries whose outcome waits for the discharge of a transaction.
+        self._ending: dict[Delivery, Retirement] = {}
+        outcomes = link.source.outcomes if link.source is not None else ()
+        self._agreed = tuple(each for each in OUTCOMES if each.symbol in outcomes) or OUTCOMES
+        self.is_volatile = isinstance(source, Subscription)
+        # Who knows one outcome only can be presumed to come to it: subscribers (S-06) and
+        # consumers (S-23). Nothing is settled by that.
+        self._presumed = self._agreed[0]() if len(self._agreed) == 1 else None
+        self.taker = EntryTaker(
+            RecordKind.DELIVERED,
+            {
+                "peer": str(frontend.principal),
+                "connection": frontend.facts.remote,
+                "link": link.name,
+                "level": frontend.facts.level,
+            },
+        )
+
+    def __repr__(self) -> str:
+        return f"<SenderLink {self.link.name!r} from {self.source.name} credit={self.link.credit}>"
+
+    # -- IConsumer -----------------------------------------------------------------------------
+
+    @property
+    def takes_ahead(self) -> bool:
+        """See `IConsumer.takes_ahead`; what a transaction acquires is there for certain."""
+        return self._acquiring is None
+
+    def capacity(self) -> int:
+        """See `IConsumer.capacity`."""
+        return 0 if self._again or self._behind else self._room()
+
+    def _room(self) -> int:
+        link = self.link
+        frontend = self._frontend
+        if frontend.is_paused or (frontend.is_stopping and not self.dynamic):
+            return 0  # what stands on a dynamic node, replies mostly, ends with the daemon
+        room = link.sendable
+        if room <= 0:
+            return 0
+        limits = frontend.limits
+        held = self._bytes
+        if held >= limits.unsettled_bytes:
+            return 0
+        free = limits.unsettled - len(link.unsettled)
+        outgoing = frontend.shared.outgoing
+        if outgoing.is_pressed:
+            free = min(free, outgoing.room(held, len(link.unsettled)))
+        return room if room < free else max(0, free)
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        """See `IConsumer.deliver`."""
+        link = self.link
+        now_ms = self._frontend.now_ms()
+        send = link.send
+        settled = self.settled
+        sent = []
+        transaction = self._acquiring_now()
+        state: Any = self._presumed
+        if transaction is not None:
+            state = spec.TransactionalState(txn_id=transaction.id)
+        for entry in entries:
+            tag = self._tag_for(entry)
+            if tag in link.unsettled:  # it was given back, and is not settled yet
+                self._behind = list(entries[entries.index(entry) :])
+                break
+            message = entry.message
+            parts, message_format = _as_transferred(entry, now_ms)
+            try:
+                if message.rest is not None:
+                    delivery = self._start_large(entry, parts, tag, message_format, state)
+                else:
+                    delivery = send(
+                        parts,
+                        tag,
+                        settled=settled,
+                        message_format=message_format,
+                        state=state,
+                        context=entry,
+                    )
+            except MessageSizeExceeded:
+                self._too_large(entry)
+                continue
+            if not self.copies:
+                entry.attempted = True
+            if not self.is_volatile:
+                # Subscribers share what was decoded; their topic drops it when all have it.
+                message.forget()
+            self._bytes += len(message.encoded)
+            if self._pour is None:
+                sent.append(entry)
+            if transaction is not None:
+                transaction.acquire(self, delivery)
+            if self._pour is not None:
+                self._behind = list(entries[entries.index(entry) + 1 :])
+                break
+        if settled and sent:
+            self._bytes = 0
+            self._frontend.settle(self, sent, ACCEPTED)
+        if self._locks is not None:
+            self._locks.watch()
+        self._frontend.flush()
+
+    def _tag_for(self, entry: Entry) -> bytes:
+        """Return the delivery-tag under which an entry is sent anew."""
+        if self._by_entry:
+            return entry.id.to_bytes(TAG_OCTETS, "big")
+        self._tags = (self._tags + 1) & 0xFFFFFFFF
+        while _TAG(self._tags) in self.link.unsettled:  # once around, or the receiver's choice
+            self._tags = (self._tags + 1) & 0xFFFFFFFF
+        return _TAG(self._tags)
+
+    # -- very large messages -------------------------------------------------------------------
+
+    def _start_large(
+        self,
+        entry: Entry,
+        head: Sequence[bytes],
+        tag: bytes,
+        message_format: int,
+        state: Any = None,
+        resume: bool = False,
+    ) -> Delivery:
+        """Begin to send a message that is not in memory; nothing else goes out on this link."""
+        size = sum(map(len, head)) + entry.message.rest.size
+        outgoing = self.link.send_parts(
+            size,
+            tag,
+            settled=self.settled,
+            message_format=message_format,
+            state=state,
+            context=entry,
+            resume=resume,
+        )
+        frontend = self._frontend
+        self._pour = LargeMessageSender(
+            entry, outgoing, head, lambda: frontend.is_paused, frontend.flush, self._poured
+        )
+        return outgoing.delivery
+
+    def _poured(self, pour: LargeMessageSender, failure: Failure | None) -> None:
+        self._pour = None
+        entry = pour.entry
+        if failure is not None:
+            self.forget([entry])
+            outcome: object = UNREADABLE
+            if isinstance(failure.value, MessageDamaged):
+                self._frontend.log.error(
+                    DAMAGED_WORDS,
+                    entry=entry.id,
+                    node=self.source.name,
+                    why=str(failure.value),
+                )
+            else:
+                outcome = spec.Modified(delivery_failed=True, undeliverable_here=True)
+                self._frontend.log.failure(
+                    "message {entry} of {node} cannot be read",
+                    failure,
+                    entry=entry.id,
+                    node=self.source.name,
+                )
+            self._frontend.settle(self, [entry], outcome)
+        elif self.settled:
+            self.forget([entry])
+            self._frontend.settle(self, [entry], ACCEPTED)
+        # Not from here: it may be the reader, a disposition or a flow that has brought us here.
+        self._frontend.turn.afterwards(self.dispatch)
+
+    def _stop_large(self) -> None:
+        pour, self._pour = self._pour, None
+        if pour is not None:
+            pour.stop()
+
+    def _deliver_behind(self) -> None:
+        count = min(self._room(), len(self._behind))
+        if count > 0:
+            entries, self._behind = self._behind[:count], self._behind[count:]
+            later = self._behind
+            self.deliver(entries)
+            if later is not self._behind:
+                self._behind += later
+
+    def holds(self) -> list[Entry]:
+        """See `IConsumer.holds`."""
+        if self.copies:
+            return []
+        held = [delivery.context for delivery in self.link.unsettled.values() if delivery.context]
+        held.extend(retirement.entry for retirement in self._ending.values())
+        held.extend(each.entry for each in self._again if each.entry is not None)
+        held.extend(self._left.values())
+        held.extend(self._behind)
+        if self._pour is not None and self.settled:
+            held.append(self._pour.entry)
+        return held
+
+    def exhausted(self) -> None:
+        """See `IConsumer.exhausted`: answer a drain (F-10)."""
+        link = self.link
+        if link.drain and link.is_active:
+            link.drained()
+            self._frontend.flush()
+
+    def _too_large(self, entry: Entry) -> None:
+        """The receiver's max-message-size bars it from this entry; others may take it."""
+        outcome = spec.Modified(delivery_failed=False, undeliverable_here=True)
+        self._frontend.settle(self, [entry], outcome)
+
+    # -- resumption (part 2 §2.6.13) -------------------------------------------------------------
+
+    def resume(
+        self, parked: ParkedDeliveries, theirs: Mapping[bytes, Any], is_complete: bool
+    ) -> None:
+        """Take over what an earlier attachment of this link had, and settle what is in doubt.
+
+        Args:
+            parked: what it had.
+            theirs: the receiver's unsettled map.
+            is_complete: what is not in that map is not known to the receiver.
+        """
+        self._tags = parked.last_tag
+        entries, parked.entries = parked.entries, {}
+        self._bytes += sum([len(entry.message.encoded) for entry in entries.values()])
+        found = compare(entries, theirs, is_complete, self._agreed)
+        self._again.extend(found.again)
+        self._left = found.left
+        for outcome, decided in by_outcome(found.decided):
+            self.forget(decided)
+            self._frontend.settle(self, decided, outcome)
+        if found.wrong is not None:
+            words = self._not_agreed(found.wrong)
+            self._break(conditions.NOT_ALLOWED, words, ())  # O-31
+
+    def avoid_tags(self, theirs: Mapping[bytes, Any]) -> None:
+        """Give no tag out anew that the receiver may still have in its map."""
+        ours = [int.from_bytes(tag, "big") for tag in theirs if len(tag) == _TAG_OCTETS]
+        self._tags = max([self._tags, *ours])
+
+    def dispatch(self) -> None:
+        """Send what is to be sent again, then what is new, as far as there is room."""
+        if self._pour is not None:
+            self._pour.go()
+        if self._pour is None and self._again:
+            self._send_again()
+        if self._pour is None and self._behind:
+            self._deliver_behind()
+        self.source.dispatch()
+
+    def _send_again(self) -> None:
+        link = self.link
+        frontend = self._frontend
+        now_ms = frontend.now_ms()
+        answers: list[tuple[Any, Delivery]] = []
+        while self._again and not (frontend.is_paused or frontend.is_stopping):
+            if not link.is_active or min(link.credit, link.session.remote_incoming_window) <= 0:
+                break
+            if self._pour is not None:
+                break
+            each = self._again.popleft()
+            entry = each.entry
+            if entry is None:
+                state = told(each.outcome)
+                delivery = link.send((b"",), each.tag, state=state, resume=True)
+                delivery.local_state = each.outcome
+                answers.append((each.outcome, delivery))
+                continue
+            parts, message_format = _as_transferred(entry, now_ms)
+            try:
+                if entry.message.rest is not None:
+                    self._start_large(entry, parts, each.tag, message_format, resume=each.resumes)
+                else:
+                    link.send(
+                        parts,
+                        each.tag,
+                        message_format=message_format,
+                        context=entry,
+                        resume=each.resumes,
+                    )
+            except MessageSizeExceeded:
+                self.forget([entry])
+                self._too_large(entry)
+        for outcome, deliveries in by_outcome(answers):
+            # Settled by us as well, when what the receiver has decided is on the disk.
+            frontend.settle(self, (), outcome, deliveries)
+        if self._locks is not None:
+            self._locks.watch()
+        frontend.flush()
+
+    def _held(self, deliveries: Sequence[Delivery]) -> dict[bytes, Entry]:
+        """Return everything that is held, by tag: sent, to be sent again, and in doubt."""
+        held = {each.tag: each.context for each in deliveries if each.context is not None}
+        for again in self._again:
+            if again.entry is not None:
+                held[again.tag] = again.entry
+        held.update(self._left)
+        for entry in self._behind:
+            held[self._tag_for(entry)] = entry
+        self._behind = []
+        if self._pour is not None and self.settled:
+            held[self._pour.outgoing.delivery.tag] = self._pour.entry
+        self._stop_large()
+        return held
+
+    def suspend(self, deliveries: Sequence[Delivery]) -> ParkedDeliveries:
+        """The link is detached, and may come back: what it had stays with it (O-04, O-06)."""
+        self._end()
+        entries = self._held(deliveries)
+        parked = self._parked = ParkedDeliveries(self.source, self._orphaned, self, self._tags)
+        parked.entries = entries
+        parked.is_pending = bool(self._ending)
+        self._again.clear()
+        self._left = {}
+        return parked
+
+    def _end(self) -> None:
+        self._is_gone = True
+        self._acquiring = None
+        if self._locks is not None:
+            self._locks.stop()
+            self._locks = None  # it calls this object: together they would be a cycle
+        self.source.detach(self)
+
+    # -- deliveries without an outcome -----------------------------------------------------------
+
+    def _is_sent(self, delivery: Delivery) -> bool:
+        """Whether all of a delivery is with the receiver, or on its way there."""
+        return delivery.id >= 0 and (
+            self._pour is None or self._pour.outgoing.delivery is not delivery
+        )
+
+    def _take_back(self, deliveries: Sequence[Delivery], seconds: float) -> None:
+        """Offer again what the receiver has kept for too long; that was a failed attempt."""
+        entries = [delivery.context for delivery in deliveries]
+        for delivery in deliveries:
+            delivery.context = None
+        self._frontend.complaints.add(
+            "{connection} ({principal}) link {link}: {count} messages of {node} had no outcome for "
+            "{seconds:g} s (limits.lock-timeout) and are offered again",
+            link=short(self.link.name),
+            count=len(entries),
+            node=self.source.name,
+            seconds=seconds,
+        )
+        self.link.session.settle(deliveries, FAILED, True)
+        self.forget(entries)
+        self._frontend.settle(self, entries, FAILED)
+        self._frontend.flush()
+
+    # -- the receiver's answers ------------------------------------------------------------------
+
+    def updated(self, deliveries: Sequence[Delivery], state: Any, settled: bool) -> None:
+        """Act on a disposition of the receiver's."""
+        if type(state) is spec.TransactionalState:
+            self._updated_within(deliveries, state, settled)
+            return
+        is_outcome = isinstance(state, self._agreed)
+        if not is_outcome:
+            if isinstance(state, OUTCOMES):
+                words = self._not_agreed(state)
+                self._break(conditions.NOT_ALLOWED, words, deliveries)  # O-31
+                return
+            if not settled:
+                return
+            state = self.default_outcome
+        entries = []
+        contradicted = None
+        for delivery in deliveries:
+            # The first outcome counts: a repetition, or the settling of it, changes nothing.
+            if delivery.context is not None:
+                entries.append(delivery.context)
+                delivery.context = None
+                delivery.local_state = state
+            elif self._ending and delivery in self._ending:
+                # It is decided by the discharge. To be settled is all that can happen before.
+                retirement = self._ending[delivery]
+                retirement.settled = retirement.settled or settled
+                if is_outcome and type(retirement.outcome) is not type(state):
+                    contradicted = delivery
+                    break
+            elif is_outcome and type(delivery.local_state) is not type(state):
+                contradicted = delivery
+                break
+        if entries:
+            self.forget(entries)
+            self._frontend.settle(self, entries, state, None if settled else deliveries)
+        if self._pour is not None:
+            self._pour.go()
+        if contradicted is not None:
+            words = f"delivery {contradicted.id} has another outcome already"
+            self._break(conditions.ILLEGAL_STATE, words, deliveries)  # it is final (O-15)
+
+    def _not_agreed(self, outcome: Any) -> str:
+        agreed = ", ".join(str(each.symbol) for each in self._agreed)
+        return f"the outcome {outcome.symbol} was not agreed at attach, but {agreed}"
+
+    def _break(
+        self, condition: conditions.Condition, words: str, deliveries: Sequence[Delivery]
+    ) -> None:
+        """End the link for a fault of the receiver's; what it held goes back."""
+        error = spec.Error(condition=condition, description=words)
+        self._frontend.fail(self.link, error, deliveries)
+
+    # -- transactions (part 4 §4.4.2, §4.4.3) ----------------------------------------------------
+
+    def _updated_within(
+        self, deliveries: Sequence[Delivery], state: spec.TransactionalState, settled: bool
+    ) -> None:
+        """Take an outcome into a transaction: nothing happens to the entry before its commit.
+
+        A receiver must not settle before the discharge (X-14), yet some do: then there is nothing
+        to be given back to by a rollback, and the entry becomes available (K-16).
+        """
+        outcome = state.outcome
+        transaction: Transaction | None = None
+        try:
+            transaction = self._frontend.transactions.working(state.txn_id)
+            if outcome is None:
+                if not settled:
+                    return
+                outcome = self.default_outcome
+            if not isinstance(outcome, self._agreed):
+                raise AmqpError(self._not_agreed(outcome), condition=conditions.NOT_ALLOWED)
+            for delivery in deliveries:
+                self._retire(delivery, transaction, state, outcome, settled)
+        except AmqpError as error:
+            if transaction is not None:
+                transaction.fail(error)
+            self._frontend.fail(self.link, error_of(error), deliveries)
+
+    def _retire(
+        self,
+        delivery: Delivery,
+        transaction: Transaction,
+        state: spec.TransactionalState,
+        outcome: Any,
+        settled: bool,
+    ) -> None:
+        entry = delivery.context
+        if entry is not None:
+            self._ending[delivery] = transaction.retire(self, delivery, entry, outcome, settled)
+            delivery.context = None
+            delivery.local_state = state
+            return
+        retirement = self._ending.get(delivery)
+        if retirement is None or retirement.transaction is not transaction:
+            raise AmqpError(
+                f"delivery {delivery.id} has an outcome already",
+                condition=conditions.ILLEGAL_STATE,
+            )
+        transaction.touch()
+        if state.outcome is not None:
+            retirement.change(outcome)  # a provisional outcome can change (O-16)
+        retirement.settled = retirement.settled or settled
+
+    @property
+    def queue(self) -> Any:
+        """The queue that its entries stand on; a subscription keeps them on one of its own."""
+        return getattr(self.source, "queue", self.source)
+
+    def settle_within(self, entries: Sequence[Entry], outcome: Any, batch: Batch) -> None:
+        """Act on outcomes, within the commit of a transaction."""
+        if not (self.copies and self._is_gone):
+            self.source.settle(entries, outcome, batch, consumer=self)
+
+    def retake(self, entries: Sequence[Entry]) -> None:
+        """That commit failed."""
+        if not self.copies:
+            self.source.retake(entries)
+
+    def retired(self, retirements: Sequence[Retirement]) -> None:
+        """A transaction was committed: settle what the receiver has not (X-17, X-30)."""
+        self._concluded(retirements)
+        if not self.link.is_active:
+            return
+        outcome = None
+        run: list[Delivery] = []
+        for each in retirements:
+            if run and each.outcome is not outcome:
+                self.link.session.settle(run, outcome, True)
+                run = []
+            outcome = each.outcome
+            run.append(each.delivery)
+        self.settled_by_us(run, outcome)
+        self._frontend.flush()  # it may have been ended from another connection
+        self.source.dispatch()
+
+    def settled_by_us(self, deliveries: Sequence[Delivery], outcome: Any) -> None:
+        """Settle what the receiver has left for us to settle; its delivery-tags are free then."""
+        self.link.session.settle(deliveries, outcome, True)
+        if self._behind and self._pour is None:
+            self._deliver_behind()
+
+    def restored(self, retirements: Sequence[Retirement]) -> None:
+        """A transaction was rolled back: the link holds as before what it can hold (X-19)."""
+        self._concluded([each for each in retirements if self._is_gone or each.settled])
+        settled = []
+        orphans = []
+        parked = self._parked
+        for each in retirements:
+            if self._is_gone and parked is not None and parked.is_waiting and not each.settled:
+                parked.entries[each.delivery.tag] = each.entry
+            elif self._is_gone:
+                orphans.append(each.entry)
+            elif each.settled:
+                settled.append(each.entry)
+            else:
+                del self._ending[each.delivery]
+                each.delivery.context = each.entry
+                each.delivery.local_state = None
+        if self.copies and self._is_gone:
+            return
+        if settled:
+            self._frontend.settle(self, settled, RELEASED)
+        if orphans:
+            self._frontend.settle(self, orphans, self._orphaned)
+
+    def _concluded(self, retirements: Sequence[Retirement]) -> None:
+        for each in retirements:
+            del self._ending[each.delivery]
+        self.forget([each.entry for each in retirements])
+
+    def flowed(self, flow: spec.Flow) -> None:
+        """Take note of the transaction in which messages are to be acquired (X-20, X-29).
+
+        It is in force until the next flow of the link, or until it is discharged.
+        """
+        self._acquiring = None
+        txn_id = flow.properties.get(TXN_ID) if flow.properties else None
+        if txn_id is None:
+            return
+        try:
+            if not isinstance(txn_id, bytes):
+                raise InvalidField("the link state property txn-id is not binary")
+            if self.settled or self.copies:
+                raise NotImplementedHere("a link that holds nothing acquires no messages")
+            self._acquiring = self._frontend.transactions.working(txn_id)
+            self._acquiring.touch()
+        except AmqpError as error:
+            self._frontend.fail(self.link, error_of(error))
+
+    def _acquiring_now(self) -> Transaction | None:
+        transaction = self._acquiring
+        if transaction is not None and not transaction.is_open:
+            transaction = self._acquiring = None
+        return transaction
+
+    def returned(self, deliveries: Sequence[Delivery]) -> None:
+        """A transaction was rolled back in which these were acquired: they are for all again."""
+        if self._is_gone:
+            self._unpark(deliveries)
+            return
+        back = [delivery for delivery in deliveries if delivery.context is not None]
+        if not back:
+            return
+        entries = [delivery.context for delivery in back]
+        for delivery in back:
+            delivery.context = None
+        if self.link.is_active:
+            self.link.session.settle(back, RELEASED, True)
+            self._frontend.flush()
+        self.forget(entries)
+        self._frontend.settle(self, entries, RELEASED)
+
+    def _unpark(self, deliveries: Sequence[Delivery]) -> None:
+        """What is still parked of these is for all again."""
+        if self._parked is None:
+            return
+        entries = self._parked.entries
+        back = [entries.pop(each.tag) for each in deliveries if each.tag in entries]
+        if back:
+            self._frontend.settle(self, back, RELEASED)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    @property
+    def held_bytes(self) -> int:
+        """Octets in memory of the messages that have no outcome."""
+        return self._bytes
+
+    @property
+    def _orphaned(self) -> Any:
+        """The outcome of what it held when it went."""
+        outcome = self.default_outcome
+        if isinstance(self.source, DurableSubscription) and is_seen(outcome):
+            return RELEASED
+        return outcome
+
+    def forget(self, entries: Sequence[Entry]) -> None:
+        """These are not unsettled any more."""
+        self._bytes = max(0, self._bytes - sum([len(entry.message.encoded) for entry in entries]))
+
+    def gone(self, deliveries: Sequence[Delivery], closed: bool = False) -> None:
+        """The link is gone: what it held goes the way of the default outcome (O-06, Q-34).
+
+        Only for a durable subscription it does not: what was not acknowledged comes again
+        (S-10). If the link was closed, and was the last one, the subscription ends (S-20).
+        """
+        self._end()
+        entries = list(self._held(deliveries).values())
+        self._again.clear()
+        self._left = {}
+        if entries and not self.copies:
+            self._frontend.settle(self, entries, self._orphaned)
+        if closed and isinstance(self.source, DurableSubscription) and not self.source.consumers:
+            self.source.topic.unsubscribe(self.source)
+        if self.dynamic:
+            self._frontend.links.creator_gone(self.source)
+
+
+def _as_transferred(entry: Entry, now_ms: int) -> tuple[Sequence[Any], int]:
+    """Return the buffers of a message as it goes out now, and its message-format (M-09)."""
+    message = entry.message
+    if message.offsets.delivery_annotations_end:
+        message_format = message.foreign_format
+        if message_format:
+            return (message.enclosed(),), message_format
+    parts = message.for_delivery(entry.delivery_count, entry.attempted, entry.expires_ms, now_ms)
+    return parts, 0

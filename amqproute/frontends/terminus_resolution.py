@@ -1,0 +1,799 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the source or target of an attach to a node: names, access, and what is in force.
+
+What is answered is what is so (E-01). How long a terminus outlives its link `suspended_links` knows
+and `link_attach` puts into the answer: those of queues and of publishers do, those of browsers, of
+plain and shared subscribers and of dynamic nodes go with the link. Only what is known of the
+deliveries of a publisher that wants each message taken exactly once outlives a restart as well.
+
+Durable subscriptions to topics (S-20) are asked for by ``durable`` 1 or 2 and expiry-
+policy ``never``, named by container-id and link name, found again by the same attach or by one
+with a null source, and ended by closing the link. With the capability ``shared`` what counts of
+the link's name is the part before ``|``, and several links may share it; with ``global`` links of
+all containers of one user. The names of those who did not authenticate mean something within
+the address that they connect from only (`amqproute.values.owner_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+
+from amqproute.address import PROBE_NODE, TRANSFER_NODE, from_compatibility, is_reserved, parse
+from amqproute.auth.policy import Verb
+from amqproute.broker.broker import Broker
+from amqproute.broker.dynamic_node_terms import read_lifetime, read_terms, words_of
+from amqproute.broker.link_selection import LinkSelection
+from amqproute.broker.node_options import Lifetime
+from amqproute.broker.subscription import (
+    GLOBAL,
+    Definition,
+    DurableSubscription,
+    Subscription,
+)
+from amqproute.broker.topic import Topic
+from amqproute.entry import Entry
+from amqproute.errors import (
+    InvalidField,
+    NotAllowed,
+    NotFound,
+    NotImplementedHere,
+    PreconditionFailed,
+    UnauthorizedAccess,
+    Unresolved,
+)
+from amqproute.filters.registry import FilterSet, read_filters
+from amqproute.message import Message
+from amqproute.values import (
+    EXACTLY_ONCE_CAPABILITY,
+    RELAY_PREFIX,
+    SEEN_AS,
+    Local,
+    Origin,
+    Principal,
+)
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Symbol, Timestamp
+
+QUEUE: Final = Symbol("queue")
+TOPIC: Final = Symbol("topic")
+SHARED: Final = Symbol("shared")
+EVERY_CONTAINER: Final = Symbol("global")
+TOPIC_WORDS: Final = frozenset(("topic", "temporary-topic"))
+"""Capabilities by which a dynamic terminus asks for a topic."""
+MOVE: Final = Symbol("move")
+COPY: Final = Symbol("copy")
+FIRST_DATE: Final = Symbol("first-message-date")
+DELIVERY_MODE: Final = Symbol("delivery-mode")
+WISHED_MODE: Final = Symbol("opt-delivery-mode")
+AT_MOST_ONCE: Final = Symbol("at-most-once")
+AT_LEAST_ONCE: Final = Symbol("at-least-once")
+EXACTLY_ONCE: Final = Symbol("exactly-once")
+OUTCOMES: Final = tuple(
+    Symbol(name)
+    for name in (
+        "amqp:accepted:list",
+        "amqp:rejected:list",
+        "amqp:released:list",
+        "amqp:modified:list",
+    )
+)
+DYNAMIC: Final = "dynamic"
+"""The node name that an access rule grants `create` on, to let clients make dynamic nodes."""
+_OUTCOMES: Final = {
+    "accepted": spec.Accepted,
+    "rejected": spec.Rejected,
+    "released": spec.Released,
+    "modified": spec.Modified,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedTerminus:
+    """What an attach leads to.
+
+    Attributes:
+        node: the ITarget or ISource.
+        terminus: the source or target to answer with.
+        dynamic: the node was made for this link.
+        settled: the other side wants settled deliveries (sources only).
+        default_outcome: sources only.
+        selects: sources only: the filter, or None for everything.
+        copies: sources only: the link browses (distribution-mode copy).
+        properties: what the answering attach says besides.
+        keeps: the terminus may outlive the link.
+        exactly_once: what is known of the link's deliveries has to outlive connection and restart.
+        settles_second: targets only: deliveries are settled after the sender has settled them.
+        ready: None, or a Deferred of the node, which has to be on the disk before the answer.
+    """
+
+    node: Any
+    terminus: Any
+    dynamic: bool = False
+    settled: bool = False
+    default_outcome: Any = None
+    selects: Callable[[Entry], bool] | None = None
+    copies: bool = False
+    properties: dict[str, Any] = field(default_factory=dict)
+    keeps: bool = False
+    exactly_once: bool = False
+    settles_second: bool = False
+    ready: Any = None
+
+
+class TerminusResolver:
+    """Resolves termini for the links of all connections.
+
+    Args:
+        broker: the local nodes.
+        qualified: gives the address of a dynamic node to its name (A-02).
+        service: the transfer service: its rules say what is local and who may do what, and it
+            makes the aliases ``x@y``.
+        now_ms: the wall clock, for filters and first-message-date.
+        drops_filters: tells whether filters that are not known are left out of what is in force;
+            else the link is refused (L-20).
+        auto_create: makes a queue of this name for a principal, and returns what fires with it
+            when it is on the disk; None where a link makes no queues (Q-38).
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        service: Any,
+        qualified: Callable[[str], str] = str,
+        now_ms: Callable[[], int] = lambda: 0,
+        drops_filters: Callable[[], bool] = bool,
+        auto_create: Callable[[str, Principal], Deferred[Any] | None] = lambda *_: None,
+    ) -> None:
+        self._drops_filters = drops_filters
+        self._auto_create = auto_create
+        self._now_ms = now_ms
+        self._broker = broker
+        self._service = service
+        self._qualified = qualified
+
+    # -- where a client sends to -----------------------------------------------------------------
+
+    def target(self, attach: spec.Attach, principal: Principal) -> ResolvedTerminus:
+        """Resolve the target of a link that the other side sends on (A-19).
+
+        Raises:
+            Unresolved: the domain has to be asked about first.
+            AmqpError: the link is to be refused with it.
+        """
+        target = attach.target
+        if isinstance(target, spec.Coordinator):
+            raise NotImplementedHere("transactions are not offered")
+        if target is None:
+            raise InvalidField("the target is null: there is nothing to attach to or to resume")
+        may_be_second = principal.kind == "peer" or _desires_exactly_once(attach)
+        may_be_exact = may_be_second and _may_be_exact(attach)
+        mode = _delivery_mode(attach, may_be_exact)
+        is_second = may_be_second and attach.rcv_settle_mode == spec.RECEIVER_SECOND
+        if target.dynamic:
+            found = self._dynamic(target, principal)
+            return replace(found, properties=mode, settles_second=is_second)
+        exactly_once = mode.get(DELIVERY_MODE) == EXACTLY_ONCE or (
+            may_be_exact and _asks_for_durable_state(attach)
+        )
+        made = None
+        if target.address is None:
+            node, kind = self._transfer(principal), QUEUE
+        else:
+            address = target.address
+            node, made = self._found_or_made(
+                target, principal, lambda: self._target_node(address, principal)
+            )
+            _check_unchanged(target, node)
+            if target.address == PROBE_NODE:
+                mode = {**mode, SEEN_AS: str(principal)}
+            kind = TOPIC if isinstance(node, Topic) else QUEUE
+        answer = _target(target.address, kind)
+        settles_second = is_second or exactly_once
+        if settles_second and EXACTLY_ONCE_CAPABILITY in _desired_of_target(attach):
+            answer.capabilities = (*answer.capabilities, EXACTLY_ONCE_CAPABILITY)
+        return ResolvedTerminus(
+            node,
+            answer,
+            properties=mode,
+            keeps=True,
+            exactly_once=exactly_once,
+            settles_second=settles_second,
+            ready=made,
+        )
+
+    def node_for(self, address: str, principal: Principal) -> Any:
+        """Return the `ITarget` that an address names for a principal.
+
+        Raises:
+            Unresolved: the domain has to be asked about first.
+            AmqpError: there is none, or the principal may not send to it.
+        """
+        return self._target_node(address, principal)
+
+    def _target_node(self, text: str, principal: Principal) -> Any:
+        if text == TRANSFER_NODE:
+            return self._transfer(principal)
+        if text == PROBE_NODE:
+            self._transfer(principal)  # whoever may come at all may ask what would become of it
+            return self._broker.target(text)
+        if is_reserved(text) and "@" not in text:
+            self._require(principal, (Verb.MANAGE,), text)
+            return self._broker.target(text)
+        route = self._route(text)
+        if isinstance(route, Local):
+            if not route.node:
+                # "@our.domain": any node here, by `to`.
+                return self._transfer(principal)
+            if is_reserved(route.node):
+                raise NotAllowed(f"the service {route.node!r} has no alias")
+            self._require(principal, (Verb.PUBLISH, Verb.TRANSFER), route.node)
+            node = self._broker.target(route.node)
+            return self._service.direct(node) if principal.kind == "peer" else node
+        if principal.kind == "peer":
+            raise UnauthorizedAccess(
+                f"{principal} may not relay by an alias; it has {TRANSFER_NODE}",
+                info={"code": "route.relay"},
+            )
+        text = from_compatibility(text) or text
+        address = parse(text)
+        self._require(principal, (Verb.PUBLISH,), str(address))
+        self._service.rules.check_service(address.node)
+        return self._service.alias(text, address, route)
+
+    def _transfer(self, principal: Principal) -> Any:
+        # What a peer may reach is decided for each message; whether it may come at all was
+        # decided when it proved its name.
+        if principal.kind != "peer":
+            self._require(principal, (Verb.PUBLISH,), TRANSFER_NODE)
+        return self._service
+
+    # -- after the access rules have changed -----------------------------------------------------
+
+    def check_target(self, target: Any, principal: Principal) -> None:
+        """Look whether who sends on a link still may; its messages are judged one by one.
+
+        Raises:
+            UnauthorizedAccess: not any more.
+        """
+        if target is None or target.dynamic:
+            return  # a dynamic node is its creator's
+        with suppress(NotAllowed, NotFound, Unresolved):
+            if target.address is None:
+                self._transfer(principal)
+            else:
+                self._target_node(target.address, principal)
+
+    def check_source(self, source: Any, principal: Principal, copies: bool) -> None:
+        """Look whether who receives on a link still may.
+
+        Raises:
+            UnauthorizedAccess: not any more.
+        """
+        if source is None or source.dynamic or source.address is None:
+            return
+        with suppress(NotAllowed, NotFound):
+            node = self._source_node(source.address, principal, copies)
+            if isinstance(node, Topic):
+                self._require(principal, (Verb.CONSUME,), node.name)
+
+    # -- where a client receives from ------------------------------------------------------------
+
+    def source(
+        self, attach: spec.Attach, principal: Principal, container: str = "", owner: str = ""
+    ) -> ResolvedTerminus:
+        """Resolve the source of a link that the other side receives on.
+
+        Args:
+            attach: the other side's.
+            principal: who it is.
+            container: its container-id, for the no-local filter.
+            owner: whose subscriptions it gets at, by `amqproute.values.owner_of`; the principal's
+                if it is empty.
+
+        Raises:
+            AmqpError: the link is to be refused with it.
+        """
+        source = attach.source
+        owner = owner or str(principal)
+        if source is None:
+            return self._kept(attach, principal, container, owner)
+        if source.distribution_mode not in (None, MOVE, COPY):
+            raise NotImplementedHere(
+                f"distribution-mode {source.distribution_mode!s:.40} is not known; there are move "
+                "and copy"
+            )
+        copies = source.distribution_mode == COPY
+        filters = read_filters(
+            source.filter,
+            own_container=container,
+            now_ms=self._now_ms,
+            drop_unsupported=self._drops_filters(),
+        )
+        properties, since_ms = self._first_message_date(attach)
+        properties.update(_delivery_mode(attach))
+        outcomes = tuple(source.outcomes)
+        unknown = [outcome for outcome in outcomes if outcome not in OUTCOMES]
+        if unknown:
+            raise NotImplementedHere(
+                f"outcomes that are not offered: {', '.join(unknown)[:256]}; "
+                f"offered are {', '.join(OUTCOMES)}"
+            )
+        made = None
+        if source.dynamic:
+            found = self._dynamic(source, principal)
+            node, address = found.node, found.terminus.address
+        else:
+            address = source.address
+            if address is None:
+                raise InvalidField("the source has no address")
+            node, made = self._found_or_made(
+                source, principal, lambda: self._source_node(address, principal, copies)
+            )
+            _check_unchanged(source, node)
+        if isinstance(node, Topic):
+            return self._subscriber(
+                node, address, attach, principal, owner, container, filters, properties
+            )
+        options = node.options
+        copies = copies or (source.distribution_mode is None and options.destructive_links == 0)
+        try:
+            default_outcome = _default_outcome(source, options.default_outcomes)
+        except PreconditionFailed:
+            if source.dynamic:
+                self._broker.delete(node)
+            raise
+        answer = spec.Source(
+            address=address,
+            dynamic=source.dynamic,
+            dynamic_node_properties=source.dynamic_node_properties,
+            distribution_mode=COPY if copies else MOVE,
+            filter=filters.in_force(),
+            default_outcome=default_outcome,
+            outcomes=outcomes or OUTCOMES,
+            capabilities=(QUEUE,),
+        )
+        settled = (
+            attach.snd_settle_mode == spec.SENDER_SETTLED
+            or properties.get(DELIVERY_MODE) == AT_MOST_ONCE
+        )
+        return ResolvedTerminus(
+            node,
+            answer,
+            source.dynamic,
+            settled,
+            answer.default_outcome,
+            _selection(filters, since_ms),
+            copies,
+            properties,
+            keeps=not (copies or settled or source.dynamic),
+            ready=made,
+        )
+
+    # -- subscribers to topics ---------------------------------------------------------------------
+
+    def _subscriber(
+        self,
+        topic: Topic,
+        address: str,
+        attach: spec.Attach,
+        principal: Principal,
+        owner: str,
+        container: str,
+        filters: FilterSet,
+        properties: dict[str, Any],
+    ) -> ResolvedTerminus:
+        """Find or begin a subscription (N-01, S-01 to S-10, S-20)."""
+        source = attach.source
+        assert source is not None
+        if source.distribution_mode == MOVE:
+            raise NotImplementedHere(
+                f"distribution-mode move: {address!r} is a topic; ask for copy, or leave it out"
+            )
+        if not source.dynamic:
+            self._require(principal, (Verb.CONSUME,), topic.name)
+        is_durable = source.durable != spec.DURABLE_NONE and source.expiry_policy == "never"
+        is_shared = SHARED in source.capabilities
+        is_global = is_shared and EVERY_CONTAINER in source.capabilities
+        key = (
+            GLOBAL if is_global else container,
+            attach.name.partition("|")[0] if is_shared else attach.name,
+        )
+        if is_durable and FIRST_DATE in properties:
+            self._keep_date(attach, key, owner, properties)
+        since_ms = None if FIRST_DATE not in properties else int(properties[FIRST_DATE])
+        answer = spec.Source(
+            address=address,
+            durable=source.durable if is_durable else spec.DURABLE_NONE,
+            expiry_policy=spec.EXPIRE_NEVER if is_durable else spec.EXPIRE_SESSION_END,
+            dynamic=source.dynamic,
+            dynamic_node_properties=source.dynamic_node_properties,
+            distribution_mode=COPY,
+            filter=filters.in_force(),
+            default_outcome=source.default_outcome
+            or (spec.Released() if is_durable else spec.Accepted()),
+            outcomes=tuple(source.outcomes) or OUTCOMES,
+            capabilities=(TOPIC, *(SHARED,) * is_shared, *(EVERY_CONTAINER,) * is_global),
+        )
+        node: Any = None
+        ready: Any = None
+        if is_durable:
+            ready = self._durable(topic, attach, owner, container, filters, since_ms, key)
+        elif is_shared:
+            node = topic.shared.get((owner, *key)) or Subscription(
+                topic, filters, since_ms, (owner, *key)
+            )
+            if str(node.filters) != str(filters):
+                raise PreconditionFailed(
+                    f"the shared subscription {key[1]!r} has other filters: attach with the same, "
+                    "or under another name"
+                )
+        else:
+            self._check_begun(key, owner)
+            node = Subscription(topic, filters, since_ms)
+        return ResolvedTerminus(
+            node,
+            answer,
+            source.dynamic,
+            attach.snd_settle_mode == spec.SENDER_SETTLED
+            or properties.get(DELIVERY_MODE) == AT_MOST_ONCE,
+            answer.default_outcome,
+            properties=properties,
+            keeps=is_durable and not is_shared,
+            ready=ready,
+        )
+
+    def _check_begun(self, key: tuple[str, str], owner: str) -> None:
+        """Refuse a link under the name of one that is there for good (L-12).
+
+        It would not be that one: nobody would take what that one collects.
+        """
+        known = self._broker.subscription(*key, owner)
+        if known is not None and known.definition.is_of(owner):
+            raise PreconditionFailed(
+                f"the link {key[1][:256]!r} is a durable subscription to {known.topic.name!r}: "
+                "attach with durable and expiry-policy never, or under another name; closing it "
+                "ends the subscription"
+            )
+
+    def _keep_date(
+        self, attach: spec.Attach, key: tuple[str, str], owner: str, properties: dict[str, Any]
+    ) -> None:
+        """Let "only new messages" stand for the date that a subscription has (L-15, L-16)."""
+        known = self._broker.subscription(*key, owner)
+        asked = (attach.properties or {})[FIRST_DATE]
+        if known is not None and asked > self._now_ms():
+            del properties[FIRST_DATE]
+            if known.definition.since_ms is not None:
+                properties[FIRST_DATE] = Timestamp(known.definition.since_ms)
+
+    def _durable(
+        self,
+        topic: Topic,
+        attach: spec.Attach,
+        owner: str,
+        container: str,
+        filters: FilterSet,
+        since_ms: int | None,
+        key: tuple[str, str],
+    ) -> Any:
+        source = attach.source
+        assert source is not None
+        known = self._broker.subscription(*key, owner)
+        if known is not None and known.topic is not topic:
+            raise PreconditionFailed(
+                f"the subscription {key[1]!r} is one to {known.topic.name!r}; close it first"
+            )
+        definition = Definition(
+            topic.name,
+            *key,
+            owner,
+            container,
+            SHARED in source.capabilities,
+            source.durable,
+            since_ms,
+            filters.in_force(),
+        )
+        return topic.subscribe(definition, filters)
+
+    def _kept(
+        self, attach: spec.Attach, principal: Principal, container: str, owner: str
+    ) -> ResolvedTerminus:
+        """Find a durable subscription by the link's name alone (S-20)."""
+        short = attach.name.partition("|")[0]
+        for key in ((container, attach.name), (container, short), (GLOBAL, short)):
+            known = self._broker.subscription(*key, owner)
+            if known is not None and known.definition.is_of(owner):
+                break
+        else:
+            raise NotFound("the source is null, and no link of this name is kept here")
+        return self._found_kept(attach, principal, known)
+
+    def _found_kept(
+        self, attach: spec.Attach, principal: Principal, known: DurableSubscription
+    ) -> ResolvedTerminus:
+        definition = known.definition
+        self._require(principal, (Verb.CONSUME,), definition.topic)
+        properties = _delivery_mode(attach)
+        if definition.since_ms is not None:
+            properties[FIRST_DATE] = Timestamp(definition.since_ms)
+        is_global = definition.container == GLOBAL
+        answer = spec.Source(
+            address=definition.topic,
+            durable=definition.durable,
+            expiry_policy=spec.EXPIRE_NEVER,
+            distribution_mode=COPY,
+            filter=known.filters.in_force(),
+            default_outcome=spec.Released(),
+            outcomes=OUTCOMES,
+            capabilities=(
+                TOPIC,
+                *(SHARED,) * definition.is_shared,
+                *(EVERY_CONTAINER,) * is_global,
+            ),
+        )
+        return ResolvedTerminus(
+            known,
+            answer,
+            settled=attach.snd_settle_mode == spec.SENDER_SETTLED,
+            default_outcome=answer.default_outcome,
+            properties=properties,
+            keeps=not definition.is_shared,
+        )
+
+    def _first_message_date(self, attach: spec.Attach) -> tuple[dict[str, Any], int]:
+        """Read the date from which on messages are wanted (L-14, L-15)."""
+        asked = attach.properties.get(FIRST_DATE) if attach.properties else None
+        if asked is None:
+            return {}, 0
+        if not isinstance(asked, int) or isinstance(asked, bool):
+            raise InvalidField(f"{FIRST_DATE} is not a timestamp")
+        # A date in the future means "only new ones", from now on.
+        since_ms = min(int(asked), self._now_ms())
+        return {FIRST_DATE: Timestamp(since_ms)}, since_ms
+
+    def _source_node(self, text: str, principal: Principal, copies: bool) -> Any:
+        if text.startswith(RELAY_PREFIX):
+            raise NotAllowed(
+                f"{text!r} is a relay queue: only its peer gets what is there; what waits there is "
+                "shown, held and moved by management"
+            )
+        if is_reserved(text):
+            raise NotAllowed(f"{text!r} is a service: it has nothing to receive")
+        route = self._route(text)
+        if not isinstance(route, Local):
+            raise NotAllowed(
+                f"{text!r} is at another organization: messages are sent there, not fetched"
+            )
+        if is_reserved(route.node):
+            raise NotAllowed(f"{route.node!r} is a service: it has nothing to receive")
+        verbs = (Verb.BROWSE, Verb.CONSUME) if copies else (Verb.CONSUME,)
+        self._require(principal, verbs, route.node)
+        return self._broker.source(route.node)
+
+    def admitted(self, message: Message, origin: Origin) -> Message:
+        """Return a message as it is taken from its sender; see `services.provenance`."""
+        admitted: Message = self._service.provenance.admitted(message, origin)
+        return admitted
+
+    # -- both --------------------------------------------------------------------------------------
+
+    def _found_or_made(
+        self,
+        terminus: spec.Source | spec.Target,
+        principal: Principal,
+        find: Callable[[], Any],
+    ) -> tuple[Any, Deferred[Any] | None]:
+        """Find a node, or have a queue made for a client that may `create` it (Q-38)."""
+        try:
+            return find(), None
+        except NotFound:
+            made = self._made_for(terminus, principal)
+            if made is None:
+                raise
+        return find(), made
+
+    def _made_for(
+        self, terminus: spec.Source | spec.Target, principal: Principal
+    ) -> Deferred[Any] | None:
+        route = self._route(terminus.address or "")
+        allows: Callable[[Principal, Verb, str], bool] = self._service.rules.allows
+        if (
+            not isinstance(route, Local)
+            or is_reserved(route.node)
+            or principal.kind == "peer"
+            or not TOPIC_WORDS.isdisjoint(terminus.capabilities)
+            or not allows(principal, Verb.CREATE, route.node)
+        ):
+            return None
+        return self._auto_create(route.node, principal)
+
+    def _route(self, text: str) -> Any:
+        return self._service.rules.router.route(text)
+
+    def _require(self, principal: Principal, verbs: tuple[Verb, ...], node: str) -> None:
+        allows: Callable[[Principal, Verb, str], bool] = self._service.rules.allows
+        if not any(allows(principal, verb, node) for verb in verbs):
+            # The right that whoever keeps the rules would give: a peer's is to transfer.
+            lacking = verbs[-1] if principal.kind == "peer" else verbs[0]
+            raise UnauthorizedAccess(f"{principal} may not {lacking} on {node!r}")
+
+    def _dynamic(
+        self, terminus: spec.Source | spec.Target, principal: Principal
+    ) -> ResolvedTerminus:
+        if terminus.address is not None:
+            raise InvalidField("a dynamic terminus has an address already")
+        properties = terminus.dynamic_node_properties or {}
+        self._require(principal, (Verb.CREATE,), DYNAMIC)
+        is_topic = properties.get("node-type") == "topic" or not TOPIC_WORDS.isdisjoint(
+            terminus.capabilities
+        )
+        node: Any
+        if is_topic:
+            _check_topic(properties)
+            node = self._broker.create_dynamic_topic()
+        else:
+            terms = read_terms(properties)
+            if terms.dead_letter is not None:
+                self._require(principal, (Verb.PUBLISH,), terms.dead_letter)
+                self._broker.target(terms.dead_letter)
+            node = self._broker.create_dynamic(terms)
+        answer = spec.Target(
+            address=self._qualified(node.name),
+            dynamic=True,
+            dynamic_node_properties=terminus.dynamic_node_properties,
+            capabilities=(TOPIC if is_topic else QUEUE,),
+        )
+        return ResolvedTerminus(node, answer, True)
+
+
+def _check_unchanged(terminus: spec.Source | spec.Target, node: Any) -> None:
+    """Refuse properties for a node that is there: what it is was said when it was made (Q-14)."""
+    properties = terminus.dynamic_node_properties
+    if not properties:
+        return
+    life = getattr(node, "life", None)
+    policy = None if life is None else life.policy
+    asked = properties.get("lifetime-policy")
+    if len(properties) == 1 and asked is not None and read_lifetime(asked) is policy:
+        return
+    raise PreconditionFailed(
+        f"{terminus.address!r} is there already, and neither its options nor its lifetime change "
+        "by attaching: leave dynamic-node-properties out, or ask for a new node with dynamic=true"
+    )
+
+
+def _check_topic(properties: Mapping[Any, Any]) -> None:
+    """Refuse what a dynamic topic cannot be: it has no properties but those it cannot change."""
+    for key, value in properties.items():
+        if key == "lifetime-policy":
+            if read_lifetime(value) is not Lifetime.CLOSE:
+                raise NotImplementedHere("a dynamic topic goes with its link: delete-on-close")
+        elif not (
+            (key == "node-type" and value == "topic")
+            or (key == "supported-dist-modes" and words_of(value) == (COPY,))
+        ):
+            raise NotImplementedHere(
+                f"dynamic-node-properties: {key!s:.100} of a dynamic topic is not offered; it can "
+                "have node-type topic, supported-dist-modes copy, and lifetime-policy"
+            )
+
+
+def _default_outcome(source: spec.Source, allowed: Sequence[str]) -> Any:
+    """Return the default outcome in force (O-17, O-22, O-23).
+
+    Raises:
+        PreconditionFailed: the node does not allow the one that was asked for.
+    """
+    asked = source.default_outcome
+    if asked is None:
+        return _OUTCOMES["released" if "released" in allowed else allowed[0]]()
+    for name, outcome in _OUTCOMES.items():
+        if isinstance(asked, outcome) and name not in allowed:
+            raise PreconditionFailed(
+                f"the default outcome {name} is not allowed on this node, but {', '.join(allowed)}"
+            )
+    return asked
+
+
+def _may_be_exact(attach: spec.Attach) -> bool:
+    """Tell whether messages of a publisher can be taken exactly once: if it sends unsettled."""
+    return (
+        attach.snd_settle_mode != spec.SENDER_SETTLED
+        and isinstance(attach.target, spec.Target)
+        and not attach.target.dynamic
+    )
+
+
+def _desires_exactly_once(attach: spec.Attach) -> bool:
+    """Tell whether a publisher says that it confirms outcomes (P-14).
+
+    Clients that ask for rcv-settle-mode second and never settle are common, Azure's among them:
+    the mode alone says nothing. What a sender desires stands in its attach, or in its target
+    (§3.5.4), which is all that Proton lets its users set.
+    """
+    return (
+        EXACTLY_ONCE_CAPABILITY in attach.desired_capabilities
+        or EXACTLY_ONCE_CAPABILITY in _desired_of_target(attach)
+    )
+
+
+def _desired_of_target(attach: spec.Attach) -> Sequence[str]:
+    """Return the capabilities that a publisher desires of its target."""
+    return attach.target.capabilities if isinstance(attach.target, spec.Target) else ()
+
+
+def _asks_for_durable_state(attach: spec.Attach) -> bool:
+    """Tell whether a publisher asks for exactly-once in the standard's own words."""
+    target = attach.target
+    return (
+        isinstance(target, spec.Target)
+        and target.durable == spec.DURABLE_UNSETTLED_STATE
+        and attach.rcv_settle_mode == spec.RECEIVER_SECOND
+    )
+
+
+def _delivery_mode(attach: spec.Attach, may_be_exact: bool = False) -> dict[str, Any]:
+    """Return the delivery mode in force, if one was asked for (P-12 to P-15, S-09, S-10).
+
+    Exactly once needs unsettled state that outlives the link and a restart, which is kept for
+    peers and for publishers that desire the capability (P-14). For others a demand for it is
+    refused, a wish for it gets at least once (K-23).
+
+    Args:
+        attach: the other side's.
+        may_be_exact: exactly-once can be had.
+
+    Raises:
+        NotImplementedHere: the mode demanded is not offered.
+    """
+    properties = attach.properties or {}
+    demanded, wished = properties.get(DELIVERY_MODE), properties.get(WISHED_MODE)
+    if demanded is None and wished is None:
+        return {}
+    modes = (AT_MOST_ONCE, AT_LEAST_ONCE, *(EXACTLY_ONCE,) * may_be_exact)
+    if demanded is not None:
+        if demanded not in modes:
+            raise NotImplementedHere(_why_not_offered(demanded, attach))
+        return {DELIVERY_MODE: Symbol(demanded)}
+    is_known = wished in modes
+    return {DELIVERY_MODE: Symbol(wished) if is_known else AT_LEAST_ONCE}
+
+
+def _why_not_offered(mode: Any, attach: spec.Attach) -> str:
+    """Say why a delivery mode is not to be had, and what is."""
+    if mode != EXACTLY_ONCE:
+        known = ", ".join((AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE))
+        return f"delivery-mode {mode!s:.40} is not known; there are {known}"
+    if attach.role:  # the other side receives
+        return (
+            "delivery-mode exactly-once is offered to producers only; what a consumer has not "
+            "settled comes again after a restart: ask for at-least-once, or state it as "
+            f"{WISHED_MODE}"
+        )
+    if not _may_be_exact(attach):
+        return (
+            "delivery-mode exactly-once takes messages that are sent unsettled, to a node that is "
+            "not dynamic: attach with the snd-settle-mode unsettled or mixed, and with an address"
+        )
+    return (
+        "delivery-mode exactly-once is for senders that settle what the broker has accepted: "
+        f"state {EXACTLY_ONCE_CAPABILITY} among the desired capabilities of the link, or among the "
+        "capabilities of its target"
+    )
+
+
+def _selection(filters: FilterSet, since_ms: int) -> LinkSelection | None:
+    """Return what a link selects, or None for everything."""
+    return LinkSelection(filters, since_ms) if filters or since_ms else None
+
+
+def _target(address: str | None, kind: Symbol = QUEUE) -> spec.Target:
+    return spec.Target(address=address, capabilities=(kind,) if address else ())
+
+
+__all__ = ["DYNAMIC", "ResolvedTerminus", "TerminusResolver"]

@@ -1,0 +1,530 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens, as the reactor tells it: cheap to make, and turned into records elsewhere.
+
+An event refers to what is there anyway, a list of entries and a few facts that all of them share;
+it is made once for a batch. What costs time (digests, reading properties, JSON) is done when
+somebody asks for its `JournalEvent.runs`, on another thread. Nothing that an event refers to
+changes any more when it is made, but for the caches of a message, which are left alone here.
+
+Events of a transaction are given to it (`IStoreTransaction.record`): the store tells of them when
+they are committed, and only then. Others go to the journal directly (`IJournal.note`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256 as _sha256
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from zope.interface import implementer
+
+from amqproute.address import from_compatibility, parse
+from amqproute.entry import FLEETING_MS, Entry
+from amqproute.errors import AmqpError, DecodeError
+from amqproute.interfaces import IJournal
+from amqproute.journal.record import LONGEST_NAME, LONGEST_RUN, MAX_WORDS, RecordKind, encode, named
+from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of, header_of
+from amqproute.values import (
+    ORIGIN,
+    RELAY_PREFIX,
+    REPORT,
+    RETURN_TO,
+    TAG_OCTETS,
+    TRACE,
+    Origin,
+    Principal,
+)
+from amqproute.wire.amqp10 import sections, spec
+from amqproute.wire.amqp10.sections import SectionOffsets
+from amqproute.wire.amqp10.types import ULong
+
+_LARGE: Final = 32 * 1024
+_LATEST_US: Final = (1 << 63) - 1
+_LATEST_MS: Final = _LATEST_US // 1000
+NOTHING: Final[Mapping[str, Any]] = {}
+
+
+@dataclass(slots=True)
+class MessageRun:
+    """Records of one kind and one instant, as they are written.
+
+    Attributes:
+        kind: of all.
+        count: how many.
+        time_us: the wall clock.
+        shared: the object ``all`` as JSON.
+        columns: the object ``each`` as JSON.
+    """
+
+    kind: str
+    count: int
+    time_us: int
+    shared: str
+    columns: str
+
+
+UNKNOWN: Final = Principal("anonymous")
+"""Whoever it was that handed over what a start finds in the store. Not to be compared: it is no
+principal, and equals one."""
+
+
+class EntryTaker(NamedTuple):
+    """How the journal says that somebody has taken entries.
+
+    Attributes:
+        kind: of the ending.
+        facts: fields that are true of all.
+    """
+
+    kind: RecordKind
+    facts: Mapping[str, Any] = NOTHING
+
+
+SOMEBODY: Final = EntryTaker(RecordKind.DELIVERED)
+"""A consumer that does not say who it is."""
+
+
+class JournalEvent:
+    """Something that has happened, or happens with the transaction it is given to.
+
+    Attributes:
+        time_us: when, by the wall clock.
+        number: among those that the store has committed; 0 for others.
+        committed_us: when that was; 0 before, and for others.
+        ends: something that stands in the store ends with it: it may not be lost, whatever happens
+            after the commit.
+    """
+
+    __slots__ = ("_runs", "committed_us", "number", "time_us")
+
+    def __init__(self, time_us: int) -> None:
+        self.time_us = time_us
+        self.number = 0
+        self.committed_us = 0
+        self._runs: Sequence[MessageRun] | None = None
+
+    @property
+    def ends(self) -> bool:
+        """See above."""
+        return False
+
+    @property
+    def is_heavy(self) -> bool:
+        """Much is to be read for it: better at once, than by the commit that would carry it."""
+        return False
+
+    @property
+    def settle_us(self) -> int | None:
+        """How long the commit took, if that is known and of interest."""
+        if not self.committed_us:
+            return None
+        return max(0, self.committed_us - self.time_us)
+
+    def runs(self) -> Sequence[MessageRun]:
+        """Return what is written; made when first asked for, on whatever thread.
+
+        Two threads may ask at once: both get the same, made twice.
+        """
+        runs = self._runs
+        if runs is None:
+            runs = self._runs = self._made()
+            self._let_go()
+        return runs
+
+    def _made(self) -> Sequence[MessageRun]:
+        raise NotImplementedError
+
+    def _let_go(self) -> None:
+        """Drop the messages that it was made from."""
+
+
+class RunEvent(JournalEvent):
+    """A run as it is.
+
+    Args:
+        kind: of the records.
+        time_us: the wall clock.
+        shared: fields that are true of all.
+        columns: fields in which they differ; without any it is one record.
+    """
+
+    __slots__ = ("_columns", "_kind", "_shared")
+
+    def __init__(
+        self,
+        kind: RecordKind,
+        time_us: int,
+        shared: Mapping[str, Any],
+        columns: Mapping[str, Sequence[Any]] = NOTHING,
+    ) -> None:
+        super().__init__(time_us)
+        self._kind = kind
+        self._shared = shared
+        self._columns = columns
+
+    @property
+    def settle_us(self) -> int | None:
+        """It is not what somebody waits for."""
+        return None
+
+    def _made(self) -> Sequence[MessageRun]:
+        shared = {
+            name: _fitted(name, value) for name, value in self._shared.items() if value is not None
+        }
+        count = max(map(len, self._columns.values()), default=1)
+        return [
+            _run(
+                self._kind,
+                min(LONGEST_RUN, count - start),
+                self.time_us,
+                shared,
+                {
+                    name: values[start : start + LONGEST_RUN]
+                    for name, values in self._columns.items()
+                },
+            )
+            for start in range(0, count, LONGEST_RUN)
+        ]
+
+
+class DepartureEvent(JournalEvent):
+    """Entries that end.
+
+    Args:
+        kind: how.
+        time_us: the wall clock.
+        node: which they were on.
+        entries: they are not changed any more.
+        facts: fields that are true of all.
+    """
+
+    __slots__ = ("_entries", "facts", "kind", "node")
+
+    def __init__(
+        self,
+        kind: RecordKind,
+        time_us: int,
+        node: str,
+        entries: Sequence[Entry],
+        facts: Mapping[str, Any] = NOTHING,
+    ) -> None:
+        super().__init__(time_us)
+        self.kind = kind
+        self.node = node
+        self.facts = facts
+        self._entries = entries
+
+    @property
+    def ends(self) -> bool:
+        """See `JournalEvent.ends`: if one of them has a row."""
+        return any(entry.durable and entry.stored for entry in self._entries)
+
+    def without(self, others: Container[int]) -> DepartureEvent:
+        """Return the same of those entries that are not among these ids."""
+        left = [entry for entry in self._entries if entry.id not in others]
+        return DepartureEvent(self.kind, self.time_us, self.node, left, self.facts)
+
+    def _made(self) -> Sequence[MessageRun]:
+        entries = self._entries
+        shared = {"node": named(self.node)}
+        for name, value in self.facts.items():
+            if value is not None:
+                shared[name] = _fitted(name, value)
+        taken = self.kind in (RecordKind.RELAYED, RecordKind.DELIVERED)
+        runs = []
+        for start in range(0, len(entries), LONGEST_RUN):
+            part = entries[start : start + LONGEST_RUN]
+            columns: dict[str, Sequence[Any]] = {"entry": [entry.id for entry in part]}
+            if taken:
+                now_us = self.time_us
+                columns["attempt"] = [entry.tries or None for entry in part]
+                columns["queue_us"] = [
+                    max(0, entry.sent_us - entry.arrived_ms * 1000) if entry.sent_us else None
+                    for entry in part
+                ]
+                columns["wire_us"] = [
+                    max(0, now_us - entry.sent_us) if entry.sent_us else None for entry in part
+                ]
+            runs.append(_run(self.kind, len(part), self.time_us, shared, columns))
+        return runs
+
+    def _let_go(self) -> None:
+        # Whether it ends something is asked before the commit, and again after a failed one.
+        if self.committed_us:
+            self._entries = ()
+
+
+Came = tuple[str, Any, Origin, bytes, Any]
+"""What a node has taken: its name; the entry, or the message of which it keeps none itself; who has
+sent it; under which delivery-tag; and the kind of the record, if it is not that of the origin, or
+how many copies were made."""
+
+
+class ArrivalEvent(JournalEvent):
+    """What came in one batch.
+
+    Args:
+        time_us: the wall clock.
+        came: in order; see `Came`.
+        domain: the organization here.
+    """
+
+    __slots__ = ("_came", "_domain")
+
+    def __init__(self, time_us: int, came: Sequence[Came], domain: str) -> None:
+        super().__init__(time_us)
+        self._came = came
+        self._domain = domain
+
+    @property
+    def is_heavy(self) -> bool:
+        """See `JournalEvent.is_heavy`: one of the bodies tells what kind of messages these are."""
+        came = self._came
+        if not came:
+            return False
+        first = came[0][1]
+        return len((first.message if type(first) is Entry else first).encoded) >= _LARGE
+
+    def _made(self) -> Sequence[MessageRun]:
+        runs: list[MessageRun] = []
+        for group in _alike(self._came):
+            for start in range(0, len(group), LONGEST_RUN):
+                runs.append(self._run_of(group[start : start + LONGEST_RUN]))
+        return runs
+
+    def _let_go(self) -> None:
+        self._came = ()
+
+    def _run_of(self, part: Sequence[Came]) -> MessageRun:
+        nodes, came, origins, tags, hows = zip(*part, strict=True)
+        node, origin, how = nodes[0], origins[0], hows[0]
+        is_entry = type(came[0]) is Entry
+        kind = how if isinstance(how, str) else origin.event
+        if is_entry and kind == RecordKind.ROUTED and node.startswith(RELAY_PREFIX):
+            kind = RecordKind.SPOOLED
+        shared: dict[str, Any] = {
+            "node": named(node),
+            "sender": None if origin.principal is UNKNOWN else str(origin.principal),
+            "connection": origin.connection or None,
+            "link": _short(origin.link) or None,
+            "level": origin.level or None,
+            "parent": origin.parent,
+            "copies": how if isinstance(how, int) else None,
+        }
+        columns: dict[str, Sequence[Any]] = {}
+        messages: Sequence[Message] = came
+        if is_entry:
+            columns["entry"] = [entry.id for entry in came]
+            columns["durable"] = [entry.durable for entry in came]
+            columns["expires"] = [
+                (1000 * entry.expires_ms if entry.expires_ms <= _LATEST_MS else _expires_us(entry))
+                or None
+                for entry in came
+            ]
+            messages = [entry.message for entry in came]
+        columns["size"] = [
+            len(message.encoded) if message.rest is None else message.size for message in messages
+        ]
+        if origin.store and all(len(tag) == TAG_OCTETS and tag[0] < 0x80 for tag in tags):
+            shared["from_stream"] = origin.store
+            columns["from_entry"] = [int.from_bytes(tag, "big") for tag in tags]
+        _add_facts(columns, messages)
+        if not origin.is_peer and self._domain and columns["origin"].count(None) == len(part):
+            columns["origin"] = [self._domain]
+        return _run(kind, len(part), self.time_us, shared, columns)
+
+
+def _expires_us(entry: Entry) -> int:
+    """Return when a life ends that is none, or so long that its end is no number of a record."""
+    return 1000 * entry.arrived_ms if entry.expires_ms == FLEETING_MS else _LATEST_US
+
+
+def _alike(came: Sequence[Came]) -> Sequence[Sequence[Came]]:
+    """Split what came where node, origin or kind change; nearly always that is nowhere."""
+    nodes, _, origins, _, hows = zip(*came, strict=True)
+    if len(set(nodes)) == len(set(map(id, origins))) == len(set(hows)) == 1:
+        return [came]
+    return [list(same) for _, same in groupby(came, _whence)]
+
+
+def _whence(came: Came) -> tuple[str, int, Any]:
+    return came[0], id(came[2]), came[4]
+
+
+_FACTS: Final = ("message_id", "message_id_type", "to", "digest", "bare_size")
+_NOTES: Final = ("priority", "trail", "origin", "return_to")
+_Notes = tuple[int | None, str | None, str | None, str | None]
+_Facts = tuple[str | None, str | None, str | None, str | None, int | None]
+
+
+def _add_facts(columns: dict[str, Sequence[Any]], messages: Sequence[Message]) -> None:
+    """Read what records say of messages, without their caches: they are another thread's."""
+    facts: list[_Facts] = []
+    notes: list[_Notes] = []
+    last_head: bytes | None = None
+    last_notes: _Notes = (None, None, None, None)
+    for message in messages:
+        encoded = message.encoded
+        try:
+            offsets = message.located or sections.locate(encoded)
+            head = encoded[: offsets.bare_start]
+            if head != last_head:  # one publisher's messages are alike
+                read = _remembered_notes if len(head) <= LONGEST_REMEMBERED else _read_notes
+                last_head, last_notes = head, read(head)
+            facts.append(_facts(message, encoded, offsets))
+            notes.append(last_notes)
+        except DecodeError:
+            facts.append((None, None, None, None, None))
+            notes.append((None, None, None, None))
+    columns.update(zip(_FACTS, zip(*facts, strict=True), strict=True))
+    columns.update(zip(_NOTES, zip(*notes, strict=True), strict=True))
+
+
+def _facts(message: Message, encoded: bytes, offsets: SectionOffsets) -> _Facts:
+    start, end = offsets.bare_start, offsets.bare_end
+    digest: str | None
+    size: int | None
+    if message.rest is None:
+        # A copy of a small one costs less than a view of it.
+        bare = encoded[start:end] if end < _LARGE else memoryview(encoded)[start:end]
+        digest, size = _sha256(bare).hexdigest(), end - start
+    else:
+        digest, size = message.rest.digest_of(encoded[start:end]) or (None, None)
+    if offsets.properties_end <= offsets.properties_start:
+        return None, None, None, digest, size
+    name, to = sections.find_id_and_to(encoded, offsets)
+    if type(name) is str and len(name) <= LONGEST_NAME:
+        kind: str | None = "string"
+    else:
+        name, kind = name_of(name)
+    if to is not None:
+        to = _normal(to) if len(to) <= LONGEST_NAME else named(to)
+    return name, kind, to, digest, size
+
+
+def name_of(value: str | ULong | UUID | bytes | None) -> tuple[str | None, str | None]:
+    """Return a message-id as records have it: as text, and its type."""
+    if value is None:
+        return None, None
+    if isinstance(value, int):
+        return int.__repr__(value), "ulong"
+    if isinstance(value, str):
+        return named(value), "string"
+    if isinstance(value, UUID):
+        return str(value), "uuid"
+    return named(bytes(value).hex()), "binary"
+
+
+@lru_cache(maxsize=1024)
+def _normal(address: str) -> str:
+    try:
+        return str(parse(from_compatibility(address) or address))
+    except AmqpError:
+        return address
+
+
+def _read_notes(head: bytes) -> _Notes:
+    """Read priority, trail, origin and return address from what precedes the bare message."""
+    offsets = sections.locate(head)
+    end = offsets.header_end
+    priority = int(header_of(head[:end]).priority) if end else 4
+    start, end = offsets.message_annotations_start, offsets.message_annotations_end
+    if start == end:
+        return priority, None, None, None
+    annotations = annotations_of(head[start:end])
+    trace, origin = annotations.get(TRACE), annotations.get(ORIGIN)
+    trail = named(" ".join(map(str, trace))) if isinstance(trace, list | tuple) and trace else None
+    own = named(origin) if isinstance(origin, str) else None
+    return priority, trail, own, _return_address(annotations)
+
+
+def _return_address(annotations: Mapping[Any, Any]) -> str | None:
+    """Return where a failure is reported to, if the message wants that and says where."""
+    address, wishes = annotations.get(RETURN_TO), annotations.get(REPORT)
+    if not isinstance(address, str) or len(address) > LONGEST_NAME:
+        return None
+    if wishes is not None:
+        words = [wishes] if isinstance(wishes, str) else getattr(wishes, "items", wishes)
+        if not isinstance(words, list | tuple) or "never" in words:
+            return None
+        if not {"failure", "return"}.intersection(map(str, words)):
+            return None
+    return str(address)
+
+
+_remembered_notes = lru_cache(maxsize=1024)(_read_notes)
+
+
+def _run(
+    kind: str,
+    count: int,
+    time_us: int,
+    shared: Mapping[str, Any],
+    columns: Mapping[str, Sequence[Any]],
+) -> MessageRun:
+    """Make a run; what is the same in all records goes to what they share, what is null goes."""
+    common = {name: value for name, value in shared.items() if value is not None}
+    own = {}
+    for name, values in columns.items():
+        first = values[0]
+        if len(values) == 1 or (values[-1] == first and values.count(first) == count):
+            if first is not None:
+                common[name] = first
+        else:
+            own[name] = values
+    return MessageRun(str(kind), count, time_us, encode(common), encode(own) if own else "{}")
+
+
+_WHOLE: Final = frozenset({"ranges", "detail"})
+"""What is worth nothing in part, and bounded by whoever makes it."""
+
+
+def _fitted(field: str, value: Any) -> Any:
+    """Return a value of a field no longer than a record has room for."""
+    if field == "node":
+        return named(value)
+    return value if field in _WHOLE else _short(value)
+
+
+def _short(value: Any) -> Any:
+    """Cut words that somebody else has chosen."""
+    return value[:MAX_WORDS] if type(value) is str and len(value) > MAX_WORDS else value
+
+
+def because(error: spec.Error | None, code: str | None = None) -> dict[str, Any]:
+    """Return the fields that say why, from an error of the protocol.
+
+    Args:
+        error: what was told.
+        code: unless the error has one of its own.
+    """
+    if error is None:
+        return {"code": code}
+    info = error.info or {}
+    return {
+        "condition": str(error.condition),
+        "words": error.description,
+        "code": info.get("code") or code,
+    }
+
+
+@implementer(IJournal)
+class NullJournal:
+    """No journal."""
+
+    is_kept = False
+    domain = ""
+
+    def now_us(self) -> int:
+        """See `IJournal.now_us`: nobody wants to know."""
+        return 0
+
+    def note(self, event: JournalEvent) -> None:
+        """See `IJournal.note`: nothing is kept."""
+
+
+SILENCE: Final = NullJournal()

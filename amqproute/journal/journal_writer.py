@@ -1,0 +1,545 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal at work: two threads between what happens and the disk.
+
+The reactor's thread, and the store's, put events into a queue and think no more of it. The
+*encoder* takes them, `GATHER_SECONDS` at a time, and makes runs of them, so that no message is kept
+for the journal's sake. The *disk* thread gives the runs their places in the chain, writes them with
+one write, and has them on the disk within `SYNC_SECONDS`. It alone waits for the disk; when that
+stands still or is full, runs wait in memory, up to a bound, and are dropped and counted beyond it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from amqproute.errors import StoreError
+from amqproute.interfaces import IJournal
+from amqproute.journal.event import JournalEvent, MessageRun, RunEvent
+from amqproute.journal.journal_outbox import JournalOutbox, read_rows
+from amqproute.journal.loss_counter import LossCounter
+from amqproute.journal.record import LONGEST_RUN, RecordKind
+from amqproute.journal.recovery import JournalStart, begun, begun_by, missing, recover
+from amqproute.journal.segments import JournalSegments, SegmentNames
+
+GATHER_SECONDS: Final = 0.05
+"""How long events wait for others, so that they become lines of several records; but those of large
+bodies do not (`JournalEvent.is_heavy`)."""
+SYNC_SECONDS: Final = 1.0
+SYNC_BYTES: Final = 4 * 1024 * 1024
+"""What is written is on the disk after so long, or so much."""
+RETAIN_SECONDS: Final = 120.0
+"""How often segments are looked for that have to go, besides when there are too many."""
+RETRY_SECONDS: Final = 1.0
+YIELD_SECONDS: Final = 0.0002
+"""Between some lines and the next the reactor's thread gets its turn: it would have to wait for up
+to a switch interval otherwise, each time it has let go of the interpreter."""
+MOST_EVENTS: Final = 50_000
+"""Events that may wait to be encoded; they keep messages in memory."""
+AT_ONCE: Final = 4096
+"""Runs that are written in one go."""
+RUN_BYTES: Final = 200
+"""What a run takes in memory besides its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalTerms:
+    """What the configuration says.
+
+    Attributes:
+        segment_bytes: a segment is closed when it is so large,
+        segment_seconds: or so old.
+        keep_seconds: how long closed segments are kept; 0 for ever.
+        max_bytes: octets of all of them; 0 for a part of the file system.
+        stops: when the journal cannot be written, nothing more is accepted; else records are
+            counted instead of written.
+        held_bytes: of records that wait in memory for a disk that takes none.
+    """
+
+    segment_bytes: int = 64 * 1024 * 1024
+    segment_seconds: float = 60.0
+    keep_seconds: float = 90 * 86400.0
+    max_bytes: int = 0
+    stops: bool = True
+    held_bytes: int = 16 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class JournalFigures:
+    """Counters since the start.
+
+    Attributes:
+        records: written.
+        bytes: written.
+        lost: records that were dropped.
+        segments: closed.
+        fault: why nothing can be written now; empty while all is well.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    lost: int = 0
+    segments: int = 0
+    fault: str = ""
+
+
+@dataclass(slots=True)
+class Opened:
+    """What a start has found.
+
+    Attributes:
+        is_new: there was no journal before.
+        restored: records that the store had carried and the journal lacked.
+        begun: the latest arrivals that it knows.
+        put_back: why it may be older than it was, in words (`amqproute.journal.recovery`).
+    """
+
+    is_new: bool
+    restored: int
+    begun: JournalStart
+    put_back: str = ""
+
+
+@implementer(IJournal)
+class Journal:
+    """Keeps the journal.
+
+    Args:
+        directory: where; it is made.
+        reactor: for the way back from the threads.
+        terms: see `JournalTerms`; a reload replaces them.
+        domain: the organization.
+        now_us: the wall clock.
+        seconds: a clock that nobody sets.
+        troubled: told, in the reactor's thread, why nothing can be written, where `terms.stops`.
+        well: told, likewise, when it can again.
+        write: as `os.write`; tests put a full disk here.
+        gather_seconds: how long events wait for others.
+        retry_seconds: how long to wait after a failure of the disk.
+    """
+
+    log = Logger()
+    is_kept = True
+
+    def __init__(
+        self,
+        directory: Path,
+        reactor: Any,
+        terms: JournalTerms,
+        *,
+        domain: str,
+        now_us: Callable[[], int],
+        seconds: Callable[[], float] = time.monotonic,
+        troubled: Callable[[str], object] = lambda _: None,
+        well: Callable[[], object] = lambda: None,
+        write: Callable[[int, memoryview], int] = os.write,
+        gather_seconds: float = GATHER_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self.directory = directory
+        self.terms = terms
+        self.domain = domain
+        self.figures = JournalFigures()
+        self.now_us = now_us
+        self.outbox = JournalOutbox(now_us, self._committed)
+        self._reactor = reactor
+        self._seconds = seconds
+        self._troubled = troubled
+        self._well = well
+        self._put = write
+        self._gather_seconds = gather_seconds
+        self._retry_seconds = retry_seconds
+        self._events: deque[JournalEvent] = deque()
+        self._bell = threading.Event()
+        self._is_rung = False
+        self._ending = threading.Event()
+        self._hurry = threading.Event()
+        self._disk = threading.Condition()
+        self._lines: deque[tuple[int, int | None, MessageRun]] = deque()
+        self._held_bytes = 0
+        self._lost = 0
+        self._is_encoded = False
+        self._segments: JournalSegments | None = None
+        self._tally = LossCounter(directory)
+        self._began = self._synced_at = self._retained_at = 0.0
+        self._synced_bytes = 0
+        self._is_troubled = False
+        self._threads: list[threading.Thread] = []
+        self._is_over = False
+        self._waiting: list[Deferred[None]] = []
+
+    def __repr__(self) -> str:
+        return f"<Journal {self.directory} waiting={self.waiting}>"
+
+    # The side of the reactor and of the store: calls that wait for nothing.
+
+    def note(self, event: JournalEvent) -> None:
+        """See `IJournal.note`."""
+        self._committed((event,))
+
+    def _committed(self, events: Sequence[JournalEvent]) -> None:
+        if len(self._events) > MOST_EVENTS:
+            self._overrun(len(events))
+            return
+        self._events.extend(events)
+        if not self._is_rung:
+            self._is_rung = True
+            self._bell.set()
+        if events[-1].is_heavy:
+            self._hurry.set()
+
+    def _overrun(self, events: int) -> None:
+        """The encoder does not keep up: what it is not told it cannot keep in memory either."""
+        with self._disk:
+            self._lost += events
+            self.figures.lost += events
+            self._trouble("more happens than can be written down")
+
+    @property
+    def waiting(self) -> int:
+        """Events and runs that are not written yet."""
+        return len(self._events) + len(self._lines)
+
+    def open(
+        self, names: SegmentNames, rows: Sequence[tuple[int, bytes]], former: str = ""
+    ) -> Deferred[Opened]:
+        """Mend what there is, and begin.
+
+        Args:
+            names: what lines say; the journal's own name among them is not looked at.
+            rows: what is left in the store's outbox.
+            former: the stream that `rows` are about, if the store has another name since.
+
+        Returns:
+            A Deferred of what was found; it fails with `StoreError`, in words.
+        """
+        done: Deferred[Opened] = Deferred()
+        thread = threading.Thread(
+            target=self._live, args=(names, rows, former, done), name="journal disk", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+        return done
+
+    def close(self) -> Deferred[None]:
+        """Write everything, close the segment, and end."""
+        done: Deferred[None] = Deferred()
+        if not self._threads or self._is_over:
+            done.callback(None)
+            return done
+        self._waiting.append(done)
+        self._ending.set()
+        self._hurry.set()
+        self._bell.set()
+        return done
+
+    # The encoder's thread.
+
+    def _encode(self) -> None:
+        try:
+            self._encode_all()
+        except BaseException as error:
+            self.log.failure("the journal's encoder died")
+            self._trouble(f"the journal's encoder died: {error!r}; restart the daemon")
+        finally:
+            with self._disk:
+                self._is_encoded = True
+                self._disk.notify()
+
+    def _encode_all(self) -> None:
+        events = self._events
+        while True:
+            self._bell.wait()
+            self._hurry.wait(self._gather_seconds)
+            self._hurry.clear()
+            is_last = self._ending.is_set()
+            self._bell.clear()
+            self._is_rung = False
+            while events:
+                self._make_lines(events)
+                time.sleep(YIELD_SECONDS)
+            if is_last and not events:
+                break
+            if self._ending.is_set():
+                self._hurry.set()
+                self._bell.set()
+
+    def _make_lines(self, events: deque[JournalEvent]) -> None:
+        lines: list[tuple[int, int | None, MessageRun]] = []
+        while events and len(lines) < LONGEST_RUN:
+            event = events.popleft()
+            try:
+                settle_us = event.settle_us
+                lines += [(event.number, settle_us, run) for run in event.runs()]
+            except Exception:
+                with self._disk:
+                    self._lost += 1
+                self.log.failure("an event could not be written down")
+        size = _size_of(lines)
+        with self._disk:
+            there_is_room = self._held_bytes + size <= self.terms.held_bytes
+            if there_is_room:
+                self._lines += lines
+                self._held_bytes += size
+            else:
+                lost = sum(run.count for _, _, run in lines)
+                self._lost += lost
+                self.figures.lost += lost
+            if not there_is_room or self._held_bytes > self.terms.held_bytes // 2:
+                # Before the disk's thread can say that all is well again.
+                self._trouble("the disk under {directory} does not take its records")
+            self._disk.notify()
+
+    # The disk's thread.
+
+    def _live(
+        self,
+        names: SegmentNames,
+        rows: Sequence[tuple[int, bytes]],
+        former: str,
+        done: Deferred[Opened],
+    ) -> None:
+        try:
+            found = self._open(names, rows, former)
+        except Exception as error:
+            words = StoreError(f"the journal in {self.directory} cannot be opened: {error}")
+            words.__cause__ = error
+            self._reactor.callFromThread(done.errback, words)
+            self._reactor.callFromThread(self._ended)
+            return
+        encoder = threading.Thread(target=self._encode, name="journal encoder", daemon=True)
+        self._threads.append(encoder)
+        encoder.start()
+        self._reactor.callFromThread(done.callback, found)
+        try:
+            self._write_all()
+        except BaseException as error:
+            self.log.failure("the journal's thread died")
+            self._trouble(f"the journal's thread died: {error!r}; restart the daemon")
+        finally:
+            self._reactor.callFromThread(self._ended)
+
+    def _ended(self) -> None:
+        self._is_over = True
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done.callback(None)
+
+    def _open(self, names: SegmentNames, rows: Sequence[tuple[int, bytes]], former: str) -> Opened:
+        carried, damaged = read_rows(rows)
+        found = recover(self.directory, names.broker, carried, self.now_us)
+        self._lost = self._tally.read() + damaged
+        if damaged:
+            self.log.error(
+                "{count} records that the store kept for the journal do not match their checksums: "
+                "they are left out",
+                count=damaged,
+            )
+        self._tally.write(self._lost)  # it has its room then
+        names = replace(names, journal=found.journal)
+        segments = JournalSegments(
+            self.directory, names, found.place, found.head, self.now_us, self._put
+        )
+        lacking = missing(carried, found)
+        lines = [(number, None, run) for number, run in lacking]
+        if lines:
+            segments.rename(replace(names, stream=former or names.stream))
+            try:
+                segments.append(lines)
+                segments.close()
+            except OSError as error:
+                # Nobody would be helped by a broker that does not start: later, then.
+                self._trouble(f"{self.directory}: {error.strerror or error}")
+                if former:
+                    self._lost += sum(run.count for _, run in lacking)
+                else:
+                    self._lines.extend(lines)
+                    self._held_bytes += _size_of(lines)
+            segments.rename(names)
+        self.outbox.begin(max([found.place.carried, *(number for number, _ in carried)]))
+        known = begun(self.directory, names.stream, found)
+        if not former:
+            known.ids.update(each for _, run in lacking for each in begun_by(run))
+        self._segments = segments
+        self._retained_at = -RETAIN_SECONDS
+        self.log.info(
+            "journal {journal} goes on at record {seq}",
+            journal=found.journal,
+            seq=segments.place.seq,
+        )
+        restored = sum(run.count for _, run in lacking)
+        return Opened(found.is_new, restored, known, found.put_back)
+
+    def _write_all(self) -> None:
+        segments = self._segments
+        assert segments is not None
+        while True:
+            with self._disk:
+                if not (self._lines or self._lost or self._is_encoded):
+                    self._disk.wait(self._patience(segments))
+                lines = [self._lines.popleft() for _ in range(min(AT_ONCE, len(self._lines)))]
+                # All lines of an event in one go: a segment has all of it or nothing.
+                while self._lines and lines[-1][0] and self._lines[0][0] == lines[-1][0]:
+                    lines.append(self._lines.popleft())
+                is_last = self._is_encoded and not self._lines
+            try:
+                self._write(segments, lines, is_last)
+            except OSError as error:
+                self.figures.fault = str(error)
+                self._trouble(f"{{directory}}: {error.strerror or error}")
+                self._tally.write(self._at_stake())
+                if is_last:
+                    self.log.error(
+                        "the journal ends without its last {count} records; the next start says "
+                        "so, and takes from the store what that has of them: {error}",
+                        count=self._lost + sum(run.count for _, _, run in self._lines),
+                        error=str(error),
+                    )
+                    segments.drop()
+                    return
+                self._ending.wait(self._retry_seconds)
+                if self._ending.is_set():
+                    time.sleep(min(0.1, self._retry_seconds))
+                continue
+            if self._is_troubled and self._held_bytes <= self.terms.held_bytes // 4:
+                self.figures.fault = ""
+                self._is_troubled = False
+                self.log.info("the journal is written again")
+                self._reactor.callFromThread(self._well)
+            if is_last:
+                return
+
+    def _at_stake(self) -> int:
+        """Return how many records nobody will ever have if this is all: the store has its own."""
+        with self._disk:
+            return self._lost + sum([run.count for number, _, run in self._lines if not number])
+
+    def _patience(self, segments: JournalSegments) -> float | None:
+        """How long there is nothing to do, unless something comes; None for ever."""
+        if self._is_troubled:
+            # Nothing may come: publishers wait for the word that all is well.
+            return self._retry_seconds
+        if not segments.is_open:
+            return None
+        due = self._began + self.terms.segment_seconds
+        if segments.needs_sync:
+            due = min(due, self._synced_at + SYNC_SECONDS)
+        return max(0.0, due - self._seconds())
+
+    def _write(
+        self,
+        segments: JournalSegments,
+        lines: list[tuple[int, int | None, MessageRun]],
+        is_last: bool,
+    ) -> None:
+        if lines or self._lost:
+            try:
+                self._append(segments, lines)
+            except OSError:
+                with self._disk:
+                    self._lines.extendleft(reversed(lines))
+                raise
+            with self._disk:
+                self._held_bytes -= _size_of(lines)
+        now = self._seconds()
+        unsynced = segments.written_bytes - self._synced_bytes
+        if segments.needs_sync and (
+            now >= self._synced_at + SYNC_SECONDS or unsynced >= SYNC_BYTES
+        ):
+            self._sync(segments)
+        is_due = now >= self._began + self.terms.segment_seconds
+        if segments.is_open and (is_last or is_due or segments.size >= self.terms.segment_bytes):
+            self._close(segments)
+
+    def _append(
+        self, segments: JournalSegments, lines: list[tuple[int, int | None, MessageRun]]
+    ) -> None:
+        if not segments.is_open:
+            self._began = self._seconds()
+        lost = self._lost
+        if lost:
+            words = "there was no room, or the disk did not take them"
+            gap = RunEvent(RecordKind.GAP, self.now_us(), {"count": lost, "words": words})
+            segments.append([(0, None, run) for run in gap.runs()])
+            with self._disk:
+                self._lost -= lost
+            self.log.warn(
+                "{count} records of the journal are lost: {words}", count=lost, words=words
+            )
+        before = segments.written_bytes
+        count = segments.append(lines)
+        self.figures.records += count
+        self.figures.bytes += segments.written_bytes - before
+
+    def _sync(self, segments: JournalSegments) -> None:
+        segments.sync()
+        self._synced_at = self._seconds()
+        self._is_durable(segments)
+
+    def _is_durable(self, segments: JournalSegments) -> None:
+        self._synced_bytes = segments.written_bytes
+        self.outbox.is_durable(segments.place.carried)
+        if self._tally.count:
+            self._tally.write(self._at_stake())
+
+    def _close(self, segments: JournalSegments) -> None:
+        segments.close()
+        self.figures.segments += 1
+        self._is_durable(segments)
+        now = self._seconds()
+        terms = self.terms
+        is_over = terms.max_bytes and segments.closed_bytes > terms.max_bytes
+        if is_over or now >= self._retained_at + RETAIN_SECONDS:
+            self._retained_at = now
+            removed = segments.retain(int(terms.keep_seconds * 1e6), terms.max_bytes)
+            if removed:
+                self.log.info(
+                    "{count} old segments of the journal removed, up to {last}",
+                    count=len(removed),
+                    last=str(removed[-1]),
+                )
+
+    def _trouble(self, words: str) -> None:
+        """Say, once, that the journal cannot be written, and what follows from it."""
+        if self._is_troubled:
+            return
+        self._is_troubled = True
+        words = words.replace("{directory}", str(self.directory))
+        self.figures.fault = self.figures.fault or words
+        stops = self.terms.stops
+        self.log.warn(
+            "the journal cannot be written: {words}. {policy}",
+            words=words,
+            policy="Nothing more is accepted until it can (journal.on-full: stop)"
+            if stops
+            else "What finds no room in memory is lost, and counted (journal.on-full: count)",
+        )
+        if stops:
+            self._reactor.callFromThread(self._troubled, f"the journal cannot be written: {words}")
+
+    def statistics(self) -> dict[str, float]:
+        """Return the counters, and what waits."""
+        figures = self.figures
+        return {
+            "records": figures.records,
+            "bytes": figures.bytes,
+            "lost": figures.lost,
+            "segments": figures.segments,
+            "waiting": self.waiting,
+            "waiting_bytes": self._held_bytes,
+        }
+
+
+def _size_of(lines: Sequence[tuple[int, int | None, MessageRun]]) -> int:
+    """Return how much memory runs are taken to need."""
+    return sum([len(run.shared) + len(run.columns) + RUN_BYTES for _, _, run in lines])

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates that change while the daemon runs: files are watched, old connections drained.
+
+`FileWatch` looks at the files every few seconds. A change is acted on when the files have stood
+still for one more look, so that a program that writes certificate and key one after the other is
+waited for; and what is read then is checked as at the start. A pair that does not fit, or half a
+file, is refused: what was in force stays, the log says why, once, and the next change is a new
+chance. No signal is needed; a reload (SIGHUP) does the same at once.
+
+New connections use what is in force, old ones keep what they began with (see
+`pump.TransportFacts.own_serial`). `stale` finds those of them that should not live on, and
+`retire` closes one politely: messages without an outcome are sent again on the next connection,
+where receipts keep them from arriving twice.
+
+Why so: polling. Five `stat` calls in ten seconds cost nothing and see every way of replacing a
+file, symbolic links of a secret store included, at which inotify has to be told each directory.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from amqproute import conditions
+from amqproute.errors import TlsError
+from amqproute.net.pump import EngineProtocol
+from amqproute.net.tls import TlsContexts
+from amqproute.wire.amqp10.spec import Error
+
+__all__ = ["FileWatch", "StaleConnections", "retire", "stale"]
+
+log = Logger()
+
+WARN_BEFORE: Final = 14 * 86400.0
+"""A certificate of ours that ends sooner is warned of, once a day."""
+
+_DAY: Final = 86400.0
+
+_Look = tuple[tuple[Path, int, int, int], ...]
+
+
+class FileWatch:
+    """Have the contexts read their files again when these change.
+
+    Args:
+        contexts: whose files.
+        clock: tells the time, and calls.
+        seconds: between two looks.
+        changed: called after a reload that took effect.
+    """
+
+    def __init__(
+        self,
+        contexts: TlsContexts,
+        clock: IReactorTime,
+        seconds: float,
+        changed: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._contexts = contexts
+        self._clock = clock
+        self._seconds = seconds
+        self._changed = changed
+        self._taken: _Look = ()
+        self._seen: _Look = ()
+        self._warned_at: float | None = None
+        self._call: IDelayedCall | None = None
+
+    def start(self) -> None:
+        """Begin; the files as they are now are taken to be in force."""
+        self._taken = self._seen = _look(self._contexts.files)
+        self._warn_of_end()
+        self._call = self._clock.callLater(self._seconds, self._tick)
+
+    def stop(self) -> None:
+        """Look no more."""
+        call, self._call = self._call, None
+        if call is not None and call.active():
+            call.cancel()
+
+    def reloaded(self) -> None:
+        """Note that somebody else has read the files."""
+        self._taken = self._seen = _look(self._contexts.files)
+
+    def _tick(self) -> None:
+        self._call = self._clock.callLater(self._seconds, self._tick)
+        try:
+            self._act(_look(self._contexts.files))
+        except Exception:
+            log.failure("looking at the certificate files failed")
+        self._warn_of_end()
+
+    def _act(self, now: _Look) -> None:
+        if now == self._taken:
+            self._seen = now
+            return
+        if now != self._seen:
+            self._seen = now  # still being written, perhaps: the next look will tell
+            return
+        try:
+            self._contexts.reload()
+        except TlsError as error:
+            serial = self._contexts.loaded.serial
+            log.warn(
+                "changed certificate files are refused: {code}: {words}; what was in force stays "
+                "(serial {serial}) until they change again",
+                code=error.code,
+                words=str(error),
+                serial="none" if serial is None else f"{serial:x}",
+            )
+        else:
+            if _look(self._contexts.files) != now:
+                return  # changed under our hands: once more
+            log.info("certificate files read again")
+            self._changed()
+        self._taken = now
+
+    def _warn_of_end(self) -> None:
+        certificate = self._contexts.certificate
+        if certificate is None:
+            return
+        now = self._contexts.now()
+        left = certificate.not_valid_after_utc.timestamp() - now
+        if left > WARN_BEFORE or (self._warned_at is not None and now - self._warned_at < _DAY):
+            return
+        self._warned_at = now
+        log.warn(
+            "the certificate of this broker {ends} at {until}; renew it, the files are read again "
+            "by themselves",
+            ends="ends" if left > 0 else "HAS ENDED",
+            until=certificate.not_valid_after_utc.isoformat(),
+        )
+
+
+def _look(paths: Iterable[Path]) -> _Look:
+    found = []
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError:
+            found.append((path, 0, 0, 0))
+        else:
+            found.append((path, status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(found)
+
+
+class StaleConnections(enum.Enum):
+    """Why a connection should not live on."""
+
+    OURS_OLD = "made with an older certificate of ours"
+    THEIRS_EXPIRED = "the peer's certificate has expired"
+    THEIRS_REVOKED = "the peer's certificate is revoked"
+
+
+def stale(
+    connections: Iterable[EngineProtocol],
+    contexts: TlsContexts,
+    wanted: Iterable[StaleConnections] = tuple(StaleConnections),
+) -> Iterator[tuple[EngineProtocol, StaleConnections]]:
+    """Find the connections that should not live on, each with the first reason.
+
+    Args:
+        connections: of listeners and connectors.
+        contexts: what is in force now.
+        wanted: which reasons count.
+    """
+    reasons = frozenset(wanted)
+    present = datetime.datetime.fromtimestamp(contexts.now(), datetime.UTC)
+    for connection in tuple(connections):
+        if connection.is_over or connection.facts.tls_version is None:
+            continue
+        for reason in _reasons(connection, contexts, present):
+            if reason in reasons:
+                yield connection, reason
+                break
+
+
+def _reasons(
+    connection: EngineProtocol, contexts: TlsContexts, present: datetime.datetime
+) -> Iterator[StaleConnections]:
+    certificate = connection.facts.certificate
+    if certificate is not None:
+        if contexts.loaded.revocations.failure((certificate,)) is not None:
+            yield StaleConnections.THEIRS_REVOKED
+        if certificate.not_valid_after_utc < present:
+            yield StaleConnections.THEIRS_EXPIRED
+    if connection.facts.own_serial != contexts.loaded.serial:
+        yield StaleConnections.OURS_OLD
+
+
+def retire(connection: EngineProtocol, reason: StaleConnections) -> None:
+    """Close a connection politely; the other side may come back at once."""
+    if connection.is_over:
+        return
+    engine: Any = getattr(connection, "engine", None)
+    if engine is None:
+        connection.abort()
+        return
+    log.info("{peer}: closed, {reason}", peer=connection.facts.remote, reason=reason.value)
+    words = f"{reason.value}; connect again"
+    engine.close(Error(condition=conditions.CONNECTION_FORCED, description=words))
+    connection.schedule_flush()

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shares the processor out among connections: none of them makes the others wait.
+
+All connections of a reactor work under one `ConnectionScheduler`. What a read brings is acted on at
+once, as long as that costs no more than a *slice*. A connection that has more to do waits, is not
+read meanwhile, and goes on in a later turn of the reactor, so that in between others are read,
+timers run and commits are answered. In one turn all connections together spend about one slice:
+with many greedy ones each turn stays as short as with one.
+
+Who goes next is decided as in start-time fair queueing (Goyal, Vin and Cheng, 1996): each
+connection has a virtual time, which grows by the work that it is given, and the one with the
+earliest is next. Whoever has only just read something is one slice ahead of those that have
+waited since an earlier read. A connection that asks for less than its share is therefore served
+before all that ask for more, and those share what is left evenly, whatever the number of their
+frames.
+
+Work is counted in units by the engines, from the input alone. Where the scheduler is given a clock
+of processor time it corrects the count: what took longer is charged as longer, and the next slices
+of that connection get fewer units. Without one, everything here is a function of the input.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import Final, Protocol
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from amqproute.wire.input_cost import SLICE
+
+__all__ = ["CROWD", "ConnectionScheduler", "ScheduledWork", "SchedulerShare"]
+
+CROWD: Final = 16
+"""Connections that may wait with a large read each (`net.direct_write.FULL_BYTES`)."""
+_UNITS_PER_SECOND: Final = 1_000_000
+_SMALLEST_SLICE: Final = 250
+"""Units of a slice of whoever's units take long."""
+_DEAREST: Final = 32.0
+_LONGEST: Final = 5.0
+"""Microseconds that a slice may take for each of its units before the next ones get fewer."""
+
+
+class SchedulerShare:
+    """What one connection has had of the processor.
+
+    Attributes:
+        is_waiting: it has input left and waits for its turn.
+        slices: how often it has been served.
+    """
+
+    __slots__ = ("_dearness", "_is_queued", "_start", "is_waiting", "slices")
+
+    def __init__(self) -> None:
+        self.is_waiting = False
+        self.slices = 0
+        self._start = 0.0  # virtual time
+        self._is_queued = False  # it stands in the heap, whether it still waits or not
+        self._dearness = 1.0  # what its units count
+
+    def __repr__(self) -> str:
+        return f"<SchedulerShare from {self._start:.0f}{' waits' * self.is_waiting}>"
+
+
+class ScheduledWork(Protocol):
+    """A connection, as the scheduler sees it.
+
+    Attributes:
+        share: what it has had of the processor.
+    """
+
+    share: SchedulerShare
+
+    def work(self, budget: int) -> int:
+        """Act on input for about `budget` units; return how many it was."""
+        ...
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is input left that may be acted on."""
+        ...
+
+
+class ConnectionScheduler:
+    """The processor's time of one reactor.
+
+    Args:
+        clock: the reactor, for its turns.
+        processor_time: returns the seconds of processor time that this thread has used; None to
+            count units only.
+        slice_units: what one connection may spend at once, and all together in one turn.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        processor_time: Callable[[], float] | None = None,
+        slice_units: int = SLICE,
+    ) -> None:
+        self._clock = clock
+        self._processor_time = processor_time
+        self._slice = slice_units
+        self._spent = 0.0  # in this turn
+        self._now = 0.0  # virtual time: the start of the slice that was given last
+        self._waiting: list[tuple[float, int, ScheduledWork]] = []
+        self._order = count()
+        self._turn_call: IDelayedCall | None = None
+        self._served: ScheduledWork | None = None
+
+    def __repr__(self) -> str:
+        return f"<ConnectionScheduler {self.waiting} wait, {self._spent:.0f} spent>"
+
+    @property
+    def waiting(self) -> int:
+        """How many connections wait for their turn."""
+        return sum(worker.share.is_waiting for _, _, worker in self._waiting)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many wait that each should read little at a time."""
+        return len(self._waiting) >= CROWD
+
+    def may_work(self, worker: ScheduledWork) -> bool:
+        """Whether a connection may act at once on what it has read; else it has to `wait`."""
+        if worker.share._start - self._slice // 2 <= self._now:
+            # It has had less than others: as much again is kept for its kind in each turn. One that
+            # uses most of a slice with each read is not of that kind, however soon it reads again.
+            return self._spent < 2 * self._slice
+        start = worker.share._start - self._slice
+        waiting = self._waiting
+        return self._spent < self._slice and (not waiting or start <= waiting[0][0])
+
+    def serve(self, worker: ScheduledWork) -> None:
+        """Let a connection work for one slice, charge it, and have it wait if it has more."""
+        share = worker.share
+        budget = max(_SMALLEST_SLICE, int(self._slice / share._dearness))
+        start = self._now = max(share._start, self._now)
+        share.slices += 1
+        self._served = worker
+        try:
+            cost = self._work(worker, budget)
+        finally:
+            self._served = None
+        share._start = start + cost
+        self._spent += cost
+        if self._spent * 4 >= self._slice:  # else there is no need to know where a turn ends
+            self._schedule()
+        if worker.has_work:
+            self._queue(worker, share._start)
+
+    def _work(self, worker: ScheduledWork, budget: int) -> float:
+        """Let a connection work; return what it costs."""
+        processor_time = self._processor_time
+        if processor_time is None:
+            return worker.work(budget)
+        began = processor_time()
+        units = worker.work(budget)
+        took = (processor_time() - began) * _UNITS_PER_SECOND
+        share = worker.share
+        # Half-way to what would have made this slice last as long as it may.
+        wanted = share._dearness * took / (_LONGEST * self._slice)
+        share._dearness = min(_DEAREST, max(1.0, (share._dearness + wanted) / 2))
+        return max(units, took)
+
+    def wait(self, worker: ScheduledWork) -> None:
+        """Have a connection served in a later turn, unless it waits or is being served."""
+        if worker is not self._served:
+            share = worker.share
+            share._start = max(share._start, self._now)
+            self._queue(worker, share._start - self._slice)
+
+    def _queue(self, worker: ScheduledWork, place: float) -> None:
+        share = worker.share
+        if share.is_waiting:
+            return
+        share.is_waiting = True
+        if not share._is_queued:
+            share._is_queued = True
+            heapq.heappush(self._waiting, (place, next(self._order), worker))
+        self._schedule()
+
+    def forget(self, worker: ScheduledWork) -> None:
+        """Serve a connection no more until it waits again."""
+        worker.share.is_waiting = False
+        waiting = self._waiting
+        while waiting and not waiting[0][2].share.is_waiting:
+            heapq.heappop(waiting)[2].share._is_queued = False
+        if not waiting and self._turn_call is not None:
+            self._turn_call.cancel()
+            self._turn_call = None
+
+    def _schedule(self) -> None:
+        if self._turn_call is None:
+            self._turn_call = self._clock.callLater(0, self._turn)
+
+    def _turn(self) -> None:
+        """Begin a turn of the reactor: serve those who wait until a slice is spent."""
+        self._turn_call = None
+        self._spent = 0.0
+        waiting = self._waiting
+        try:
+            while waiting and self._spent < self._slice:
+                worker = heapq.heappop(waiting)[2]
+                share = worker.share
+                share._is_queued = False
+                if share.is_waiting:
+                    share.is_waiting = False
+                    if worker.has_work:  # it may have to wait for something else by now
+                        self.serve(worker)
+        finally:
+            if waiting:
+                self._schedule()

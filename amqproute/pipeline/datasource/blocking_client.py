@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A blocking AMQP 1.0 client on the house's own engine.
+
+Spark's Python workers are processes that run one task after the other, in threads of Spark's
+choosing: no place for an event loop that can be started once. The engine needs none.
+    `BlockingClient.step`
+writes what the engine has to say, waits for octets on a plain socket, and hands the events of
+each link to its `ReceivingLink` or `SendingLink`.
+
+Every wait ends: after `BrokerEndpoint.seconds` without an answer, at the end of the connection, or
+    with the
+condition by which the broker refused. All three raise `DataSourceError`, in words for the user.
+"""
+
+from __future__ import annotations
+
+import secrets
+import select
+import socket
+import ssl
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from types import TracebackType
+from typing import Any, Final
+
+from amqproute.errors import AuthenticationFailed as NotLoggedIn
+from amqproute.pipeline.datasource.blocking_links import SYMBOLS, ReceivingLink, SendingLink
+from amqproute.pipeline.datasource.place import (
+    BrokerEndpoint,
+    DataSourceError,
+    connect,
+    tls_context,
+)
+from amqproute.values import STREAM
+from amqproute.wire import sasl_mechanisms
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
+from amqproute.wire.amqp10.engine_events import (
+    AuthenticationRejected,
+    ConnectionClosed,
+    DeliveriesReceived,
+    DeliveriesUpdated,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    LinkFlowed,
+    SessionBegun,
+    SessionEnded,
+    TlsAgreed,
+)
+from amqproute.wire.amqp10.link import Link
+from amqproute.wire.amqp10.session import Session
+from amqproute.wire.amqp10.types import Described, Symbol
+
+__all__ = ["BlockingClient"]
+
+MAX_MESSAGE_BYTES: Final = 128 * 1024 * 1024
+"""The largest message that becomes a row."""
+
+_READ: Final = 256 * 1024
+_SELECTOR: Final = Symbol("apache.org:selector-filter:string")
+
+
+class _Login:
+    """Chooses the mechanism, as the command line does. A `sasl.ClientAuthority`."""
+
+    def __init__(self, client: BlockingClient) -> None:
+        self._client = client
+
+    def choose(self, offered: Sequence[str]) -> sasl_mechanisms.SaslClient:
+        url, private = self._client.place.url, self._client.is_private
+        wanted: tuple[str, ...] = (sasl_mechanisms.ANONYMOUS,)
+        if url.user is not None:
+            wanted = (sasl_mechanisms.SCRAM_SHA_256, sasl_mechanisms.PLAIN)
+        elif url.scheme == "unix" or self._client.place.certificate is not None:
+            wanted = (sasl_mechanisms.EXTERNAL, sasl_mechanisms.ANONYMOUS)
+        name = sasl_mechanisms.choose(offered, wanted, confidential=private)
+        if name is None:
+            ours = " or ".join(wanted)
+            raise NotLoggedIn(
+                "auth.mechanism",
+                f"the broker offers {', '.join(offered)[:200]}, we could use {ours}",
+            )
+        return sasl_mechanisms.client_mechanism(
+            name,
+            username=url.user or "",
+            password=url.password or "",
+            nonce=secrets.token_urlsafe(18),
+            confidential=private,
+        )
+
+
+class BlockingClient:
+    """One connection with one session. Use it in a ``with``.
+
+    Attributes:
+        place: where it leads.
+
+    Raises:
+        DataSourceError: the broker cannot be reached, or does not let us in.
+    """
+
+    def __init__(self, place: BrokerEndpoint, container_id: str | None = None) -> None:
+        self.place = place
+        self._context = tls_context(place)
+        self._socket = connect(place)
+        self._links: dict[Link, ReceivingLink | SendingLink] = {}
+        self._has_begun = False
+        self._engine = Connection(
+            ConnectionSettings(
+                role="client",
+                container_id=container_id or f"amqproute-spark-{uuid.uuid4()}",
+                hostname=place.url.host or None,
+                idle_timeout=60.0,
+                handshake_timeout=place.seconds,
+                max_message_size=MAX_MESSAGE_BYTES,
+                tls="required" if place.upgrades else "none",
+                sasl_client=_Login(self),
+            )
+        )
+        try:
+            if place.url.scheme == "amqps":
+                self._wrap()
+            self._engine.start(time.monotonic())
+            self._engine.open()
+            self._session = self._engine.begin()
+            self.wait(lambda: self._has_begun, "answer to open")
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> BlockingClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.drop()
+
+    def close(self) -> None:
+        """Say goodbye, and close the connection."""
+        try:
+            self._close()
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """Close the connection without a word."""
+        self._socket.close()
+
+    def is_alive(self) -> bool:
+        """Take what has come, without waiting, and tell whether the connection still stands."""
+        try:
+            while self.step(0):
+                pass
+        except DataSourceError:
+            return False
+        return True
+
+    @property
+    def session(self) -> Session:
+        """The one session."""
+        return self._session
+
+    @property
+    def is_private(self) -> bool:
+        """Nobody can listen: TLS, a unix socket, or this machine's loopback."""
+        if isinstance(self._socket, ssl.SSLSocket) or self._socket.family == socket.AF_UNIX:
+            return True
+        return ip_address(self._socket.getpeername()[0].partition("%")[0]).is_loopback
+
+    # -- links -------------------------------------------------------------------------------------
+
+    def receiving(
+        self, node: str, *, browses: bool, selector: str | None = None, by_entry: bool = False
+    ) -> ReceivingLink:
+        """Attach a link to receive from a node; no credit is given yet.
+
+        Args:
+            node: the node.
+            browses: messages are shown and stay where they are.
+            selector: only messages that this condition is true for.
+            by_entry: delivery-tags have to be the ids of the entries; they are anyway, where
+                the link names a `ReceivingLink.stream`.
+
+        Raises:
+            DataSourceError: the broker refuses, or cannot do what is asked for.
+        """
+        source = spec.Source(
+            address=node,
+            outcomes=SYMBOLS,
+            distribution_mode=Symbol("copy") if browses else None,
+            filter=None if selector is None else {_SELECTOR: Described(_SELECTOR, selector)},
+        )
+        link = self._session.attach(
+            f"spark-{uuid.uuid4()}",
+            "receiver",
+            source,
+            spec.Target(),
+            # A browser has nothing to decide: what it is shown is settled.
+            snd_settle_mode=spec.SENDER_SETTLED if browses else spec.SENDER_UNSETTLED,
+            desired_capabilities=(STREAM,),
+        )
+        receiving = ReceivingLink(self, link, node)
+        self.join(link, receiving)
+        answer = link.source
+        if browses and (answer is None or answer.distribution_mode != "copy"):
+            raise DataSourceError(f"{node!r} at {self.place} does not let itself be browsed")
+        if selector is not None and _SELECTOR not in ((answer and answer.filter) or {}):
+            raise DataSourceError(f"{node!r} at {self.place} does not select")
+        if by_entry and not receiving.stream:
+            raise DataSourceError(
+                f"{node!r} at {self.place} does not tell its entries: it is no queue of an "
+                "amqproute broker"
+            )
+        return receiving
+
+    def sending(self, address: str | None, name: str, *, exactly_once: bool) -> SendingLink:
+        """Make links to send to an address, or to wherever each message says (None).
+
+        Args:
+            address: the target's.
+            name: of the links; with `exactly_once` the same for all attempts at the same work.
+            exactly_once: what was sent on these links before, under the same tags, is not taken
+                again; until it is told to forget the broker remembers.
+
+        Returns:
+            What is to be begun, or to be forgotten.
+        """
+        return SendingLink(self, address, name, exactly_once)
+
+    def join(self, link: Link, end: ReceivingLink | SendingLink) -> None:
+        """Tell an end what happens on its link, and wait until it is attached."""
+        self._links[link] = end
+        self.wait(lambda: end.is_attached, f"answer to the link with {end.name}")
+
+    # -- input and output --------------------------------------------------------------------------
+
+    def wait(self, done: Callable[[], Any], what: str, seconds: float | None = None) -> None:
+        """Go on until something is true.
+
+        Raises:
+            DataSourceError: nothing came for `seconds` (by default `BrokerEndpoint.seconds`), or
+                the connection ended.
+        """
+        limit = self.place.seconds if seconds is None else seconds
+        deadline = time.monotonic() + limit
+        while not done():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise DataSourceError(f"no {what} from {self.place} within {limit:g} s")
+            if self.step(left):
+                deadline = time.monotonic() + limit
+
+    def step(self, seconds: float) -> bool:
+        """Write what is to be written, and take what comes within this time.
+
+        Returns:
+            Whether something has happened; a sign of life alone is nothing.
+
+        Raises:
+            DataSourceError: the connection ended.
+        """
+        self.flush()
+        now = time.monotonic()
+        due = self._engine.next_deadline()
+        left = seconds if due is None else max(0.0, min(seconds, due - now))
+        if not self._is_readable(left):
+            return self._take(self._engine.tick(time.monotonic()))
+        try:
+            data = self._socket.recv(_READ)
+        except OSError as error:
+            raise DataSourceError(f"the connection to {self.place} was lost: {error}") from error
+        now = time.monotonic()
+        engine = self._engine
+        return self._take(engine.receive_data(data, now) if data else engine.receive_eof(now))
+
+    def flush(self) -> None:
+        """Write what the engine has to say."""
+        parts = self._engine.data_to_send()
+        if not parts:
+            return
+        try:
+            self._socket.sendall(b"".join(parts))
+        except OSError as error:
+            raise DataSourceError(f"the connection to {self.place} was lost: {error}") from error
+
+    def _is_readable(self, seconds: float) -> bool:
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
+        return bool(select.select([self._socket], [], [], seconds)[0])
+
+    def _take(self, events: Sequence[Event]) -> bool:
+        for event in events:
+            match event:
+                case LinkDetached():
+                    end = self._links.pop(event.link, None)
+                    if end is not None:
+                        raise DataSourceError(_refused(event.error, end.name, self.place))
+                case SessionBegun():
+                    self._has_begun = True
+                case TlsAgreed():
+                    self.flush()
+                    self._wrap()
+                    self._take(self._engine.tls_established(time.monotonic()))
+                case AuthenticationRejected():
+                    raise DataSourceError(f"not logged in at {self.place}: {event.reason}")
+                case SessionEnded():
+                    raise DataSourceError(_refused(event.error, "the session", self.place))
+                case ConnectionClosed():
+                    raise DataSourceError(_refused(event.error, "the connection", self.place))
+                case DeliveriesReceived() | DeliveriesUpdated() | LinkAttached() | LinkFlowed():
+                    end = self._links.get(event.link)
+                    if end is not None:
+                        end.event(event)
+                case _:
+                    pass
+        return bool(events)
+
+    def _wrap(self) -> None:
+        assert self._context is not None
+        try:
+            self._socket = self._context.wrap_socket(
+                self._socket, server_hostname=self.place.url.host
+            )
+        except (ssl.SSLError, OSError) as error:
+            raise DataSourceError(f"no TLS with {self.place}: {error}") from error
+
+    def forget(self, link: Link) -> None:
+        """Expect nothing of a link any more."""
+        self._links.pop(link, None)
+
+    def _close(self) -> None:
+        """Say goodbye, so that the broker has read everything before the socket goes."""
+        self._links.clear()
+        self._engine.close()
+        self.flush()
+        deadline = time.monotonic() + self.place.seconds
+        while not self._engine.is_closed and time.monotonic() < deadline:
+            if not self._is_readable(deadline - time.monotonic()):
+                return
+            try:
+                data = self._socket.recv(_READ)
+            except OSError:
+                return  # everything that counts was answered before
+            if not data:
+                return
+            self._engine.receive_data(data, time.monotonic())
+
+
+def _refused(error: spec.Error | None, what: str, place: BrokerEndpoint) -> str:
+    if error is None:
+        return f"{place} has closed {what}"
+    words = f": {error.description}" if error.description else ""
+    return f"{place} refused {what}: {error.condition}{words}"

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attempts of one destination to get a session: one at a time, each in its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
+
+from amqproute.relay.connect_agent import ConnectAgent, PlacesUnreachable, SessionListener
+from amqproute.relay.connect_scheduler import ConnectScheduler
+from amqproute.relay.failure_verdict import FailureVerdict
+from amqproute.relay.peer_session import PeerSession
+from amqproute.tracebacks import without_frames
+from amqproute.values import NextHop
+
+
+class AttemptHost(Protocol):
+    """Who wants a session."""
+
+    def wants_session(self) -> bool:
+        """Tell, when it is its turn, whether it still wants one."""
+
+    def opened(self, session: PeerSession) -> None:
+        """Take the session."""
+
+    def not_opened(self, verdict: FailureVerdict, attempts: tuple[str, ...]) -> None:
+        """Hear why there is none, with a line for each place that was tried."""
+
+    def broken(self, failure: Failure) -> None:
+        """Hear of a failure that nobody expected."""
+
+
+class ConnectAttempt:
+    """Gets sessions.
+
+    Args:
+        hop: where to.
+        agent: makes connections.
+        starts: the line of those who are about to connect.
+        clock: for the age of an attempt.
+        told: makes what the session tells.
+        owner: who wants it.
+    """
+
+    def __init__(
+        self,
+        hop: NextHop,
+        agent: ConnectAgent,
+        starts: ConnectScheduler,
+        clock: IReactorTime,
+        told: Callable[[], SessionListener],
+        owner: AttemptHost,
+    ) -> None:
+        self._hop = hop
+        self._agent = agent
+        self._starts = starts
+        self._clock = clock
+        self._told = told
+        self._owner = owner
+        self._opening: Deferred[Any] | None = None
+        self._began = 0.0
+
+    @property
+    def age(self) -> float | None:
+        """The seconds for which one has been under way; None if none is."""
+        return None if self._opening is None else self._clock.seconds() - self._began
+
+    def ask(self, urgent: bool) -> None:
+        """Begin one in its turn, never within this call."""
+        self._starts.ask(self._begin, urgent)
+
+    def cancel(self) -> None:
+        """Give up the one that is under way, or waits for its turn; nobody is told."""
+        self._starts.withdraw(self._begin)
+        if self._opening is not None:
+            opening, self._opening = self._opening, None
+            opening.cancel()
+
+    def _begin(self) -> None:
+        if not self._owner.wants_session():
+            return
+        self._began = self._clock.seconds()
+        self._opening = opening = Deferred.fromCoroutine(self._agent.open(self._hop, self._told()))
+        opening.addCallbacks(self._opened, self._not_opened)
+        opening.addErrback(self._owner.broken)
+
+    def _opened(self, session: PeerSession) -> None:
+        self._opening = None
+        self._owner.opened(session)
+
+    def _not_opened(self, failure: Failure) -> None:
+        unreachable = failure.value
+        if isinstance(unreachable, (CancelledError, PlacesUnreachable)):
+            without_frames(failure)
+        if isinstance(unreachable, CancelledError):
+            return
+        self._opening = None
+        if isinstance(unreachable, PlacesUnreachable):
+            self._owner.not_opened(unreachable.verdict, unreachable.attempts)
+        else:
+            self._owner.broken(failure)

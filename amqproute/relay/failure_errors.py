@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a message is given up, as an error with the code that reports about it have.
+
+`failure_verdict` decides *that* it is given up; this says *what for*, in the codes of
+`amqproute.services.sender_reports`. The error's info has ``code``, the peer's own words as ``text``
+and, if it gave one, the peer's own code as ``remote-code``. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from amqproute import conditions
+from amqproute.errors import AmqpError
+from amqproute.relay.failure_verdict import FailureVerdict
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Symbol
+
+__all__ = ["fault", "no_route", "refusal", "rejection"]
+
+CODE: Final = Symbol("code")
+TEXT: Final = Symbol("text")
+REMOTE_CODE: Final = Symbol("remote-code")
+_CODE: Final = re.compile(r"[a-z][a-z0-9-]*(\.[a-z0-9-]+)+")
+LONGEST_CODE: Final = 64
+
+UNDERSTOOD: Final = frozenset(
+    ("route.loop", "route.hops", "route.relay", "policy.path", "policy.origin", "reply.gone")
+)
+"""Codes in a peer's rejection that mean there what they mean here."""
+
+BY_CONDITION: Final[dict[str, str]] = {
+    conditions.NOT_FOUND: "remote.no-node",
+    conditions.RESOURCE_DELETED: "remote.no-node",
+    conditions.UNAUTHORIZED_ACCESS: "remote.refused",
+    conditions.NOT_ALLOWED: "remote.refused",
+    conditions.LINK_MESSAGE_SIZE_EXCEEDED: "message.size",
+}
+"""What a rejection by a peer means that gives no code."""
+
+
+def rejection(hop: str, verdict: FailureVerdict, state: Any) -> spec.Error:
+    """Return why a peer's outcome ends a message.
+
+    Args:
+        hop: the key of the next hop.
+        verdict: on the outcome.
+        state: the outcome itself.
+    """
+    error = state.error if isinstance(state, spec.Rejected) else None
+    remote = _remote_code(error)
+    code = remote if remote in UNDERSTOOD else BY_CONDITION.get(verdict.condition or "")
+    if code is None:
+        code = "remote.rejected" if isinstance(state, spec.Rejected) else "message.undeliverable"
+    info: dict[str, Any] = {CODE: Symbol(code), TEXT: verdict.words}
+    if remote:
+        info[REMOTE_CODE] = Symbol(remote)
+    return spec.Error(
+        condition=verdict.condition or conditions.NOT_ALLOWED,
+        description=f"{hop}: {verdict.words}",
+        info=info,
+    )
+
+
+def _remote_code(error: spec.Error | None) -> str:
+    value = (error.info or {}).get(CODE) if error is not None else None
+    if isinstance(value, str) and len(value) <= LONGEST_CODE and _CODE.fullmatch(value):
+        return str(value)
+    return ""
+
+
+def refusal(hop: str, error: AmqpError) -> spec.Error:
+    """Return why a message cannot be sent to a peer at all."""
+    code = error.info.get("code") or BY_CONDITION.get(error.condition, "message.undeliverable")
+    return spec.Error(
+        condition=error.condition,
+        description=f"cannot be sent to {hop}: {error.description}",
+        info={CODE: Symbol(code), TEXT: error.description},
+    )
+
+
+def no_route(words: str) -> spec.Error:
+    """Return why messages go back for which there is no next hop at all."""
+    return spec.Error(
+        condition=conditions.NOT_FOUND,
+        description=words,
+        info={CODE: Symbol("route.unroutable"), REMOTE_CODE: Symbol(words.partition(":")[0])},
+    )
+
+
+def fault(hop: str, verdict: FailureVerdict) -> spec.Error:
+    """Return why a message is given up that ends each connection it is sent on."""
+    return spec.Error(
+        condition=verdict.condition or conditions.INTERNAL_ERROR,
+        description=f"{hop} ends the connection for it: {verdict.words}",
+        info={CODE: Symbol("remote.fault"), TEXT: verdict.words},
+    )

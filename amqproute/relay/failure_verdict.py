@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a failure means for delivery: the questions put to the table in `failure_table`.
+
+Two questions are answered for everything that can go wrong on the way to a peer: *how far does it
+reach* (this message, the link, this host, the whole destination) and *what happens*. Nobody else
+in the house decides this. The rows, and the reason of each, stand in
+`amqproute.relay.failure_table`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from amqproute import conditions
+from amqproute.errors import LONGEST_DESCRIPTION, ConnectError, ResolveError, TlsError
+from amqproute.relay import failure_table
+from amqproute.relay.failure_table import FailureAction, FailureRow, FailureScope
+from amqproute.relay.poison_detector import ConnectionEnd
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Symbol
+
+__all__ = [
+    "ACCEPTED",
+    "TEMPORARY",
+    "FailureAction",
+    "FailureScope",
+    "FailureVerdict",
+    "PeerFailure",
+    "for_code",
+    "for_end",
+    "for_failure",
+    "for_fault",
+    "for_outcome",
+    "refusal_seconds",
+]
+
+
+RETRY_AFTER: Final = Symbol("retry-after")
+"""In an error's info: the seconds after which it is worth trying again, as our own refusals say."""
+LONGEST_RETRY: Final = 365 * 86_400
+"""What is beyond it is no number of seconds that anybody means."""
+LONGEST_CONDITION: Final = 128
+LONGEST_REFUSAL: Final = 30.0
+"""Seconds for which a proof from the DNS is believed before the resolver is asked again, whose own
+memory goes by the TTL. So a change of routes or of `resolver` is seen soon as well."""
+SHORTEST_REFUSAL: Final = 1.0
+"""The least of these seconds; the resolver does not remember anything for less than five."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureVerdict:
+    """What to do.
+
+    Attributes:
+        scope: how far it reaches.
+        action: what happens.
+        code: a stable code for logs, reports and figures.
+        words: the cause, for people; the peer's own words where there are any.
+        condition: the AMQP condition behind it, if there is one.
+        retry_after: the seconds after which the peer asks to be tried again; 0 if it says nothing.
+            It counts only from a peer that has proved who it is.
+        lasts: for a proof of the DNS that there is nobody, the seconds for which it is believed.
+    """
+
+    scope: FailureScope
+    action: FailureAction
+    code: str
+    words: str = ""
+    condition: str | None = None
+    retry_after: float = 0.0
+    lasts: float = 0.0
+
+    @property
+    def evidence(self) -> ConnectionEnd:
+        """What it proves about a message that was alone in flight when the connection ended."""
+        if self.condition in failure_table.ON_PURPOSE:
+            return ConnectionEnd.NONE
+        if self.condition is not None and self.condition not in TEMPORARY:
+            return ConnectionEnd.FAULT
+        return ConnectionEnd.LOSS if self.code in failure_table.SEARCHED else ConnectionEnd.NONE
+
+
+def _of(row: FailureRow, code: str, words: str) -> FailureVerdict:
+    return FailureVerdict(row.scope, row.action, code, words)
+
+
+def _of_error(row: FailureRow, code: str, error: spec.Error) -> FailureVerdict:
+    """Whatever the peer says is cut: it goes into the log, the store and reports."""
+    words = (error.description or "")[:LONGEST_DESCRIPTION]
+    condition = str(error.condition)[:LONGEST_CONDITION]
+    return FailureVerdict(row.scope, row.action, code, words, condition, _retry_after(error))
+
+
+def _retry_after(error: spec.Error) -> float:
+    value = (error.info or {}).get(RETRY_AFTER)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return float(value) if 0 < value < LONGEST_RETRY else 0.0
+
+
+TEMPORARY: Final = frozenset(
+    condition
+    for condition, row in failure_table.REFUSALS.items()
+    if row.action is FailureAction.RETRY
+)
+"""A message rejected with one of these is offered again; time may cure it."""
+
+
+def _of_outcome(outcome: str, code: str, words: str = "") -> FailureVerdict:
+    return _of(failure_table.OUTCOMES[outcome], code, words)
+
+
+ACCEPTED: Final = _of_outcome("accepted", "message.accepted")
+_RELEASED: Final = _of_outcome("released", "message.released", "the peer released it")
+_UNKNOWN: Final = _of_outcome("no outcome", "message.released", "the peer told no outcome")
+_REJECTED: Final = _of_outcome(
+    "rejected, without an error", "message.rejected", "the peer gave no reason"
+)
+_UNDELIVERABLE: Final = _of_outcome(
+    "modified, undeliverable-here", "message.undeliverable", "undeliverable at the peer"
+)
+_FAILED: Final = _of_outcome(
+    "modified, delivery-failed", "message.modified", "the peer could not deliver it"
+)
+_MODIFIED: Final = _of_outcome("modified", "message.modified", "the peer could not deliver it")
+
+
+def for_outcome(state: Any) -> FailureVerdict:
+    """Return what the peer's outcome for a message means (part 3 §3.4)."""
+    kind = type(state)
+    if kind is spec.Accepted:
+        return ACCEPTED
+    if kind is spec.Rejected:
+        return _rejected(state.error)
+    if kind is spec.Modified:
+        if state.undeliverable_here:
+            return _UNDELIVERABLE
+        return _FAILED if state.delivery_failed else _MODIFIED
+    return _RELEASED if kind is spec.Released else _UNKNOWN
+
+
+def _rejected(error: spec.Error | None) -> FailureVerdict:
+    if error is None:
+        return _REJECTED
+    row = failure_table.REFUSALS.get(error.condition, failure_table.REFUSED_OTHERWISE)
+    return _of_error(row, "message.rejected", error)
+
+
+def for_end(error: spec.Error | None, what: str) -> FailureVerdict:
+    """Return what it means that the peer ended the link, session or connection.
+
+    Args:
+        error: the error it gave, if any.
+        what: ``link``, ``session`` or ``connection``, for the code.
+    """
+    code = f"{what}.ended"
+    if error is None:
+        return _of(failure_table.ENDED_OTHERWISE, code, f"the peer ended the {what}")
+    row = failure_table.ENDS.get(error.condition, failure_table.ENDED_OTHERWISE)
+    return _of_error(row, code, error)
+
+
+def for_fault(error: spec.Error | None) -> FailureVerdict:
+    """Return what it means that this side ended a connection for a fault of the peer's.
+
+    Args:
+        error: what it was ended with. It is ours, so its condition proves nothing about a message.
+    """
+    if error is None:
+        return for_code("peer.broken", "")
+    return for_code(
+        "peer.broken", f"{error.condition}: {error.description or ''}"[:LONGEST_DESCRIPTION]
+    )
+
+
+def for_code(code: str, words: str) -> FailureVerdict:
+    """Return what a failure with a code of our own means."""
+    return _of(failure_table.row_for_code(code), code, words)
+
+
+def refusal_seconds(ttl: float | None) -> float:
+    """Return the seconds for which messages are refused after a proof that there is nobody.
+
+    Args:
+        ttl: what the proof has left of its time to live, in seconds; None if nothing says so.
+    """
+    return max(SHORTEST_REFUSAL, min(LONGEST_REFUSAL, LONGEST_REFUSAL if ttl is None else ttl))
+
+
+def for_failure(error: BaseException) -> FailureVerdict:
+    """Return what an exception on the way to an open link means."""
+    if isinstance(error, ResolveError):
+        verdict = for_code(error.code, str(error))
+        if verdict.action is not FailureAction.REJECT:
+            return verdict
+        if error.permanent:
+            return FailureVerdict(
+                verdict.scope,
+                FailureAction.REJECT,
+                error.code,
+                str(error),
+                conditions.NOT_FOUND,
+                lasts=refusal_seconds(error.ttl),
+            )
+        return FailureVerdict(verdict.scope, FailureAction.DEFER, error.code, str(error))
+    if isinstance(error, (ConnectError, TlsError)):
+        verdict = for_code(error.code, str(error))
+        if verdict.scope is FailureScope.DESTINATION:
+            # What the DNS says of one host, as with TLSA records that fail, is not the last word
+            # while there is another one.
+            return FailureVerdict(
+                FailureScope.HOST, FailureAction.NEXT_HOST, verdict.code, verdict.words
+            )
+        return verdict
+    if isinstance(error, PeerFailure):
+        return error.verdict
+    return for_code("peer.failed", f"{type(error).__name__}: {error}")
+
+
+class PeerFailure(Exception):
+    """An attempt to reach a peer that ended before the link was there.
+
+    Attributes:
+        verdict: what it means.
+    """
+
+    def __init__(self, verdict: FailureVerdict) -> None:
+        super().__init__(f"{verdict.code}: {verdict.words}")
+        self.verdict = verdict

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Very large messages to a peer: on a session and a link of their own, one after the other.
+
+On the link of the others one of them would keep everything behind it waiting, and on their session
+it would share the window with them. So the first one has a second link attached, to the same
+target and of the same stream, which stays as long as the connection; what goes out on the first
+link meanwhile overtakes. A peer that refuses a second link gets them on the first one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.broker.entry_removal import DAMAGED_WORDS, UNREADABLE
+from amqproute.broker.large_message_sender import LargeMessageSender
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError, MessageDamaged
+from amqproute.values import TAG_OCTETS
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.link import Delivery, Link
+
+__all__ = ["LargeMessageLink"]
+
+
+class LargeMessageLink:
+    """What sends very large messages on one connection.
+
+    Args:
+        attach: attaches the second link.
+        first: gives the link of the other messages.
+        head: gives the buffers that precede the rest of an entry's message on the next hop.
+        is_paused: whether the transport has enough for now.
+        flush: has what was sent written.
+        outcome: called with an entry and an outcome that the peer has not given: its message
+            cannot be sent, or cannot be read.
+
+    Attributes:
+        link: the second link, once it is asked for; the first one if the peer refused that.
+        waiting: entries whose turn has not come.
+    """
+
+    log = Logger()
+
+    __slots__ = (
+        "_attach",
+        "_first",
+        "_flush",
+        "_head",
+        "_is_attached",
+        "_is_over",
+        "_is_paused",
+        "_outcome",
+        "_pour",
+        "link",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        attach: Callable[[], Link | None],
+        first: Callable[[], Link | None],
+        head: Callable[[Entry], tuple[bytes, ...]],
+        is_paused: Callable[[], bool],
+        flush: Callable[[], None],
+        outcome: Callable[[Entry, Any], None],
+    ) -> None:
+        self._attach = attach
+        self._first = first
+        self._head = head
+        self._is_paused = is_paused
+        self._flush = flush
+        self._outcome = outcome
+        self._pour: LargeMessageSender | None = None
+        self._is_attached = False
+        self._is_over = False
+        self.link: Link | None = None
+        self.waiting: deque[Entry] = deque()
+
+    def __repr__(self) -> str:
+        return f"<LargeMessageLink {self.link!r} waiting={len(self.waiting)} {self._pour!r}>"
+
+    # -- what is here --------------------------------------------------------------------------
+
+    @property
+    def is_own(self) -> bool:
+        """There is a second link."""
+        return self.link is not None and self.link is not self._first()
+
+    @property
+    def in_flight(self) -> int:
+        """Entries without an outcome, on this link only."""
+        link = self.link if self.is_own else None
+        return len(self.waiting) + (len(link.unsettled) if link is not None else 0)
+
+    def deliveries(self) -> list[Delivery]:
+        """Return what is unsettled on the second link."""
+        link = self.link if self.is_own else None
+        return list(link.unsettled.values()) if link is not None else []
+
+    @property
+    def progress(self) -> object:
+        """What changes as long as something goes out; None without anything in flight."""
+        pour = self._pour
+        if pour is not None:
+            return pour.entry.id, pour.outgoing.missing
+        return next((each.tag for each in self.deliveries()), None)
+
+    # -- sending -------------------------------------------------------------------------------
+
+    def add(self, entry: Entry) -> None:
+        """Send an entry's message when its turn comes."""
+        self.waiting.append(entry)
+        if self.link is None:
+            self.link = self._attach()
+        self.go()
+
+    def attached(self, is_refused: bool) -> None:
+        """The peer has answered the second attach."""
+        if is_refused:
+            self.link = self._first()
+        self._is_attached = True
+        self.go()
+
+    def go(self) -> None:
+        """Send on, if something can be sent: called whenever that may have become so."""
+        if self._pour is not None:
+            self._pour.go()
+        while self.waiting and self._pour is None and self._can_begin():
+            self._begin(self.waiting.popleft())
+
+    def _can_begin(self) -> bool:
+        link = self.link
+        return (
+            self._is_attached
+            and not self._is_over
+            and link is not None
+            and link.sendable > 0
+            and not self._is_paused()
+        )
+
+    def _begin(self, entry: Entry) -> None:
+        link = self.link
+        assert link is not None
+        try:
+            head = self._head(entry)
+            size = sum(map(len, head)) + entry.message.rest.size
+            tag = entry.id.to_bytes(TAG_OCTETS, "big")
+            outgoing = link.send_parts(size, tag, context=entry)
+        except AmqpError as error:
+            words = spec.Error(condition=error.condition, description=error.description)
+            self._outcome(entry, spec.Rejected(error=words))
+            return
+        entry.attempted = True
+        entry.message.forget()
+        self._pour = LargeMessageSender(
+            entry, outgoing, head, self._is_paused, self._flush, self._poured
+        )
+        self._flush()
+
+    def _poured(self, pour: LargeMessageSender, failure: Failure | None) -> None:
+        self._pour = None
+        if failure is not None:
+            outcome: object = UNREADABLE
+            if isinstance(failure.value, MessageDamaged):
+                line = pour.entry.line
+                self.log.error(
+                    DAMAGED_WORDS, entry=pour.entry.id, node=line.key, why=str(failure.value)
+                )
+            else:
+                outcome = spec.Modified(delivery_failed=True)
+                self.log.failure("message {entry} cannot be read", failure, entry=pour.entry.id)
+            pour.outgoing.delivery.context = None
+            self._outcome(pour.entry, outcome)
+        self.go()
+
+    def end(self) -> Iterable[Entry]:
+        """Send nothing more; return what never went out."""
+        self._is_over = True
+        pour, self._pour = self._pour, None
+        if pour is not None:
+            pour.stop()
+        waiting, self.waiting = self.waiting, deque()
+        return waiting

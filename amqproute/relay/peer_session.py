@@ -1,0 +1,635 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection to a peer, in the client role: entries out, outcomes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Any, Final
+
+from twisted.internet.error import ConnectionClosed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute import conditions
+from amqproute.address import TRANSFER_NODE
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError, MessageSizeExceeded, NotAllowed
+from amqproute.interfaces import IConnectionUser
+from amqproute.message import rest_of
+from amqproute.relay import failure_verdict
+from amqproute.relay.failure_verdict import FailureVerdict
+from amqproute.relay.hop_sections import prefix_maker
+from amqproute.relay.large_message_link import LargeMessageLink
+from amqproute.values import (
+    FLOOR,
+    PATH_CAPABILITY,
+    SECURITY_LEVELS,
+    STORE,
+    STREAM,
+    TAG_OCTETS,
+    TRANSFER_CAPABILITY,
+    Candidate,
+    NextHop,
+)
+from amqproute.wire.amqp10 import engine_events as ev
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.connection import Connection
+from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.state_tables import LinkStateName
+from amqproute.wire.amqp10.types import UInt
+from amqproute.wire.header import UNANSWERED_HEADER
+
+ANONYMOUS: Final = "anonymous"
+ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
+CLOSED: Final = failure_verdict.for_code("connection.closed", "closed by us")
+FAULT: Final = replace(
+    failure_verdict.for_code("relay.fault", "sending failed here; see the log of this broker"),
+    condition=conditions.NOT_ALLOWED,  # for good, unlike internal errors of others
+)
+_CANNOT_RESUME: Final = {
+    conditions.NOT_IMPLEMENTED,  # RabbitMQ 3 ends the session with it
+    conditions.NOT_ALLOWED,
+    conditions.INVALID_FIELD,
+    conditions.DECODE_ERROR,
+}
+KEEP_SECONDS: Final = 600
+"""For how long a peer without receipts is asked to keep what is unsettled on a lost link."""
+PROVED: Final = SECURITY_LEVELS[2:]
+"""Levels of a connection to somebody who has proved to be the peer."""
+OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
+
+
+@implementer(IConnectionUser)
+class PeerSession:
+    """What stands on the engine of a relay connection.
+
+    Args:
+        connection: the engine, in the client role.
+        hop: where to.
+        own_id: our container-id, for the trace.
+        stream: names the store that numbers our entries.
+        floor: gives the lowest id that may still be sent.
+        now_ms: the wall clock.
+        attached: called once with this session when entries can be sent.
+        ended: called once with this session and a `FailureVerdict` when it is over, attached or
+            not; `in_doubt` then has the entries whose outcome never came.
+        outcomes: called with (entries, verdict, state) for the peer's outcomes.
+        doubtful: gives the ids of entries whose outcome an earlier link did not bring.
+        cannot_resume: called when the peer refuses a link for being told of them.
+        commit: called when all events of one read have been told.
+        room: called when more can be sent: credit, window, or a transport that drained.
+        candidate: the place it is a connection to.
+        address: the IP address there, if it is known.
+        ttl: the seconds for which the DNS holds it for the right place; None for ever.
+        origin: our own name, as the peer knows it proved; empty for none.
+        level: what the connection has reached, one of `values.SECURITY_LEVELS`.
+        store: what our journal calls the store that numbers our entries.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        connection: Connection,
+        hop: NextHop,
+        *,
+        own_id: str,
+        stream: str,
+        floor: Callable[[], int],
+        now_ms: Callable[[], int],
+        attached: Callable[[PeerSession], None],
+        ended: Callable[[PeerSession, FailureVerdict], None],
+        outcomes: Callable[[Sequence[Entry], FailureVerdict, Any], None],
+        commit: Callable[[], None],
+        room: Callable[[], None],
+        doubtful: Callable[[], Sequence[int]] = tuple,
+        cannot_resume: Callable[[], None] = lambda: None,
+        candidate: Candidate | None = None,
+        address: str | None = None,
+        ttl: float | None = None,
+        origin: str = "",
+        level: str = "none",
+        store: str = "",
+    ) -> None:
+        self.connection = connection
+        self.hop = hop
+        self.candidate = candidate
+        self.address = address
+        self.ttl = ttl
+        self.link: Link | None = None
+        self.remote_id = ""
+        self.is_paused = False
+        self.no_credit_since_ms: int | None = None
+        self.keeps_receipts = False
+        self.level = level
+        self._prefix = prefix_maker(own_id, origin, self._check_path)
+        self._stream = stream
+        self._store = store
+        self._floor = floor
+        self._now_ms = now_ms
+        self._attached = attached
+        self._ended = ended
+        self._outcomes = outcomes
+        self._commit = commit
+        self._room = room
+        self._doubtful = doubtful
+        self._cannot_resume = cannot_resume
+        self._kept: dict[bytes, Any] = {}
+        self._pump: Any = None
+        self._target = hop.target
+        self._is_attached = False
+        self._is_refused = False
+        self._is_lost = False
+        self._is_over = False
+        self._stranded: list[Entry] = []
+        self._verdict: FailureVerdict | None = None
+        self._answers: list[tuple[Sequence[Delivery], Any]] = []
+        self._offered: frozenset[bytes] = frozenset()
+        self._large = LargeMessageLink(
+            self._attach_large,
+            lambda: self.link,
+            self._head_of,
+            lambda: self.is_paused,
+            self.flush,
+            self._decided,
+        )
+        self.in_doubt: list[Entry] = []
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            ev.TlsAgreed: _nothing,
+            ev.Authenticated: self._authenticated,
+            ev.AuthenticationRejected: self._authentication_failed,
+            ev.OpenReceived: self._open_received,
+            ev.SessionBegun: _nothing,
+            ev.LinkAttached: self._link_attached,
+            ev.DeliveriesReceived: _nothing,
+            ev.DeliveriesUpdated: self._updated,
+            ev.LinkFlowed: self._flowed,
+            ev.SessionFlowed: self._flowed,
+            ev.LinkDetached: self._link_detached,
+            ev.SessionEnded: self._session_ended,
+            ev.ConnectionClosed: self._connection_closed,
+        }
+
+    def __repr__(self) -> str:
+        state = "over" if self._is_over else "attached" if self._is_attached else "opening"
+        return f"<PeerSession {self.hop.key} {state} in-flight={self.in_flight}>"
+
+    # -- what the destination asks ---------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Deliveries without an outcome."""
+        return self._large.in_flight + (len(self.link.unsettled) if self.link is not None else 0)
+
+    def holds(self) -> list[Entry]:
+        """Return the entries without an outcome."""
+        if self.link is None:
+            return []
+        deliveries = [*self.link.unsettled.values(), *self._large.deliveries()]
+        return [*(delivery.context for delivery in deliveries), *self._large.waiting]
+
+    @property
+    def lowest_in_flight(self) -> int | None:
+        """The lowest entry id without an outcome, or None."""
+        if self.link is None:
+            return None
+        held = [*self.link.unsettled.values(), *self._large.deliveries()]
+        entries = [each.context for each in held if each.context is not None]
+        return min((entry.id for entry in (*entries, *self._large.waiting)), default=None)
+
+    @property
+    def oldest_in_flight(self) -> object:
+        """What tells the oldest delivery that waits for its outcome from any other; None without.
+
+        As long as it is being written it is another one each time that something was.
+        """
+        link = self.link
+        if link is None or not link.unsettled:
+            return self._large.progress
+        oldest = next(iter(link.unsettled))
+        return (oldest, self.connection.frames_out if self.is_paused else 0)
+
+    def is_at(self, candidates: Sequence[Candidate]) -> bool:
+        """Tell whether the connection leads to one of these places."""
+        here = self.candidate
+        if here is None:
+            return True
+        for each in candidates:
+            if (each.host, each.port, each.security) == (here.host, here.port, here.security):
+                if not each.addresses or not here.addresses:
+                    return True
+                if self.address is None:
+                    return not set(each.addresses).isdisjoint(here.addresses)
+                return _ip(self.address) in map(_ip, each.addresses)
+        return False
+
+    def sendable(self) -> int:
+        """Entries that can be sent now."""
+        if self.is_paused or not self._is_attached or self._is_over or self.link is None:
+            return 0
+        return self.link.sendable
+
+    def send(self, entries: Sequence[Entry]) -> list[tuple[Entry, AmqpError]]:
+        """Send entries; return those that can never be sent to this peer, and why.
+
+        An exception that nobody foresaw ends the connection like a fault of the peer's: all of
+        them come back, and a message that does it each time is found and given up.
+        """
+        try:
+            return self._send(entries)
+        except Exception:
+            self.log.failure("messages for {hop} could not be sent", hop=self.hop.key)
+            self._stranded = list(entries)
+            self.is_paused = True  # nothing more until the connection is gone
+            self.abandon(FAULT)
+            return []
+
+    def _send(self, entries: Sequence[Entry]) -> list[tuple[Entry, AmqpError]]:
+        link = self.link
+        assert link is not None
+        send = link.send
+        prefix_of = self._prefix
+        now_ms = self._now_ms()
+        refused: list[tuple[Entry, AmqpError]] = []
+        kept = self._kept
+        for entry in entries:
+            message = entry.message
+            tag = entry.id.to_bytes(TAG_OCTETS, "big")
+            resume = False
+            try:
+                if kept and tag in kept:
+                    if self._resume(entry, tag):
+                        continue
+                    del kept[tag]
+                    resume = True
+                prefix, start = prefix_of(entry, now_ms)
+                if message.rest is not None:
+                    self._check_size(message.size)
+                    self._large.add(entry)
+                    continue
+                send((prefix, rest_of(message.encoded, start)), tag, context=entry, resume=resume)
+            except AmqpError as error:
+                # Larger than the peer takes, or a trace or an annotation that cannot be read.
+                refused.append((entry, error))
+                continue
+            entry.attempted = True
+            message.forget()
+        self._look_at_credit(now_ms)
+        self.flush()
+        return refused
+
+    def _look_at_credit(self, now_ms: int) -> None:
+        """Note since when the peer gives no credit."""
+        link = self.link
+        if link is None or link.credit > 0:
+            self.no_credit_since_ms = None
+        elif self.no_credit_since_ms is None:
+            self.no_credit_since_ms = now_ms
+
+    # -- very large messages -------------------------------------------------------------------
+
+    def _check_size(self, size: int) -> None:
+        """Refuse what the peer does not take; what goes before the message is not counted."""
+        most = self.link.max_message_size if self.link is not None else 0
+        if 0 < most < size:
+            raise MessageSizeExceeded(f"the message has {size} octets, the peer takes {most}")
+
+    def _head_of(self, entry: Entry) -> tuple[bytes, ...]:
+        prefix, start = self._prefix(entry, self._now_ms())
+        return prefix, rest_of(entry.message.encoded, start)
+
+    def _attach_large(self) -> Link | None:
+        first = self.link
+        if first is None or self.connection.state is not LinkStateName.OPEN:
+            return None
+        properties: Mapping[str, Any] | None = None
+        if self.keeps_receipts:
+            # The first link is at work: what is in flight there may come again.
+            floor = min([self._floor(), *filter(None, [self.lowest_in_flight])])
+            properties = {STREAM: self._stream, STORE: self._store, FLOOR: floor}
+        assert isinstance(first.target, spec.Target)
+        return self.connection.begin().attach(
+            f"{first.name}/large",
+            "sender",
+            source=spec.Source(address=self.hop.key),
+            target=spec.Target(address=None if self._target == ANONYMOUS else self._target),
+            snd_settle_mode=spec.SENDER_UNSETTLED,
+            rcv_settle_mode=spec.RECEIVER_FIRST,
+            properties=properties,
+        )
+
+    def _decided(self, entry: Entry, state: Any) -> None:
+        """An outcome that is ours, not the peer's."""
+        self._outcomes([entry], failure_verdict.for_outcome(state), state)
+        self._commit()
+
+    def _resume(self, entry: Entry, tag: bytes) -> bool:
+        """Act on what the peer has kept of a delivery of an earlier link (part 2 §2.6.13).
+
+        Returns:
+            The peer had told its outcome already, and nobody had heard it: nothing is sent but
+            that it is settled.
+        """
+        link = self.link
+        assert link is not None
+        state = self._kept[tag]
+        if not isinstance(state, OUTCOMES):
+            return False
+        del self._kept[tag]
+        link.send((), tag, settled=True, state=state, resume=True)
+        self._outcomes([entry], self._heard(failure_verdict.for_outcome(state)), state)
+        return True
+
+    def _check_path(self, wanted: object) -> None:
+        """Refuse to send a message on a way that is less secure than it demands.
+
+        Raises:
+            NotAllowed: with what is missing; nothing of the message has been sent then.
+        """
+        levels = SECURITY_LEVELS
+        needed = levels.index(str(wanted)) if wanted in levels[1:] else len(levels)
+        remote = self.connection.remote_open
+        if levels.index(self.level) < needed:
+            words = f"the connection to {self.hop.key} is {self.level}, and {wanted} is demanded"
+        elif remote is None or PATH_CAPABILITY not in remote.offered_capabilities:
+            words = f"{self.hop.key} does not promise a path that is {wanted} beyond itself"
+        else:
+            return
+        raise NotAllowed(words, info={"code": "policy.path"})
+
+    def tell_floor(self, floor: int) -> None:
+        """Let the peer forget receipts below the floor."""
+        if self.link is not None and self.link.is_active and self.keeps_receipts:
+            self.link.inform({FLOOR: floor})
+            self.flush()
+
+    def flush(self) -> None:
+        """Have the engine's output written in this reactor turn."""
+        if self._pump is not None:
+            self._pump.schedule_flush()
+
+    @property
+    def has_answers(self) -> bool:
+        """The peer waits for us to settle deliveries."""
+        return bool(self._answers)
+
+    def settle_answers(self) -> None:
+        """Settle what the peer left for us to settle; our side is durable now."""
+        answers, self._answers = self._answers, []
+        link = self.link
+        if answers and link is not None and link.is_active:
+            for deliveries, state in answers:
+                deliveries[0].link.session.settle(deliveries, state, True)
+            self.flush()
+
+    def close(self, why: FailureVerdict = CLOSED) -> None:
+        """Close the connection politely; ``why`` is what the destination is told in the end."""
+        if not self._is_over and self._pump is not None:
+            self._verdict = why
+            if self.connection.remote_open is not None:
+                self.connection.close()
+                self.flush()
+            else:
+                self._pump.abort()
+
+    def abandon(self, verdict_: FailureVerdict) -> None:
+        """Drop the connection: a deadline has passed."""
+        self._verdict = verdict_
+        if self._pump is not None:
+            self._pump.abort()
+
+    # -- IConnectionUser -------------------------------------------------------------------------
+
+    def connected(self, pump: Any) -> None:
+        """See `IConnectionUser.connected`."""
+        self._pump = pump
+
+    def secured(self, facts: Any) -> None:
+        """The connection has been upgraded to TLS."""
+        self.level = facts.level
+
+    def events(self, events: Sequence[Any]) -> None:
+        """See `IConnectionUser.events`."""
+        handlers = self._handlers
+        if events and type(last := events[-1]) is ev.ConnectionClosed:
+            # The end of the link is told first, in the same words as if the peer had ended it.
+            self._is_lost = not last.clean and last.error is None
+        for event in events:
+            handlers[type(event)](event)
+        self._commit()
+
+    def paused(self) -> None:
+        """See `IConnectionUser.paused`."""
+        self.is_paused = True
+
+    def writable(self) -> None:
+        """See `IConnectionUser.writable`."""
+        self.is_paused = False
+        self._room()
+        self._large.go()
+
+    def lost(self, reason: Failure) -> None:
+        """See `IConnectionUser.lost`."""
+        if self._verdict is None and isinstance(reason.value, ConnectionClosed):
+            words = "the connection was lost without a word"
+            if not self.connection.has_heard and self.level == "none":
+                words = UNANSWERED_HEADER
+            elif self.connection.remote_open is None and self.level != "none":
+                # Whoever refuses our certificate after the handshake has no way to say so.
+                words += (
+                    " before it was opened: as a rule the host does not take our certificate; its "
+                    "operator sees the reason"
+                )
+            self._fail("peer.lost", words)
+        elif self._verdict is None:
+            self._verdict = failure_verdict.for_failure(reason.value or ConnectionError())
+        self._finish()
+        self._pump = None
+
+    # -- the way to an attached link -------------------------------------------------------------
+
+    def _authenticated(self, event: ev.Authenticated) -> None:
+        self.connection.open()
+
+    def _authentication_failed(self, event: ev.AuthenticationRejected) -> None:
+        self._fail("sasl.refused", event.reason)
+
+    def _open_received(self, event: ev.OpenReceived) -> None:
+        self.remote_id = event.open.container_id
+        self.keeps_receipts = TRANSFER_CAPABILITY in event.open.offered_capabilities
+        self._attach()
+
+    def _attach(self) -> None:
+        if self.connection.state is not LinkStateName.OPEN:
+            return  # refused by open and close in one go: the close, which follows, says why
+        session = self.connection.begin()
+        address: str | None = self._target
+        if address == ANONYMOUS:
+            address = None
+        properties: Mapping[str, Any] | None = None
+        target = spec.Target(address=address)
+        unsettled: Mapping[bytes, Any] | None = None
+        if self.keeps_receipts:
+            properties = {STREAM: self._stream, STORE: self._store, FLOOR: self._floor()}
+        else:
+            # Whoever keeps no receipts may keep what is unsettled, for a while.
+            target.expiry_policy = spec.EXPIRE_CONNECTION_CLOSE
+            target.timeout = UInt(KEEP_SECONDS)
+            unsettled = {id_.to_bytes(TAG_OCTETS, "big"): None for id_ in self._doubtful()}
+        self.link = session.attach(
+            # Where it falls back, the first link's name is not free before its detach is answered.
+            f"{self.remote_id}/{self.hop.key}{'' if self._target == self.hop.target else '/any'}",
+            "sender",
+            source=spec.Source(address=self.hop.key),
+            target=target,
+            snd_settle_mode=spec.SENDER_UNSETTLED,
+            rcv_settle_mode=spec.RECEIVER_FIRST,
+            properties=properties,
+            unsettled=unsettled or None,
+        )
+        self._offered = frozenset(unsettled or ())
+
+    def _link_attached(self, event: ev.LinkAttached) -> None:
+        if not event.is_answer:
+            return
+        if event.link is not self.link:
+            if event.link is self._large.link and event.attach.target is not None:
+                self._large.attached(is_refused=False)
+            return
+        if event.attach.target is None:
+            self._is_refused = True  # the detach that follows says why
+            return
+        kept = event.attach.unsettled
+        if kept and self._offered:
+            self._kept = {tag: kept[tag] for tag in self._offered if tag in kept}
+        if event.attach.incomplete_unsettled:
+            # Such a link may only resume; what it could resume is not worth a link of its own.
+            self._verdict = failure_verdict.for_code("link.incomplete", "the peer's list was cut")
+            self._is_attached = True
+            self._attached(self)
+            self.close(self._verdict)
+            return
+        self._is_attached = True
+        self._look_at_credit(self._now_ms())
+        self._attached(self)
+
+    def _link_detached(self, event: ev.LinkDetached) -> None:
+        if event.link is not self.link and event.link is not self._large.link:
+            return
+        if event.link is not self.link and event.link.target is None:
+            self._large.attached(is_refused=True)
+            return
+        if not self._is_attached:
+            if not event.by_fault:
+                self._check_resumption(event.error)
+            if self._fall_back():
+                return
+        if self._verdict is None and self._is_lost and event.error is None:
+            self._fail("peer.lost", "the connection was lost without a word")
+        if self._verdict is None:
+            self._verdict = self._end(event.error, "link", event.by_fault)
+        self._finish(event.deliveries)
+        self.connection.close()
+
+    def _fall_back(self) -> bool:
+        """A peer without the service may route by `to` itself (T-34)."""
+        if not self._is_refused:
+            return False
+        self._is_refused = False
+        remote = self.connection.remote_open
+        offered = remote.offered_capabilities if remote is not None else ()
+        if self._target != TRANSFER_NODE or ANONYMOUS_RELAY not in offered:
+            return False
+        self._target = ANONYMOUS
+        self._attach()
+        return True
+
+    def _check_resumption(self, error: spec.Error | None) -> None:
+        """See whether the peer has refused the link for the deliveries it was told of."""
+        if self._offered and error is not None and error.condition in _CANNOT_RESUME:
+            self._cannot_resume()
+
+    def _session_ended(self, event: ev.SessionEnded) -> None:
+        if not self._is_attached and not event.by_fault:
+            self._check_resumption(event.error)
+        if self._verdict is None:
+            self._verdict = self._end(event.error, "session", event.by_fault)
+        self._finish()
+        self.connection.close()
+
+    def _connection_closed(self, event: ev.ConnectionClosed) -> None:
+        if self._verdict is None and event.error is not None:
+            self._verdict = self._end(event.error, "connection", event.by_fault)
+
+    def _end(self, error: spec.Error | None, what: str, by_fault: bool) -> FailureVerdict:
+        if by_fault:
+            return failure_verdict.for_fault(error)
+        return self._heard(failure_verdict.for_end(error, what))
+
+    def _heard(self, told: FailureVerdict) -> FailureVerdict:
+        """When to come back counts only from somebody who has proved to be the peer."""
+        if told.retry_after and self.level not in PROVED:
+            return replace(told, retry_after=0.0)
+        return told
+
+    def _fail(self, code: str, words: str) -> None:
+        self._verdict = failure_verdict.for_code(code, words)
+
+    def _finish(self, deliveries: Sequence[Delivery] | None = None) -> None:
+        """Tell once that it is over; what was in flight is in doubt and goes back."""
+        if self._is_over:
+            return
+        self._is_over = True
+        held = dict.fromkeys(deliveries or ())
+        if self.link is not None:
+            held |= dict.fromkeys([*self.link.unsettled.values(), *self._large.deliveries()])
+        waiting = self._large.end()
+        # Without a context: the outcome is here, only our settling of it has not gone out.
+        self.in_doubt = [each.context for each in held if each.context is not None]
+        self.in_doubt += waiting
+        if self._stranded:
+            self.in_doubt = list(dict.fromkeys([*self.in_doubt, *self._stranded]))
+        self._ended(self, self._verdict or failure_verdict.for_code("peer.lost", ""))
+
+    # -- outcomes --------------------------------------------------------------------------------
+
+    def _updated(self, event: ev.DeliveriesUpdated) -> None:
+        state = event.state
+        if not isinstance(state, OUTCOMES):
+            if not event.settled:
+                return
+            state = spec.Released()
+        entries = []
+        for delivery in event.deliveries:
+            # The first outcome counts; a repeated one, or its settling, changes nothing.
+            if delivery.context is not None:
+                entries.append(delivery.context)
+                delivery.context = None
+        if not event.settled:
+            self._answers.append((event.deliveries, state))
+        if entries:
+            self._outcomes(entries, self._heard(failure_verdict.for_outcome(state)), state)
+        self._large.go()
+
+    def _flowed(self, event: object) -> None:
+        self._look_at_credit(self._now_ms())
+        self._room()
+        self._large.go()
+
+
+def _ip(text: str) -> object:
+    """Return an address in a form that can be compared."""
+    try:
+        return ip_address(text)
+    except ValueError:
+        return text
+
+
+def _nothing(_: object) -> None:
+    """Events that need no act of ours."""
+
+
+__all__ = ["PeerSession"]

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the configuration says about relaying, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+
+from amqproute.broker.outgoing_memory import UNBOUNDED
+from amqproute.broker.token_bucket import Rate
+from amqproute.relay.retry_schedule import RetrySchedule
+from amqproute.values import NextHop
+
+FIRST_WINDOW = 50
+"""Messages without an outcome where nothing is known of a destination yet."""
+NO_RATE = Rate()
+
+
+def _unlimited(_: NextHop) -> Rate:
+    return NO_RATE
+
+
+@dataclass(slots=True)
+class RelayTerms:
+    """What the configuration says about relaying; shared by all destinations.
+
+    Attributes:
+        schedule: back-off of destinations and of released messages.
+        window: the most entries without an outcome at once; see `send_window.SendWindow`.
+        idle_seconds: a connection with nothing to do is closed after this.
+        window_bytes: of the messages without an outcome.
+        dead_after: failed attempts in a row after which a destination counts as dead.
+        settle_seconds: a peer that leaves a delivery without an outcome for so long is stuck.
+        connects_per_second: over all destinations.
+        most_destinations: that have messages or a connection; see `destination_quota`.
+        rate: the most that goes to a hop in a second.
+        part_bytes: what memory allows one destination of `window_bytes` now; worked out while the
+            daemon runs (`broker.outgoing_memory`), not configured.
+    """
+
+    schedule: RetrySchedule = field(default_factory=RetrySchedule)
+    window: int = 1000
+    idle_seconds: float = 60.0
+    window_bytes: int = 64 * 1024 * 1024
+    dead_after: float = 3.0
+    settle_seconds: float = 120.0
+    connects_per_second: float = 50.0
+    most_destinations: int = 4000
+    rate: Callable[[NextHop], Rate] = _unlimited
+    part_bytes: int = UNBOUNDED
+
+    def adopt(self, other: RelayTerms) -> None:
+        """Take over everything from other terms."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(other, each.name))
+
+
+@dataclass(slots=True)
+class DestinationCounters:
+    """Plain counters for operators."""
+
+    relayed: int = 0
+    rejected: int = 0
+    retried: int = 0
+    connections: int = 0
+    failures: int = 0
+    stuck: int = 0
+    moves: int = 0
+    rejections: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clock by which messages age: it follows the wall clock, but not when that jumps.
+
+How long a message has waited is counted with the monotonic clock while the process lives. Small
+corrections of the wall clock, as a time daemon makes them, are followed; a jump by more than
+`STEP_SECONDS` is not, in either direction: lives, holds and receipts go on as if it had not
+happened, the log and ``amqproute status`` say so, and an operator answers:
+
+==============================  ==============================================================
+the wall clock is wrong         set it right: when it fits again nothing has happened
+the wall clock is right now     ``amqproute clock accept``: it is followed from then on. Lives
+                                that a jump forward would have ended are longer by the jump
+==============================  ==============================================================
+
+A jump ahead of a day at most that stands for ten minutes is accepted without anybody: a virtual
+machine was paused. A jump back never is: ahead and back again, accepted each time, would let
+messages live for ever.
+
+Over a restart nobody can count: there the wall clock is believed, and every message to another
+domain that is overdue gets one attempt before it expires (`amqproute.broker.expiry`).
+
+Time that a machine sleeps counts, where the system has a clock for it (``CLOCK_BOOTTIME``); what is
+overdue after it gets one attempt first, as over a restart.
+
+Operation ``ACCEPT-TIME`` takes the right `manage` on the management node; entity type ``clock``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.auth.policy import Verb
+from amqproute.services.command_schema import FORBIDDEN
+from amqproute.services.management_node import (
+    CONFLICT,
+    MANAGEMENT,
+    OK,
+    EntityType,
+    ManagementReply,
+    ManagementRequest,
+    ManagementService,
+)
+from amqproute.services.management_protocol import Allows
+
+__all__ = ["AgeClock", "ClockWatch", "awake_seconds", "register"]
+
+STEP_SECONDS: Final = 60.0
+"""A correction up to this is followed at once: it is what time daemons do."""
+LOOK_SECONDS: Final = 5.0
+"""How often the two clocks are compared where nobody asks for the time."""
+SLEEP_SECONDS: Final = 86_400.0
+"""A jump ahead up to this is what a virtual machine sees that was paused: nobody is needed."""
+SETTLE_SECONDS: Final = 600.0
+"""How long such a jump must stand; a clock that was wrong for a moment is set right by then."""
+REMIND_SECONDS: Final = 3600.0
+"""Between two lines in the log about a jump that waits for its answer."""
+ACCEPT: Final = "amqproute clock accept"
+
+
+def awake_seconds() -> float:
+    """Return a clock that nobody can set, and that counts while the machine sleeps if it can."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
+
+
+class AgeClock:
+    """Tells the time by which messages age.
+
+    Args:
+        wall_ms: the wall clock, ms since the epoch.
+        seconds: a clock that nobody can set.
+        running: one that stands still while the machine sleeps.
+
+    Attributes:
+        when_slept: called, before anything can be judged by the time after it, when the machine
+            has slept for more than `STEP_SECONDS`.
+        jump_ms: by how much the wall clock is ahead, since a jump that nobody has accepted;
+            negative if it is behind, 0 while both fit.
+    """
+
+    __slots__ = (
+        "_asleep",
+        "_base_ms",
+        "_running",
+        "_seconds",
+        "_since",
+        "_wall_ms",
+        "jump_ms",
+        "when_slept",
+    )
+
+    def __init__(
+        self,
+        wall_ms: Callable[[], int],
+        seconds: Callable[[], float],
+        running: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.when_slept: Callable[[], object] = lambda: None
+        self._running = running
+        self._asleep = seconds() - running()
+        self._wall_ms = wall_ms
+        self._seconds = seconds
+        self._base_ms = wall_ms()
+        self._since = seconds()
+        self.jump_ms = 0
+
+    def now_ms(self) -> int:
+        """Return the time, ms since the epoch."""
+        wall_ms = self._wall_ms()
+        seconds = self._seconds()
+        before, self._asleep = self._asleep, seconds - self._running()
+        if self._asleep - before > STEP_SECONDS:
+            self.when_slept()
+        counted_ms = self._base_ms + round((seconds - self._since) * 1000)
+        ahead_ms = wall_ms - counted_ms
+        if abs(ahead_ms) > STEP_SECONDS * 1000:
+            self.jump_ms = ahead_ms
+            return counted_ms
+        self._base_ms, self._since, self.jump_ms = wall_ms, seconds, 0
+        return wall_ms
+
+    def accept(self, jump_ms: int) -> None:
+        """Go on from where a jump has led; what the wall clock has done since is judged anew."""
+        self._base_ms += jump_ms
+        self.now_ms()
+
+
+class ClockWatch:
+    """Looks at the clock from time to time, and tells of jumps.
+
+    Args:
+        clock: it.
+        reactor: for the timer.
+        changed: called when a jump is noticed, is over, or was accepted.
+        postpone: called with ms when a jump forward is accepted: makes the lives of all messages
+            longer by them; returns a Deferred that fires when that is durable.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        clock: AgeClock,
+        reactor: IReactorTime,
+        changed: Callable[[], object],
+        postpone: Callable[[int], Deferred[None]],
+    ) -> None:
+        self.clock = clock
+        self._reactor = reactor
+        self._changed = changed
+        self._postpone = postpone
+        self._told_ms = 0
+        self._told_at = 0.0
+        self._stands_since = 0.0
+        self._is_accepting = False
+        self._call: IDelayedCall | None = None
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._call = self._reactor.callLater(LOOK_SECONDS, self._tick)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self._call = None
+
+    def _tick(self) -> None:
+        self._call = self._reactor.callLater(LOOK_SECONDS, self._tick)
+        self.look()
+
+    def look(self) -> None:
+        """Compare the clocks, and say what is new."""
+        self.clock.now_ms()
+        jump_ms = self.clock.jump_ms
+        is_news = bool(jump_ms) != bool(self._told_ms) or (
+            abs(jump_ms - self._told_ms) > STEP_SECONDS * 1000
+        )
+        is_due = jump_ms and self._reactor.seconds() - self._told_at >= REMIND_SECONDS
+        if is_news:
+            self._stands_since = self._reactor.seconds()
+        if not (is_news or is_due):
+            if self._settles_in() == 0:
+                self._stands_since = self._reactor.seconds()  # if the store does not take it
+                self.accept()
+            return
+        self._told_ms, self._told_at = jump_ms, self._reactor.seconds()
+        if jump_ms:
+            self.log.warn("{words}", words=self.status())
+        else:
+            self.log.info("the wall clock fits again; nothing has expired for its jump")
+        if is_news:
+            self._changed()
+
+    def _settles_in(self) -> float | None:
+        """Return the seconds until a jump is accepted without anybody; None for never."""
+        if not 0 < self.clock.jump_ms <= SLEEP_SECONDS * 1000:
+            return None
+        return max(0.0, self._stands_since + SETTLE_SECONDS - self._reactor.seconds())
+
+    def status(self) -> str:
+        """Return what is wrong and what to do, in words; empty while all is well."""
+        jump_ms = self.clock.jump_ms
+        if not jump_ms:
+            return ""
+        words = (
+            f"the wall clock jumped {'ahead' if jump_ms > 0 else 'back'} by "
+            f"{abs(jump_ms) // 1000} s: nothing expires for that; set it right, or if it is right "
+            f"now: {ACCEPT}"
+        )
+        seconds = self._settles_in()
+        return words if seconds is None else f"{words} (done by itself in {seconds:.0f} s)"
+
+    def row(self) -> Mapping[str, Any]:
+        """Return the clock as an operator sees it."""
+        now_ms = self.clock.now_ms()
+        return {
+            "name": "clock",
+            "type": "clock",
+            "state": "jumped" if self.clock.jump_ms else "fits",
+            "jump-ms": self.clock.jump_ms,
+            "now": _moment(now_ms),
+            "wall": _moment(now_ms + self.clock.jump_ms),
+            "reason": self.status(),
+        }
+
+    def accept(self) -> Deferred[ManagementReply] | ManagementReply:
+        """Follow the wall clock from now on."""
+        self.clock.now_ms()
+        jump_ms = self.clock.jump_ms
+        if not jump_ms:
+            return ManagementReply.of(
+                CONFLICT, "the wall clock has not jumped: there is nothing to accept"
+            )
+        if self._is_accepting:
+            return ManagementReply.of(CONFLICT, "the wall clock is being accepted")
+        if jump_ms < 0:
+            return self._accepted(None, jump_ms)
+        self._is_accepting = True
+        # Lives first: between the two they are too long, never too short.
+        done = self._postpone(jump_ms)
+        return done.addCallbacks(self._accepted, self._failed, (jump_ms,))
+
+    def _accepted(self, _: object, jump_ms: int) -> ManagementReply:
+        self._is_accepting = False
+        self.clock.accept(jump_ms)
+        self._told_ms = 0
+        self.log.warn("the wall clock was accepted as it is, {jump} s off", jump=jump_ms // 1000)
+        self._changed()
+        return ManagementReply.of(OK, "accepted", dict(self.row()))
+
+    def _failed(self, failure: Failure) -> ManagementReply:
+        self._is_accepting = False
+        self.log.failure("the wall clock could not be accepted", failure)
+        return ManagementReply.of(
+            CONFLICT, f"the store does not take it: {failure.getErrorMessage()}"
+        )
+
+
+def _moment(milliseconds: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError):
+        return f"{milliseconds} ms since 1970"
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def register(service: ManagementService, watch: ClockWatch, allows: Allows) -> None:
+    """Offer the clock to operators."""
+
+    def accept(request: ManagementRequest) -> ManagementReply | Deferred[ManagementReply]:
+        if not allows(request.principal, Verb.MANAGE, MANAGEMENT):
+            return ManagementReply.of(
+                FORBIDDEN, f"{request.principal} may not manage {MANAGEMENT!r}"
+            )
+        watch.log.info("{principal}: ACCEPT-TIME", principal=str(request.principal))
+        return watch.accept()
+
+    service.operations["ACCEPT-TIME"] = accept
+    service.register(EntityType("clock", lambda: [watch.row()]))

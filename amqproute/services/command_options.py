@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of commands, read and checked; and what `node_changes` asks of nodes and bindings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from amqproute import address
+from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.node_declaration import TopicDeclaration
+from amqproute.broker.queue import Queue
+from amqproute.broker.topic import Topic
+from amqproute.errors import AmqpError
+from amqproute.services.change_batch import Declaration
+from amqproute.services.command_schema import BAD_REQUEST, CommandRefused, ManagementCommand
+
+__all__ = [
+    "FIXED_LINK_KEYS",
+    "check_link_name",
+    "check_name",
+    "in_words",
+    "is_busy",
+    "leads_back",
+    "link_of",
+    "link_options",
+    "messages_on",
+    "new_name_of",
+    "node_options",
+    "shown",
+    "switch",
+    "with_rows",
+]
+
+LINK_KEYS: Final = frozenset(
+    {
+        "source",
+        "target",
+        "filter",
+        "filter-type",
+        "subject",
+        "mode",
+        "temporary",
+        "first-message-date",
+    }
+)
+FIXED_LINK_KEYS: Final = frozenset(
+    {"source", "target", "destination", "mode", "temporary", "first-message-date"}
+)
+"""What a link keeps for its life (L-12, L-16)."""
+SQL: Final = "SQL-92"
+
+
+def node_options(command: ManagementCommand) -> dict[str, Any]:
+    """Take the options of a node: the type from the kind of the command."""
+    options = {
+        key: value
+        for key, value in command.arguments.items()
+        if key not in ("name", "if-empty", "if-unused")
+    }
+    if "node-type" in options:
+        options["type"] = options.pop("node-type")
+    if command.kind == "topic":
+        if options.setdefault("type", "topic") != "topic":
+            raise CommandRefused(BAD_REQUEST, "a topic is of the type topic")
+    elif command.operation == "CREATE":
+        options.setdefault("type", "queue")
+    return options
+
+
+def link_options(
+    command: ManagementCommand, must_have: Iterable[str] = ("source", "target")
+) -> dict[str, Any]:
+    """Take the options of a binding.
+
+    Raises:
+        CommandRefused: one is unknown, missing or of the wrong kind.
+    """
+    options = dict(command.arguments)
+    if "destination" in options:
+        options["target"] = options.pop("destination")
+    unknown = sorted(set(options) - LINK_KEYS)
+    if unknown:
+        raise CommandRefused(
+            BAD_REQUEST, f"unknown option {unknown[0]!r}; there are {', '.join(sorted(LINK_KEYS))}"
+        )
+    if options.get("temporary") not in (None, False):
+        raise CommandRefused(BAD_REQUEST, "temporary is false: a binding belongs to no session")
+    first_ms = options.get("first-message-date")
+    if first_ms is not None and (isinstance(first_ms, bool) or not isinstance(first_ms, int)):
+        raise CommandRefused(
+            BAD_REQUEST, "first-message-date is a number of milliseconds since 1970-01-01 UTC"
+        )
+    for key, value in options.items():
+        is_text = isinstance(value, str) and value
+        if not (is_text or value is None or key in ("temporary", "first-message-date")):
+            raise CommandRefused(BAD_REQUEST, f"{key} is not a text")
+    if options.get("filter-type") not in (None, SQL):
+        raise CommandRefused(BAD_REQUEST, f"filter-type is {SQL}")
+    for key in must_have:
+        if not options.get(key):
+            raise CommandRefused(BAD_REQUEST, f"a link needs `{key}`")
+    check_link_name(command.name)
+    if options.get("mode") not in (None, "copy", "move"):
+        raise CommandRefused(BAD_REQUEST, "mode is copy (from topics) or move (from queues)")
+    target = options.get("target") or ""
+    if "@" in target:
+        options["target"] = _plain_address(target)
+    return {key: value for key, value in options.items() if must_have == () or value is not None}
+
+
+def _plain_address(text: str) -> str:
+    try:
+        parsed = address.parse(text)
+    except AmqpError as error:
+        raise CommandRefused(BAD_REQUEST, f"target: {error.description}") from None
+    if not parsed.node or address.is_reserved(parsed.node):
+        raise CommandRefused(
+            BAD_REQUEST, f"target: {text!r} names no node; write NODE or NODE@DOMAIN"
+        )
+    return str(parsed)
+
+
+def check_link_name(name: str) -> None:
+    """Refuse what is no name of a link."""
+    if not 0 < len(name) <= 256 or not name.isprintable():
+        raise CommandRefused(
+            BAD_REQUEST, "the name of a link has 1 to 256 characters that can be printed"
+        )
+
+
+def check_name(name: str) -> None:
+    """Refuse what is no name of a node."""
+    try:
+        address.check_new_name(name)
+    except AmqpError as error:
+        raise CommandRefused(BAD_REQUEST, error.description) from None
+
+
+def new_name_of(command: ManagementCommand) -> str:
+    """Return the new name that a RENAME gives."""
+    new_name = command.arguments.get("new-name")
+    if not isinstance(new_name, str) or not new_name:
+        raise CommandRefused(BAD_REQUEST, "RENAME needs the attribute `new-name`")
+    return new_name
+
+
+def in_words(value: Any) -> str:
+    """Return the value of an option as commands have it: null, true, a number, a text."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
+def switch(command: ManagementCommand, key: str) -> bool:
+    """Read an option that is true or false."""
+    value = command.arguments.get(key, False)
+    if not isinstance(value, bool):
+        raise CommandRefused(BAD_REQUEST, f"{key} is true or false")
+    return value
+
+
+def link_of(name: str, options: Mapping[str, Any]) -> BindingDeclaration:
+    """Return the declaration of a binding with these options."""
+    return BindingDeclaration(
+        str(options["source"]),
+        str(options["target"]),
+        options.get("filter"),
+        options.get("mode"),
+        name,
+        options.get("subject"),
+        options.get("first-message-date"),
+    )
+
+
+def shown(link: BindingDeclaration) -> dict[str, Any]:
+    """Return what an ASSERT compares and shows of a binding."""
+    return {
+        "name": link.name,
+        "source": link.source,
+        "target": link.target,
+        "filter": link.selector,
+        "filter-type": SQL if link.selector else None,
+        "subject": link.subject,
+        "mode": link.mode,
+        "temporary": False,
+        "first-message-date": link.first_message_ms,
+    }
+
+
+def with_rows(declaration: Declaration, rows: str) -> Declaration:
+    """Return a declaration whose queue has its rows under this name."""
+    if isinstance(declaration, TopicDeclaration) or not rows:
+        return declaration
+    return replace(declaration, rows=rows)
+
+
+def messages_on(node: Queue | Topic) -> int:
+    """Count what is on a node."""
+    if isinstance(node, Queue):
+        return node.depth
+    return node.waiting + sum(each.queue.depth for each in node.durable.values())
+
+
+def is_busy(node: Queue | Topic) -> bool:
+    """Tell whether something is on its way to a node."""
+    if isinstance(node, Queue):
+        return not node.is_settled
+    return bool(node.durable)
+
+
+def leads_back(
+    link: BindingDeclaration, bindings: Iterable[BindingDeclaration], aliases: Mapping[str, str]
+) -> bool:
+    """Tell whether what goes along a binding comes to its source again."""
+    graph: dict[str, list[str]] = {}
+    for each in bindings:
+        source = aliases.get(each.source, each.source)
+        graph.setdefault(source, []).append(aliases.get(each.target, each.target))
+    start = aliases.get(link.source, link.source)
+    seen: set[str] = set()
+    ahead = [aliases.get(link.target, link.target)]
+    while ahead:
+        name = ahead.pop()
+        if name == start:
+            return True
+        if name not in seen:
+            seen.add(name)
+            ahead += graph.get(name, ())
+    return False

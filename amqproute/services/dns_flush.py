@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forgetting what the DNS has said: the operation FORGET of ``$management``.
+
+The application property ``name`` is a domain, or an address there. The daemon forgets what it
+remembers of the way to that domain: answers of name servers, and that it refuses messages for it.
+Nothing else changes; the next message for the domain has the DNS asked again. `amqproute explain`
+and `amqproute peer test` do it before they ask the DNS themselves, so that the daemon acts by
+what they show.
+
+It takes the right `manage` on the relay queue of the domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from amqproute.address import parse
+from amqproute.auth.policy import Verb
+from amqproute.errors import InvalidField
+from amqproute.routing.table import Router
+from amqproute.services.command_schema import FORBIDDEN
+from amqproute.services.management_node import (
+    BAD_REQUEST,
+    OK,
+    ManagementReply,
+    ManagementRequest,
+    ManagementService,
+)
+from amqproute.services.management_protocol import Allows
+from amqproute.values import RELAY_PREFIX, NextHop
+
+__all__ = ["FORGET", "register"]
+
+FORGET = "FORGET"
+
+
+class DnsMemory(Protocol):
+    """What remembers the DNS; `relay.Relay` in the daemon."""
+
+    def forget(self, hop: NextHop) -> None:
+        """Forget what the DNS has said of a hop."""
+
+
+def register(
+    service: ManagementService, relay: DnsMemory, router: Callable[[], Router], allows: Allows
+) -> None:
+    """Add the operation to the management node.
+
+    Args:
+        service: the node.
+        relay: forgets.
+        router: gives the routes of now.
+        allows: the access rules.
+    """
+
+    def forget(request: ManagementRequest) -> ManagementReply:
+        text = str(request.properties.get("name", ""))
+        try:
+            address = parse(text if "@" in text else f"@{text}")
+        except InvalidField as error:
+            return ManagementReply.of(BAD_REQUEST, error.description)
+        if address.domain is None or address.domain in router().own_names:
+            return ManagementReply.of(
+                BAD_REQUEST, f"{text[:256]!r} names no domain of another broker"
+            )
+        hop = router().hop(address.domain, address.node)
+        queue = RELAY_PREFIX + hop.key
+        if not allows(request.principal, Verb.MANAGE, queue):
+            return ManagementReply.of(FORBIDDEN, f"{request.principal} may not manage {queue!r}")
+        relay.forget(hop)
+        return ManagementReply.of(
+            OK, f"what the DNS has said of {hop.key} is forgotten", {"hop": hop.key}
+        )
+
+    service.operations[FORGET] = forget

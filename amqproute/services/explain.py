@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a message has not gone: the operation WHY of ``$management`` (T-37).
+
+The application property ``name`` is the id of a message. It is looked for on the relay queues and
+then on the nodes here, as far as the asker has the right `manage` on them; the answer says what the
+message waits for, and which commands would change that.
+
+That a message is nowhere is told only to who may look everywhere. Others hear which right they
+lack, in the same words whether the message is on another's queue or is no more: ids are given out
+one after the other, so any other answer would tell a stranger what still waits, and for how long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from amqproute.auth.policy import Verb
+from amqproute.broker.broker import Broker
+from amqproute.broker.queue import Queue
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError
+from amqproute.plurals import counted
+from amqproute.routing.table import Router
+from amqproute.services.command_schema import FORBIDDEN
+from amqproute.services.management_node import (
+    BAD_REQUEST,
+    NOT_FOUND,
+    OK,
+    ManagementReply,
+    ManagementRequest,
+)
+from amqproute.services.management_protocol import Allows
+from amqproute.values import Local
+
+__all__ = ["ExplainCommand"]
+
+LONGEST_ID: Final = 19
+"""Digits of the highest number that the store can give a message."""
+
+
+class ExplainCommand:
+    """Answers why.
+
+    Args:
+        broker: the nodes.
+        relay: the ways out: `destinations` by key.
+        router: gives the routes of now.
+        allows: the access rules.
+        explain: (destination, entry) to why it has not gone: facts with ``description``.
+        row: (queue, destination or None, entry) to what is shown of a message.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        relay: Any,
+        router: Callable[[], Router],
+        allows: Allows,
+        explain: Callable[[Any, Entry], dict[str, Any]],
+        row: Callable[[Queue, Any, Entry], dict[str, Any]],
+    ) -> None:
+        self._broker = broker
+        self._relay = relay
+        self._router = router
+        self._allows = allows
+        self._explain = explain
+        self._row = row
+
+    async def why(self, request: ManagementRequest) -> ManagementReply:
+        """Carry out WHY."""
+        text = str(request.properties.get("name", ""))
+        if not text.isascii() or not text.isdigit() or len(text) > LONGEST_ID:
+            words = f"{text[:64]!r} is no id of a message; ids are numbers: LIST-MESSAGES"
+            return ManagementReply.of(BAD_REQUEST, words)
+        wanted = int(text)
+        destinations = [each for _, each in sorted(self._relay.destinations.items())]
+        ways = [each for each in destinations if self._may(request, each.queue.name)]
+        nodes = [
+            queue for name, queue in sorted(self._broker.nodes.items()) if self._may(request, name)
+        ]
+        facts = await self._on_the_way(ways, wanted) or await self._here(nodes, wanted)
+        if facts is not None:
+            return ManagementReply.of(OK, str(facts["description"]), facts)
+        hidden = ["every relay queue (amqp$out/*)"] * (len(ways) < len(destinations))
+        hidden += ["every node here"] * (len(nodes) < len(self._broker.nodes))
+        if hidden:
+            words = f"{request.principal} may not manage {' and '.join(hidden)}"
+            more = f"no message on what it may manage has the id {wanted}"
+            return ManagementReply.of(FORBIDDEN, f"{words}; {more}")
+        return ManagementReply.of(
+            NOT_FOUND,
+            f"no queue holds a message with the id {wanted}: it has gone, or has never been; "
+            "the log tells of messages that were given up",
+        )
+
+    def _may(self, request: ManagementRequest, node: str) -> bool:
+        return self._allows(request.principal, Verb.MANAGE, node)
+
+    async def _on_the_way(self, ways: list[Any], wanted: int) -> dict[str, Any] | None:
+        """Answer for a message that waits for another organization."""
+        for destination in ways:
+            queue = destination.queue
+            found = [entry for entry in destination.holds() if entry.id == wanted]
+            if not found:
+                await queue.walk().find((wanted,), found.extend)
+            if found:
+                entry = found[0]
+                facts = self._explain(destination, entry)
+                row = self._row(queue, destination, entry)
+                is_there = facts.get("cause") != "in-flight"
+                if is_there and self._leads_elsewhere(destination, row["to"]):
+                    facts["next"] = [*facts["next"], f"amqproute reroute {entry.id}"]
+                return {**row, **facts}
+        return None
+
+    def _leads_elsewhere(self, destination: Any, to: str | None) -> bool:
+        """Tell whether a message would not come to this destination by the routes of now."""
+        if not to or "@" in destination.hop.key:
+            return False
+        try:
+            route = self._router().route(to)
+        except AmqpError:
+            return False
+        return isinstance(route, Local) or route.key != destination.hop.key
+
+    async def _here(self, nodes: list[Queue], wanted: int) -> dict[str, Any] | None:
+        """Answer for a message that waits on a node of this broker."""
+        for queue in nodes:
+            found = [entry for entry in queue.held_by_consumers() if entry.id == wanted]
+            is_held = bool(found)
+            if not found:
+                await queue.walk().find((wanted,), found.extend)
+            if found:
+                return {**self._row(queue, None, found[0]), **_on_node(queue, is_held)}
+        return None
+
+
+def _on_node(queue: Queue, is_held: bool) -> dict[str, Any]:
+    name = queue.name
+    if is_held:
+        cause, words = "in-flight", "a consumer has it and has not told its outcome yet"
+        commands = [f"amqproute link ls --node {name}"]
+    elif not queue.consumers:
+        cause, words = "no-consumer", f"nobody receives from {name}"
+        commands = [f"amqproute receive {name}"]
+    else:
+        cause = "in-line"
+        links = counted(queue.consumers, "link receives", "links receive")
+        words = f"{links} from {name}: without credit, or by other filters"
+        commands = [f"amqproute link ls --node {name}"]
+    return {"cause": cause, "description": words, "next": commands, "holds": []}

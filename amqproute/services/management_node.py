@@ -1,0 +1,731 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``$management``: the node that answers operators and does what they ask (topic G).
+
+A request is a message in one of two forms (G-18):
+
+* application-properties as in the working draft of AMQP Management, ``operation``, ``type`` or
+  ``entityType``, ``name``, with a map as amqp-value; or a list of such maps, each with
+  ``operation``, ``type``, ``name`` and ``attributes``: a batch;
+* text, as amqp-value or as data of the type ``text/plain``, a command on each line
+  (`command_schema`).
+
+The reply goes to the node that ``reply-to`` names, with the request's message-id as correlation-id
+(G-19), ``statusCode`` and ``statusDescription`` (G-20), and a map as amqp-value. That of a batch
+has ``committed`` and ``results``: for each command its ``index`` from 0, ``status``,
+``description`` and ``attributes``. A batch is all or nothing (G-03, `node_changes`); the commands
+that fell with the one that failed have the status 424. A question that fails is answered, not
+rejected: link and session stay (G-21). Only a request that nobody could answer is rejected: one
+without ``reply-to``, with a ``reply-to`` that is no node here, or one that does not decode.
+
+==============  ==============================================================================
+operation       does
+==============  ==============================================================================
+``QUERY``       ``attributeNames`` and ``results``, a list of values for each entity; restricted
+                by the body's ``attributeNames`` and the properties ``offset`` and ``count``; the
+                reply's property ``count`` tells the rows given, ``total`` those there are
+``READ``        the attributes of the one entity with that ``name``
+``CREATE`` ``UPDATE`` ``DELETE`` ``ASSERT`` ``RENAME``
+                for the types ``queue``, ``topic``, ``link`` (a binding) and ``alias``; options
+                are the body's entries, in the words of the configuration; ``CREATE``,
+                ``ASSERT`` and ``DELETE`` for ``route`` as well, whose name is its domains
+``PURGE``       deletes what waits on a queue
+``MOVE`` ``COPY``
+                takes messages from a queue to another node (`message_moves`)
+``GET-TYPES`` ``GET-OPERATIONS`` ``GET-ATTRIBUTES``
+                what there is to ask about, and how
+==============  ==============================================================================
+
+What there is to ask about is a registry: an `EntityType` is a name and a function that gives
+rows. Operations are a table as well; a new one is an entry with a function.
+
+Who may attach may ask. To change something one needs the right `manage` on each node that it is
+about (G-25); a refusal is answered with 403 and stands in the log.
+
+Replies are put within the request's own batch, so that the request counts as accepted only when
+its reply is on its way, and what it asked for is durable; the reply of an operation which takes its
+time follows when it is done. A reply goes to local nodes only, and
+of these to dynamic ones, whose names nobody can guess, and to nodes that the asker may publish to:
+the service lends nobody its own rights.
+
+Limits: `MAX_ROWS` rows a reply; a client asks again with a larger ``offset``. A batch has
+`command_schema.MOST_COMMANDS` commands; `questions` bounds the work of its questions and the octets
+of its reply. A question for which there is no room has the status 507.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute.auth.policy import Verb
+from amqproute.broker.broker import Broker
+from amqproute.broker.commit_batch import Batch
+from amqproute.errors import AmqpError
+from amqproute.interfaces import ITarget
+from amqproute.journal.event import RunEvent
+from amqproute.journal.record import RecordKind
+from amqproute.message import Message
+from amqproute.plurals import counted
+from amqproute.services.alias_entity import AliasCommands
+from amqproute.services.binding_entity import BindingCommands
+from amqproute.services.command_schema import (
+    BAD_REQUEST,
+    CONFLICT,
+    FORBIDDEN,
+    FULL,
+    INTERNAL,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    OK,
+    OPERATIONS,
+    CommandRefused,
+    ManagementCommand,
+    read_map,
+)
+from amqproute.services.management_protocol import (
+    Allows,
+    Commands,
+    ManagementReply,
+    ManagementRequest,
+    ReplyAddress,
+    accept,
+    answering,
+    attribute_names,
+    whole,
+)
+from amqproute.services.management_rows import ManagementRows, Row, Rows
+from amqproute.services.message_moves import MessageMoves
+from amqproute.services.node_changes import ChangeBatch, CommandResult, NodeChanges
+from amqproute.services.questions import (
+    MOST_UNITS_AMONG_CHANGES,
+    Asking,
+    QuestionTurns,
+    Results,
+    batch_reply,
+    failed_reply,
+)
+from amqproute.services.route_entity import RouteCommands
+from amqproute.values import RELAY_PREFIX, Origin, Principal
+
+__all__ = [
+    "BAD_REQUEST",
+    "CONFLICT",
+    "MANAGEMENT",
+    "MAX_ROWS",
+    "NOT_FOUND",
+    "OK",
+    "SYNONYMS",
+    "Allows",
+    "EntityType",
+    "ManagementReply",
+    "ManagementRequest",
+    "ManagementService",
+]
+
+MANAGEMENT: Final = "$management"
+SYNONYMS: Final = ("amqp$admin",)
+"""Further names under which the assembly enters the same service (G-01)."""
+
+MAX_ROWS: Final = 1000
+"""Rows of one reply, whatever ``count`` asks for."""
+ROWS_IN_INDEX: Final = 30
+"""So many places in an index cost as much as one row does."""
+
+_CHANGING: Final = ("CREATE", "UPDATE", "RENAME", "DELETE", "PURGE", "MOVE", "COPY")
+_KINDS: Final = ("queue", "topic", "link", "alias", "route")
+
+
+READS: Final = frozenset(
+    {
+        "QUERY",
+        "READ",
+        "GET-TYPES",
+        "GET-OPERATIONS",
+        "GET-ATTRIBUTES",
+        "GET-MGMT-NODES",
+        "LIST-MESSAGES",
+        "WHY",
+        "FORGET",
+        "STATUS",
+    }
+)
+"""Operations that change nothing but what is remembered for seconds."""
+LONGEST_DETAIL: Final = 1024
+
+
+def _deed(request: ManagementRequest, reply: ManagementReply, now_us: int) -> RunEvent:
+    """Return what the journal says about a request."""
+    asked: dict[str, Any] = {
+        key: value for key, value in request.properties.items() if key != "operation"
+    }
+    if request.body:
+        asked["attributes"] = request.body
+    if request.batch is not None:
+        asked["commands"] = request.batch
+    asked["answer"] = reply.description
+    detail = json.dumps(asked, default=str)
+    if len(detail) > LONGEST_DETAIL:
+        detail = json.dumps({"answer": reply.description[:256], "beginning": detail[:512]})
+    facts = {
+        "operator": str(request.principal),
+        "action": request.operation or "BATCH",
+        "node": str(request.properties.get("name", "")) or None,
+        "code": str(reply.status),
+        "detail": detail,
+    }
+    return RunEvent(RecordKind.OPERATOR, now_us, facts)
+
+
+@dataclass(frozen=True, slots=True)
+class EntityType:
+    """One kind of thing that can be asked about.
+
+    Attributes:
+        name: as it stands in ``entityType``.
+        rows: gives the entities now: attribute to value, all encodable; each has ``name``.
+        index: where there may be many of them, their names in the order of `rows`, with what makes
+            the row of each, or raises `KeyError` once it has gone; None where `rows` is as good.
+    """
+
+    name: str
+    rows: Rows
+    index: Callable[[], Sequence[tuple[str, Callable[[str], Row]]]] | None = None
+
+    def page(self, offset: int, count: int) -> tuple[list[Row], int]:
+        """Return so many rows from one on, and how many there are in all."""
+        if self.index is None:
+            rows = list(self.rows())
+            return rows[offset : offset + count], len(rows)
+        index = self.index()
+        return [make(name) for name, make in index[offset : offset + count]], len(index)
+
+    def find(self, name: str) -> Row | None:
+        """Return the row of the first entity with a name; None without one."""
+        if self.index is None:
+            return next((row for row in self.rows() if row["name"] == name), None)
+        return next((make(each) for each, make in self.index() if each == name), None)
+
+
+Operation = Callable[[ManagementRequest], "ManagementReply | Deferred[ManagementReply]"]
+
+
+@implementer(ITarget)
+class ManagementService:
+    """Answers requests. That the asker may `manage` was checked when the link was made.
+
+    Args:
+        broker: the nodes asked about, and those that replies go to.
+        allows: the access rules: for changes, and for replies to named nodes.
+        now_ms: the wall clock, ms since the epoch.
+        inventory: makes and deletes nodes; None: nothing can be changed.
+        destinations: see `management_rows.ManagementRows`.
+        connections: the open connections: maps with ``name`` and whatever else.
+        links: the links of clients, likewise.
+        close_link: detaches the links of clients with this name.
+
+    Attributes:
+        operations: name to function; may be added to. They come before those of `command_schema`.
+    """
+
+    name = MANAGEMENT
+    acts_at_once = True
+    """What a request asks for is done by `put`: no transaction could roll it back (X-04, G-04)."""
+
+    log = Logger()
+
+    def __init__(
+        self,
+        broker: Broker,
+        allows: Allows,
+        now_ms: Callable[[], int],
+        *,
+        inventory: NodeChanges | None = None,
+        destinations: Rows = tuple,
+        connections: Rows = tuple,
+        links: Rows = tuple,
+        close_link: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._broker = broker
+        self._allows = allows
+        self._inventory = inventory
+        self._close_link = close_link
+        self._types: dict[str, EntityType] = {}
+        self.operations: dict[str, Operation] = {
+            "QUERY": self._query,
+            "READ": self._read,
+            "GET-TYPES": self._get_types,
+            "GET-OPERATIONS": self._get_operations,
+            "GET-ATTRIBUTES": self._get_attributes,
+        }
+        self._does = {} if inventory is None else _functions(inventory)
+        self._moving = MessageMoves(broker, now_ms)
+        self._questions = QuestionTurns(broker.clock, self._ask)
+        if inventory is not None:
+            self.operations |= {"MOVE": self._take, "COPY": self._take}
+            self._does |= {(does, "node"): self._moving.later for does in ("MOVE", "COPY")}
+        overview = self._overview = ManagementRows(broker, inventory, now_ms, destinations, links)
+        self.register(EntityType("queue", overview.queues, overview.queue_index))
+        self.register(EntityType("topic", overview.topics))
+        self.register(EntityType("relay-queue", overview.relay_queues))
+        self.register(EntityType("binding", overview.bindings))
+        self.register(EntityType("link", overview.links))
+        self.register(EntityType("alias", overview.aliases))
+        if inventory is not None:
+            routes = RouteCommands(inventory)
+            self.register(EntityType("route", routes.rows, routes.index))
+        self.register(EntityType("shape", overview.shapes))
+        self.register(EntityType("connection", connections))
+
+    def __repr__(self) -> str:
+        return f"<ManagementService {' '.join(self._types)}>"
+
+    def register(self, entity_type: EntityType) -> None:
+        """Make a kind of thing known; one of the same name is replaced."""
+        self._types[entity_type.name] = entity_type
+
+    # -- the node ------------------------------------------------------------------------------
+
+    def space(self) -> int:
+        """Return how many more requests can be taken: nothing is kept, so always many."""
+        return 1 << 31
+
+    def when_space(self, tell: Callable[[], None]) -> None:
+        """Do nothing: there is always space."""
+
+    def put(self, message: Message, batch: Batch, origin: Origin) -> None:
+        """Answer one request within the batch. See `ITarget.put`."""
+        request, reply_to = accept(message, origin, self._broker, self._allows)
+        changes = ChangeBatch(str(origin.principal), batch.now_ms)
+        reply = self.answer(request, changes)
+        if isinstance(reply, Deferred):
+            reply.addCallback(self._noted, request)
+            reply.addErrback(self._broken, request.operation)
+            reply.addCallback(self._follow, reply_to)
+            reply.addErrback(self._not_told, request.operation)
+            answering(self._broker, reply)
+            return
+        try:
+            reply_to.put(reply, batch)
+        except AmqpError:
+            changes.roll_back()  # nothing is done of which nobody is told
+            raise
+        changes.put(batch)
+        self._noted(reply, request)
+
+    def _noted(self, reply: ManagementReply, request: ManagementRequest) -> ManagementReply:
+        """Have it in the journal if somebody has changed something, or tried to."""
+        journal = self._broker.journal
+        is_dry = request.body.get("dry-run") is True
+        if journal.is_kept and request.operation not in READS and not is_dry:
+            journal.note(_deed(request, reply, journal.now_us()))
+        return reply
+
+    def _follow(self, reply: ManagementReply, reply_to: ReplyAddress) -> Deferred[None]:
+        batch = self._broker.begin()
+        reply_to.put(reply, batch)
+        return batch.commit()
+
+    def _broken(self, failure: Failure, operation: str) -> ManagementReply:
+        self.log.failure("the operation {operation} failed", failure, operation=operation)
+        return ManagementReply.of(INTERNAL, "an internal error, see the broker's log")
+
+    def _not_told(self, failure: Failure, operation: str) -> None:
+        self.log.warn(
+            "the reply to {operation} could not be kept: {error}",
+            operation=operation,
+            error=failure.getErrorMessage(),
+        )
+
+    def answer(
+        self, request: ManagementRequest, changes: ChangeBatch | None = None
+    ) -> ManagementReply | Deferred[ManagementReply]:
+        """Carry one request out.
+
+        Args:
+            request: what is asked.
+            changes: collects what is changed; None where nothing can be changed.
+        """
+        if request.batch is not None:
+            return self._batch(request.batch, request.principal, changes)
+        if not request.operation:
+            return ManagementReply.of(
+                BAD_REQUEST, "the application property `operation` is missing"
+            )
+        operation = self.operations.get(request.operation)
+        if request.operation == "PURGE":
+            return self._purge(request, operation, changes)
+        if operation is not None:
+            return operation(request)
+        if request.operation not in OPERATIONS:
+            known = ", ".join(dict.fromkeys((*self.operations, *OPERATIONS)))
+            return ManagementReply.of(
+                NOT_IMPLEMENTED, f"no operation {request.operation[:64]!r} here; there are {known}"
+            )
+        return self.change(request, changes)
+
+    def _purge(
+        self, request: ManagementRequest, operation: Operation | None, changes: ChangeBatch | None
+    ) -> ManagementReply | Deferred[ManagementReply]:
+        """Purge a node here, or have the relay purge one of its queues."""
+        name = str(request.properties.get("name", ""))
+        is_relay = name.startswith(RELAY_PREFIX) or request.entity_type not in ("queue", "topic")
+        if operation is None or not is_relay:
+            return self.change(request, changes)
+        relay_queue = self._broker.internal.get(name) or self._broker.internal.get(
+            RELAY_PREFIX + name
+        )
+        if request.body.get("dry-run") is True and relay_queue is not None:
+            count = relay_queue.available + relay_queue.deferred
+            facts = {"messages": count, "acquired": relay_queue.acquired}
+            return ManagementReply.of(OK, f"{counted(count, 'message')} would be deleted", facts)
+        return operation(request)
+
+    def _take(self, request: ManagementRequest) -> ManagementReply | Deferred[ManagementReply]:
+        """Move or copy messages."""
+        given = {"type": "queue", **request.properties, "attributes": request.body}
+        try:
+            command = self._by_names(read_map(given))
+            self._require_right(command, request.principal)
+            taken = self._moving.now(command, str(request.principal))
+        except CommandRefused as refused:
+            return ManagementReply.of(refused.status, refused.words, refused.attributes)
+        return taken.addCallback(
+            lambda result: ManagementReply.of(result.status, result.words, result.attributes)
+        )
+
+    def change(self, request: ManagementRequest, changes: ChangeBatch | None) -> ManagementReply:
+        """Carry a single command out."""
+        try:
+            command = read_map({**request.properties, "attributes": request.body})
+            result = self._carry_out(command, request.principal, changes)
+        except CommandRefused as refused:
+            if changes is not None:
+                changes.roll_back()
+            return ManagementReply.of(refused.status, refused.words, refused.attributes)
+        return ManagementReply.of(result.status, result.words, result.attributes)
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def _batch(
+        self, batch: Commands | CommandRefused, principal: Principal, changes: ChangeBatch | None
+    ) -> ManagementReply | Deferred[ManagementReply]:
+        """Do all of a batch or nothing (G-02, G-03), in the order given (G-27)."""
+        if isinstance(batch, CommandRefused):
+            return ManagementReply.of(
+                batch.status, batch.words, {"committed": False, "results": []}
+            )
+        if all(isinstance(each, CommandRefused) or _is_question(each) for _, each in batch):
+            return self._questions.answer(batch)
+        results = Results()
+        units = MOST_UNITS_AMONG_CHANGES
+        for place, command in batch:
+            try:
+                if isinstance(command, CommandRefused):
+                    raise command
+                if _is_question(command):
+                    result, used = _answered(self._ask(command), units)
+                    units -= used
+                else:
+                    result = self._carry_out(command, principal, changes)
+                results.add(result)
+            except CommandRefused as refused:
+                if changes is not None:
+                    changes.roll_back()
+                return failed_reply(refused, place, len(results.all), len(batch))
+        return batch_reply(OK, "OK", True, results.all)
+
+    def _carry_out(
+        self, command: ManagementCommand, principal: Principal, changes: ChangeBatch | None
+    ) -> CommandResult:
+        command = self._by_names(command)
+        if self._inventory is None or changes is None:
+            raise CommandRefused(NOT_IMPLEMENTED, "nothing can be changed here at runtime")
+        if command.kind not in _KINDS:
+            known = ", ".join(_KINDS)
+            raise CommandRefused(
+                BAD_REQUEST, f"{command.operation} is for {known}, not {command.kind[:64]!r}"
+            )
+        if command.operation in _CHANGING:
+            self._require_right(command, principal)
+        if command.operation == "DELETE" and command.kind == "link":
+            closed = self._close_links(command.name, changes)
+            if closed is not None:
+                return closed
+        if command.kind == "link" and command.operation in ("UPDATE", "RENAME"):
+            self._require_binding(command.name)
+        kind = "node" if command.kind in ("queue", "topic") else command.kind
+        function = self._does.get((command.operation, kind))
+        if function is None:
+            raise CommandRefused(
+                NOT_IMPLEMENTED, f"there is no {command.operation} for the type {command.kind}"
+            )
+        return function(command, changes)
+
+    def _by_names(self, command: ManagementCommand) -> ManagementCommand:
+        """Return a command with the names of the nodes that its addresses mean (A-01, G-24)."""
+        if command.kind == "route" or (command.operation == "CREATE" and command.kind != "link"):
+            return command  # a name that is new is taken as it stands
+        name_of = self._broker.name_of
+        ends = {
+            key: name_of(value)
+            for key, value in command.arguments.items()
+            if key in ("source", "target", "destination") and isinstance(value, str)
+        }
+        name = name_of(command.name) if command.kind in _NODES_BY_TYPE else command.name
+        return replace(command, name=name, arguments={**command.arguments, **ends})
+
+    def _require_right(self, command: ManagementCommand, principal: Principal) -> None:
+        """Require the right to manage every node that a command is about (G-25)."""
+        for name in self._about(command):
+            if not self._allows(principal, Verb.MANAGE, name):
+                self.log.warn(
+                    "{who} may not {what}: no right to manage {node}",
+                    who=str(principal),
+                    what=str(command),
+                    node=name,
+                )
+                raise CommandRefused(FORBIDDEN, f"{principal} may not manage {name[:256]!r}")
+
+    def _about(self, command: ManagementCommand) -> list[str]:
+        if command.kind == "route":
+            return [f"@{command.name}"]
+        given = command.arguments
+        named = [str(given[key]) for key in ("source", "target", "destination") if given.get(key)]
+        if command.kind != "link":
+            new_name = given.get("new-name")
+            return [command.name, *([str(new_name)] if new_name else []), *named]
+        for each in self._broker.bindings:
+            if each.name == command.name:
+                named += [each.source, each.target]
+        return named or [MANAGEMENT]
+
+    def _close_links(self, name: str, changes: ChangeBatch) -> CommandResult | None:
+        """Detach the links of clients by name (G-13); None if there are none, or a binding."""
+        assert self._inventory is not None
+        if name in self._inventory.links:
+            return None
+        links = [row for row in self._overview.client_links() if row["name"] == name]
+        count = sum(row["kind"] != "suspended" for row in links)
+        if not count or any(each.name == name for each in self._broker.bindings):
+            return None
+        changes.did(f"DELETE link {name}", done=partial(self._close_link, name))
+        return CommandResult(
+            OK,
+            f"{counted(count, 'link of a client is', 'links of clients are')} being detached",
+            {"links": count},
+        )
+
+    def _require_binding(self, name: str) -> None:
+        """Refuse to change the link of a client, which its client alone can (G-15, G-16)."""
+        assert self._inventory is not None
+        if name in self._inventory.links or any(
+            each.name == name for each in self._broker.bindings
+        ):
+            return
+        if any(row["name"] == name for row in self._overview.client_links()):
+            raise CommandRefused(
+                CONFLICT, f"{name[:256]!r} is a client's link: only bindings change"
+            )
+
+    def _ask(self, command: ManagementCommand) -> Asking:
+        """Answer a question of a batch: name and options restrict it (G-11, G-17)."""
+        command = self._by_names(command)
+        found = self._types.get(command.kind)
+        if found is None:
+            known = ", ".join(self._types)
+            raise CommandRefused(
+                BAD_REQUEST, f"no type {command.kind[:64]!r} here; there are {known}"
+            )
+        wanted, is_read = command.arguments, command.operation == "READ"
+        index = found.index() if found.index is not None else None
+        total = fitting = 0
+        entities: list[dict[str, Any]] = []
+        if index is not None and not command.name and not wanted and not is_read:
+            total, index = len(index), index[:MAX_ROWS]
+            yield 1 + total // ROWS_IN_INDEX
+        elif index is not None:
+            yield 1 + len(index) // ROWS_IN_INDEX
+            if command.name:
+                index = [each for each in index if each[0] == command.name][:1]
+        for row in found.rows() if index is None else _rows_there(index):
+            yield 1
+            if command.name not in ("", row["name"]) or not self._fits(row, wanted):
+                continue
+            if is_read:
+                return CommandResult(OK, "OK", dict(row) | self._overview.details(command.name))
+            fitting += 1
+            if len(entities) < MAX_ROWS:
+                entities.append(self._with_options(row))
+        if is_read:
+            raise CommandRefused(NOT_FOUND, f"there is no {command.kind} {command.name[:256]!r}")
+        total = max(total, fitting)
+        return CommandResult(OK, f"{total} found", {"entities": entities, "total": total})
+
+    def _fits(self, row: Row, wanted: Mapping[str, Any]) -> bool:
+        """Tell whether an entity has these attributes, a node's options among them."""
+        if all(row.get(key) == value for key, value in wanted.items()):
+            return True
+        if any(key in row and row[key] != value for key, value in wanted.items()):
+            return False
+        there = self._with_options(row)
+        return all(there.get(key) == value for key, value in wanted.items())
+
+    def _with_options(self, row: Row) -> dict[str, Any]:
+        """Return a row with the options of its node (Q-11 to Q-22), if it is a node's."""
+        if self._inventory is None or row.get("kind") not in _NODES:
+            return dict(row)
+        return self._inventory.options(str(row["name"])) | dict(row)
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def _query(self, request: ManagementRequest) -> ManagementReply:
+        types = self._asked_types(request)
+        if isinstance(types, ManagementReply):
+            return types
+        try:
+            offset = whole(request.properties, "offset", 0)
+            count = min(whole(request.properties, "count", MAX_ROWS), MAX_ROWS)
+            wanted = attribute_names(request.body)
+        except ValueError as error:
+            return ManagementReply.of(BAD_REQUEST, str(error))
+        page: Sequence[Row]
+        if len(types) == 1:
+            page, total = types[0].page(offset, count)
+        else:
+            rows = [row for each in types for row in each.rows()]
+            page, total = rows[offset : offset + count], len(rows)
+        page = [self._with_options(row) for row in page]
+        names = list(wanted or dict.fromkeys(name for row in page for name in row))
+        body = {
+            "attributeNames": names,
+            "results": [[row.get(name) for name in names] for row in page],
+        }
+        return ManagementReply.of(OK, "OK", body, count=len(page), total=total)
+
+    def _read(self, request: ManagementRequest) -> ManagementReply:
+        types = self._asked_types(request)
+        if isinstance(types, ManagementReply):
+            return types
+        name = request.properties.get("name", request.properties.get("identity"))
+        if not isinstance(name, str) or not name:
+            return ManagementReply.of(BAD_REQUEST, "READ needs the application property `name`")
+        if request.entity_type in _NODES_BY_TYPE:
+            name = self._broker.name_of(name)
+        for each in types:
+            row = each.find(name)
+            if row is not None:
+                is_node = each.name in _NODES_BY_TYPE
+                details = self._overview.details(name) if is_node else {}
+                return ManagementReply.of(OK, "OK", {**row, **details})
+        kind = request.entity_type or "entity"
+        return ManagementReply.of(NOT_FOUND, f"there is no {kind} named {name[:256]!r}")
+
+    def _asked_types(self, request: ManagementRequest) -> tuple[EntityType, ...] | ManagementReply:
+        name = request.entity_type
+        if name is None:
+            # Topics stand among the queues, bindings among the links too: once is enough.
+            return tuple(each for each in self._types.values() if each.name not in _SEEN_ELSEWHERE)
+        found = self._types.get(name)
+        if found is None:
+            known = ", ".join(self._types)
+            return ManagementReply.of(
+                BAD_REQUEST, f"no entity type {name[:64]!r} here; there are {known}"
+            )
+        return (found,)
+
+    def _get_types(self, request: ManagementRequest) -> ManagementReply:
+        return ManagementReply.of(OK, "OK", {name: [] for name in self._types})
+
+    def _get_operations(self, request: ManagementRequest) -> ManagementReply:
+        found: dict[str, list[str]] = {}
+        for name in self._types:
+            kind = "node" if name in ("queue", "topic") else name
+            found[name] = ["QUERY", "READ", *(does for does, each in self._does if each == kind)]
+        return ManagementReply.of(OK, "OK", found)
+
+    def _get_attributes(self, request: ManagementRequest) -> ManagementReply:
+        types = self._asked_types(request)
+        if isinstance(types, ManagementReply):
+            return types
+        found: dict[str, list[str]] = {}
+        for each in types:
+            found[each.name] = list(dict.fromkeys(key for row in each.rows() for key in row))
+        return ManagementReply.of(OK, "OK", found)
+
+
+_NODES: Final = ("node", "topic")
+_NODES_BY_TYPE: Final = ("queue", "topic")
+_SEEN_ELSEWHERE: Final = ("topic", "binding", "shape")
+
+Function = Callable[[ManagementCommand, ChangeBatch], CommandResult]
+
+
+def _functions(inventory: NodeChanges) -> dict[tuple[str, str], Function]:
+    """Return what can be done to which kind of thing."""
+    links, aliases, routes = (
+        BindingCommands(inventory),
+        AliasCommands(inventory),
+        RouteCommands(inventory),
+    )
+    return {
+        ("CREATE", "node"): inventory.create_node,
+        ("ASSERT", "node"): lambda command, _: inventory.assert_node(command),
+        ("UPDATE", "node"): inventory.update_node,
+        ("RENAME", "node"): inventory.rename_node,
+        ("DELETE", "node"): inventory.delete_node,
+        ("PURGE", "node"): inventory.purge_node,
+        ("CREATE", "link"): links.create,
+        ("ASSERT", "link"): lambda command, _: links.assert_as(command),
+        ("UPDATE", "link"): links.update,
+        ("RENAME", "link"): links.rename,
+        ("DELETE", "link"): links.delete,
+        ("CREATE", "alias"): aliases.create,
+        ("ASSERT", "alias"): lambda command, _: aliases.assert_as(command),
+        ("RENAME", "alias"): aliases.rename,
+        ("DELETE", "alias"): aliases.delete,
+        ("CREATE", "route"): routes.create,
+        ("ASSERT", "route"): lambda command, _: routes.assert_as(command),
+        ("DELETE", "route"): routes.delete,
+    }
+
+
+def _is_question(command: ManagementCommand) -> bool:
+    return command.operation in ("QUERY", "READ")
+
+
+def _rows_there(index: Sequence[tuple[str, Callable[[str], Row]]]) -> Iterator[Row]:
+    """Give the rows of what is still there: things may go between one turn and the next."""
+    for name, make in index:
+        try:
+            row = make(name)
+        except KeyError:
+            continue
+        yield row
+
+
+def _answered(asking: Asking, most: int) -> tuple[CommandResult, int]:
+    """Answer a question in one go; return the result and how much work it was.
+
+    Raises:
+        CommandRefused: it cannot be answered, or is too much work.
+    """
+    units = 0
+    while True:
+        try:
+            units += next(asking)
+        except StopIteration as end:
+            return end.value, units
+        if units > most:
+            raise CommandRefused(
+                FULL,
+                "the questions among changes look at too many entities: name what you ask about, "
+                "or ask in a message of its own",
+            )

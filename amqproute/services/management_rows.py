@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What there is, as rows for operators: queues, topics, bindings, aliases, relay queues."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from amqproute.broker.broker import Broker
+from amqproute.broker.queue import Queue
+from amqproute.broker.topic import Topic
+from amqproute.services.node_changes import NodeChanges
+
+__all__ = ["AGES_MINUTES", "ManagementRows", "Row", "Rows"]
+
+AGES_MINUTES: Final = (5, 10, 20, 40, 80, 160, 320, 640, 1280)
+"""Upper ends of the classes of age of a `shapes` row; the last class has none."""
+
+Row = Mapping[str, Any]
+Rows = Callable[[], Iterable[Row]]
+
+
+class ManagementRows:
+    """Rows of what a broker has: attribute to value, all encodable; each has ``name``.
+
+    Args:
+        broker: whose.
+        inventory: knows where a node comes from; None: it is not shown.
+        now_ms: the wall clock, ms since the epoch.
+        destinations: the state of each next hop: maps with ``queue``, the name of its relay
+            queue, and whatever else is to be shown with it; an attribute that the queue has as
+            well is shown with ``peer-`` before its name.
+        links: the links of clients.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        inventory: NodeChanges | None,
+        now_ms: Callable[[], int],
+        destinations: Rows = tuple,
+        links: Rows = tuple,
+    ) -> None:
+        self._broker = broker
+        self._inventory = inventory
+        self._now_ms = now_ms
+        self._destinations = destinations
+        self._links = links
+
+    def queues(self) -> Iterable[Row]:
+        """Nodes, topics with their durable subscriptions, and relay queues."""
+        return (make(name) for name, make in self.queue_index())
+
+    def queue_index(self) -> list[tuple[str, Callable[[str], Row]]]:
+        """Return the names of what `queues` has, in its order, with what makes the row of each.
+
+        A row costs thirty times what its place here does, and a page of many queues has few rows.
+        """
+        broker = self._broker
+        index: list[tuple[str, Callable[[str], Row]]] = [
+            (name, self._node_row) for name in sorted(broker.nodes)
+        ]
+        for name, topic in sorted(broker.topics.items()):
+            index.append((name, self._topic_row_here))
+            for _, subscription in sorted(topic.durable.items()):
+                queue = subscription.queue
+                index.append((queue.name, partial(self._subscription_row, queue)))
+        index += [(name, self._relay_row) for name in sorted(broker.internal)]
+        return index
+
+    def _node_row(self, name: str) -> Row:
+        kind = "dynamic" if name in self._broker.dynamic else "node"
+        return self._queue_row(self._broker.nodes[name], "queue", kind) | self._origin(name)
+
+    def _topic_row_here(self, name: str) -> Row:
+        return self._topic_row(self._broker.topics[name]) | self._origin(name)
+
+    def _subscription_row(self, queue: Queue, name: str) -> Row:
+        return self._queue_row(queue, "queue", "subscription")
+
+    def _relay_row(self, name: str) -> Row:
+        return self._queue_row(self._broker.internal[name], "queue", "relay")
+
+    def topics(self) -> Iterable[Row]:
+        """Topics only."""
+        for name, topic in sorted(self._broker.topics.items()):
+            yield {**self._topic_row(topic), "type": "topic"} | self._origin(name)
+
+    def details(self, name: str) -> dict[str, Any]:
+        """Return what a READ of a node shows besides its row."""
+        if self._inventory is None:
+            return {}
+        options = self._inventory.options(name)
+        return {"options": options} if options else {}
+
+    def _origin(self, name: str) -> dict[str, Any]:
+        return {} if self._inventory is None else self._inventory.origin(name)
+
+    def _topic_row(self, topic: Topic) -> dict[str, Any]:
+        tally = topic.tally
+        return {
+            "name": topic.name,
+            "type": "queue",
+            "kind": "topic",
+            "depth": topic.waiting,
+            "available": topic.waiting,
+            "acquired": 0,
+            "deferred": 0,
+            "consumers": topic.consumers,
+            "resident": topic.waiting + topic.retained,
+            "bytes": topic.waiting_bytes,
+            "oldest-age-ms": None,
+            "enqueued": tally.published,
+            "dequeued": tally.delivered,
+            "expired": tally.expired,
+            "dropped": tally.dropped,
+            "unroutable": tally.unroutable,
+            "subscriptions": len(topic.subscriptions),
+            "durable-subscriptions": len(topic.durable),
+        }
+
+    def bindings(self) -> Iterable[Row]:
+        """Bindings, those of the configuration and those made at runtime."""
+        for binding in self._broker.bindings.values():
+            declaration = binding.declaration
+            yield {
+                "name": binding.name,
+                "type": "binding",
+                "source": declaration.source,
+                "target": declaration.target,
+                "filter": declaration.selector,
+                "subject": declaration.subject,
+                "mode": binding.mode,
+                "moved": binding.moved,
+                "refused": binding.refused,
+                "reason": binding.words,
+            } | self._origin(binding.name)
+
+    def links(self) -> Iterable[Row]:
+        """Bindings, and the links of clients (G-17)."""
+        for row in self.bindings():
+            yield {**row, "type": "link", "kind": "binding"}
+        yield from self._links()
+
+    def client_links(self) -> Iterable[Row]:
+        """The links of clients only."""
+        return self._links()
+
+    def aliases(self) -> Iterable[Row]:
+        """Further names of nodes."""
+        for name, target in sorted(self._broker.aliases.items()):
+            yield {"name": name, "type": "alias", "target": target} | self._origin(name)
+
+    def relay_queues(self) -> Iterable[Row]:
+        """Queues to other domains, with the state of their destination."""
+        states = {row.get("queue"): row for row in self._destinations()}
+        for name, queue in sorted(self._broker.internal.items()):
+            row = self._queue_row(queue, "relay-queue", "relay")
+            for key, value in states.get(name, {}).items():
+                if key not in ("queue", "name"):
+                    row[f"peer-{key}" if key in row else key] = value
+            yield row
+
+    def shapes(self) -> Iterable[Row]:
+        """How old what waits is, by queue: ``ages`` counts by class (`AGES_MINUTES`).
+
+        Entries that stand on the disk only are counted apart: they are newer than those in memory,
+        and to read them all would cost the daemon more than the answer is worth.
+        """
+        broker = self._broker
+        queues = [("node", queue) for _, queue in sorted(broker.nodes.items())]
+        for _, topic in sorted(broker.topics.items()):
+            durable = (each.queue for _, each in sorted(topic.durable.items()))
+            queues += [("subscription", queue) for queue in durable]
+        queues += [("relay", queue) for _, queue in sorted(broker.internal.items())]
+        now_ms = self._now_ms()
+        for kind, queue in queues:
+            ages = [0] * (len(AGES_MINUTES) + 1)
+            arrivals = queue.arrivals_ms()
+            for arrived_ms in arrivals:
+                ages[bisect_left(AGES_MINUTES, (now_ms - arrived_ms) / 60_000)] += 1
+            yield {
+                "name": queue.name,
+                "type": "shape",
+                "kind": kind,
+                "total": queue.depth,
+                "ages": ages,
+                "ages-minutes": list(AGES_MINUTES),
+                "on-disk": max(0, queue.available + queue.deferred - len(arrivals)),
+                "in-flight": queue.acquired,
+            }
+
+    def _queue_row(self, queue: Queue, entity_type: str, kind: str) -> dict[str, Any]:
+        oldest = queue.oldest_arrival_ms
+        tally = queue.tally
+        return {
+            "name": queue.name,
+            "type": entity_type,
+            "kind": kind,
+            "depth": queue.depth,
+            "available": queue.available,
+            "acquired": queue.acquired,
+            "deferred": queue.deferred,
+            "consumers": queue.consumers,
+            "resident": queue.resident,
+            "bytes": queue.resident_bytes + queue.paged_bytes + queue.filed_bytes,
+            "oldest-age-ms": None if oldest is None else max(0, self._now_ms() - oldest),
+            "enqueued": tally.enqueued,
+            "dequeued": tally.dequeued,
+            "released": tally.released,
+            "rejected": tally.rejected,
+            "expired": tally.expired,
+            "dead-lettered": tally.dead_lettered,
+            "loaded": tally.loaded,
+        }

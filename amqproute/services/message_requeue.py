@@ -1,0 +1,488 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends dead letters back to where each was addressed: ``REQUEUE`` through ``$management``.
+
+The application property ``name`` is the queue that keeps them. A dead letter that this broker made
+says in ``x-opt-dead-letter-source`` which queue it left:
+
+- a queue of this broker that still exists gets it back, and only that queue: other subscriptions of
+  the same topic have had their copy;
+- what left a relay queue is routed by its ``to``, with the routes of now; what left a way back to
+  one address goes to that address;
+- a message that another broker returned names a queue of *that* broker there. It is routed by its
+  ``to``, and so is what left a queue that does not exist any more.
+
+A message without ``x-opt-dead-letter-reason`` is no dead letter and stays.
+
+The body says which messages: ``ids``, ``where`` (a selector), ``reason`` (`DeadLetterReason`),
+``condition`` (of the error), ``source``, ``older-than-ms`` and ``newer-than-ms`` (since it became a
+dead letter); all that are given have to fit. ``limit`` bounds the number, ``dry-run`` only counts.
+
+One request looks at `MOST_SEEN` messages, a page in each turn of the reactor. Each page is one
+commit: it takes messages off the dead-letter queue and puts them on their targets, so a crash
+leaves each message on exactly one of the two. The annotations of the dead letter go, deliveries are
+counted from 0, and the message begins a new life without a ttl: it lost that when it became a dead
+letter.
+What a target refuses stays where it is, and so does what its target would drop as a repetition.
+
+The asker needs the right `manage` on the queue and on each target.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from amqproute.address import is_reserved
+from amqproute.auth.policy import Verb
+from amqproute.broker.broker import Broker
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.disposal import REASON, SOURCE, WORDS
+from amqproute.broker.queue import Queue
+from amqproute.broker.queue_iterator import START, IteratorPosition
+from amqproute.entry import Entry
+from amqproute.errors import (
+    AmqpError,
+    DecodeError,
+    InvalidField,
+    NotFound,
+    PreconditionFailed,
+    ResourceLimitExceeded,
+    StoreError,
+    UnauthorizedAccess,
+)
+from amqproute.filters.selector import Selector, compile_selector
+from amqproute.interfaces import ITarget
+from amqproute.journal.record import RecordKind
+from amqproute.jsontext import parse_json
+from amqproute.message import Message
+from amqproute.plurals import counted
+from amqproute.routing.table import Router
+from amqproute.services.command_schema import BAD_REQUEST, FORBIDDEN, NOT_FOUND, OK
+from amqproute.services.management_node import ManagementService
+from amqproute.services.management_protocol import Allows, ManagementReply, ManagementRequest
+from amqproute.values import (
+    ANONYMOUS_PRINCIPAL,
+    ORIGIN,
+    RELAY_PREFIX,
+    REPORT_KIND,
+    RETURNED,
+    DeadLetterReason,
+    NextHop,
+    Origin,
+)
+
+__all__ = ["MOST_IDS", "MOST_SEEN", "SAMPLES", "IReturnRoutes", "RequeueCommand"]
+
+MOST_SEEN: Final = 20_000
+"""Messages looked at for one request."""
+MOST_IDS: Final = 1000
+"""Ids in one request."""
+SAMPLES: Final = 5
+"""Messages shown in an answer."""
+
+_KEYS: Final = frozenset(
+    {"ids", "where", "reason", "condition", "source", "older-than-ms", "newer-than-ms", "limit"}
+    | {"dry-run", "cursor"}
+)
+_GONE: Final = (REASON, SOURCE, WORDS)
+
+log = Logger()
+
+
+class IReturnRoutes(Protocol):
+    """The ways to other organizations: the part of `relay.Relay` that is needed here."""
+
+    def take_on_trust(self, hop: NextHop) -> Queue:
+        """Return the relay queue of a hop."""
+
+
+class _Refused(Exception):
+    """The request is answered with this."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.reply = ManagementReply.of(status, words)
+
+
+class _LimitReached(Exception):
+    """No more are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """Which dead letters are meant; see the module."""
+
+    ids: frozenset[int]
+    selector: Selector | None
+    reason: str
+    condition: str
+    source: str
+    before_ms: int | None
+    after_ms: int | None
+
+    def fits(self, entry: Entry) -> bool:
+        """Tell whether a message is meant.
+
+        Raises:
+            DecodeError: it cannot be read.
+        """
+        if self.before_ms is not None and entry.arrived_ms > self.before_ms:
+            return False
+        if self.after_ms is not None and entry.arrived_ms < self.after_ms:
+            return False
+        facts = entry.message.annotations
+        if self.reason and facts.get(REASON) != self.reason:
+            return False
+        if self.source and str(facts.get(SOURCE)).removeprefix(RELAY_PREFIX) != self.source:
+            return False
+        if self.condition and _condition(entry.message) != self.condition:
+            return False
+        return self.selector is None or self.selector.matches(entry.message)
+
+
+@dataclass(slots=True)
+class _Count:
+    """What was done."""
+
+    messages: int = 0
+    bytes: int = 0
+    refused: int = 0
+    words: str = ""
+    targets: dict[str, int] = field(default_factory=dict)
+    samples: list[dict[str, object]] = field(default_factory=list)
+
+
+class RequeueCommand:
+    """The operation.
+
+    Args:
+        broker: the nodes.
+        ways: the ways out.
+        router: gives the routes of now.
+        allows: the access rules.
+        now_ms: the wall clock.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        ways: IReturnRoutes,
+        router: Callable[[], Router],
+        allows: Allows,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._broker = broker
+        self._ways = ways
+        self._router = router
+        self._allows = allows
+        self._now_ms = now_ms
+
+    def register(self, service: ManagementService) -> None:
+        """Add the operation to the management node."""
+        service.operations["REQUEUE"] = lambda request: Deferred.fromCoroutine(
+            self._answer(request)
+        )
+
+    async def _answer(self, request: ManagementRequest) -> ManagementReply:
+        try:
+            return await self._requeue(request)
+        except _Refused as refused:
+            return refused.reply
+
+    # -- what is asked -----------------------------------------------------------------------------
+
+    async def _requeue(self, request: ManagementRequest) -> ManagementReply:
+        queue = self._queue(request)
+        body = request.body
+        unknown = sorted(set(map(str, body)) - _KEYS)
+        if unknown:
+            known = ", ".join(sorted(_KEYS))
+            raise _Refused(BAD_REQUEST, f"unknown option {unknown[0]!r}; there are {known}")
+        selection = self._selection(body)
+        limit = _number(body, "limit", 1)
+        walk = queue.walk()
+        place, until = _place_of(body.get("cursor"), walk.until)
+        is_dry = body.get("dry-run") is True
+        count = _Count()
+        missing = set(selection.ids)
+
+        async def page(entries: list[Entry]) -> None:
+            entries = [entry for entry in entries if entry.id < until]
+            missing.difference_update([entry.id for entry in entries])
+            room = None if limit is None else limit - count.messages
+            await self._page(request, queue, selection, entries, count, is_dry, room)
+            if limit is not None and count.messages >= limit:
+                raise _LimitReached
+
+        after: IteratorPosition | None = None
+        try:
+            if selection.ids:
+                await walk.find(selection.ids, page)
+            else:
+                after = await walk.run(page, place, MOST_SEEN)
+        except _LimitReached:
+            missing.clear()  # those that were not looked at are not known to be missing
+            queue.dispatch()
+        except StoreError as error:
+            count.words = f"the store does not take it: {error}"
+            queue.dispatch()
+        cursor = "" if after is None else json.dumps([*after, until])
+        return self._told(request, queue, count, is_dry, missing, cursor)
+
+    def _told(
+        self,
+        request: ManagementRequest,
+        queue: Queue,
+        count: _Count,
+        is_dry: bool,
+        missing: set[int],
+        cursor: str,
+    ) -> ManagementReply:
+        words = f"{counted(count.messages, 'message')} {'would be ' if is_dry else ''}requeued"
+        if count.words:
+            stayed = f"{count.refused} not requeued" if count.refused else "it ended early"
+            words += f"; {stayed}: {count.words}"
+        if not is_dry and (count.messages or count.refused):
+            log.info(
+                "{who}: REQUEUE {queue}: {said}{targets}",
+                who=str(request.principal),
+                queue=queue.name,
+                said=words,
+                targets=f"; to {', '.join(sorted(count.targets))}" if count.targets else "",
+            )
+        facts = {
+            "name": queue.name,
+            "messages": count.messages,
+            "bytes": count.bytes,
+            "targets": count.targets,
+            "samples": count.samples,
+            "refused": count.refused,
+            "refused-because": count.words,
+            "missing": sorted(missing),
+            "dry-run": is_dry,
+            "cursor": cursor,
+        }
+        return ManagementReply.of(OK, words, facts)
+
+    def _queue(self, request: ManagementRequest) -> Queue:
+        name = request.properties.get("name")
+        if not isinstance(name, str) or not name:
+            raise _Refused(BAD_REQUEST, "the application property `name` is missing: a queue")
+        if not self._allows(request.principal, Verb.MANAGE, name):
+            log.warn("{who} may not REQUEUE: no right to manage {node}", who=str(request.principal),
+                     node=name)  # fmt: skip
+            raise _Refused(FORBIDDEN, f"{request.principal} may not manage {name!r}")
+        found = self._broker.nodes.get(name)
+        if found is None:
+            raise _Refused(NOT_FOUND, f"there is no queue {name[:256]!r}")
+        return found
+
+    def _selection(self, body: Mapping[str, object]) -> _Selection:
+        ids = body.get("ids", [])
+        if not isinstance(ids, list) or not all(isinstance(each, int) for each in ids):
+            raise _Refused(BAD_REQUEST, "`ids` is not a list of numbers")
+        if len(ids) > MOST_IDS:
+            raise _Refused(BAD_REQUEST, f"more than {MOST_IDS} ids in one request")
+        texts = {key: body.get(key, "") for key in ("where", "reason", "condition", "source")}
+        for key, text in texts.items():
+            if not isinstance(text, str):
+                raise _Refused(BAD_REQUEST, f"`{key}` is not a text")
+        reasons = [each.value for each in DeadLetterReason]
+        if texts["reason"] and texts["reason"] not in reasons:
+            raise _Refused(BAD_REQUEST, f"`reason` is none of {', '.join(reasons)}")
+        selector: Selector | None = None
+        try:
+            if texts["where"]:
+                selector = compile_selector(str(texts["where"]), now_ms=self._now_ms)
+        except InvalidField as error:
+            raise _Refused(BAD_REQUEST, f"where: {error.description}") from None
+        older, newer = _number(body, "older-than-ms"), _number(body, "newer-than-ms")
+        now_ms = self._now_ms()
+        return _Selection(
+            frozenset(int(each) for each in ids),
+            selector,
+            str(texts["reason"]),
+            str(texts["condition"]),
+            str(texts["source"]).removeprefix(RELAY_PREFIX),
+            None if older is None else now_ms - older,
+            None if newer is None else now_ms - newer,
+        )
+
+    # -- what is done ------------------------------------------------------------------------------
+
+    async def _page(
+        self,
+        request: ManagementRequest,
+        queue: Queue,
+        selection: _Selection,
+        entries: list[Entry],
+        count: _Count,
+        is_dry: bool,
+        room: int | None,
+    ) -> None:
+        """Requeue those of a page that are meant, in one commit."""
+        batch = self._broker.begin()
+        taken: list[tuple[Entry, str]] = []
+        for entry in entries:
+            if room is not None and len(taken) >= room:
+                break
+            try:
+                if not selection.fits(entry):
+                    continue
+                way = self._way(entry)
+                self._check(request, queue, entry, way)
+                if not is_dry:
+                    self._put(way, entry, batch)
+            except DecodeError as error:
+                count.refused += 1
+                count.words = f"message {entry.id} cannot be read: {error.description}"
+            except AmqpError as error:
+                count.refused += 1
+                count.words = error.description
+            else:
+                taken.append((entry, _name(way)))
+            finally:
+                entry.message.forget()
+        rows = [self._row(entry, name) for entry, name in taken[: SAMPLES - len(count.samples)]]
+        if is_dry or not taken:
+            batch.abandon()
+        else:
+            moved = [entry for entry, _ in taken]
+            queue.picked.take(moved)
+            queue.picked.moved(moved, batch)
+            await batch.commit()
+        count.messages += len(taken)
+        count.bytes += sum(entry.message.size for entry, _ in taken)
+        count.samples += rows
+        for _, name in taken:
+            count.targets[name] = count.targets.get(name, 0) + 1
+
+    def _way(self, entry: Entry) -> ITarget | NextHop:
+        """Return where a dead letter was addressed.
+
+        Raises:
+            AmqpError: it is none, or leads nowhere.
+        """
+        message = entry.message
+        facts = message.annotations
+        if REASON not in facts:
+            raise PreconditionFailed(f"message {entry.id} is no dead letter")
+        router = self._router()
+        source = facts.get(SOURCE)
+        if isinstance(source, str) and facts.get(REPORT_KIND) != RETURNED:
+            queue = self._broker.nodes.get(source)
+            if queue is not None:
+                return queue
+            key = source.removeprefix(RELAY_PREFIX)
+            if key != source and "@" in key:
+                return router.hop_of_key(key)
+        to = message.to
+        if not to:
+            raise PreconditionFailed(
+                f"message {entry.id} has no `to`, and {SOURCE} names no queue of this broker"
+            )
+        route = router.route(to)
+        if isinstance(route, NextHop):
+            return route
+        if is_reserved(route.node):
+            raise NotFound(f"{to!r} is a service")
+        target: ITarget = self._broker.target(route.node)
+        return target
+
+    def _check(
+        self, request: ManagementRequest, queue: Queue, entry: Entry, way: ITarget | NextHop
+    ) -> None:
+        """Check that a dead letter may go there, and is taken.
+
+        Raises:
+            AmqpError: it may not, or is not.
+        """
+        name = _name(way)
+        if name == queue.name:
+            raise PreconditionFailed(f"message {entry.id} is addressed to {name!r} itself")
+        if not self._allows(request.principal, Verb.MANAGE, name):
+            raise UnauthorizedAccess(f"{request.principal} may not manage {name!r}")
+        if isinstance(way, NextHop):
+            return
+        if way.space() <= 0:
+            raise ResourceLimitExceeded(f"{name} takes no messages at the moment")
+        if isinstance(way, Queue) and way.repeats(entry.message):
+            raise PreconditionFailed(
+                f"{name} holds a message with this message-id and takes no second one "
+                "(duplicate-policy)"
+            )
+
+    def _put(self, way: ITarget | NextHop, entry: Entry, batch: Batch) -> None:
+        target = self._ways.take_on_trust(way) if isinstance(way, NextHop) else way
+        message = entry.message
+        gone = _GONE
+        if message.annotations.get(REPORT_KIND) == RETURNED:
+            # It began here. With the origin that came with it, its peer would refuse it.
+            is_leaving = isinstance(way, NextHop)
+            gone = (*_GONE, REPORT_KIND, *((ORIGIN,) if is_leaving else ()))
+        origin = Origin(
+            ANONYMOUS_PRINCIPAL,
+            container_id=entry.origin or "",
+            account=None if entry.charge is None else entry.charge[0],
+            event=RecordKind.ROUTED,
+            parent=entry.id,
+        )
+        target.put(message.with_annotations({}, drop=gone).undelivered(), batch, origin)
+
+    def _row(self, entry: Entry, target: str) -> dict[str, object]:
+        message = entry.message
+        message_id = message.properties.message_id
+        facts = message.annotations
+        source = facts.get(SOURCE)
+        return {
+            "id": entry.id,
+            "to": message.to,
+            "new-queue": target,
+            "state": str(facts[REASON]),
+            "source": None if source is None else str(source),
+            "condition": _condition(message) or None,
+            "age-ms": max(0, self._now_ms() - entry.arrived_ms),
+            "bytes": message.size,
+            "attempts": entry.delivery_count,
+            "message-id": None if message_id is None else str(message_id),
+        }
+
+
+def _name(way: ITarget | NextHop) -> str:
+    """Return the name of the node that a message waits on there."""
+    return RELAY_PREFIX + way.key if isinstance(way, NextHop) else way.name
+
+
+def _condition(message: Message) -> str:
+    """Return the condition of the error of a dead letter; empty if there is none."""
+    words = message.annotations.get(WORDS)
+    return words.partition(": ")[0] if isinstance(words, str) else ""
+
+
+def _number(body: Mapping[str, object], key: str, least: int = 0) -> int | None:
+    value = body.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise _Refused(BAD_REQUEST, f"`{key}` is not a number from {least} on")
+    return int(value)
+
+
+def _place_of(cursor: object, newest: int) -> tuple[IteratorPosition, int]:
+    """Return where to go on, and the id from which on messages are too new.
+
+    A dead letter that a consumer rejects again at once comes back with a higher id: without the
+    bound a sequence of requests could go on for ever.
+    """
+    if not cursor:
+        return START, newest
+    try:
+        level, after, until = parse_json(str(cursor))
+        return IteratorPosition(int(level), int(after)), int(until)
+    except (TypeError, ValueError):
+        raise _Refused(BAD_REQUEST, "`cursor` is not one that was given out") from None

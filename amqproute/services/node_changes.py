@@ -1,0 +1,634 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes, bindings and aliases that operators make while the daemon runs (topic G).
+
+What the configuration declares stays the configuration's: it is refused here, with the place where
+it stands. What is made here is noted in the store, in the transaction of the request, so that it
+is there again after a restart; a reload of the configuration neither takes it away nor touches its
+messages. If the file later declares a node of the same name, the file's options count, messages
+and all, until it leaves the file again.
+
+How a batch is all or nothing (G-03)
+====================================
+
+`ChangeBatch` is one batch at work. Each command acts at once and leaves behind how to undo it; the
+first that fails has everything undone, within the same call, before anybody can see it. What
+cannot be undone waits for the commit: messages are deleted, links detached and bindings set going
+only then. If the store refuses the commit, everything is undone as well.
+
+Rows in the store
+=================
+
+A queue made here has its rows under a name of their own (``amqp$rows/NUMBER/NAME``), never used
+twice. So renaming it writes one note and moves no message, and a queue that is made again under a
+name just deleted never meets rows of its predecessor, which go page by page in the background. A
+note of the kind ``ended`` keeps an account of them until the last has gone: the next start goes on
+where a crash interrupted it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.broker import Broker
+from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
+from amqproute.broker.queue import Queue
+from amqproute.broker.topic import Topic
+from amqproute.errors import (
+    AmqpError,
+    ConfigError,
+    InvalidField,
+    PreconditionFailed,
+    ResourceLimitExceeded,
+)
+from amqproute.plurals import counted
+from amqproute.services.change_batch import (
+    ALIAS,
+    ENDED,
+    LINK,
+    NODE,
+    NOTES,
+    ROUTE,
+    ChangeBatch,
+    CommandResult,
+    ConfiguredNodes,
+    Declaration,
+    Describe,
+    NodeDescription,
+    RuntimeNode,
+)
+from amqproute.services.command_options import (
+    in_words,
+    is_busy,
+    leads_back,
+    link_of,
+    messages_on,
+    new_name_of,
+    node_options,
+    switch,
+    with_rows,
+)
+from amqproute.services.command_schema import (
+    BAD_REQUEST,
+    CONFLICT,
+    CREATED,
+    FULL,
+    GONE,
+    NOT_FOUND,
+    OK,
+    CommandRefused,
+    ManagementCommand,
+)
+from amqproute.values import RouteRule
+
+__all__ = [
+    "NOTES",
+    "ChangeBatch",
+    "CommandResult",
+    "ConfiguredNodes",
+    "NodeChanges",
+    "NodeDescription",
+    "rule_of",
+]
+
+ROWS_PREFIX: Final = "amqp$rows/"
+MOST_NODES: Final = 100_000
+_ERRORS: Final = {BAD_REQUEST: InvalidField, FULL: ResourceLimitExceeded}
+
+
+def _nothing() -> None:
+    pass
+
+
+def _no_routes(options: Mapping[str, Any]) -> RouteRule:
+    raise ConfigError(["no routes are made here"])
+
+
+class NodeChanges:
+    """What was made at runtime, beside what is configured.
+
+    Args:
+        broker: where it works.
+        describe: options of a node to its declaration; raises `ConfigError`.
+        new_rows: a number never given before, for the name of a queue's rows.
+        describe_route: options of a route to its rule; raises `ConfigError`.
+        most_nodes: nodes there may be.
+
+    Attributes:
+        nodes: by name.
+        links: bindings, by name.
+        aliases: by name.
+        routes: by their pattern of domains.
+        configured: what the configuration declares.
+        keeping: gives the names of the prepared branches that keep something of a queue.
+        when_routed: called when routes have been made or deleted, to go by them.
+        when_gone: called when nodes have gone, or the aliases that it is given, to detach the links
+            that they had.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        broker: Broker,
+        describe: Describe,
+        new_rows: Callable[[], int],
+        *,
+        describe_route: Callable[[Mapping[str, Any]], RouteRule] = _no_routes,
+        most_nodes: int = MOST_NODES,
+    ) -> None:
+        self.describe_route = describe_route
+        self.when_routed: Callable[[], None] = _nothing
+        self.routes: dict[str, RuntimeNode] = {}
+        self.broker = broker
+        self.nodes: dict[str, RuntimeNode] = {}
+        self.links: dict[str, RuntimeNode] = {}
+        self.aliases: dict[str, RuntimeNode] = {}
+        self.configured = ConfiguredNodes()
+        self._configured_options: Mapping[str, Mapping[str, Any]] = {}
+        self.keeping: Callable[[Any], Sequence[str]] = lambda _: ()
+        self.when_gone: Callable[[set[str]], None] = lambda _: None
+        self.most_nodes = most_nodes
+        self._describe = describe
+        self._new_rows = new_rows
+        self._ended: set[str] = set()
+
+    def __repr__(self) -> str:
+        return (
+            f"<NodeChanges nodes={len(self.nodes)} links={len(self.links)} "
+            f"aliases={len(self.aliases)}>"
+        )
+
+    # -- start and reload --------------------------------------------------------------------------
+
+    def recovered(self, notes: Mapping[str, Mapping[str, bytes]]) -> None:
+        """Take note of what the store remembers; `declare` makes it."""
+        for kind, where in (
+            (NODE, self.nodes),
+            (LINK, self.links),
+            (ALIAS, self.aliases),
+            (ROUTE, self.routes),
+        ):
+            for name, encoded in notes.get(f"made-{kind}", {}).items():
+                try:
+                    where[name] = RuntimeNode.decode(encoded)
+                except ValueError as error:
+                    self.log.error(
+                        "the {kind} {name} made at runtime cannot be read: {error}",
+                        kind=kind,
+                        name=name,
+                        error=str(error),
+                    )
+        self._ended = set(notes.get(f"made-{ENDED}", {}))
+
+    def declare(self, configured: ConfiguredNodes) -> None:
+        """Have the broker make, or keep, what is configured and what was made at runtime.
+
+        Raises:
+            ConfigError: the configuration cannot be; everything is as it was.
+        """
+        described = {each.declaration.name: each.declaration for each in configured.nodes}
+        for name, declaration in described.items():
+            made = self.nodes.get(name)
+            if made is not None and isinstance(declaration, NodeDeclaration):
+                described[name] = replace(declaration, rows=made.rows or None)
+        for name, made in tuple(self.nodes.items()):
+            if name not in described and name not in configured.aliases:
+                found = self._again(name, made)
+                if found is not None:
+                    described[name] = found
+        aliases = dict(configured.aliases)
+        for name, made in self.aliases.items():
+            target = str(made.options["target"])
+            if name in described or name in aliases or target not in described:
+                self._cannot(ALIAS, name, f"there is a node {name!r}, or no node {target!r}")
+            else:
+                aliases[name] = target
+        bindings = list(configured.bindings)
+        for name, made in self.links.items():
+            link = link_of(name, made.options)
+            why = self._why_not(link, bindings, described, aliases)
+            if why:
+                self._cannot(LINK, name, why)
+            else:
+                bindings.append(link)
+        self.broker.declare(described.values(), aliases, bindings)
+        self.configured = configured
+        self._configured_options = {
+            each.declaration.name: each.options for each in configured.nodes
+        }
+        self._go_on_deleting()
+
+    def _again(self, name: str, made: RuntimeNode) -> Declaration | None:
+        try:
+            again = self._describe({**made.options, "name": name})
+        except ConfigError as error:
+            self._cannot(NODE, name, "; ".join(error.problems))
+            return None
+        self.nodes[name] = replace(made, all_options=again.options)
+        return with_rows(again.declaration, made.rows)
+
+    def _cannot(self, kind: str, name: str, why: str) -> None:
+        self.log.warn(
+            "the {kind} {name} made at runtime cannot be at present: {why}",
+            kind=kind,
+            name=name,
+            why=why,
+        )
+
+    def _why_not(
+        self,
+        link: BindingDeclaration,
+        bindings: Sequence[BindingDeclaration],
+        nodes: Mapping[str, Declaration],
+        aliases: Mapping[str, str],
+    ) -> str:
+        source = nodes.get(aliases.get(link.source, link.source))
+        if source is None:
+            return f"there is no node {link.source!r}"
+        if "@" not in link.target and aliases.get(link.target, link.target) not in nodes:
+            return f"there is no node {link.target!r}"
+        if link.mode == ("move" if isinstance(source, TopicDeclaration) else "copy"):
+            return "topics copy, queues move"
+        try:
+            link.filters(lambda: 0)
+        except AmqpError as error:
+            return error.description
+        return "messages would go in a circle" if leads_back(link, bindings, aliases) else ""
+
+    def _go_on_deleting(self) -> None:
+        unclaimed = self.broker.unclaimed.messages
+        for rows in sorted(self._ended):
+            if rows in unclaimed:
+                self.broker.empty_rows(rows).finish(partial(self._forget_rows, rows))
+            else:
+                self._forget_rows(rows)
+        self._ended.clear()
+
+    def _forget_rows(self, rows: str) -> None:
+        batch = self.broker.begin()
+        batch.transaction.note(f"made-{ENDED}", rows, None)
+        batch.commit(True).addErrback(
+            lambda failure: self.log.failure("{rows} could not be forgotten", failure, rows=rows)
+        )
+
+    # -- what there is -----------------------------------------------------------------------------
+
+    def origin(self, name: str) -> dict[str, Any]:
+        """Say where a node comes from, for rows: ``origin``, and ``declared-at`` or ``made-by``."""
+        place = self.configured.places.get(name)
+        if place is not None:
+            return {"origin": "configuration", "declared-at": place}
+        made = self.nodes.get(name) or self.links.get(name) or self.aliases.get(name)
+        if made is not None:
+            return {"origin": "runtime", "made-by": made.by, "made-at-ms": made.since_ms}
+        return {"origin": "dynamic" if name in self.broker.dynamic else "daemon"}
+
+    def options(self, name: str) -> dict[str, Any]:
+        """Return the options of a node, the defaults among them; empty if it has none."""
+        options = self._configured_options.get(name)
+        if options is None and (made := self.nodes.get(name)) is not None:
+            options = made.all_options
+        return dict(options or {})
+
+    def node(self, name: str) -> Queue | Topic:
+        """Return a queue or topic.
+
+        Raises:
+            CommandRefused: there is none.
+        """
+        broker = self.broker
+        node = broker.nodes.get(name) or broker.topics.get(name)
+        if node is None:
+            if name in broker.aliases:
+                target = broker.aliases[name]
+                raise CommandRefused(NOT_FOUND, f"{name!r} is an alias; its node is {target!r}")
+            raise CommandRefused(NOT_FOUND, f"there is no queue or topic {name[:256]!r}")
+        return node
+
+    def require_free(self, name: str) -> None:
+        """Refuse a name that a node or alias has."""
+        broker = self.broker
+        if name in broker.aliases:
+            raise CommandRefused(CONFLICT, f"{name!r} is an alias{self.where(name)}")
+        if name in broker.nodes or name in broker.topics:
+            raise CommandRefused(CONFLICT, f"there is a node {name!r} already{self.where(name)}")
+        if name in self.nodes or name in self.aliases:
+            raise CommandRefused(
+                CONFLICT, f"{name!r} was made before and cannot be at present; delete it"
+            )
+        if name in broker.unclaimed.messages:
+            count = broker.unclaimed.messages[name]
+            raise CommandRefused(
+                CONFLICT,
+                f"the store holds {count} messages of an earlier node {name!r}: declare it in the "
+                "configuration to get at them",
+            )
+
+    def where(self, name: str) -> str:
+        """Say where the configuration declares something; empty if it does not."""
+        place = self.configured.places.get(name)
+        return f", declared at {place}" if place else ""
+
+    def require_own(self, name: str, where: Mapping[str, RuntimeNode]) -> RuntimeNode:
+        """Return what was made at runtime; refuse what is the configuration's, or a client's."""
+        place = self.configured.places.get(name)
+        if place is not None:
+            raise CommandRefused(
+                CONFLICT,
+                f"{name!r} is declared at {place}: change it there and reload the daemon",
+                {"declared-at": place},
+            )
+        made = where.get(name)
+        if made is None:
+            kind = "a dynamic node: it goes with its client's link"
+            raise CommandRefused(
+                CONFLICT, f"{name!r} is {kind if name in self.broker.dynamic else 'own'}"
+            )
+        return made
+
+    def route_rules(self) -> list[RouteRule]:
+        """Return the routes made at runtime."""
+        return [rule_of(name, made.options) for name, made in sorted(self.routes.items())]
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def create_node(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
+        """Make a queue or a topic (G-06)."""
+        name = command.name
+        broker = self.broker
+        if command.or_assert and (name in broker.nodes or name in broker.topics):
+            return self.assert_node(command)
+        self.require_free(name)
+        options = node_options(command)
+        described = self._described(name, options)
+        self._check_dead_letter(name, described.declaration)
+        if len(broker.nodes) + len(broker.topics) >= self.most_nodes:
+            raise CommandRefused(FULL, f"there are {self.most_nodes} nodes (limits.max-nodes)")
+        rows = ""
+        if isinstance(described.declaration, NodeDeclaration):
+            rows = f"{ROWS_PREFIX}{self._new_rows()}/{name}"
+        made = RuntimeNode(options, changes.by, changes.now_ms, rows, described.options)
+        broker.add(with_rows(described.declaration, rows))
+        self.nodes[name] = made
+        changes.note(NODE, name, made.encode())
+
+        def undo() -> None:
+            del self.nodes[name]
+            broker.withdraw(name).discard()
+
+        changes.did(str(command), undo)
+        return CommandResult(CREATED, "created", {"name": name, **described.options})
+
+    def make_queue(self, name: str, by: str) -> Deferred[Queue]:
+        """Make a queue because a link asks for it (Q-38).
+
+        Returns:
+            It fires with the queue when that is on the disk, or fails with `StoreError`: there is
+            no such queue then.
+
+        Raises:
+            AmqpError: there cannot be a queue of this name, or no further one.
+        """
+        batch = self.broker.begin()
+        changes = ChangeBatch(by, batch.now_ms)
+        try:
+            self.create_node(ManagementCommand("CREATE", "queue", name), changes)
+        except CommandRefused as refused:
+            changes.roll_back()
+            raise _ERRORS.get(refused.status, PreconditionFailed)(refused.words) from None
+        queue = self.broker.nodes[name]
+        changes.put(batch)
+        return batch.commit().addCallback(lambda _: queue)
+
+    def assert_node(self, command: ManagementCommand) -> CommandResult:
+        """Compare a node with options (G-08); nothing changes."""
+        node = self.node(command.name)
+        kind = "topic" if isinstance(node, Topic) else "queue"
+        wanted = node_options(command)
+        there = {"type": kind, **self.options(command.name)}
+        if wanted.get("type", kind) == kind:
+            wanted = dict(self._described(command.name, wanted).options) if wanted else {}
+        asked = {**node_options(command)}
+        different = {
+            key: {"is": there.get(key), "asked": wanted.get(key, asked[key])}
+            for key in asked
+            if there.get(key) != wanted.get(key, asked[key])
+        }
+        if different:
+            words = "; ".join(
+                f"{key} is {in_words(facts['is'])}, not {in_words(facts['asked'])}"
+                for key, facts in different.items()
+            )
+            raise CommandRefused(CONFLICT, f"{command.name!r}: {words}", {"differences": different})
+        return CommandResult(OK, "as it should be", {"name": command.name, **there})
+
+    def update_node(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
+        """Change options of a node (G-09); null takes one back to its default."""
+        name = command.name
+        node = self.node(name)
+        made = self.require_own(name, self.nodes)
+        kind = "topic" if isinstance(node, Topic) else "queue"
+        asked = node_options(command)
+        if asked.get("type", kind) != kind:
+            raise CommandRefused(CONFLICT, f"{name!r} is a {kind} and stays one")
+        merged = {**made.options, **asked, "type": kind}
+        options = {key: value for key, value in merged.items() if value is not None}
+        described = self._described(name, options)
+        self._check_dead_letter(name, described.declaration)
+        before = self._described(name, made.options).declaration
+        changed = replace(made, options=options, all_options=described.options)
+        self.broker.add(with_rows(described.declaration, made.rows))
+        self.nodes[name] = changed
+        changes.note(NODE, name, changed.encode())
+
+        def undo() -> None:
+            self.nodes[name] = made
+            self.broker.add(with_rows(before, made.rows))
+
+        changes.did(str(command), undo)
+        return CommandResult(OK, "changed", {"name": name, **described.options})
+
+    def rename_node(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
+        """Give a node another name (G-10)."""
+        name, new_name = command.name, new_name_of(command)
+        node = self.node(name)
+        made = self.require_own(name, self.nodes)
+        self.require_free(new_name)
+        self._described(new_name, made.options)
+        if isinstance(node, Topic) and node.durable:
+            raise CommandRefused(
+                CONFLICT, f"{name!r} has {len(node.durable)} durable subscriptions, which name it"
+            )
+        self._rename(name, new_name, changes)
+        changes.did(f"{command} to {new_name}", lambda: self._rename(new_name, name, None))
+        return CommandResult(OK, "renamed", {"name": new_name})
+
+    def _rename(self, name: str, new_name: str, changes: ChangeBatch | None) -> None:
+        """Rename a node and whatever names it."""
+        self.broker.rename(name, new_name)
+        touched: list[tuple[str, str, RuntimeNode | None]] = [(NODE, name, None)]
+        self.nodes[new_name] = self.nodes.pop(name)
+        touched.append((NODE, new_name, self.nodes[new_name]))
+        for kind, where, keys in (
+            (NODE, self.nodes, ("dead-letter",)),
+            (LINK, self.links, ("source", "target")),
+            (ALIAS, self.aliases, ("target",)),
+        ):
+            for each, made in where.items():
+                if any(made.options.get(key) == name for key in keys):
+                    options, all_options = (
+                        {
+                            key: new_name if key in keys and value == name else value
+                            for key, value in given.items()
+                        }
+                        for given in (made.options, made.all_options)
+                    )
+                    where[each] = replace(made, options=options, all_options=all_options)
+                    touched.append((kind, each, where[each]))
+        for alias, target in self.broker.aliases.items():
+            if target == name:
+                self.broker.aliases[alias] = new_name
+        if changes is not None:
+            for kind, each, record in touched:
+                changes.note(kind, each, None if record is None else record.encode())
+
+    def delete_node(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
+        """Delete a node with what is on it (G-07)."""
+        name = command.name
+        if name in self.nodes and name not in (*self.broker.nodes, *self.broker.topics):
+            return self._delete_dormant(command, changes)
+        node = self.node(name)
+        made = self.require_own(name, self.nodes)
+        held = messages_on(node)
+        if switch(command, "if-empty") and (held or is_busy(node)):
+            raise CommandRefused(
+                CONFLICT, f"{name!r} holds {counted(held, 'message')}", {"messages": held}
+            )
+        links = node.consumers + len(node.publishers)
+        if switch(command, "if-unused") and links:
+            raise CommandRefused(
+                CONFLICT, f"{name!r} has {counted(links, 'link')}", {"links": links}
+            )
+        self._require_unnamed(name)
+        withdrawal = self.broker.withdraw(name)
+        links_gone = {
+            each: self.links.pop(each)
+            for each, link in tuple(self.links.items())
+            if name in (self.broker.resolve(str(link.options[end])) for end in ("source", "target"))
+        }
+        del self.nodes[name]
+        changes.note(NODE, name, None)
+        for each in links_gone:
+            changes.note(LINK, each, None)
+        if made.rows:
+            changes.note(ENDED, made.rows, b"1")
+        if isinstance(node, Topic):
+            for subscription in node.durable.values():
+                changes.forget_subscription(subscription.name)
+
+        def undo() -> None:
+            self.nodes[name] = made
+            self.links.update(links_gone)
+            self.broker.restore(withdrawal)
+
+        def done() -> None:
+            self.when_gone(set())
+            withdrawal.finish(lambda: self._forget_rows(made.rows) if made.rows else None)
+
+        changes.did(f"{command} with {counted(held, 'message')}", undo, done)
+        keeping = list(self.keeping(node)) if isinstance(node, Queue) else []
+        facts = {"name": name, "messages": held, "links": list(links_gone), "kept-by": keeping}
+        return CommandResult(GONE, f"deleted{_kept(keeping)}", facts)
+
+    def _delete_dormant(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
+        """Delete a node that could not be made again."""
+        name = command.name
+        made = self.require_own(name, self.nodes)
+        del self.nodes[name]
+        changes.note(NODE, name, None)
+
+        def undo() -> None:
+            self.nodes[name] = made
+
+        def done() -> None:
+            if made.rows in self.broker.unclaimed.messages:
+                self.broker.empty_rows(made.rows).finish(lambda: self._forget_rows(made.rows))
+
+        if made.rows:
+            changes.note(ENDED, made.rows, b"1")
+        changes.did(str(command), undo, done)
+        return CommandResult(GONE, "deleted", {"name": name})
+
+    def _require_unnamed(self, name: str) -> None:
+        aliases = [alias for alias, target in self.broker.aliases.items() if target == name]
+        if aliases:
+            raise CommandRefused(
+                CONFLICT, f"the alias {aliases[0]!r} leads to {name!r}: delete it first"
+            )
+        for each in self.broker.nodes.values():
+            if each.dead_letter_name == name and each.name != name:
+                raise CommandRefused(CONFLICT, f"{name!r} takes the dead letters of {each.name!r}")
+
+    def purge_node(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
+        """Delete the messages of a queue; those in consumers' hands stay (G-22)."""
+        node = self.node(command.name)
+        if isinstance(node, Topic):
+            raise CommandRefused(
+                BAD_REQUEST, f"{command.name!r} is a topic and holds nothing to purge"
+            )
+        count = node.available + node.deferred
+        facts = {"name": command.name, "messages": count, "acquired": node.acquired}
+        if switch(command, "dry-run"):
+            return CommandResult(OK, f"{counted(count, 'message')} would be deleted", facts)
+
+        def done() -> None:
+            node.purge().addErrback(
+                lambda failure: self.log.failure(
+                    "the purge of {node} stopped half way", failure, node=node.name
+                )
+            )
+
+        changes.did(f"{command}: {counted(count, 'message')}", _nothing, done)
+        return CommandResult(
+            OK, f"{counted(count, 'message is', 'messages are')} being deleted", facts
+        )
+
+    def _described(self, name: str, options: Mapping[str, Any]) -> NodeDescription:
+        try:
+            return self._describe({**options, "name": name})
+        except ConfigError as error:
+            raise CommandRefused(BAD_REQUEST, "; ".join(error.problems)) from None
+
+    def _check_dead_letter(self, name: str, declaration: Declaration) -> None:
+        wanted = getattr(declaration, "dead_letter", None)
+        if wanted is None:
+            return
+        target = self.broker.resolve(wanted)
+        if target == name:
+            raise CommandRefused(BAD_REQUEST, "dead-letter: is the node itself")
+        if target not in self.broker.nodes and target not in self.broker.topics:
+            raise CommandRefused(BAD_REQUEST, f"dead-letter: there is no node {wanted!r}")
+
+
+def rule_of(pattern: str, options: Mapping[str, Any]) -> RouteRule:
+    """Return the rule of a route that was made at runtime."""
+    names = tuple(str(name) for name in options["names"])
+    return RouteRule(pattern, options["via"], str(options["target"]), names)
+
+
+def _kept(branches: Sequence[str]) -> str:
+    """Say what keeps something of a node that is deleted, and how to get rid of it."""
+    if not branches:
+        return ""
+    others = f" and {len(branches) - 1} more" if len(branches) > 1 else ""
+    return (
+        f"; what the prepared branch {branches[0]}{others} holds of it goes when that is resolved, "
+        "by its transaction manager or with `amqproute transaction roll-back` or `commit`"
+    )

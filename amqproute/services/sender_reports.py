@@ -1,0 +1,576 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delivery status as messages: what became of a message, told to ``x-opt-return-to``.
+
+Who is told what
+================
+
+The message annotation ``x-opt-return-to`` says where, ``x-opt-report`` what: one of these words
+or a list of them. Without it the configuration's ``reports.default`` counts.
+
+=============  =====================================================================================
+word           what is sent to the return address
+=============  =====================================================================================
+``failure``    a report when the message is given up, with the reason; final
+``delay``      a report when it has waited for its next hop for ``reports.delay-after``; once at
+               each broker
+``relayed``    a report when the next hop has taken it; final only if the next hop does not report
+``delivered``  a report when a consumer at its destination has accepted it; final. Where the next
+               hop does not report, a final ``relayed`` instead: nobody will know more
+``return``     the message itself when it is given up, with its body, as a returned message (T-26);
+               to a third organization a ``failure`` report in its place, see below
+``never``      nothing of all this
+=============  =====================================================================================
+
+What a report is
+================
+
+A durable message for the return address: an amqp-value section with a map (`body_of_report`), its
+subject for people, the correlation-id that of the original's message-id. Its keys stay as they
+are; new ones may be added. ``code`` is one of `CODES`, and says what to do about it to a program;
+``text`` has the other side's own words, ``words`` a sentence for a person.
+
+Nobody's words in our name
+==========================
+
+What a broker sends back leaves with that broker's own origin: nobody else could answer for it. So
+a body goes back to the organization that it comes from and to nodes here, and nowhere else. Where
+a peer's message names a return address at a third one, that one gets a failure report, which this
+broker has made: as mail servers return headers only. Else a peer could say at the third
+organization, under our name, what it would not be believed under its own. A returned message has
+the mark `values.REPORT_KIND` like a report, with the kind ``return``, which no client can make.
+What a report quotes of a message is cut to a length that identifies it and carries no content.
+
+Once, and as certain as what it tells
+=====================================
+
+A final report is put on its way in the same store commit that removes the message: after a crash
+there is either the message or the report. Its message-id is made from the entry's, so that even
+what is told twice - a delay, across a crash - can be told to be the same.
+
+A report has no return address, so there is never a report about a report: that is its null return
+path. No mark on a message suppresses a report, since a mark could be forged; what is on a report
+(`values.REPORT_KIND`) tells readers what it is, and nothing is decided by it. A report that cannot
+be put on its way, or does not arrive, ends on the dead-letter node (``relay.dead-letter``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from amqproute.address import from_compatibility, parse
+from amqproute.broker.broker import Broker
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.entry_removal import DAMAGED, NODE_DELETED, PURGED
+from amqproute.broker.queue import Queue
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError
+from amqproute.interfaces import IReporter
+from amqproute.message import Message, encode_annotations
+from amqproute.routing import trail
+from amqproute.values import (
+    ANONYMOUS_PRINCIPAL,
+    ORIGIN,
+    RELAY_PREFIX,
+    REPORT,
+    REPORT_CAPABILITY,
+    REPORT_KIND,
+    RETURN_TO,
+    SECURE_PATH,
+    DeadLetterReason,
+)
+from amqproute.values import Origin as Sender
+from amqproute.wire.amqp10 import codec, sections, spec
+from amqproute.wire.amqp10.types import Symbol, Timestamp, UInt
+
+__all__ = ["CODES", "ReportCounters", "ReportTerms", "Reporter", "body_of_report", "wishes"]
+
+FAILURE: Final = "failure"
+DELAY: Final = "delay"
+RELAYED: Final = "relayed"
+DELIVERED: Final = "delivered"
+RETURN: Final = "return"
+NEVER: Final = "never"
+WORDS: Final = frozenset((FAILURE, DELAY, RELAYED, DELIVERED, RETURN, NEVER))
+NOTHING: Final[frozenset[str]] = frozenset()
+
+UNREPORTED: Final = Sender(ANONYMOUS_PRINCIPAL, event="reported")
+LONGEST_TEXT: Final = 1000
+STORE_LOST: Final = "store.lost"
+MOST_ATTEMPTS: Final = 32
+"""Hosts listed in one report."""
+
+_CODE: Final = re.compile(r"[a-z]+(\.[a-z0-9-]+)+")
+
+CODES: Final[Mapping[str, str]] = {
+    "route.unroutable": "there is proof that its domain does not exist or takes no messages",
+    "route.loop": "it went in a circle",
+    "route.hops": "it passed more brokers than the peer allows",
+    "route.relay": "the peer does not relay for us to that domain",
+    "remote.no-node": "the peer has no such node",
+    "remote.refused": "the peer does not let us send it there",
+    "remote.rejected": "the peer rejected it",
+    "remote.fault": "the peer ends the connection whenever it is sent",
+    "message.size": "it is larger than the peer takes",
+    "message.undeliverable": "the peer cannot deliver it, or it cannot be sent to the peer",
+    "policy.path": "the way to the peer is not as secure as the message requires",
+    "policy.origin": "the peer does not let us send on behalf of its origin",
+    "reply.gone": "the reply address has expired, or never was",
+    "life.expired": "its life ended while it waited",
+    "life.held": "its life ended while an operator held what goes there",
+    "life.forced": "an operator ended its life",
+    "node.rejected": "a consumer rejected it",
+    "node.deliveries": "it was delivered too often without success",
+    "node.undeliverable": "it could not be passed on from its node",
+    NODE_DELETED: "its node was deleted",
+    PURGED: "an operator deleted it",
+    STORE_LOST: "the disk of the broker has lost it",
+    DAMAGED: "the disk of this broker has damaged it: send it again",
+    "delay.waiting": "it waits for its next hop, and is tried again",
+    "done.relayed": "the next hop has taken responsibility for it",
+    "done.unreporting": "the next hop has taken responsibility for it, and sends no reports",
+    "done.delivered": "a consumer has accepted it",
+}
+"""What a report's ``code`` can be, and what it means."""
+
+
+@dataclass(slots=True)
+class ReportTerms:
+    """What the configuration says about reports; a reload replaces it.
+
+    Attributes:
+        domain: the name of this broker in reports: its first domain.
+        container: its container-id.
+        default: what is wanted where a message has a return address and no ``x-opt-report``.
+        lifetime_ms: how long a report is tried to be delivered.
+        dead_letter: where reports go that cannot be put on their way, or None.
+    """
+
+    domain: str
+    container: str
+    default: frozenset[str] = frozenset((FAILURE, DELAY, RETURN))
+    lifetime_ms: int = 2 * 86_400_000
+    dead_letter: str | None = None
+
+
+@dataclass(slots=True)
+class ReportCounters:
+    """Plain counters for operators."""
+
+    failure: int = 0
+    delay: int = 0
+    relayed: int = 0
+    delivered: int = 0
+    buried: int = 0
+
+
+class SentReport(Protocol):
+    """What a report says of the node that a message was on."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def dead_letter_name(self) -> str | None:
+        """Where what cannot be delivered from it goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FormerNode:
+    """A node that may not be there any more."""
+
+    name: str
+    dead_letter_name: str | None = None
+
+
+@implementer(IReporter)
+class Reporter:
+    """Puts reports on their way.
+
+    Args:
+        broker: the local nodes.
+        place: the target of a return address: a node, or a relay queue, without asking the DNS.
+        hop_row: what is known of the next hop with this key, as `Destination.row` tells it and
+            with ``offers``, its capabilities; None if there is none.
+        terms: see `ReportTerms`.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        broker: Broker,
+        place: Callable[[str], Any],
+        hop_row: Callable[[str], Mapping[str, Any] | None],
+        terms: ReportTerms,
+    ) -> None:
+        self._broker = broker
+        self._place = place
+        self._hop_row = hop_row
+        self.terms = terms
+        self.tally = ReportCounters()
+
+    # -- what is asked of it ---------------------------------------------------------------------
+
+    def wishes(self, message: Message) -> frozenset[str]:
+        """Return what the sender of a message wants to be told; nothing without an address."""
+        return wishes(message.annotation_bytes, self.terms.default, message.annotations)
+
+    def returns(self, message: Message) -> bool:
+        """See `IReporter.returns`."""
+        return RETURN in self.wishes(message) and self._is_returnable(message)
+
+    def _is_returnable(self, message: Message) -> bool:
+        """Tell whether a body may go to its return address: not to a third organization."""
+        annotations = message.annotations
+        if ORIGIN not in annotations:
+            return True  # it began here
+        address = str(annotations[RETURN_TO])
+        try:
+            domain = parse(from_compatibility(address) or address).domain
+            if domain is None or domain == annotations[ORIGIN]:
+                return True
+            return not self._place(address).name.startswith(RELAY_PREFIX)
+        except AmqpError:
+            return False  # it is not known to lead here
+
+    def failed(
+        self,
+        queue: Queue,
+        entry: Entry,
+        reason: DeadLetterReason,
+        error: spec.Error | None,
+        batch: Batch,
+    ) -> bool:
+        """See `IReporter.failed`."""
+        wanted = self.wishes(entry.message)
+        if FAILURE not in wanted and (RETURN not in wanted or self._is_returnable(entry.message)):
+            return False
+        row = self._row(queue)
+        facts = failure_facts(reason, error, row)
+        facts["attempts"] = attempts_of(row, facts)
+        return self._tell(FAILURE, facts, True, queue, entry, batch)
+
+    def dropped(self, queue: Queue, entry: Entry, code: str, batch: Batch) -> bool:
+        """See `IReporter.dropped`."""
+        return FAILURE in self.wishes(entry.message) and self._tell(
+            FAILURE, {"code": code}, True, queue, entry, batch
+        )
+
+    def taken(self, queue: Queue, entry: Entry, batch: Batch) -> bool:
+        """See `IReporter.taken`."""
+        wanted = self.wishes(entry.message)
+        row = self._row(queue)
+        if row is None:
+            facts: dict[str, Any] = {"code": "done.delivered"}
+            return DELIVERED in wanted and self._tell(DELIVERED, facts, True, queue, entry, batch)
+        is_last = REPORT_CAPABILITY not in row.get("offers", ())
+        if not (RELAYED in wanted or (is_last and DELIVERED in wanted)):
+            return False
+        facts = {
+            "code": "done.unreporting" if is_last else "done.relayed",
+            "attempts": [{"host": row["hop"], "container": row["container"], "code": "ok"}],
+        }
+        return self._tell(RELAYED, facts, is_last, queue, entry, batch)
+
+    def delayed(self, queue: Queue, entry: Entry, batch: Batch) -> bool:
+        """Tell, if it is wanted, that an entry of a relay queue waits; see
+        `services.delay_reports`."""
+        if DELAY not in self.wishes(entry.message):
+            return False
+        row = self._row(queue) or {}
+        facts: dict[str, Any] = {"code": "delay.waiting", "text": str(row.get("last-error", ""))}
+        facts["attempts"] = attempts_of(row, {})
+        if row.get("next-attempt-ms"):
+            facts["next-attempt"] = Timestamp(row["next-attempt-ms"])
+        if row.get("held"):
+            facts["held"] = str(row["held"])
+        return self._tell(DELAY, facts, False, queue, entry, batch)
+
+    def lost(self, node: str, entry: Entry, batch: Batch) -> bool:
+        """Tell the sender of a message that is not in the store any more.
+
+        Args:
+            node: which it was on.
+            entry: as far as it is known; its message has a return address.
+            batch: the report is committed with.
+
+        Returns:
+            Whether a report is on its way.
+        """
+        facts: dict[str, Any] = {"code": STORE_LOST}
+        return self._tell(FAILURE, facts, True, _FormerNode(node), entry, batch)
+
+    # -- putting it on its way -------------------------------------------------------------------
+
+    def _row(self, queue: Queue) -> Mapping[str, Any] | None:
+        name = queue.name
+        if not name.startswith(RELAY_PREFIX):
+            return None
+        key = name[len(RELAY_PREFIX) :]
+        return self._hop_row(key) or {"hop": key, "container": ""}
+
+    def _tell(
+        self,
+        kind: str,
+        facts: dict[str, Any],
+        is_final: bool,
+        queue: SentReport,
+        entry: Entry,
+        batch: Batch,
+    ) -> bool:
+        terms = self.terms
+        address = str(entry.message.annotations[RETURN_TO])
+        body = {
+            "kind": Symbol(kind),
+            "final": is_final,
+            "reporter": terms.domain,
+            "container": terms.container,
+            "reported": Timestamp(batch.now_ms),
+            "queue": _public_name(queue, entry),
+            **body_of_report(entry, facts, terms.container),
+        }
+        report = encode_report(
+            address,
+            f"{terms.container}/{entry.id}/{kind}",
+            body,
+            UInt(min(terms.lifetime_ms, 0xFFFFFFFF)),
+            entry.message.annotations.get(SECURE_PATH),
+        )
+        setattr(self.tally, kind, getattr(self.tally, kind) + 1)
+        try:
+            self._place(address).put(report, batch, replace(UNREPORTED, parent=entry.id))
+        except AmqpError as error:
+            return self._bury(report, address, error, queue, batch)
+        return True
+
+    def _bury(
+        self, report: Message, address: str, error: AmqpError, queue: SentReport, batch: Batch
+    ) -> bool:
+        """The return address leads nowhere: an operator finds the report on the dead letters."""
+        self.tally.buried += 1
+        name = self.terms.dead_letter or queue.dead_letter_name
+        if name is not None:
+            return self._broker.fates.bury(name, report, DeadLetterReason.UNDELIVERABLE, batch)
+        count = self._broker.sparing.due(("report", error.condition))
+        if count:
+            self.log.warn(
+                "{count} reports, the last to {address}, cannot be sent, and relay.dead-letter is "
+                "not set: dropped ({error})",
+                count=count,
+                address=address[:256],
+                error=error,
+            )
+        return False
+
+
+# -- what is wanted --------------------------------------------------------------------------------
+
+
+def wishes(
+    section: bytes, default: frozenset[str], annotations: Mapping[Any, Any]
+) -> frozenset[str]:
+    """Return the words of the reports that a message asks for.
+
+    Args:
+        section: its message annotations as they stand.
+        default: what counts where it has a return address and says no more.
+        annotations: the same, decoded.
+    """
+    if not isinstance(annotations.get(RETURN_TO), str):
+        return NOTHING
+    value = annotations.get(REPORT)
+    if value is None:
+        return default
+    return _read_wishes(value) or NOTHING
+
+
+def _read_wishes(value: object) -> frozenset[str] | None:
+    """Return the words of an ``x-opt-report``; None for something else. Unknown ones count not."""
+    if isinstance(value, str):
+        words = frozenset((str(value),))
+    else:
+        items = getattr(value, "items", value)
+        if not isinstance(items, Sequence) or not all(isinstance(one, str) for one in items):
+            return None
+        words = frozenset(map(str, items))
+    return NOTHING if NEVER in words else words & WORDS
+
+
+@lru_cache(maxsize=256)
+def _known_words(words: tuple[str, ...]) -> bool:
+    return WORDS.issuperset(words)
+
+
+def check_wishes(value: object) -> str | None:
+    """Return what is wrong with an ``x-opt-report`` that a client sends; None if nothing is."""
+    items = (value,) if isinstance(value, str) else getattr(value, "items", value)
+    if not isinstance(items, list | tuple) or not all(isinstance(one, str) for one in items):
+        return f"{REPORT} is not a word or a list of words"
+    if _known_words(tuple(map(str, items))):
+        return None
+    unknown = next(str(one) for one in items if str(one) not in WORDS)
+    return f"{REPORT}: {unknown[:64]!r} is none of {', '.join(sorted(WORDS))}"
+
+
+# -- what a report says ----------------------------------------------------------------------------
+
+
+def failure_facts(
+    reason: DeadLetterReason, error: spec.Error | None, row: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return code, condition and words of a failure.
+
+    Args:
+        reason: why the entry left its queue.
+        error: what was said about it. Its info counts only where this broker made the error: a
+            consumer that rejects may write there what it likes.
+        row: of the next hop; None on a local queue.
+    """
+    info = (error.info or {}) if error is not None and row is not None else {}
+    facts: dict[str, Any] = {"code": _code_of(reason, error, row, info)}
+    if error is not None:
+        facts["condition"] = Symbol(error.condition)
+        facts["text"] = str(info.get("text") or error.description or "")[:LONGEST_TEXT]
+        if "remote-code" in info:
+            facts["remote-code"] = str(info["remote-code"])
+    elif row is not None:
+        facts["text"] = str(row.get("last-error", ""))[:LONGEST_TEXT]
+    if row is not None and row.get("held"):
+        facts["held"] = str(row["held"])
+    return facts
+
+
+def _code_of(
+    reason: DeadLetterReason,
+    error: spec.Error | None,
+    row: Mapping[str, Any] | None,
+    info: Mapping[Any, Any],
+) -> str:
+    if reason is DeadLetterReason.EXPIRED:
+        if error is not None:
+            return "life.forced"
+        return "life.held" if row is not None and row.get("held") else "life.expired"
+    if row is None:
+        if reason is DeadLetterReason.MAX_DELIVERIES:
+            return "node.deliveries"
+        is_rejected = reason is DeadLetterReason.REJECTED
+        return "node.rejected" if is_rejected else "node.undeliverable"
+    code = str(info.get("code", ""))
+    return code if code in CODES else "remote.rejected"
+
+
+def attempts_of(row: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return every host that was tried, each with its own error.
+
+    The hosts of the last round of attempts, then the one whose answer the report is about. Those
+    that have not proved to be the peer's are one entry (`amqproute.relay.error_disclosure`).
+    """
+    if row is None:
+        return []
+    attempts = []
+    for line in list(row.get("attempts", ()))[:MOST_ATTEMPTS]:
+        host, _, rest = str(line).partition(": ")
+        code, _, text = rest.partition(": ")
+        if not _CODE.fullmatch(code):
+            code, text = "", rest  # an address of a host, of which the connector tells in words
+        attempts.append({"host": host, "code": code, "text": text[:LONGEST_TEXT]})
+    if row.get("container") and "condition" in facts:
+        attempts.append(
+            {
+                "host": str(row["hop"]),
+                "container": str(row["container"]),
+                "code": str(facts["code"]),
+                "text": str(facts.get("text", "")),
+            }
+        )
+    return attempts
+
+
+def _public_name(queue: SentReport, entry: Entry) -> str:
+    """Return what others are told of where a message stood.
+
+    The name of a relay queue means nothing to them, and may be that of a gateway of ours.
+    """
+    if queue.name.startswith(RELAY_PREFIX):
+        return entry.message.to or ""
+    return queue.name
+
+
+def body_of_report(entry: Entry, facts: Mapping[str, Any], container: str) -> dict[str, Any]:
+    """Return what a report says about an entry: its identity, its way, its times."""
+    message = entry.message
+    annotations = message.annotations
+    try:
+        properties = message.properties
+    except AmqpError:  # it may be for this that it was rejected
+        properties = spec.Properties()
+    try:
+        hops = [*trail.shortened(trail.trace_of(annotations)), container]
+    except AmqpError:
+        hops = [container]
+    code = str(facts["code"])
+    body: dict[str, Any] = {
+        **facts,
+        "code": code,
+        "condition": facts.get("condition"),
+        "text": facts.get("text") or None,
+        "attempts": list(facts.get("attempts", ())),
+        "words": _sentence(code, _quoted(properties.to), facts),
+        "message-id": _quoted(properties.message_id),
+        "correlation-id": _quoted(properties.correlation_id),
+        "to": _quoted(properties.to),
+        "subject": _quoted(properties.subject),
+        "origin": _quoted(annotations.get(ORIGIN)),
+        "hops": hops,
+        "arrived": Timestamp(entry.arrived_ms),
+        "expires": Timestamp(entry.expires_ms) if entry.expires_ms else None,
+        "delivery-count": UInt(entry.delivery_count),
+    }
+    return body
+
+
+def _quoted(value: Any) -> Any:
+    """Return what a message says of itself as a report repeats it."""
+    return value[:LONGEST_TEXT] if isinstance(value, str | bytes) else value
+
+
+def _sentence(code: str, to: str | None, facts: Mapping[str, Any]) -> str:
+    words = f"Your message{f' to {to}' if to else ''}: {CODES.get(code, code)}."
+    text = facts.get("text")
+    return f"{words} {text}" if text else words
+
+
+def encode_report(
+    address: str, message_id: str, body: Mapping[str, Any], ttl: UInt, secure_path: object = None
+) -> Message:
+    """Encode a report; it inherits the demand for a secure path, since it tells of the message."""
+    kind, code = body["kind"], body["code"]
+    annotations: dict[Symbol, Any] = {REPORT_KIND: Symbol(kind)}
+    if secure_path is not None:
+        annotations[SECURE_PATH] = secure_path
+    original = body["message-id"]
+    properties = spec.Properties(
+        message_id=message_id,
+        to=address,
+        subject=f"{kind}: {code}",
+        correlation_id=original,
+        creation_time=body["reported"],
+    )
+    return Message(
+        b"".join(
+            (
+                sections.encode_header(spec.Header(durable=True, ttl=ttl)),
+                encode_annotations(annotations),
+                codec.encode(properties),
+                sections.encode_section(spec.SECTION_AMQP_VALUE, body),
+            )
+        )
+    )

@@ -1,0 +1,434 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watch over what the broker fills up: the disk, the store, memory.
+
+Once in `LOOK_SECONDS`, and more often near the floor, the store is asked how much room there is
+(`IStore.room`, measured on the
+writer's thread, so that a disk that hangs holds nobody up), and the `PublishGate` of the broker is
+closed or opened:
+
+* **disk**: the file system has less room than the floor (`store.min-free`). Pages within the
+  database on which nothing stands count as room, since new messages go there first: the database
+  never shrinks, so with the free octets alone an emptied broker would stay closed. Large messages
+  go to files of their own and need room on the file system itself; so never is half of the floor
+  used up in the hope for these pages.
+* **max-bytes**: the store holds more than `store.max-bytes`.
+* **store**: a commit failed for want of room, or the disk failed. A small one is tried after a
+  second, later after up to `LONGEST_SECONDS`, and when it has been written the gate opens: a quota
+  is not seen in the figures of a file system, nor is a disk that fails. Where there is twice the
+  room of the last failure (`is_worth_a_try`), the next try is not waited for.
+* **damage**: the database has proved damaged while it was open. Nothing here opens it again: only a
+  restart does, which checks it (`amqproute.store.database_schema.MEANINGS`).
+* **memory**: see `broker.publish_gate.HeldMemory`. What receivers hold is none of the gate's
+  business: `broker.outgoing_memory`.
+
+Each opens only when there is a tenth more room than where it closed (for max-bytes and memory: a
+tenth and a quarter less is used), so it does not flutter. The log has one line for each change,
+with the queues that hold most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.broker.broker import Broker
+from amqproute.broker.outgoing_memory import OutgoingMemory
+from amqproute.broker.publish_gate import (
+    DAMAGE,
+    DISK,
+    JOURNAL,
+    MAX_BYTES,
+    MEMORY,
+    STORE,
+    HeldMemory,
+    PublishGate,
+)
+from amqproute.broker.queue import Queue
+from amqproute.errors import StoreError
+from amqproute.plurals import counted
+from amqproute.store.model import StoreRoom, is_worth_a_try
+
+__all__ = ["LOOK_SECONDS", "DiskTerms", "Watermarks"]
+
+LOOK_SECONDS: Final = 1.0
+NEAR_SECONDS: Final = 0.2
+"""How often, with less than three times the floor."""
+FIRST_SECONDS: Final = 1.0
+LONGEST_SECONDS: Final = 30.0
+WELL_SECONDS: Final = 60.0
+"""How long the store has to write before the next failure is a first one."""
+OUTGOING: Final = "outgoing"
+"""The mark that closes nothing for publishers: what receivers hold."""
+PROBE: Final = "probe"
+"""The kind of the note that is written to see whether the store writes."""
+LARGEST: Final = 3
+"""Queues that are named in the log."""
+USUAL_FLOOR: Final = 1 << 30
+USUAL_PART: Final = 20
+"""The usual floor: a gibibyte, but not more than a twentieth of the file system."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskTerms:
+    """What the configuration says.
+
+    Attributes:
+        min_free: the floor in octets, or None.
+        min_free_percent: the floor in percent of the file system, or None. With neither it is the
+            usual one.
+        max_bytes: octets that the store may hold; 0 for no bound.
+    """
+
+    min_free: int | None = None
+    min_free_percent: float | None = None
+    max_bytes: int = 0
+
+    def floor(self, total: int) -> int:
+        """Return the floor on a file system of this size."""
+        if self.min_free is not None:
+            return self.min_free
+        if self.min_free_percent is not None:
+            return int(total * self.min_free_percent / 100)
+        return min(USUAL_FLOOR, total // USUAL_PART)
+
+
+class Watermarks:
+    """Measures, and works the floodgate.
+
+    Args:
+        broker: whose gate; its queues are named.
+        store: the `IStore`.
+        clock: for looking again.
+        directory: of the store, for words.
+        terms: see `DiskTerms`.
+        memory: what is on its way.
+        sample: counts what stands in memory and is not counted by `memory` as it comes.
+        outgoing: what receivers hold.
+        others: octets of messages in memory that have bounds of their own, by where they are.
+
+    Attributes:
+        terms: replaced on a reload.
+        room: what was measured last; None before that.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: Any,
+        clock: IReactorTime,
+        directory: str,
+        terms: DiskTerms,
+        memory: HeldMemory,
+        sample: Callable[[], int] = lambda: 0,
+        outgoing: OutgoingMemory | None = None,
+        others: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
+        self._broker = broker
+        self._store = store
+        self._clock = clock
+        self._directory = directory
+        self._memory = memory
+        self._sample = sample
+        self._outgoing = OutgoingMemory() if outgoing is None else outgoing
+        self._others = others
+        self._was_pressed = False
+        self._gate: PublishGate = broker.gate
+        self._call: Any = None
+        self._is_measuring = False
+        self._is_stopped = False
+        self._is_near = False
+        self._retry_at = 0.0
+        self._least_writable: int | None = None  # since the last failure
+        self._is_trying = False
+        self._patience = FIRST_SECONDS
+        self._opened_at = 0.0
+        self.terms = terms
+        self.room: Any = None
+        self._gate.watch(self._changed)
+
+    def __repr__(self) -> str:
+        return f"<Watermarks {self._gate!r} {self.room!r}>"
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Look now, and from time to time."""
+        self._look()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._is_stopped = True
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+
+    def _look(self) -> None:
+        self._call = self._clock.callLater(
+            NEAR_SECONDS if self._is_near else LOOK_SECONDS, self._look
+        )
+        self._memory.arriving_bytes = self._sample()
+        self._memory.look()
+        self._look_at_outgoing()
+        self._look_at_store()
+        if self._is_measuring:
+            return  # the writer is busy with a commit, or the disk hangs
+        self._is_measuring = True
+        self._store.room().addCallbacks(self._measured, self._not_measured).addErrback(
+            lambda failure: self.log.failure("looking after the disk failed", failure)
+        )
+
+    def _not_measured(self, failure: Failure) -> None:
+        self._is_measuring = False
+        failure.trap(StoreError)  # type: ignore[no-untyped-call] # Twisted's
+        self.log.debug("the room of the store is not known: {error}", error=str(failure.value))
+
+    # -- marks ---------------------------------------------------------------------------------
+
+    @property
+    def spare(self) -> int | None:
+        """Octets that files of the store may take before publishers wait; None: not known yet."""
+        room, most = self.room, self.terms.max_bytes
+        if room is None:
+            return None
+        spare: int = room.free - self.terms.floor(room.total)
+        return max(0, min(spare, most - room.used) if most else spare)
+
+    @staticmethod
+    def level(room: Any) -> int:
+        """Return how much room counts against the floor, see above."""
+        return int(min(2 * room.free, room.free + room.reusable))
+
+    def _measured(self, room: Any) -> None:
+        self._is_measuring = False
+        self.room = room
+        if self._is_stopped:
+            return
+        floor = self.terms.floor(room.total)
+        level = self.level(room)
+        self._is_near = level < 3 * floor
+        self._compare_with_failure(room)
+        if room.is_short:
+            self._gate.close(
+                DISK,
+                f"{self._directory} was full and has {octets(room.free)} free of "
+                f"{octets(room.total)}{within(room.reusable)}: free some, or have messages "
+                f"consumed or purged; open again at {octets(room.plenty)} free, or as much within "
+                f"the database{shrinking(room)}",
+            )
+        elif level < floor:
+            self._gate.close(
+                DISK,
+                f"{self._directory} has {octets(room.free)} free of {octets(room.total)}"
+                f"{within(room.reusable)}, the floor store.min-free is {octets(floor)}; free "
+                f"some, or have messages consumed or purged; open again at {octets(again(floor))}"
+                f"{shrinking(room)}",
+            )
+        elif level >= again(floor):
+            self._gate.open(DISK)
+        most = self.terms.max_bytes
+        if most and room.used > most:
+            self._gate.close(
+                MAX_BYTES,
+                f"the store in {self._directory} holds {octets(room.used)}, store.max-bytes is "
+                f"{octets(most)}; have messages consumed or purged; open again at "
+                f"{octets(most - most // 10)}",
+            )
+        elif not most or room.used <= most - most // 10:
+            self._gate.open(MAX_BYTES)
+
+    def _look_at_outgoing(self) -> None:
+        """Say once when receivers are held back, and when they are not any more."""
+        outgoing = self._outgoing
+        if outgoing.is_pressed == self._was_pressed:
+            return
+        self._was_pressed = outgoing.is_pressed
+        if not outgoing.is_pressed:
+            self.log.info("receivers may hold as much as before")
+            return
+        self.log.warn(
+            "receivers hold {used} of messages that they have not settled ({by}), limits.memory is "
+            "{limit}: until they settle, each of these {holders} gets no more than {part}; "
+            "`amqproute link ls` shows what is unsettled",
+            used=octets(outgoing.used_bytes),
+            by=", ".join(f"{name} {octets(size)}" for name, size in outgoing.by.items()),
+            limit=octets(outgoing.limit_bytes),
+            holders=outgoing.holders,
+            part=octets(outgoing.part_bytes),
+        )
+
+    def _look_at_store(self) -> None:
+        now = self._clock.seconds()
+        if STORE not in self._gate.reasons:
+            if now - self._opened_at > WELL_SECONDS:
+                self._patience = FIRST_SECONDS
+            return
+        if not self._retry_at:
+            self._retry_at = now + self._patience
+            self._least_writable = None
+            self._patience = min(2 * self._patience, LONGEST_SECONDS)
+        elif now >= self._retry_at and not self._is_trying:
+            self._is_trying = True
+            batch = self._broker.begin()
+            batch.transaction.note(PROBE, "at", b"%d" % batch.now_ms)
+            batch.commit().addCallbacks(self._writes, self._writes_not)
+
+    def _compare_with_failure(self, room: StoreRoom) -> None:
+        """Have the next try made at once if there is much more room than when the store failed."""
+        if not self._retry_at or self._is_trying:
+            return
+        least = self._least_writable
+        if least is None or room.writable < least:
+            self._least_writable = room.writable
+        elif is_worth_a_try(room.writable, least):
+            self._retry_at = min(self._retry_at, self._clock.seconds())
+
+    def _writes(self, _: object) -> None:
+        self._is_trying = False
+        self._retry_at = 0.0
+        self._opened_at = self._clock.seconds()
+        self._gate.open(STORE)
+
+    def _writes_not(self, failure: Failure) -> None:
+        self._is_trying = False
+        failure.trap(StoreError)  # type: ignore[no-untyped-call] # Twisted's
+        self._retry_at = 0.0  # from now on, and longer
+
+    # -- words ---------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        """Tell the log. Of reasons that come on top of others, `rows` tell."""
+        if self._gate.is_open:
+            self.log.info("publishers have credit again")
+            return
+        self.log.warn(
+            "no credit for publishers: {reasons}. Most is held by {queues}",
+            reasons="; ".join(self._gate.reasons.values()),
+            queues=", ".join(
+                f"{queue.name} ({octets(size)}, {counted(queue.depth, 'message')})"
+                for size, queue in self._largest()
+            )
+            or "no queue",
+        )
+
+    def _largest(self) -> list[tuple[int, Queue]]:
+        """Return the queues with most octets, and these."""
+        sizes = [(each.resident_bytes + each.paged_bytes, each) for each in self._queues()]
+        sizes.sort(key=lambda each: -each[0])
+        return [each for each in sizes[:LARGEST] if each[0]]
+
+    def _queues(self) -> Iterable[Queue]:
+        broker = self._broker
+        yield from broker.nodes.values()
+        yield from broker.internal.values()
+        for topic in broker.topics.values():
+            for subscription in topic.durable.values():
+                yield subscription.queue
+
+    def status(self) -> str:
+        """Return a line for the service manager; empty while all is well."""
+        if self._gate.is_open:
+            return ""
+        return "no credit for publishers: " + "; ".join(self._gate.reasons.values())
+
+    def rows(self) -> Iterable[dict[str, Any]]:
+        """Return the marks for operators: ``level`` against ``limit``, in octets."""
+        room, gate, memory = self.room, self._gate, self._memory
+        facts: list[tuple[str, int | None, int, int]] = []
+        if room is not None:
+            floor = self.terms.floor(room.total)
+            most = self.terms.max_bytes
+            facts = [
+                (DISK, self.level(room), floor, again(floor)),
+                (MAX_BYTES, room.used, most, most - most // 10),
+            ]
+        facts += [
+            (MEMORY, memory.used_bytes, memory.limit_bytes, memory.low_bytes),
+            (STORE, None, 0, 0),
+            (JOURNAL, None, 0, 0),
+            (DAMAGE, None, 0, 0),
+        ]
+        for name, level, limit, reopens_at in facts:
+            row: dict[str, Any] = {
+                "name": name,
+                "type": "watermark",
+                "state": "closed" if name in gate.reasons else "open",
+                "level": level,
+                "limit": limit or None,
+                "opens-at": reopens_at or None,
+                "reason": gate.reasons.get(name, ""),
+            }
+            if name == DISK:
+                row |= {
+                    "directory": self._directory,
+                    "free": room.free,
+                    "total": room.total,
+                    "reusable": room.reusable,
+                    "used": room.used,
+                }
+            elif name == STORE:
+                row["quarantined"] = self._store.quarantined
+            elif name == MEMORY:
+                row["parts"] = self._parts()
+            yield row
+        outgoing = self._outgoing
+        yield {
+            "name": OUTGOING,
+            "type": "watermark",
+            "state": "pressed" if outgoing.is_pressed else "open",
+            "level": outgoing.used_bytes,
+            "limit": outgoing.limit_bytes or None,
+            "opens-at": outgoing.limit_bytes // 2 or None,
+            "reason": (
+                f"each of {outgoing.holders} receivers gets no more than "
+                f"{octets(outgoing.part_bytes)} until it settles"
+                if outgoing.is_pressed
+                else ""
+            ),
+            "parts": dict(outgoing.by),
+        }
+
+    def _parts(self) -> dict[str, int]:
+        """Return what fills memory with messages, in octets; not all of it counts here."""
+        memory = self._memory
+        return {
+            "arriving": memory.arriving_bytes,
+            "to-disk": memory.held_bytes,
+            **self._outgoing.by,
+            **self._others(),
+        }
+
+
+def again(floor: int) -> int:
+    """Return where a floor is far enough away."""
+    return floor + floor // 10
+
+
+def within(reusable: int) -> str:
+    """Say what is free in the database."""
+    return f" and {octets(reusable)} within the database" if reusable else ""
+
+
+def shrinking(room: StoreRoom) -> str:
+    """Say when the database gives its room back."""
+    if not room.plenty:
+        return ""
+    return (
+        f"; the database is made smaller by itself once {octets(room.plenty // 2)} or less are "
+        "left in it"
+    )
+
+
+def octets(size: int) -> str:
+    """Say a size for reading, in binary units."""
+    value = float(size)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} TiB"

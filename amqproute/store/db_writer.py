@@ -1,0 +1,770 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The writer thread: the only one that touches the database, and the checkpointer beside it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, Final, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from amqproute.errors import StoreDamaged, StoreError, StoreIntakeClosed, StoreUnavailable
+from amqproute.store import database_schema, wakeup
+from amqproute.store.ballast import Ballast
+from amqproute.store.body_files import BodyFiles
+from amqproute.store.checkpoint import CheckpointState, WalTracker
+from amqproute.store.checksums import crc_of_queue, summed
+from amqproute.store.model import QueueNumbers
+from amqproute.store.pending_commit import WIDTH, PendingCommit, StatementGroup, merge
+from amqproute.store.seal import Seal
+from amqproute.store.statements import (
+    GRAIN,
+    INSERT,
+    NAME,
+    tidy,
+    write_facts,
+    write_outbox,
+    write_stages,
+)
+from amqproute.store.suspicion import DamageSuspicion
+
+log = Logger()
+
+GROUP_ENTRIES: Final = 4096
+GROUP_BYTES: Final = 16 * 1024 * 1024
+"""Bounds of one group: what it adds to the wait of the transactions behind it."""
+PATIENCE_SECONDS: Final = 0.01
+"""How long a transaction that nobody waits for may wait for others to share its fsync with."""
+FULL_HAND: Final = 64
+"""Entries of patient transactions that are worth a place in somebody else's commit."""
+RESTARTS: Final = 8
+"""How often a group is begun again because SQLite gave up the whole transaction."""
+
+
+class IReactorThreads(Protocol):
+    """What the store needs of a reactor (`IReactorFromThreads` and `IReactorTime` have it)."""
+
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: object) -> Any:
+        """Call `callable` in the reactor's thread after some seconds."""
+
+    def callFromThread(self, callable: Callable[..., Any], *args: object, **kwargs: object) -> None:
+        """Call `callable` in the reactor's thread, in the order of these calls."""
+
+
+@dataclass(slots=True)
+class WriterCall:
+    """Something to run on the writer's thread, in order with the commits before and after.
+
+    Attributes:
+        function: what to run.
+        deferred: gets the result, from the reactor's thread.
+        vital: without success there is nothing to go on with: the writer ends.
+    """
+
+    function: Callable[[], Any]
+    deferred: Deferred[Any]
+    vital: bool = False
+
+
+@dataclass(slots=True)
+class WriterFigures:
+    """Counters, written by the writer's thread, read by anybody."""
+
+    commits: int = 0
+    transactions: int = 0
+    entries: int = 0
+    failed: int = 0
+    last_commit_seconds: float = 0.0
+    max_commit_seconds: float = 0.0
+
+
+class WriterResume:
+    """The reactor knows by now that messages could not be taken: try those that come after."""
+
+
+class WriterStop(Exception):  # not an error: the way out of the writer's loop
+    """Raised by the last call to end the writer's loop."""
+
+
+class DatabaseWriter:
+    """Takes whatever waits, writes it as one SQLite transaction, reports, begins again.
+
+    Attributes:
+        figures: the counters.
+        death: why nothing works any more; None while the thread lives.
+        connection: the database; made and used on the writer's thread only.
+        is_frozen: the database may not grow, see `yield_turn`.
+        census: how many entries there are, and the sum of their ids; None if nobody has counted.
+        lock: descriptor of the lock file, -1 for none.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        reactor: IReactorThreads,
+        numbers: QueueNumbers,
+        files: BodyFiles,
+        ballast: Ballast,
+        *,
+        clock_ms: Callable[[], int],
+        connect: database_schema.Connect,
+        checkpoint_pages: int,
+        remainder_pages: int,
+        group_bytes: int = GROUP_BYTES,
+        swept: Callable[[Sequence[int]], object],
+        seal: Seal,
+        on_round: Callable[[], object],
+        on_death: Callable[[StoreError], None] | None,
+        on_full: Callable[[StoreError], object] | None = None,
+        suspicion: DamageSuspicion,
+        on_corrupt: Callable[[StoreError], object] | None = None,
+        outbox: Any = None,
+    ) -> None:
+        self.path = path
+        self.figures = WriterFigures()
+        self.death: StoreError | None = None
+        self.connection: sqlite3.Connection | None = None
+        self.lock = -1
+        self._reactor = reactor
+        self._numbers = numbers
+        self._files = files
+        self._group_bytes = group_bytes
+        self._ballast = ballast
+        self._swept = swept
+        self._seal = seal
+        self._on_round = on_round
+        self._clock_ms = clock_ms
+        self._on_death = on_death
+        self._on_full = on_full
+        self._suspicion = suspicion
+        self._on_corrupt = on_corrupt
+        self._is_damaged = False
+        self._outbox = outbox
+        self._is_carrying = False
+        self.is_frozen = False
+        self.census: tuple[int, int] | None = None
+        self._has_seal_failed = False
+        self._failing = False
+        self._refusal: StoreError | None = None
+        self._patient: list[PendingCommit | WriterCall | WriterResume] = []
+        self._held_entries = 0  # that end in these; -1 if that is not all that happens there
+        self._release_call: Any = None
+        self._turn: list[PendingCommit | WriterCall | WriterResume] = []
+        self._jobs: SimpleQueue[PendingCommit | WriterCall | CheckpointState | WriterResume] = (
+            SimpleQueue()
+        )
+        # What was taken from the queue last, and how many of it have their answer.
+        self._batch: list[PendingCommit | WriterCall | CheckpointState | WriterResume] = []
+        self._answered = 0
+        self._fired: list[tuple[Deferred[Any], Any]] = []
+        self._reports: deque[list[tuple[Deferred[Any], Any]]] = deque()
+        self._bell: wakeup.Wakeup | None = None
+        self._wal = WalTracker(
+            path, connect, self._jobs.put, checkpoint_pages, remainder_pages, self.yield_turn
+        )
+        self._thread = threading.Thread(target=self._live, name=f"store writer {path}", daemon=True)
+
+    # The reactor's side.
+
+    def start(self) -> None:
+        """Start the thread."""
+        if wakeup.is_fit(self._reactor):
+            self._bell = wakeup.Wakeup(self._reactor, self._hear)
+        self._thread.start()
+
+    def submit(self, job: PendingCommit | WriterCall) -> None:
+        """Queue a job. Its Deferred fires from the reactor, never within this call.
+
+        A patient transaction is held back on this side for `PATIENCE_SECONDS`: at a thousand
+        messages a second each would otherwise cost two commits, one when it is taken, and one
+        when it has left, of which nobody is told. Here, not in the thread: it costs no waking
+        either. Once `FULL_HAND` entries are held, the next transaction takes them along. Until
+        then it overtakes them, if all they do is to end entries: the fewer pages a lone message
+        has to wait for, the better.
+        """
+        held = self._patient
+        if isinstance(job, PendingCommit) and self.death is None:
+            if job.is_patient:
+                held.append(job)
+                if self._held_entries >= 0 and job.only_removes():
+                    self._held_entries += len(job.stages[0].dequeued)
+                else:
+                    self._held_entries = -1  # nothing may overtake these
+                if self._release_call is None:
+                    self._release_call = self._reactor.callLater(PATIENCE_SECONDS, self._release)
+                return
+            if 0 <= self._held_entries < FULL_HAND:
+                self._send(job)
+                return
+        held.append(job)
+        self._hand_over()
+
+    def _release(self) -> None:
+        self._release_call = None
+        if self._patient:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give the thread what is held, in order."""
+        held, self._patient = self._patient, []
+        self._held_entries = 0
+        call, self._release_call = self._release_call, None
+        if call is not None:
+            call.cancel()
+        for job in held:
+            self._send(job)
+
+    def _send(self, job: PendingCommit | WriterCall | WriterResume) -> None:
+        """Give the thread a job when this turn of the reactor is over.
+
+        The thread would want the interpreter while the reactor goes on with the same message: to
+        the next hop, or to a consumer. So it begins when they are on their way; and what a turn
+        brings is one commit.
+        """
+        self._turn.append(job)
+        if len(self._turn) == 1:
+            self._reactor.callLater(0, self._turn_ends)
+
+    def _turn_ends(self) -> None:
+        turn, self._turn = self._turn, []
+        for job in turn:
+            self._jobs.put(job)
+        if self.death is not None:
+            self._bury()  # the thread may have ended before it saw them
+
+    def pending(self) -> int:
+        """Jobs that wait for the writer."""
+        return self._jobs.qsize() + len(self._turn) + len(self._patient)
+
+    def _hear(self) -> None:
+        """Fire what the thread has reported so far, in its order."""
+        reports = self._reports
+        while reports:
+            _fire(reports.popleft())
+
+    def _end(self) -> None:
+        """The thread's last words."""
+        self._hear()
+        if self._bell is not None:
+            self._bell.close()
+        self._bury()
+
+    def _bury(self) -> None:
+        fired: list[tuple[Deferred[Any], Any]] = []
+        while not self._jobs.empty():
+            job = self._jobs.get_nowait()
+            if not isinstance(job, CheckpointState | WriterResume):
+                fired.append((job.deferred, self.death))
+        _fire(fired)
+
+    def log_restarts(self) -> int:
+        """How often the write-ahead log began anew."""
+        return self._wal.restarts
+
+    # The writer's thread.
+
+    def _live(self) -> None:
+        try:
+            self._loop()
+        except WriterStop:
+            self.death = StoreError(f"the store {self.path} is closed")
+        except BaseException as error:  # whatever it is, it must not end in silence
+            log.failure("the writer thread of the store {path} died", path=self.path)
+            self.death = StoreError(
+                f"the writer thread of the store {self.path} died ({error!r}): "
+                "restart the daemon; what was committed is safe"
+            )
+            self.death.__cause__ = error
+            if self._on_death is not None:
+                self._reactor.callFromThread(self._on_death, self.death)
+        finally:
+            self.release()
+            self._fired += [
+                (job.deferred, self.death)
+                for job in self._batch[self._answered :]
+                if not isinstance(job, CheckpointState | WriterResume)
+            ]
+            self._report()
+            self._reactor.callFromThread(self._end)
+
+    def release(self) -> None:
+        """Close everything."""
+        self.let_go()
+        if self.is_frozen:
+            self._ballast.load(1)  # of what the log had: or nobody could open this again
+        if self.lock >= 0:
+            os.close(self.lock)
+            self.lock = -1
+
+    def let_go(self) -> None:
+        """Close everything but the lock."""
+        self._wal.stop()
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+        self._files.close()
+        # Later: closing this descriptor drops the locks SQLite holds on the same file.
+        self._wal.close()
+        self._seal.close()
+
+    @property
+    def log_position(self) -> bytes:
+        """Where the log ends, as a seal has it."""
+        return self._wal.position()
+
+    @property
+    def is_log_copied(self) -> bool:
+        """The database has all that stands in the log."""
+        return self._wal.is_copied()
+
+    def note_seal(self) -> None:
+        """Note in the seal that everything up to here is on the disk."""
+        try:
+            self._seal.note(self._wal.position(), self.census)
+        except OSError as error:
+            # An older note stays, which is as true as it was.
+            if not self._has_seal_failed:
+                self._has_seal_failed = True
+                log.warn("cannot write {path}: {error}", path=self._seal.path, error=str(error))
+        else:
+            self._has_seal_failed = False
+
+    def watch_log(self) -> None:
+        """Start the checkpointer; the database is in WAL mode by now."""
+        assert self.connection is not None
+        self._wal.start(self.connection)
+
+    def copy_log(self) -> bool:
+        """End the checkpointer and copy the whole log; return whether that is done."""
+        assert self.connection is not None
+        self._wal.stop()
+        self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return self._wal.is_copied()
+
+    def finish_log(self) -> None:
+        """Leave no log: the last thing before closing. It is copied already (`copy_log`)."""
+        assert self.connection is not None
+        self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def _loop(self) -> None:
+        jobs = self._jobs
+        while True:
+            self._answered = 0
+            self._batch = [jobs.get()]
+            self._batch += [jobs.get_nowait() for _ in range(jobs.qsize())]
+            group: list[PendingCommit] = []
+            room, entries = self._group_bytes, GROUP_ENTRIES
+            for job in self._batch:
+                if isinstance(job, PendingCommit):
+                    group.append(job)
+                    count, octets = job.weight()
+                    entries -= count
+                    room -= octets
+                    if entries > 0 and room > 0:
+                        continue
+                self._write(group)
+                group, room, entries = [], self._group_bytes, GROUP_ENTRIES
+                if isinstance(job, WriterCall):
+                    self._call(job)
+                elif isinstance(job, CheckpointState):
+                    self._answered += 1
+                    self._settled(job)
+                elif isinstance(job, WriterResume):
+                    self._answered += 1
+                    if not self._is_damaged:
+                        self._refusal = None
+            self._write(group)
+            # The next job may be long in coming: messages are not kept until then.
+            self._answered, self._batch = 0, []
+            del group, job
+
+    def _settled(self, job: CheckpointState) -> None:
+        if job.error is not None:
+            self.has_proved_damaged(job.error)
+        restarts = self._wal.restarts
+        self._wal.settled(job)
+        if self._wal.restarts > restarts and self._wal.is_copied():
+            try:
+                self._on_round()
+            except Exception as error:
+                # The log goes on in the round it was in, which is as safe.
+                self._roll_back()
+                self.has_proved_damaged(error)
+                words = database_schema.in_words(error, self.path)
+                log.warn("{path} cannot be sealed: {words}", path=self.path, words=str(words))
+
+    def _call(self, job: WriterCall) -> None:
+        try:
+            result = job.function()
+        except WriterStop:
+            self._answer((job,), None)
+            raise
+        except Exception as error:
+            result = database_schema.in_words(error, self.path)
+            if job.vital:
+                self._answer((job,), result)
+                raise WriterStop from error
+            self.has_proved_damaged(error)
+        self._answer((job,), result)
+        self._report()
+
+    def _write(self, group: Sequence[PendingCommit]) -> None:
+        if not group:
+            return
+        started = time.perf_counter()
+        if self._refusal is not None and any(one.begins() for one in group):
+            # These were sent off before the reactor knew, and must not overtake what failed.
+            self._isolate(list(group), self._refusal)
+            self._report()
+            return
+        try:
+            self._commit(group)
+        except Exception as error:
+            self._roll_back()
+            if self.has_proved_damaged(error):
+                self._isolate(list(group), self._refusal)
+            elif len(group) == 1 and not self._is_carrying and not self._may_yield(group[0], error):
+                self._failed(group, error)
+            else:
+                self._isolate(list(group))
+        else:
+            self._answer(group, None)
+            if self._failing:
+                self._failing = False
+                if not self._is_damaged:
+                    log.info("{path} takes transactions again", path=self.path)
+        self.note_seal()
+        self._report()
+        took = time.perf_counter() - started
+        figures = self.figures
+        figures.commits += 1
+        figures.transactions += len(group)
+        figures.last_commit_seconds = took
+        figures.max_commit_seconds = max(took, figures.max_commit_seconds)
+        self._wal.grown()
+        if self._files.is_untidy:
+            self._tidy()
+
+    def _commit(self, group: Sequence[PendingCommit]) -> None:
+        connection = self.connection
+        assert connection is not None
+        stages, facts = merge(group)
+        names = list(self._numbers.unsaved.items())
+        events = self._events(group)
+        carried = self._outbox.carry(events) if events and not self.is_frozen else None
+        self._is_carrying = carried is not None
+        if not (carried or names or facts or any(stage.is_busy() for stage in stages)):
+            self._tell(events, False)
+            return  # nothing but empty transactions: no write, no fsync
+        if not (carried or names or facts) and len(stages) == 1 and stages[0].only_begins():
+            rows = stages[0].rows
+            if len(rows) <= GRAIN * WIDTH:  # one statement, which is a transaction of its own
+                INSERT.run(connection, summed(rows))
+                self.figures.entries += stages[0].born()
+                self._count(stages, 0)
+                self._tell(events, False)
+                return
+        connection.execute("BEGIN")
+        if names:
+            NAME.run(connection, [each for one in names for each in (*one, crc_of_queue(*one))])
+        absent = write_stages(connection, stages, self._files)
+        for fact in facts:
+            write_facts(connection, fact, self._clock_ms())
+        if carried:
+            write_outbox(connection, carried)
+        self._files.look(connection)
+        connection.execute("COMMIT")
+        self._files.committed()
+        self._count(stages, absent)
+        self._tell(events, bool(carried))
+        for number, _ in names:
+            self._numbers.unsaved.pop(number, None)
+        for stage in stages:
+            self.figures.entries += stage.born() + len(stage.dequeued)
+
+    def _count(self, stages: Sequence[StatementGroup], absent: int) -> None:
+        """Go on with the census after a commit."""
+        if self.census is None:
+            return
+        if absent:
+            self.census = None  # which of them was not there nobody knows
+            return
+        count, total = self.census
+        for stage in stages:
+            more, change = stage.balance()
+            count += more
+            total += change
+        self.census = count, total
+
+    def _events(self, group: Sequence[PendingCommit]) -> list[Any]:
+        """What the outbox is to be told of these transactions."""
+        if self._outbox is None:
+            return []
+        return [event for one in group for event in one.events]
+
+    def _tell(self, events: Sequence[Any], is_carried: bool) -> None:
+        if events:
+            self._outbox.committed(events, is_carried)
+
+    def _isolate(self, group: list[PendingCommit], refusal: StoreError | None = None) -> None:
+        """Write a group that failed with a savepoint around each transaction.
+
+        What fails is undone and reported alone: one poisonous transaction costs its neighbors
+        nothing, and on a full disk those that only take entries out still get through. One
+        fsync for all that is left.
+        """
+        connection = self.connection
+        assert connection is not None
+        bad: dict[int, Exception] = {}
+        if refusal is not None:
+            bad = {index: refusal for index, one in enumerate(group) if one.begins()}
+        for _ in range(RESTARTS):
+            try:
+                given_up = self._try_each(connection, group, bad)
+            except (sqlite3.Error, OSError, StoreError) as error:
+                self._roll_back()
+                left = [index for index in range(len(group)) if index not in bad]
+                ends = [index for index in left if group[index].only_removes()]
+                if len(ends) < len(left) and ends and self._is_disk_full(error):
+                    left = [index for index in left if index not in ends]
+                    bad.update((index, error) for index in left)
+                    continue
+                bad.update((index, error) for index in left)
+                break
+            if given_up is None:
+                break
+            bad[given_up[0]] = given_up[1]
+        else:
+            refused = StoreError(f"{self.path} refuses one transaction after the other")
+            bad.update((index, refused) for index in range(len(group)) if index not in bad)
+        self._retry_removals(connection, group, bad)
+        for index, one in enumerate(group):
+            if index in bad:
+                self._failed([one], bad[index])
+            else:
+                self._answer((one,), None)
+
+    def yield_turn(self, why: str) -> bool:
+        """Give the ballast up, and take nothing any more for which the database has to grow.
+
+        What the log holds is copied at once, before anything else takes the room.
+
+        Args:
+            why: what room is needed for, in words.
+
+        Returns:
+            True if there was any ballast.
+        """
+        connection = self.connection
+        assert connection is not None
+        was_there = self._ballast.drop(why)
+        self._files.release_spares(True)
+        if not self.is_frozen:
+            self.is_frozen = self._seal.is_careful = True
+            connection.execute("PRAGMA max_page_count=1").fetchone()  # that is: as it is
+            told: Deferred[Any] = Deferred()
+            words = f"the disk is full under {self.path}"
+            self._fired.append((told.addCallback(self._notify_full), words))
+        if was_there:
+            try:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            except sqlite3.Error as error:
+                log.warn("{path}: {error}", path=self.path, error=str(error))
+        return was_there
+
+    def has_proved_damaged(self, error: Exception) -> bool:
+        """Take nothing any more, for good, if this error is one of a damaged database.
+
+        What ends goes on, as far as the database takes it: each commit that gets through is safe.
+
+        Returns:
+            True if it is.
+        """
+        words = database_schema.in_words(error, self.path)
+        if not isinstance(words, StoreDamaged):
+            return False
+        if self._is_damaged:
+            return True
+        self._is_damaged = True
+        reason = (
+            f"{words}. Nothing more is taken until a restart, which checks all of it; what can be "
+            "read is still delivered. What is damaged says: amqproute store check; stop the daemon "
+            "before amqproute store salvage"
+        )
+        self._refusal = StoreIntakeClosed(reason)
+        log.error("{reason}", reason=reason)
+        told: Deferred[Any] = Deferred()
+        self._fired.append((told.addCallback(self._tell_corrupt), reason))
+        try:
+            self._suspicion.raise_for(str(words))
+        except OSError as fault:
+            log.error(
+                "{path} cannot be written, a restart may not check all of it: {error}",
+                path=self._suspicion.path,
+                error=str(fault),
+            )
+        return True
+
+    def _tell_corrupt(self, reason: str) -> None:
+        if self._on_corrupt is not None:
+            self._on_corrupt(StoreIntakeClosed(reason))
+
+    def _notify_full(self, words: str) -> None:
+        if self._on_full is not None:
+            self._on_full(StoreUnavailable(words))
+
+    def _is_disk_full(self, error: Exception) -> bool:
+        return isinstance(database_schema.in_words(error, self.path), StoreUnavailable)
+
+    def _may_yield(self, one: PendingCommit, error: Exception) -> bool:
+        """Whether something that makes room failed for want of it, and room can be had."""
+        return self._ballast.is_there and one.only_removes() and self._is_disk_full(error)
+
+    def _retry_removals(
+        self, connection: sqlite3.Connection, group: list[PendingCommit], bad: dict[int, Exception]
+    ) -> None:
+        """Try what makes room once more, with the room that was set aside for it."""
+        ends = [index for index in bad if self._may_yield(group[index], bad[index])]
+        if not ends or not self.yield_turn("let messages be taken out"):
+            return
+        failures: dict[int, Exception] = {}
+        try:
+            given_up = self._try_each(connection, [group[index] for index in ends], failures)
+        except (sqlite3.Error, OSError, StoreError) as error:
+            log.warn("{path}: {error}", path=self.path, error=str(error))
+            self._roll_back()
+            return
+        if given_up is None:
+            for place, index in enumerate(ends):
+                if place not in failures:
+                    del bad[index]
+
+    def _try_each(
+        self, connection: sqlite3.Connection, group: list[PendingCommit], bad: dict[int, Exception]
+    ) -> tuple[int, Exception] | None:
+        """Write all but the `bad`, adding to them.
+
+        Returns:
+            None when the rest is committed (or all are bad); else the transaction at which
+            SQLite gave up everything written before it too, and why.
+        """
+        self.census = None  # what is undone again is not worth the account
+        connection.execute("BEGIN")
+        names = list(self._numbers.unsaved.items())
+        no_room: Exception | None = None
+        for index, one in enumerate(group):
+            if index in bad:
+                if self._is_disk_full(bad[index]):
+                    no_room = bad[index]  # where SQLite gave up everything, in an earlier try
+                continue
+            if no_room is not None and one.begins():
+                bad[index] = no_room  # it may be small enough, but would overtake what was not
+                continue
+            connection.execute("SAVEPOINT one")
+            changes = self._files.changes()
+            try:
+                NAME.run(connection, [each for one in names for each in (*one, crc_of_queue(*one))])
+                stages, facts = merge([one])
+                write_stages(connection, stages, self._files)
+                for fact in facts:
+                    write_facts(connection, fact, self._clock_ms())
+            except Exception as error:
+                if not self._is_damaged and self.has_proved_damaged(error):
+                    # What began before it, in this transaction, is not safe either.
+                    self._roll_back()
+                    began = (place for place, other in enumerate(group) if other.begins())
+                    bad |= {place: self._refusal for place in began if self._refusal}
+                if not connection.in_transaction:
+                    return index, bad.get(index, error)
+                connection.execute("ROLLBACK TO one")
+                self._files.rolled_back_to(changes)
+                bad[index] = error
+                if self._is_disk_full(error):
+                    no_room = error
+            connection.execute("RELEASE one")
+        self._files.look(connection)
+        connection.execute("COMMIT")
+        self._files.committed()
+        # Nothing is carried: what makes room on a full disk must not need any for this.
+        self._tell(
+            self._events([one for index, one in enumerate(group) if index not in bad]), False
+        )
+        return None
+
+    def _tidy(self) -> None:
+        """Make room in the files of bodies: a commit of its own, that nobody waits for."""
+        assert self.connection is not None
+        try:
+            tidy(self.connection, self._files)
+        except Exception as error:
+            self._roll_back()
+            self.has_proved_damaged(error)
+            words = database_schema.in_words(error, self.path)
+            log.warn("{path} cannot be tidied: {words}", path=self.path, words=str(words))
+        self.note_seal()
+        self._report()
+
+    def _roll_back(self) -> None:
+        assert self.connection is not None
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+        self._files.rolled_back()
+
+    def _failed(self, group: Sequence[PendingCommit], error: Exception) -> None:
+        self.figures.failed += len(group)
+        words = database_schema.in_words(error, self.path)
+        if self.has_proved_damaged(error) and any(one.begins() for one in group):
+            assert self._refusal is not None
+            words = self._refusal
+        if not (self._failing or self._is_damaged):
+            self._failing = True
+            log.warn("{path} cannot take transactions: {words}", path=self.path, words=str(words))
+        self._answer(group, words)
+        if (
+            self._refusal is None
+            and isinstance(words, StoreUnavailable)
+            and any(one.begins() for one in group)
+        ):
+            self._refusal = words
+            told: Deferred[Any] = Deferred()
+            self._fired.append((told.addCallback(self._told), None))
+
+    def _told(self, _: object) -> None:
+        """The reactor has heard of it; what it sent off before that comes before this."""
+        self._patient.append(WriterResume())
+        self._hand_over()
+
+    def _answer(self, jobs: Sequence[PendingCommit | WriterCall], result: Any) -> None:
+        """Note the result for these jobs, the next ones of the batch."""
+        self._fired += [(job.deferred, result) for job in jobs]
+        self._answered += len(jobs)
+
+    def _report(self) -> None:
+        if self._files.swept:
+            swept, self._files.swept = self._files.swept, []
+            told: Deferred[Any] = Deferred()
+            self._fired.append((told.addCallback(self._swept), swept))
+        if self._fired:
+            fired, self._fired = self._fired, []
+            self._reports.append(fired)
+            if self._bell is not None:
+                self._bell.ring()
+            else:
+                self._reactor.callFromThread(self._hear)
+
+
+def _fire(fired: list[tuple[Deferred[Any], Any]]) -> None:
+    """Fire Deferreds, in the reactor's thread; an exception as result is a failure."""
+    for deferred, result in fired:
+        if isinstance(result, Exception):
+            deferred.errback(result)
+        else:
+            deferred.callback(result)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A thread for what may wait for the disk: one thing after the other, results to the reactor."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+
+__all__ = ["IoThread", "ReactorCall"]
+
+log = Logger()
+
+
+class ReactorCall(Protocol):
+    """What a lane needs of a reactor (`IReactorFromThreads` has it)."""
+
+    def callFromThread(self, callable: Callable[..., Any], *args: object, **kwargs: object) -> None:
+        """Call `callable` in the reactor's thread, in the order of these calls."""
+
+
+class IoThread:
+    """Runs functions on a thread of its own, in their order. The thread begins with the first.
+
+    Args:
+        name: of the thread.
+        reactor: for the way back.
+    """
+
+    def __init__(self, name: str, reactor: ReactorCall) -> None:
+        self._name = name
+        self._reactor = reactor
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], Deferred[Any] | None] | None] = (
+            SimpleQueue()
+        )
+        self._thread: threading.Thread | None = None
+
+    def run(self, function: Callable[[], Any]) -> Deferred[Any]:
+        """Return a Deferred of what `function` gives; it fails with what it raises."""
+        done: Deferred[Any] = Deferred()
+        self.start()
+        self._jobs.put((function, done))
+        return done
+
+    def leave(self, function: Callable[[], Any]) -> None:
+        """Have `function` run, and nobody told. From any thread, a finalizer's too.
+
+        Nothing happens before `start` or the first `run`.
+        """
+        self._jobs.put((function, None))
+
+    def stop(self) -> Deferred[None]:
+        """Return a Deferred that fires when everything before has been done and the thread ends."""
+        if self._thread is None:
+            return succeed(None)
+        done: Deferred[None] = Deferred()
+        self._jobs.put((lambda: None, done))
+        self._jobs.put(None)
+        return done
+
+    def start(self) -> None:
+        """Begin. Doing it again is harmless."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._live, name=self._name, daemon=True)
+            self._thread.start()
+
+    def _live(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                return
+            function, done = job
+            result: Any
+            try:
+                result = function()
+            except Exception as error:
+                result = error
+                if done is None:
+                    log.failure("{name} failed", name=self._name)
+            if done is not None:
+                self._reactor.callFromThread(_fire, done, result)
+            # Not kept while the thread waits: results and closures may be large.
+            del job, function, done, result
+
+
+def _fire(done: Deferred[Any], result: Any) -> None:
+    if isinstance(result, Exception):
+        done.errback(result)
+    else:
+        done.callback(result)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of the protocol: channels and handles, which are given out; serials, which wrap."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+SERIAL_MASK: Final = 0xFFFFFFFF
+SERIAL_HALF: Final = 0x80000000
+"""Serial numbers wrap at 2**32; the nearer half is ahead (RFC 1982, part 2 §2.8.10)."""
+
+
+class SerialNumbers:
+    """Gives out the lowest free number: channels, handles."""
+
+    __slots__ = ("_free", "_next", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._free: list[int] = []
+        self._next = 0
+
+    def take(self) -> int | None:
+        """Return a number up to ``limit``, or None when all are taken."""
+        if self._free and self._free[0] <= self.limit:
+            return heapq.heappop(self._free)
+        if self._next > self.limit:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    def give_back(self, number: int) -> None:
+        """Make a number free again."""
+        heapq.heappush(self._free, number)
+
+
+__all__ = ["SERIAL_HALF", "SERIAL_MASK", "SerialNumbers"]

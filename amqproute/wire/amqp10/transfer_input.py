@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transfers that come in: our window, deliveries of several frames, faults (part 2 §2.5.6).
+
+Our incoming window is opened again by a flow when half of it is used up, so a sender never stalls
+on it; what bounds our memory is credit and max_partial. While a large delivery is handed up in
+parts (`amqproute.wire.amqp10.partial_transfer`) the window does bound memory: by the octets that
+the user has not taken. What was granted before the window became smaller stays granted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from amqproute import conditions
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.delivery import Delivery
+from amqproute.wire.amqp10.partial_transfer import PartialTransfer
+from amqproute.wire.amqp10.protocol_faults import (
+    LinkFaultError,
+    SessionFaultError,
+    too_large,
+    unattached,
+)
+from amqproute.wire.amqp10.serial_numbers import SERIAL_HALF, SERIAL_MASK
+from amqproute.wire.amqp10.state_tables import LinkStateName
+
+if TYPE_CHECKING:
+    from amqproute.wire.amqp10.link import Link
+    from amqproute.wire.amqp10.session import Session
+
+PART_OCTETS: Final = 64
+"""What a part of a delivery costs in memory beside its octets."""
+
+
+class TransferInput:
+    """What comes in on one session.
+
+    Args:
+        session: the session.
+        links: those that are attached, by the peer's handles.
+        deliveries: where those are entered that are whole and not settled, by their ids.
+
+    Attributes:
+        deliveries: the argument.
+        full: frames of the window when it has been opened.
+        window: frames that the peer may still send.
+        low_water: how few of these may be left before it is opened again.
+        slack: frames granted before the window became smaller.
+        next_id: the transfer-id of the next frame.
+        parts: large deliveries, which are handed up before they are whole.
+    """
+
+    __slots__ = (
+        "_connection",
+        "_links",
+        "_session",
+        "deliveries",
+        "full",
+        "low_water",
+        "next_id",
+        "parts",
+        "slack",
+        "window",
+    )
+
+    def __init__(
+        self, session: Session, links: dict[int, Link], deliveries: dict[int, Delivery]
+    ) -> None:
+        self._session = session
+        self._connection = session.connection
+        self._links = links
+        self.deliveries = deliveries
+        self.full = session.connection.settings.incoming_window
+        self.low_water = self.full // 2
+        self.window = self.full
+        self.slack = 0
+        self.next_id = 0
+        self.parts = PartialTransfer(session, self)
+
+    def let_go(self) -> None:
+        """Forget the session, which is over. Nothing else may be called any more."""
+        self.parts.let_go()
+        del self._session, self._connection
+
+    def open(self) -> None:
+        """The session begins: the peer has all of the window."""
+        self.window = self.full
+
+    def last_granted(self) -> int:
+        """Return the transfer-id after those that the peer may send by what it was granted."""
+        return (self.next_id + self.window + self.slack) & SERIAL_MASK
+
+    def take(self, transfer: spec.Transfer, payload: bytes) -> Delivery | None:
+        """Take one transfer frame; return the delivery that it completed."""
+        self.next_id = (self.next_id + 1) & SERIAL_MASK
+        window = self.window = self.window - 1
+        if window <= self.low_water:
+            self.reopen(window)
+        link = self._links.get(transfer.handle)
+        if link is None:
+            raise unattached(transfer.handle)
+        if link._state is not LinkStateName.OPEN and not self._may_transfer(link):
+            return None
+        if link._partial is not None:
+            return self._on_continuation(link, transfer, payload)
+        if link.role == "sender":
+            raise LinkFaultError(link, conditions.NOT_ALLOWED, "a transfer came from the receiver")
+        if link.credit > 0:
+            link.credit -= 1
+        else:
+            self._tolerate(link)
+        link.delivery_count = (link.delivery_count + 1) & SERIAL_MASK
+        delivery_id = transfer.delivery_id
+        tag = transfer.delivery_tag
+        if delivery_id is None or tag is None:
+            raise LinkFaultError(
+                link, conditions.INVALID_FIELD, "a delivery begins without its id or its tag"
+            )
+        delivery = Delivery(
+            link,
+            delivery_id,
+            tag,
+            payload,
+            transfer.message_format or 0,
+            transfer.settled is True,
+            transfer.state,
+            transfer.batchable,
+            transfer.resume,
+            link.rcv_settle_mode,
+        )
+        if transfer.rcv_settle_mode is not None:
+            _check_mode(delivery, transfer.rcv_settle_mode)
+        if transfer.aborted:
+            return None
+        if transfer.more:
+            link._keep_partial(delivery)
+            link.restart_progress(self._connection._now)
+            self._gather(link, payload)
+            return None
+        return self.enter(link, delivery, len(payload))
+
+    def enter(self, link: Link, delivery: Delivery, size: int) -> Delivery | None:
+        """A whole delivery is here: enter it. None when it is to be ignored."""
+        if size > link.max_message_size > 0:
+            raise too_large(link)
+        if delivery.resumed:
+            # §2.7.5: "MUST ignore resumed deliveries that are not in its local unsettled map".
+            if delivery.tag not in link._resumable:
+                return None
+        elif not link._allow_new:
+            raise LinkFaultError(
+                link, conditions.NOT_ALLOWED, "our unsettled map was incomplete: only resume"
+            )
+        mode = link.snd_settle_mode
+        if delivery.settled:
+            if mode == spec.SENDER_UNSETTLED and not delivery.resumed:
+                raise LinkFaultError(
+                    link, conditions.NOT_ALLOWED, "settled, and snd-settle-mode is unsettled"
+                )
+        else:
+            if mode == spec.SENDER_SETTLED:
+                raise LinkFaultError(
+                    link, conditions.NOT_ALLOWED, "not settled, and snd-settle-mode is settled"
+                )
+            delivery_id = delivery.id
+            tag = delivery.tag
+            if delivery_id in self.deliveries:
+                raise SessionFaultError(
+                    conditions.INVALID_FIELD, f"delivery-id {delivery_id} is in use"
+                )
+            if tag in link.unsettled:
+                raise LinkFaultError(link, conditions.NOT_ALLOWED, "the delivery-tag is in use")
+            self.deliveries[delivery_id] = delivery
+            link.unsettled[tag] = delivery
+        link.deliveries += 1
+        self._connection.deliveries_in += 1
+        return delivery
+
+    def reopen(self, window: int) -> None:
+        """Have the peer told of a larger window, if there is room for one.
+
+        Args:
+            window: what is left of it.
+
+        Raises:
+            SessionFaultError: less than nothing is left, and nothing of what was granted before.
+        """
+        if window < 0:
+            if not self.slack:
+                raise SessionFaultError(
+                    conditions.SESSION_WINDOW_VIOLATION,
+                    "more transfers than the incoming window has",
+                )
+            self.slack -= 1
+            window = self.window = 0
+        if self._session._state is LinkStateName.OPEN:
+            room = self.parts.window() if self.parts.open else self.full
+            if room > window:
+                self.grant(room)
+
+    def _may_transfer(self, link: Link) -> bool:
+        """Whether a transfer on a link that is not open counts; False: discard it."""
+        if link._state is LinkStateName.OFFERED:
+            return link._failed is None
+        # On its way when our detach went out; but nothing sent in a window that was opened after
+        # it can claim that (§2.6.5: errant link).
+        errant = link._errant_from
+        if errant is not None and ((self.next_id - 1 - errant) & SERIAL_MASK < SERIAL_HALF):
+            raise SessionFaultError(
+                conditions.SESSION_ERRANT_LINK,
+                f"link {link.name!r} was detached with an error, and still sends",
+            )
+        return False
+
+    def _tolerate(self, link: Link) -> None:
+        """A delivery without credit: see the docstring of `amqproute.wire.amqp10.link`."""
+        if link._grace > 0:
+            link._grace -= 1
+        elif link._overdraft > 0:
+            link._overdraft -= 1
+        else:
+            raise LinkFaultError(
+                link, conditions.LINK_TRANSFER_LIMIT_EXCEEDED, "a transfer without credit"
+            )
+
+    def _on_continuation(
+        self, link: Link, transfer: spec.Transfer, payload: bytes
+    ) -> Delivery | None:
+        delivery = link._partial
+        assert delivery is not None
+        if transfer.delivery_id is not None and transfer.delivery_id != delivery.id:
+            raise LinkFaultError(
+                link, conditions.NOT_ALLOWED, "a delivery begins within another (§2.6.14)"
+            )
+        if transfer.delivery_tag is not None and transfer.delivery_tag != delivery.tag:
+            raise LinkFaultError(
+                link, conditions.NOT_ALLOWED, "the delivery-tag changes within a delivery"
+            )
+        if (
+            transfer.message_format is not None
+            and transfer.message_format != delivery.message_format
+        ):
+            raise LinkFaultError(
+                link,
+                conditions.NOT_ALLOWED,
+                "the message-format changes within a delivery",
+            )
+        if transfer.aborted:
+            if link._parting:
+                self.parts.abort(link, delivery)
+            else:
+                link._drop_partial()
+            return None
+        if transfer.settled:
+            delivery.settled = True
+        if transfer.state is not None:
+            delivery.state = transfer.state
+        if transfer.rcv_settle_mode is not None:
+            _check_mode(delivery, transfer.rcv_settle_mode)
+        if link._parting:
+            self.parts.go_on(link, delivery, payload, not transfer.more)
+            return None
+        self._gather(link, payload)
+        if transfer.more:
+            if (
+                link.takes_parts
+                and link._part_bytes >= self._connection.settings.part_from
+                and link._state is LinkStateName.OPEN
+            ):
+                self.parts.begin(link, delivery)
+            return None
+        size = link._part_bytes
+        delivery.payload = b"".join(link._parts)
+        link._drop_partial()
+        return self.enter(link, delivery, size)
+
+    def grant(self, window: int) -> None:
+        """Set the window and tell the peer; what was granted before stays granted."""
+        granted = self.window + self.slack
+        self.slack = max(0, granted - window)
+        self.window = window
+        session = self._session
+        session.connection._send(session.channel, session._flow())
+
+    def _gather(self, link: Link, payload: bytes) -> None:
+        link._part_bytes += len(payload)
+        link._progress(len(payload))
+        connection = self._connection
+        cost = len(payload) + PART_OCTETS
+        link._part_cost += cost
+        connection.partial_bytes += cost
+        if connection.partial_bytes > connection.settings.max_partial > 0:
+            raise LinkFaultError(
+                link,
+                conditions.RESOURCE_LIMIT_EXCEEDED,
+                "the unfinished deliveries of this connection have more than "
+                f"{connection.settings.max_partial} octets",
+            )
+        if link.max_message_size and link._part_bytes > link.max_message_size:
+            raise too_large(link)
+        if payload:
+            link._parts.append(payload)
+
+
+def _check_mode(delivery: Delivery, mode: int) -> None:
+    """Apply the rcv-settle-mode of a transfer (§2.7.5)."""
+    link = delivery.link
+    if mode == spec.RECEIVER_SECOND and link.rcv_settle_mode == spec.RECEIVER_FIRST:
+        raise LinkFaultError(
+            link,
+            conditions.INVALID_FIELD,
+            "rcv-settle-mode second on a link whose receiver settles first",
+        )
+    delivery.rcv_settle_mode = mode
+
+
+__all__ = ["TransferInput"]

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An operator's walk through a queue: everything once, in order, whatever goes on meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+
+from amqproute.broker.queue_iterator import PAGE, START, IteratorPosition
+from amqproute.entry import Entry
+from amqproute.errors import StoreError
+from amqproute.wire.amqp10 import spec
+from tests.broker.test_queue import QueueCase
+from tests.support.fakes import Taker, body_of, message, put
+
+
+class WalkTests(QueueCase):
+    """A queue that keeps three entries in memory."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.make(resident_messages=3)
+
+    def fill(self, count: int, start: int = 0) -> list[bytes]:
+        """Put numbered messages; return their bodies."""
+        bodies = [b"%d" % number for number in range(start, start + count)]
+        self.put(*bodies)
+        return bodies
+
+    def walk(
+        self,
+        look: Callable[[list[Entry]], None],
+        place: IteratorPosition = START,
+        most: int | None = None,
+    ) -> IteratorPosition | None:
+        """Walk to the end of what was asked for."""
+        walking = Deferred.fromCoroutine(self.queue.walk().run(look, place, most))
+        for _ in range(100):
+            if walking.called:
+                break
+            self.turn()
+            self.clock.advance(0.02)
+        return self.successResultOf(walking)
+
+    def seen(self) -> list[bytes]:
+        """Return the bodies that a walk shows."""
+        bodies: list[bytes] = []
+        self.assertIsNone(self.walk(lambda page: bodies.extend(map(body_of, page))))
+        return bodies
+
+    def test_all_in_order(self) -> None:
+        """Memory and store, in pages; nothing has changed afterwards."""
+        bodies = self.fill(2 * PAGE + 7)
+        pages: list[int] = []
+        self.walk(lambda page: pages.append(len(page)))
+        self.assertLessEqual(max(pages), PAGE)
+        self.assertEqual(self.seen(), bodies)
+        self.assertEqual((self.queue.depth, self.queue.resident), (len(bodies), 3))
+        self.assertEqual(self.bodies(self.queue), bodies[:1000])
+
+    def test_in_parts(self) -> None:
+        """A walk can be left and gone on with."""
+        bodies = self.fill(1200)
+        seen: list[bytes] = []
+        place: IteratorPosition | None = START
+        rounds = 0
+        while place is not None:
+            place = self.walk(lambda page: seen.extend(map(body_of, page)), place, 400)
+            rounds += 1
+        self.assertEqual((seen, rounds > 2), (bodies, True))
+
+    def test_held_and_new_ones_are_left_out(self) -> None:
+        """What a consumer holds is not shown, nor what arrives while the walk goes on."""
+        bodies = self.fill(10)
+        taker = Taker(self.queue)
+        taker.take(2)
+        seen: list[bytes] = []
+        walking = Deferred.fromCoroutine(
+            self.queue.walk().run(lambda page: seen.extend(map(body_of, page)))
+        )
+        put(self.broker, self.queue, message(b"new"))
+        for _ in range(20):
+            self.turn()
+        self.successResultOf(walking)
+        self.assertEqual(seen, bodies[2:])
+        self.assertEqual(sorted(map(body_of, self.queue.held_by_consumers())), sorted(bodies[:2]))
+
+    def test_refill_does_not_hide_anything(self) -> None:
+        """What moves from the store to memory between two pages is seen all the same."""
+        bodies = self.fill(1600)
+        taker = Taker(self.queue)
+        seen: list[bytes] = []
+
+        def look(page: list[Entry]) -> None:
+            seen.extend(map(body_of, page))
+            taker.take(1)
+
+        self.walk(look)
+        self.assertEqual(set(seen) | set(taker.seen), set(bodies))
+        self.assertEqual(seen, sorted(seen, key=int))
+
+    def test_picked(self) -> None:
+        """What a look picks is gone from queue and store; the others stay in their places."""
+        bodies = self.fill(1300)
+
+        def look(page: list[Entry]) -> None:
+            odd = [each for each in page if int(body_of(each)) % 2]
+            batch = self.broker.begin()
+            self.queue.picked.take(odd)
+            self.queue.picked.purge(odd, batch)
+            batch.commit()
+
+        self.walk(look)
+        self.turn()
+        self.assertEqual((self.queue.depth, self.queue.tally.purged), (650, 650))
+        self.assertEqual(self.bodies(self.queue), bodies[::2])
+        self.turn()
+        self.assertEqual((self.queue.depth, self.store.rows("q")), (0, []))
+
+    def test_all_picked(self) -> None:
+        """An emptied queue works like a new one."""
+        self.fill(1300)
+
+        def look(page: list[Entry]) -> None:
+            batch = self.broker.begin()
+            self.queue.picked.take(page)
+            self.queue.picked.expire(page, spec.Error(condition="amqp:gone"), batch)
+            batch.commit()
+
+        self.walk(look)
+        self.turn()
+        self.assertEqual((self.queue.depth, self.queue.tally.expired), (0, 1300))
+        self.assertEqual((self.queue.resident_bytes, self.queue.paged_bytes), (0, 0))
+        self.assertEqual(self.store.rows("q"), [])
+        bodies = self.fill(5)
+        self.assertEqual(self.seen(), bodies)
+        self.assertEqual(self.bodies(self.queue), bodies)
+
+    def test_deferred(self) -> None:
+        """Deferred entries come first and can be picked, or called back."""
+        bodies = self.fill(3)
+        taker = Taker(self.queue)
+        taker.take(2)
+        held = list(taker.held)
+        self.queue.defer(held, 60)
+        self.assertEqual(self.seen(), bodies)
+        self.assertEqual(self.queue.picked.recall([held[0]]), 1)
+        self.assertEqual((self.queue.deferred, self.queue.picked.recall([held[0]])), (1, 0))
+        self.queue.picked.take([held[1]])
+        batch = self.broker.begin()
+        self.queue.picked.purge([held[1]], batch)
+        batch.commit()
+        self.turn()
+        self.assertEqual(self.seen(), [bodies[0], bodies[2]])
+        self.queue.detach(taker)
+        self.assertEqual(self.bodies(self.queue), [bodies[0], bodies[2]])
+
+    def test_find(self) -> None:
+        """By ids: in memory, in the store, deferred; those that are not there are left out."""
+        self.fill(1200)
+        ids: dict[bytes, int] = {}
+        self.walk(lambda page: ids.update({body_of(each): each.id for each in page}))
+        found: list[bytes] = []
+        wanted = [ids[b"1"], ids[b"700"], ids[b"1199"], 1 << 40]
+        finding = Deferred.fromCoroutine(
+            self.queue.walk().find(wanted, lambda page: found.extend(map(body_of, page)))
+        )
+        for _ in range(20):
+            self.turn()
+        self.successResultOf(finding)
+        self.assertEqual(sorted(found), [b"1", b"1199", b"700"])
+
+    def test_find_what_cannot_be(self) -> None:
+        """An id that no message has yet, or can have, is not asked for in the store."""
+        self.fill(1200)
+        self.store.load = lambda *_: self.fail_later()  # type: ignore[method-assign]
+        walk = self.queue.walk()
+        wanted = [-1, self.store.next_id(), 1 << 63, (1 << 64) - 1]
+        finding = Deferred.fromCoroutine(walk.find(wanted, lambda _: None))
+        self.turn()
+        self.successResultOf(finding)
+
+    def test_store_fails(self) -> None:
+        """The walk ends with the error, and the queue goes on."""
+        self.fill(20)
+        self.store.load = lambda *_: self.fail_later()  # type: ignore[method-assign]
+        walking = Deferred.fromCoroutine(self.queue.walk().run(lambda _: None))
+        for _ in range(5):
+            self.turn()
+        self.failureResultOf(walking, StoreError)
+        del self.store.load
+        self.assertEqual(len(self.bodies(self.queue)), 20)
+
+    def fail_later(self) -> Deferred[object]:
+        """Fail on the next turn."""
+        failing: Deferred[object] = Deferred()
+        self.clock.callLater(0, lambda: failing.errback(StoreError("the disk is gone")))
+        return failing
