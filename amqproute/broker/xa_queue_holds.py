@@ -9,12 +9,15 @@ will arrive when a branch is committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from amqproute.broker.consumer_set import ConsumerSet
 from amqproute.broker.entry_list import LOAD_BYTES, LOAD_MESSAGES, is_readable
 from amqproute.broker.priority_queues import PriorityQueues
 from amqproute.entry import Entry
+
+_NO_IDS: Final[frozenset[int]] = frozenset()
+"""One for all queues: nearly none ever needs a set of its own, and each would take 216 octets."""
 
 
 async def load_rows(store: Any, key: str, ids: Sequence[int]) -> list[Any]:
@@ -70,7 +73,7 @@ class BranchHolds:
         unreadable: Callable[[int, Sequence[Any]], None],
     ) -> None:
         self._unreadable = unreadable
-        self._set_aside: set[int] = set()
+        self._set_aside = _NO_IDS
         self._levels = levels
         self._consumers = consumers
         self._store = store
@@ -115,7 +118,7 @@ class BranchHolds:
         bad = [row for row in rows if not is_readable(row)]
         fresh = [row for row in bad if row.id not in self._set_aside]
         if fresh:
-            self._set_aside.update([row.id for row in fresh])
+            self._set_aside |= {row.id for row in fresh}
             self._unreadable(line.level, fresh)
         found = [line.entry(row) for row in rows if row not in bad]
         for entry in found:
