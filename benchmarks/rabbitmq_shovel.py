@@ -7,15 +7,11 @@ of ``benchmarks/README.md``: bodies of three sizes, three rounds, with the revis
 each system and how far the rounds differ. Options measure a part. The systems are measured in one
 invocation, one after the other in each round, in the same three situations:
 
-backlog
-    Durable messages wait in the first broker; then the link starts. From the first look that
-    shows some of them in the second broker's queue to the last one.
-live
-    Messages are published while the link runs. From the first one to the last one in the second
-    broker's queue.
-latency
-    One message after the other, at a thousand a second for five seconds: from its publishing at
-    the first broker to its arrival at a consumer of the second one.
+backlog Durable messages wait in the first broker; then the link starts. From the first look that
+shows some of them in the second broker's queue to the last one. live Messages are published while
+the link runs. From the first one to the last one in the second broker's queue. latency One message
+after the other, at a thousand a second for five seconds: from its publishing at the first broker to
+its arrival at a consumer of the second one.
 
 What is set up for RabbitMQ: two nodes of their own (names, ports, directories, epmd), each as
 the package configures it; durable queues, persistent messages; a dynamic shovel at the first node,

@@ -24,9 +24,9 @@ order of ids *is* the order of arrival, in memory, on the disk and after a resta
 A client's transaction (`local_transaction.Transaction`) is a list of puts and settlements that are
 replayed into one batch when it is discharged; so what is durable about it is one commit. A branch
 of a distributed transaction (`xa_registry`) is such a transaction with a name, which can be
-promised
-first and done later, over a restart: `xa_branch` is its states, `xa_record` how it stands in the
-store, `xa_recovery` how it is made again, `xa_queue_holds` what it keeps of a queue meanwhile.
+promised first and done later, over a restart: `xa_branch` is its states, `xa_record` how it stands
+in the store, `xa_recovery` how it is made again, `xa_queue_holds` what it keeps of a queue
+meanwhile.
 
 Memory
 ======
@@ -55,23 +55,22 @@ Parts of a queue
 line, `duplicate_filter` keeps repetitions off, `admission` what the options forbid;
 `queue_capacity` counts places, `publisher_credit` and `space_waiters` share out the free ones. What
 is there: `priority_queues` are the lines of entries, one for each priority, `entry_list` is one of
-    them; `stored_backlog` is what stands in the store only.
-What goes out: `consumer_set` deals entries out, with a `consumer_cursor` for each consumer that
-    selects or
-browses, `dispatch` hands them over, and `early_delivery` those that are still being committed;
-`settlement` is what outcomes do; `expiry`, `retry_delay` and `unmatched_entries` take entries off
-the lines, `selected_entries` what an operator picks of those that `queue_iterator` shows him, and
-`entry_removal` takes them off the queue for good.
+them; `stored_backlog` is what stands in the store only. What goes out: `consumer_set` deals entries
+out, with a `consumer_cursor` for each consumer that selects or browses, `dispatch` hands them over,
+and `early_delivery` those that are still being committed; `settlement` is what outcomes do;
+`expiry`, `retry_delay` and `unmatched_entries` take entries off the lines, `selected_entries` what
+an operator picks of those that `queue_iterator` shows him, and `entry_removal` takes them off the
+queue for good.
 
 The `lifetime_policy` of a dynamic queue ends with its links, its messages or its session.
 
 Beside the queues: `node_declaration` is what the configuration says of nodes, `recovered_nodes`
-    what the store
-held at the start until its node is made; `disposal` tells senders what became of their messages,
-and buries dead letters; `partial_delivery_eviction` says which unfinished deliveries give way when
-they hold too much, `fair_shares` how a bound is divided; `publish_gate` is the brake for all
-publishers, `outgoing_memory` the one for all receivers; `commit_retry` settles once more what a
-full disk did not take; `sender_quotas` count what each sender's messages occupy, on whatever queue.
+what the store held at the start until its node is made; `disposal` tells senders what became of
+their messages, and buries dead letters; `partial_delivery_eviction` says which unfinished
+deliveries give way when they hold too much, `fair_shares` how a bound is divided; `publish_gate` is
+the brake for all publishers, `outgoing_memory` the one for all receivers; `commit_retry` settles
+once more what a full disk did not take; `sender_quotas` count what each sender's messages occupy,
+on whatever queue.
 
 Topics
 ======

@@ -3,23 +3,25 @@
 
 `Queue` is its parts put together, and what others see of them. The parts:
 
-    enqueue      what is taken, and what is known of it until it stands on a line
-    priority_queues  the lines of entries, one for each priority in use
-    consumer_set  who takes, and how entries are dealt to them; dispatch: hands them over
-    early_delivery  what is handed out while its commit is under way
-    stored_backlog  what stands in the store only: refilled, scanned, purged
-    expiry       entries whose time is over
-    retry_delay  entries that wait for their next attempt
-    entry_removal  how entries leave for good
-    settlement   what outcomes do
+    enqueue            what is taken, and what is known of it until it stands on a line
+    priority_queues    the lines of entries, one for each priority in use
+    consumer_set       who takes, and how entries are dealt to them; dispatch: hands them over
+    early_delivery     what is handed out while its commit is under way
+    stored_backlog     what stands in the store only: refilled, scanned, purged
+    expiry             entries whose time is over
+    retry_delay        entries that wait for their next attempt
+    entry_removal      how entries leave for good
+    settlement         what outcomes do
     unmatched_entries  entries that no attached link needs
-    duplicate_filter  message-ids, so that nothing is held twice
-    admission    whom it lets attach and what it takes, by its options
-    queue_capacity  how many more it takes; publishers: who sends, and how what is free is shared;
-                 waiters: who waits for some
-    queue_iterator  shows all of them to an operator, a page at a time; picked: what he picks
-    branch_holds what prepared branches of distributed transactions keep of it
-    lifetime_policy  when a dynamic one goes
+    duplicate_filter   message-ids, so that nothing is held twice
+    admission          whom it lets attach and what it takes, by its options
+    queue_capacity     how many more it takes; publisher_credit: who sends, how the
+                       free ones are shared;
+                       space_waiters: who waits for some
+    queue_iterator     shows all of them to an operator, a page at a time; selected_entries:
+                       what he picks
+    xa_queue_holds     what prepared branches of distributed transactions keep of it
+    lifetime_policy    when a dynamic one goes
 """
 
 from __future__ import annotations

@@ -28,9 +28,8 @@ program many times, and most of what the package can do is of no use to the one 
 day. So the table, `command_error` and `render` import next to nothing, and neither does ``--help``.
 
 Commands raise `command_error.CommandError`, or let the package's own errors through, and never
-print an
-error themselves: a script then meets the same shape everywhere. JSON is an object a line for
-what comes one by one (messages, outcomes) and one object for what comes at once. Keys are only
+print an error themselves: a script then meets the same shape everywhere. JSON is an object a line
+for what comes one by one (messages, outcomes) and one object for what comes at once. Keys are only
 ever added.
 
 The reactor is imported in `runner` (and by the daemon, for ``serve``); a command that needs no

@@ -3,9 +3,8 @@
 
 Two brokers on loopback, with mutual TLS between them and durable queues at both ends; the load
 comes from processes of its own (`amqproute.cli.load_worker`). Every phase has a fresh pair, and
-every
-message is counted by its number: a measurement in which one is missing or came twice is none, and
-the command ends with 1.
+every message is counted by its number: a measurement in which one is missing or came twice is none,
+and the command ends with 1.
 
 =========  ==================================================================================
 phase      what is measured

@@ -10,9 +10,8 @@
     finally:
         await client.close()
 
-One `Client` is one connection with one session. Its verbs are coroutines. Each waits for the
-peer for `ClientTimeouts.answer_seconds` at most and then raises `ClientError`, as it does when the
-peer
+One `Client` is one connection with one session. Its verbs are coroutines. Each waits for the peer
+for `ClientTimeouts.answer_seconds` at most and then raises `ClientError`, as it does when the peer
 refuses, when the connection is lost, and when TLS or SASL fail: an exit code, a stable code, the
 cause and the next step.
 

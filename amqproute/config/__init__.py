@@ -5,12 +5,12 @@ Theory of operation
 -------------------
 Every setting is a field of a pydantic model, with name, type, unit, default and a paragraph of
 text: `schema` has the whole, `access_settings`, `node_settings`, `routing_settings` and
-    `operations_settings` the groups; `schema_base` is
-what these have in common, and `field_types` holds the types with their checks. `yaml_document`
-turns YAML into plain data while it keeps the line of each key, and turns the schema into the
-commented file `etc/amqproute.yaml`. `load` puts the two together: it validates the data, checks the
-settings against one another, and reports all problems in one go, each with file, line, key, cause
-and what to write instead. `units` and `endpoint` read durations, sizes and endpoint descriptions.
+`operations_settings` the groups; `schema_base` is what these have in common, and `field_types`
+holds the types with their checks. `yaml_document` turns YAML into plain data while it keeps the
+line of each key, and turns the schema into the commented file `etc/amqproute.yaml`. `load` puts the
+two together: it validates the data, checks the settings against one another, and reports all
+problems in one go, each with file, line, key, cause and what to write instead. `units` and
+`endpoint` read durations, sizes and endpoint descriptions.
 
 A `Config` is frozen. A reload makes a new one and compares: equal settings compare equal even if
 they stand on other lines of the file.

@@ -3,10 +3,10 @@
 
 `Config` is the whole of it, and its fields are the file's keys, in the file's order. What stands
 below a key is described in the module of its subject: `access_settings`, `node_settings`,
-    `routing_settings` and `operations_settings`. These
-are the only places where a setting is described. The loader checks files against them,
-`etc/amqproute.yaml` is generated from them, and the daemon receives their objects. Add a setting
-there, run ``python -m amqproute.config > etc/amqproute.yaml``, and nothing else needs to know.
+`routing_settings` and `operations_settings`. These are the only places where a setting is
+described. The loader checks files against them, `etc/amqproute.yaml` is generated from them, and
+the daemon receives their objects. Add a setting there, run ``python -m amqproute.config >
+etc/amqproute.yaml``, and nothing else needs to know.
 
 In Python the names have underscores (``config.relay.first_retry``), in the file dashes
 (``first-retry``). Durations are seconds (float), sizes are bytes (int). All models are frozen.

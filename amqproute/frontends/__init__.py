@@ -9,9 +9,8 @@ read in order and turns them into verbs of the broker; it never touches the tran
 
 * An attach is answered by `link_attach.LinkAttach`; `terminus_resolution.TerminusResolver` resolves
   it: address to node, access rules, what is in force. The answer may have to wait for the DNS (is
-      there a domain
-  beta.example?), with a deadline. `link_table.LinkTable` knows which links there are, and ends
-  them.
+  there a domain beta.example?), with a deadline. `link_table.LinkTable` knows which links there
+  are, and ends them.
 * A link that is detached and not closed is suspended: what it leaves unsettled stays in
   `suspended_links.SuspendedLinks` until it comes back, or its time is over.
 * `receiver_link.ReceiverLink` is a link that a client sends on. All messages of one read, on all
@@ -22,8 +21,7 @@ read in order and turns them into verbs of the broker; it never touches the tran
   refused early if at all; `amqproute.broker.large_message_sender.LargeMessageSender` is one on its
   way out. In memory there is a part of it, never all.
 * `partial_deliveries.PartialDeliveries` bounds what all connections hold of deliveries that have
-  begun
-  and not ended: who holds most gives way.
+  begun and not ended: who holds most gives way.
 * `coordinator_link.CoordinatorLink` is a link on which a client declares and discharges
   transactions. The other two put into a transaction what names one, instead of acting on it; see
   `amqproute.broker.local_transaction`.

@@ -12,9 +12,9 @@ nothing is lost, and its messages wait where they come from.
   granted and given back when it is revoked, so whoever keeps to its credit keeps to its rate.
 * *bytes per second*: the same, paid when the octets arrive; before, the mean size stands for them.
 * *spool*: octets that its messages occupy here, in `amqproute.broker.sender_quotas`. What is
-  granted has
-  to fit into what is left of them: all credit, times what one of its messages occupies. From three
-  quarters on the credit falls in proportion to what is left, and is nothing when nothing is left.
+  granted has to fit into what is left of them: all credit, times what one of its messages occupies.
+  From three quarters on the credit falls in proportion to what is left, and is nothing when nothing
+  is left.
 * *credit*: deliveries granted, or taken and not yet committed, over all its links.
 
 What there is is divided among the holder's links that send, each part at least one; of *spool* a

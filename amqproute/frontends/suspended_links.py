@@ -12,9 +12,8 @@ the state of the deliveries that are not settled. There are two kinds here:
   default outcome is applied to them, as it always was to what a lost consumer held (O-17).
 * `ResolvedDeliveries`: a publisher's. What became of its deliveries whose outcome it has not
   confirmed: those of a link whose receiver settles second, and those that were committed when
-      nobody was
-  left to be told. With a durable terminus each of them stands in the store as well, in the commit
-  of its message, so that the answer is the same after a restart (P-16).
+  nobody was left to be told. With a durable terminus each of them stands in the store as well, in
+  the commit of its message, so that the answer is the same after a restart (P-16).
 
 How long, the expiry-policy says: it is what starts the timer (§3.5.6), and ``timeout`` how long
 the timer runs::

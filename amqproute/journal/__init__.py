@@ -7,18 +7,18 @@ Theory of operation
 `record` says what a record is and what a line of a journal looks like; the pipeline shares it.
 Whoever lets something happen to a message makes an `event.JournalEvent` and goes on::
 
-    broker.batch, relay.ledger     an event: a list of entries and what all of them share
+    broker.commit_batch, relay.outcome_processor   an event: entries, and what all of them share
             |
-    IStoreTransaction.record       belongs to a transaction: told when, and if, it is committed
+    IStoreTransaction.record      belongs to a transaction: told when, and if, it is committed
             v
-    store.writer                   one SQLite transaction: rows, and the outbox's row
+    store.db_writer               one SQLite transaction: rows, and the outbox's row
             |
-    outbox.Outbox                  numbers it; hands it over when the commit is done
+    journal_outbox.JournalOutbox  numbers it; hands it over when the commit is done
             v
-    writer.Journal                 encoder: events to runs, digests, JSON
-            |                      disk: runs to lines, the chain, one write, fdatasync
+    journal_writer.Journal        encoder: events to runs, digests, JSON
+            |                     disk: runs to lines, the chain, one write, fdatasync
             v
-    segments.Segments              open/, then the folder of the day; head
+    segments.JournalSegments      open/, then the folder of the day; head
 
 What belongs to no transaction (an attempt, an operator's request) goes to the journal directly.
 
@@ -50,9 +50,9 @@ message that somebody has answered for. The record of a message's arrival at a t
 copies that are entries; the others have no number of their own, begin and end nowhere, stand in no
 stock, and are missed by nobody. (For each subscriber a number and two records would double what a
 message costs to fan out, to say what an acknowledgment there does not: it settles nothing.) A
-message that went ahead of its commit and whose broker was
-killed then is known to its next hop only; its sender was told nothing (`broker.early_delivery`).
-Non-durable messages are noted as they come and go, and lost like those.
+message that went ahead of its commit and whose broker was killed then is known to its next hop
+only; its sender was told nothing (`broker.early_delivery`). Non-durable messages are noted as they
+come and go, and lost like those.
 
 The rooms
 =========

@@ -3,11 +3,10 @@
 
 A crash leaves a segment in the folder ``open``. Its last line may be torn: it is cut off, for what
 it said stands in the store (`amqproute.journal.journal_outbox`). So are the lines of an event of
-which not
-all were written, where the store has carried it: it is written again. A power failure may leave a
-hole with whole lines behind it: it begins behind what the head says was on the disk, and all is cut
-off from there on. Where something before that cannot be read, somebody or something has changed the
-file, and it is left as it is for ``amqproute journal verify`` to say so.
+which not all were written, where the store has carried it: it is written again. A power failure may
+leave a hole with whole lines behind it: it begins behind what the head says was on the disk, and
+all is cut off from there on. Where something before that cannot be read, somebody or something has
+changed the file, and it is left as it is for ``amqproute journal verify`` to say so.
 
 Where the head is a copy, or is missing beside segments, the journal may be older than it was: it
 then goes on behind every sequence that may have been in use (`beyond`). That costs nothing if it

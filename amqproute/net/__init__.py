@@ -7,22 +7,22 @@ An engine (`amqproute.wire.engine`) knows bytes and no socket. Here is what know
 
     listener   accepts, by accept_policy  ----+
                                               +--> pump.EngineProtocol --> engine + its user
-    connector  addresses in order, TLS    ----+          ^
-                                                         |
-    accept_policy   who gets a place, whose is taken back for it (pure)
-    handshake_turns TLS handshakes, a few in each turn of the reactor
-    proxy_protocol  what a load balancer says of the client behind it (pure)
-    tls        contexts, verification, reload  ----------+
-    tls_records  the TLS layer under the pump
-    direct_write  what is written goes to the socket at once
+    connector  addresses in order, TLS    ----+
+
+    accept_policy         who gets a place, whose is taken back for it (pure)
+    handshake_scheduler   TLS handshakes, a few in each turn of the reactor
+    proxy_protocol        what a load balancer says of the client behind it (pure)
+    tls                   contexts, verification, reload
+    tls_records           the TLS layer under the pump
+    direct_write          what is written goes to the socket at once
     connection_scheduler  whose input is acted on when: the processor's time, shared out
-    inbound_trust  who a connecting peer is: DNS questions after its handshake
-    peer_trust  what a peer has to prove, and whether it has: the one decision (pure)
-    dane       TLSA records against certificates (pure)
+    inbound_trust         who a connecting peer is: DNS questions after its handshake
+    peer_trust            what a peer has to prove, and whether it has: the one decision (pure)
+    dane                  TLSA records against certificates (pure)
     certificate_identity  which names a certificate proves (pure)
-    revocation lists of certificates that are not valid any more
-    certificate_reload  files that change, connections that outlive a certificate
-    authority  certificates for trying out, tests and closed groups
+    revocation            lists of certificates that are not valid any more
+    certificate_reload    files that change, connections that outlive a certificate
+    authority             certificates for trying out, tests and closed groups
 
 `listener.Listener` and `connector.Connector` do not know what they carry. Both are given a `Make`:
 a function from `pump.TransportFacts` (address, TLS version, verified certificate and the domains it
@@ -39,11 +39,10 @@ between handshake and first octet (`inbound_trust`). What was reached stands in
 `pump.TransportFacts.level`. With an upgrade (part 5 §5.2) the only octets in the clear are the two
 protocol headers; what a peer put behind its header is fed to TLS, where anything but a handshake
 ends the connection. Why a handshake failed is said in words by `handshake_diagnosis`, from the
-alert and from what our side knows. Failures have
-codes: ``tls.name``, ``tls.expired``, ``tls.not-yet-valid``, ``tls.untrusted``, ``tls.revoked``,
-``tls.pin``, ``tls.no-certificate``, ``tls.plain-text``, ``tls.handshake``, ``dane.mismatch``,
-``dane.chain``, ``dane.absent``, ``dane.unusable``, those of the DNS where it stands in the way, and
-of TCP ``connect.refused``,
+alert and from what our side knows. Failures have codes: ``tls.name``, ``tls.expired``,
+``tls.not-yet-valid``, ``tls.untrusted``, ``tls.revoked``, ``tls.pin``, ``tls.no-certificate``,
+``tls.plain-text``, ``tls.handshake``, ``dane.mismatch``, ``dane.chain``, ``dane.absent``,
+``dane.unusable``, those of the DNS where it stands in the way, and of TCP ``connect.refused``,
 ``connect.timeout``, ``connect.unreachable``, ``connect.name``.
 
 Back pressure

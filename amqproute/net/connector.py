@@ -3,9 +3,8 @@
 
 The addresses of a candidate are tried in their order, a new one each `ConnectPace.stagger_seconds`
 or as soon as one has failed, and the first TCP connection wins (RFC 8305 §5). Then comes TLS.
-Should it
-fail on that connection, the addresses not yet disproved get their turn: one of several machines
-behind a name may have been forgotten when certificates were renewed.
+Should it fail on that connection, the addresses not yet disproved get their turn: one of several
+machines behind a name may have been forgotten when certificates were renewed.
 
 With implicit TLS the Deferred fires when the peer has proved its name and the engine has been
 started; with an upgrade when the TCP connection is there, and the engine's user sees the rest.
@@ -19,10 +18,9 @@ TLSA records that fail validation, nobody connects, and the `ConnectError` has t
 reached stands in `TransportFacts.level` of the protocol.
 
 Where the records of a domain lead is judged by `amqproute.dial_policy` before each connection,
-address
-by address, as they are then: an address that is not dialled counts as one that has failed, with the
-code ``dns.denied-target``. The gateway of a static route and the host of a URL are the operator's
-own words, and are not judged.
+address by address, as they are then: an address that is not dialled counts as one that has failed,
+with the code ``dns.denied-target``. The gateway of a static route and the host of a URL are the
+operator's own words, and are not judged.
 
 Everything is bounded: a TCP connection by `ConnectPace.connect_seconds`, a TLS handshake by
 `PumpLimits.tls_seconds`, all together by `ConnectPace.total_seconds`. Cancelling the Deferred

@@ -19,8 +19,7 @@ however many asked for it. What is written is offered to the socket at once (`ne
 *TLS* is a layer between the transport and this protocol: at once (`ConnectionSecurity.implicit`) or
 when the engine reports `TlsAgreed` (`net.tls_records`). OpenSSL gives out records of at most 16
 KiB; they are collected so that one read of the transport stays one call of the engine. The engine
-and its user
-are made when the facts about the peer are known: for implicit TLS after the handshake.
+and its user are made when the facts about the peer are known: for implicit TLS after the handshake.
 
 *Time*: one delayed call, which is only ever moved forward. A busy connection pushes its idle
 deadline back with every read; the call then finds nothing to do when it fires and looks again.

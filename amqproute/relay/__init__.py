@@ -18,47 +18,44 @@ brake).
 
 `connect_agent.ConnectAgent` makes one connection: candidates in the order of the DNS, TLS with the
 name proved, SASL EXTERNAL, open, attach to ``amqp$transfer``. `peer_session.PeerSession` is what
-stands on the engine
-then: it sends entries and brings the peer's outcomes back, per read one batch and one commit.
+stands on the engine then: it sends entries and brings the peer's outcomes back, per read one batch
+and one commit.
 
 Who decides what about a destination:
 
-=============  ===================================================================================
-`send_window`       how many messages may be without an outcome; slow start, shrinking, death
+===================  ===============================================================================
+`send_window`        how many messages may be without an outcome; slow start, shrinking, death
 `send_budget`        its turn among the others, octets in flight, the rate an operator allows
-`connect_scheduler`       when it may begin to connect: so many a second, over all destinations
-`connect_attempt`      one attempt at a time
-`backoff`      failures and the next attempt, persisted; what the log is told of them
-`outcome_processor`       the fate of its entries, the commits, the floor
-`session_monitor`        an open connection: unused, stuck, or not the right place any more
-`poison_detector`     which message makes the peer end connections, once others are seen to pass
-`holds`        what operators let not go out; objects, which outlive messages and restarts
+`connect_scheduler`  when it may begin to connect: so many a second, over all destinations
+`connect_attempt`    one attempt at a time
+`backoff`            failures and the next attempt, persisted; what the log is told of them
+`outcome_processor`  the fate of its entries, the commits, the floor
+`session_monitor`    an open connection: unused, stuck, or not the right place any more
+`poison_detector`    which message makes the peer end connections, once others are seen to pass
+`holds`              what operators let not go out; objects, which outlive messages and restarts
 `diagnosis`          for operators: which of all these a message waits for
-`routing_decision`     what the DNS and the level come to; the same for the daemon and for `explain`
-`destination_quota`       how many destinations a sender may have messages waiting for
-=============  ===================================================================================
+`routing_decision`   what the DNS and the level come to; the same for the daemon and for `explain`
+`destination_quota`  how many destinations a sender may have messages waiting for
+===================  ===============================================================================
 
 Domains that nobody has written to yet are looked up at a pace, each sender in its turn
 (`lookup_scheduler`).
 
 What a failure means is decided in one table, `failure_table` (``docs/failures.md``), which
-`failure_verdict`
-looks things up in: whether it is about the message, the link, the host, or the destination, and
-what happens then. `retry_schedule` says when to try again, or a peer that has proved who it is
-does, within the same bounds; `failure_errors` with which code a message is given up;
-`error_disclosure` what of it all senders are told: not what lies behind our firewall.
+`failure_verdict` looks things up in: whether it is about the message, the link, the host, or the
+destination, and what happens then. `retry_schedule` says when to try again, or a peer that has
+proved who it is does, within the same bounds; `failure_errors` with which code a message is given
+up; `error_disclosure` what of it all senders are told: not what lies behind our firewall.
 
 Order
 =====
 
 One link for each hop, so messages go in the order of their priority and arrival. Only very large
 ones have a link and a session of their own (`large_message_link`), a part at a time, and are passed
-by others
-meanwhile: a gibibyte must not keep the small ones waiting. What was in
-doubt when a connection was lost goes first on the next one, in its old place. Two kinds of message
-are passed by others while they wait: what the peer gave back (*released*), and what
-    `poison_detector` has
-set aside because the connection ended while it was alone in flight.
+by others meanwhile: a gibibyte must not keep the small ones waiting. What was in doubt when a
+connection was lost goes first on the next one, in its old place. Two kinds of message are passed by
+others while they wait: what the peer gave back (*released*), and what `poison_detector` has set
+aside because the connection ended while it was alone in flight.
 
 Waking
 ======

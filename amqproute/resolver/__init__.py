@@ -38,13 +38,12 @@ thousands of questions under way               ``dns.busy``                tempo
 =============================================  ==========================  =====================
 
 Which places are dialled is decided in `amqproute.dial_policy`, here for every address that an
-answer
-brings, and once more by the connector when it connects: what `explain` shows is what is done, and
-what a name comes to mean in between does not matter. A denied address is left out, and so is a
-target with a denied port; the trail says why, and what the operator can write about it. A broker of
-ours that stands in the list ends it (``dns.loop-to-self``), dialled or not. Who only wants to know
-what a domain publishes, as to check the certificate of a peer that has called, resolves it with
-``to_dial=False``.
+answer brings, and once more by the connector when it connects: what `explain` shows is what is
+done, and what a name comes to mean in between does not matter. A denied address is left out, and so
+is a target with a denied port; the trail says why, and what the operator can write about it. A
+broker of ours that stands in the list ends it (``dns.loop-to-self``), dialled or not. Who only
+wants to know what a domain publishes, as to check the certificate of a peer that has called,
+resolves it with ``to_dial=False``.
 
 DNSSEC
 ------
@@ -75,10 +74,9 @@ Aliases (CNAME) are followed at SRV owner names, at targets (which RFC 2782 forb
 do) and at the domain; the name to connect to and to verify stays the one that was asked for.
 
 The modules: `srv_order` (RFC 2782, pure), `answer` (what a message says, pure), `dns_cache` (time
-    to live,
-staleness), `nameservers` (whom to ask), `dns_client` (asking), `dnssec` with `nsec_denial` and
-`anchors` (validation), `dnssec_probe` (who can do DNSSEC), `srv` (the table above), and `zone`, a
-small authoritative server for the demonstration and the tests.
+to live, staleness), `nameservers` (whom to ask), `dns_client` (asking), `dnssec` with `nsec_denial`
+and `anchors` (validation), `dnssec_probe` (who can do DNSSEC), `srv` (the table above), and `zone`,
+a small authoritative server for the demonstration and the tests.
 
 Why so
 ======

@@ -2,8 +2,7 @@
 """DNSSEC validation in this process (RFC 4035 §5): from trust anchors down to an answer.
 
 `DnssecValidator.judge` takes a response as it came, from any name server that passes signatures on,
-and
-says one of three things: *secure* (every record of the chain of aliases, or the proof of its
+and says one of three things: *secure* (every record of the chain of aliases, or the proof of its
 absence, is signed by a chain of keys that begins at an anchor), *insecure* (it is proved that a
 zone on the way is not signed), or it raises `UnusableAnswer` with ``dns.bogus``: something is
 signed wrongly, is too old, or lacks the signature it has to have. There is no fourth thing:

@@ -2,19 +2,18 @@
 """Nodes that do something: messages sent to them are acted on, not kept.
 
 `transfer.TransferService` is ``amqp$transfer`` and the anonymous terminus: it reads the message's
-``to``, asks the router, and puts the message on a local node or on the relay queue of the next
-hop. `transfer.AliasTarget` is what ``x@y`` and ``@y`` resolve to: the transfer service with the
-domain fixed when the link is made. `management_node.ManagementService` is ``$management``: it shows
-what there is (`management_rows`) and has it changed (`command_schema` is the grammar;
-`node_changes`, with `binding_entity` and `alias_entity`, does it, keeps it over restarts, and makes
-each batch all or nothing; `message_moves` takes messages from node to node).
-`relay_commands` and `relay_messages` are what operators do to relay queues through it: as a
-whole, or to messages by id, domain or selector, in parts that nobody else notices; `explain`
-says why one of them waits.
-`dns_flush` has the daemon forget what the DNS has said, for `explain` and `peer test`.
-`health_rules` has the table of what can be not well, and the functions that judge; the daemon
-collects the facts. `peer_probe.ProbeService` is ``amqp$probe``: it rehearses a peer's message and
-queues nothing. `xa_node.XaNode` is ``amqp$dtxCoordinator``, where the configuration asks for it.
+``to``, asks the router, and puts the message on a local node or on the relay queue of the next hop.
+`transfer.AliasTarget` is what ``x@y`` and ``@y`` resolve to: the transfer service with the domain
+fixed when the link is made. `management_node.ManagementService` is ``$management``: it shows what
+there is (`management_rows`) and has it changed (`command_schema` is the grammar; `node_changes`,
+with `binding_entity` and `alias_entity`, does it, keeps it over restarts, and makes each batch all
+or nothing; `message_moves` takes messages from node to node). `relay_commands` and `relay_messages`
+are what operators do to relay queues through it: as a whole, or to messages by id, domain or
+selector, in parts that nobody else notices; `explain` says why one of them waits. `dns_flush` has
+the daemon forget what the DNS has said, for `explain` and `peer test`. `health_rules` has the table
+of what can be not well, and the functions that judge; the daemon collects the facts.
+`peer_probe.ProbeService` is ``amqp$probe``: it rehearses a peer's message and queues nothing.
+`xa_node.XaNode` is ``amqp$dtxCoordinator``, where the configuration asks for it.
 
 To a frontend they are targets like any queue. Everything a service decides, it decides within
 the sender's batch, so a message is either safe where it belongs or refused, with a condition.

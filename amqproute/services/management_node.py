@@ -41,11 +41,11 @@ rows. Operations are a table as well; a new one is an entry with a function.
 Who may attach may ask. To change something one needs the right `manage` on each node that it is
 about (G-25); a refusal is answered with 403 and stands in the log.
 
-Replies are put within the request's own batch, so that the request counts as accepted only when
-its reply is on its way, and what it asked for is durable; the reply of an operation which takes its
-time follows when it is done. A reply goes to local nodes only, and
-of these to dynamic ones, whose names nobody can guess, and to nodes that the asker may publish to:
-the service lends nobody its own rights.
+Replies are put within the request's own batch, so that the request counts as accepted only when its
+reply is on its way, and what it asked for is durable; the reply of an operation which takes its
+time follows when it is done. A reply goes to local nodes only, and of these to dynamic ones, whose
+names nobody can guess, and to nodes that the asker may publish to: the service lends nobody its own
+rights.
 
 Limits: `MAX_ROWS` rows a reply; a client asks again with a larger ``offset``. A batch has
 `command_schema.MOST_COMMANDS` commands; `questions` bounds the work of its questions and the octets

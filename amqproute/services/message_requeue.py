@@ -21,8 +21,8 @@ One request looks at `MOST_SEEN` messages, a page in each turn of the reactor. E
 commit: it takes messages off the dead-letter queue and puts them on their targets, so a crash
 leaves each message on exactly one of the two. The annotations of the dead letter go, deliveries are
 counted from 0, and the message begins a new life without a ttl: it lost that when it became a dead
-letter.
-What a target refuses stays where it is, and so does what its target would drop as a repetition.
+letter. What a target refuses stays where it is, and so does what its target would drop as a
+repetition.
 
 The asker needs the right `manage` on the queue and on each target.
 """

@@ -2,9 +2,8 @@
 """Watch over what the broker fills up: the disk, the store, memory.
 
 Once in `LOOK_SECONDS`, and more often near the floor, the store is asked how much room there is
-(`IStore.room`, measured on the
-writer's thread, so that a disk that hangs holds nobody up), and the `PublishGate` of the broker is
-closed or opened:
+(`IStore.room`, measured on the writer's thread, so that a disk that hangs holds nobody up), and the
+`PublishGate` of the broker is closed or opened:
 
 * **disk**: the file system has less room than the floor (`store.min-free`). Pages within the
   database on which nothing stands count as room, since new messages go there first: the database

@@ -19,10 +19,10 @@ transaction that holds its work, never inside the call that returned it.
 fire in that order; a load sees exactly the commits whose Deferreds fire before its own. Empty
 transactions write nothing but keep their place. Within a group the writes are sorted by kind
 (`pending_commit.StatementGroup`); that changes nothing, since an id is born once and ends once. An
-entry that
-comes and goes within one group is not written at all: its sender was not answered before the commit
-that would have held both, whoever was handed it ahead of that (`amqproute.broker.early_delivery`)
-is done with it, and afterwards there would be nothing left of it anyway.
+entry that comes and goes within one group is not written at all: its sender was not answered before
+the commit that would have held both, whoever was handed it ahead of that
+(`amqproute.broker.early_delivery`) is done with it, and afterwards there would be nothing left of
+it anyway.
 
 **Identity.** Ids grow over the whole store and all restarts. A durable bound runs at least
 ``ID_BLOCK / 2`` ahead of the ids given out, because peers remember ids of entries that were
@@ -83,8 +83,8 @@ folder. What an operator does about single messages that were set aside is in `q
 
 **A full disk** takes no new entries, and ends old ones as long as it takes: `ballast`, and
 `db_writer.DatabaseWriter.yield_turn`. Once a transaction that begins entries has failed for want of
-room, all
-of that kind that were sent off before the reactor heard of it fail too: a small one would overtake.
+room, all of that kind that were sent off before the reactor heard of it fail too: a small one would
+overtake.
 
 **Failures.** When a group fails it is written again with a savepoint around each transaction;
 those that fail alone get a `StoreError` in words, the others one common fsync. So a poisonous

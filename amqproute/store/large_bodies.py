@@ -7,9 +7,8 @@ parts of it are read by another thread, so that readers do not wait for somebody
 
 Who removes the file? Until a commit names it, the `StoredBody` itself does, when nobody has it any
 more: so a message that is not durable, or was refused, or was lost with its connection, leaves
-    nothing.
-From that commit on the rows keep it (`amqproute.store.body_files`); when the last of them has gone,
-the file is removed at once, or when the last `StoredBody` goes, if there is one still.
+nothing. From that commit on the rows keep it (`amqproute.store.body_files`); when the last of them
+has gone, the file is removed at once, or when the last `StoredBody` goes, if there is one still.
 
 Behind the octets of a body its file has a *note* (`_NOTE`): the digest and the size of the bare
 message, which were counted as it came in. No row says them, and nobody has to read a gigabyte again

@@ -3,9 +3,8 @@
 
 Spark's Python workers are processes that run one task after the other, in threads of Spark's
 choosing: no place for an event loop that can be started once. The engine needs none.
-    `BlockingClient.step`
-writes what the engine has to say, waits for octets on a plain socket, and hands the events of
-each link to its `ReceivingLink` or `SendingLink`.
+`BlockingClient.step` writes what the engine has to say, waits for octets on a plain socket, and
+hands the events of each link to its `ReceivingLink` or `SendingLink`.
 
 Every wait ends: after `BrokerEndpoint.seconds` without an answer, at the end of the connection, or
     with the

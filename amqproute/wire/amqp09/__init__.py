@@ -2,11 +2,10 @@
 """AMQP 0-9 and 0-9-1 with RabbitMQ's extensions, as an engine without input or output.
 
 From the bytes upwards: `field_tables` are field tables and the types of their values. `methods`
-    holds
-all methods and properties as tables; it is made by a program from the facts of the standards and
-never by hand. `arguments` turns both into octets and back. `frame_output` writes frames. On these
-stand `tags` (delivery tags, confirms), `channel`, and the engine proper: `handshake` up to open,
-and `connection09`, which reads frames and tells what happened in terms of `protocol_events`.
+holds all methods and properties as tables; it is made by a program from the facts of the standards
+and never by hand. `arguments` turns both into octets and back. `frame_output` writes frames. On
+these stand `tags` (delivery tags, confirms), `channel`, and the engine proper: `handshake` up to
+open, and `connection09`, which reads frames and tells what happened in terms of `protocol_events`.
 `violations` is the one table of what a peer can do wrong and what it is told, `replies` has the
 codes and their scopes.
 

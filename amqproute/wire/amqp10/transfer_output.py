@@ -3,8 +3,7 @@
 
 `Link.send` puts the usual delivery, one frame with room in the window, on the wire itself. The
 others come here: an `TransferOutput` holds them in the order of `send` and cuts them into frames as
-    far
-as the peer's window goes. Buffers are sliced, not copied.
+far as the peer's window goes. Buffers are sliced, not copied.
 
 A delivery in parts (`Link.send_parts`) stands in line only with what has been appended and not
 sent: what other links send goes out between its parts, in the order in which both were given. So
