@@ -12,7 +12,7 @@ the disk. What is different is only who is ahead of whom when the disk fails, or
   them see a message twice; of what comes by a link with a durable terminus nobody.
 * *The commit fails.* What was handed out is out of our hands: such entries live on, in memory only,
   until they are settled. The sender's link ends with an error, without an outcome for these: in
-  doubt is what it is. Nothing goes ahead while the floodgate is closed, so this takes a disk that
+  doubt is what it is. Nothing goes ahead while the gate is closed, so this takes a disk that
   fails with room left.
 
 Order is kept: entries go ahead only where nothing waits before them, neither on the lines nor in

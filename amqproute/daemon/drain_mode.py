@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drains the daemon: takes no new messages, and finishes what can be finished.
 
-``DRAIN`` through ``$management`` closes the broker's floodgate for the reason `DRAINING`:
+``DRAIN`` through ``$management`` closes the broker's publish gate for the reason `DRAINING`:
 publishers and other organizations' brokers get no credit and keep their messages. Consumers, the
 relay and management go on. ``DRAIN-STATUS`` tells how far it has come, ``DRAIN-END`` opens the gate
 again. All three take the right `manage` on the management node. A restart ends it, too.
@@ -44,7 +44,7 @@ from amqproute.services.management_protocol import Allows, ManagementReply, Mana
 __all__ = ["DRAINING", "LOOK_SECONDS", "TURN_QUEUES", "DrainMode", "DrainProgress"]
 
 DRAINING: Final = "drain"
-"""The reason for which the floodgate is closed."""
+"""The reason for which the publish gate is closed."""
 LOOK_SECONDS: Final = 1.0
 TURN_QUEUES: Final = 500
 """Queues looked at in one turn of the reactor."""

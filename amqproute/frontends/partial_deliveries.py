@@ -4,7 +4,7 @@
 Each engine tells with every read what it holds of its peer's input: the frames of unfinished
 deliveries, and a frame that is not complete. The sum counts as memory on its way
 (`broker.publish_gate.HeldMemory`), and has a bound of its own, a quarter of ``limits.memory``: so
-what never ends cannot take the room of messages that do, nor close the floodgate for everybody.
+what never ends cannot take the room of messages that do, nor close the gate for everybody.
 Past the bound those who hold most give way (`amqproute.broker.partial_delivery_eviction`): users
 and peers, and the anonymous by their addresses. They give way for what has come, and for
 `SPARE_BYTES` more, so that no read is followed by more of this work than it brought:

@@ -34,7 +34,7 @@ journal and store agree, and neither waited for the other.
 Commits wait for no disk but their own. A lone arrival stays the one statement it was; what ends
 entries carries one row more. While the journal's disk stands still or is full, encoded runs wait in
 memory (`journal_writer.JournalTerms.held_bytes`); then they are dropped and counted, and a ``gap``
-record says how many. With ``on-full: stop`` the floodgate is closed long before that.
+record says how many. With ``on-full: stop`` publishers have no credit long before that.
 
 **Nothing can be taken away unseen.** Lines are chained by hash over all segments; sequences have no
 gaps but those that a line tells of; ``head`` knows the end, and the beginning once old segments

@@ -97,7 +97,7 @@ class DiskTerms:
 
 
 class Watermarks:
-    """Measures, and works the floodgate.
+    """Measures, and opens and closes the publish gate.
 
     Args:
         broker: whose gate; its queues are named.

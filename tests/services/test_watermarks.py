@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the floodgate closes for want of room, and when it opens again."""
+"""When the publish gate closes for want of room, and when it opens again."""
 
 from __future__ import annotations
 
