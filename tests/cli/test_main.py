@@ -70,7 +70,7 @@ class TableTests(SynchronousTestCase):
     def test_one_command_loads_itself_only(self) -> None:
         """What asks a running daemon does not load what a daemon is made of."""
         strangers = ("amqproute.daemon", "amqproute.broker", "amqproute.config", "pydantic", "rich")
-        for name, module in (("queue", "queues"), ("peer", "peers"), ("hold", "relaying")):
+        for name, module in (("queue", "queue"), ("peer", "peer"), ("hold", "relay_queue")):
             _, modules = loaded_by(name, "--help")
             self.assertIn(f"amqproute.cli.commands.{module}", modules)
             self.assertEqual({each for each in modules if each.startswith(strangers)}, set(), name)

@@ -231,7 +231,7 @@ class LockTimeoutTests(OutcomeCase):
         self.wait(101)
         self.assertEqual(len(self.client.all(spec.Disposition)), 1)
         self.wait(10)
-        self.assertFalse([each for each in self.timers if "LockWatch" in each])
+        self.assertFalse([each for each in self.timers if "LockMonitor" in each])
 
     def test_browsers(self) -> None:
         """A browser holds nothing, and nothing is taken from it."""
@@ -263,9 +263,9 @@ class LockTimeoutTests(OutcomeCase):
     def test_gone(self) -> None:
         """With the link its watch ends."""
         self.take(1)
-        self.assertTrue([each for each in self.timers if "LockWatch" in each])
+        self.assertTrue([each for each in self.timers if "LockMonitor" in each])
         self.client.send(spec.Detach(handle=0, closed=True))
-        self.assertFalse([each for each in self.timers if "LockWatch" in each])
+        self.assertFalse([each for each in self.timers if "LockMonitor" in each])
         self.assertEqual(self.house.broker.nodes["q"].available, 5)
 
 

@@ -315,8 +315,8 @@ class ExemptionTests(LogCase):
                 return "user:ann"
 
         log.info("{principal} opened", principal=Ending())
-        self.assertEqual(len(self.lines("amqp10: user:ann opened")), 1)
-        self.assertGreaterEqual(len(self.lines("amqp10: ended")), 1)
+        self.assertEqual(len(self.lines("connection_frontend: user:ann opened")), 1)
+        self.assertGreaterEqual(len(self.lines("connection_frontend: ended")), 1)
 
     def test_memory(self) -> None:
         """Parties without end are not remembered without end."""

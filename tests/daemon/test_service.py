@@ -73,7 +73,7 @@ class ServiceTests(TestCase):
         self.addCleanup(self.manager.close)
         self.patch(os, "environ", {**os.environ, "NOTIFY_SOCKET": self.manager.address})
         os.environ.pop("WATCHDOG_USEC", None)
-        self.patch(service, "House", FakeHouse)
+        self.patch(service, "Application", FakeHouse)
         self.clock = Clock()
         self.file = Path(self.mktemp())
         self.file.write_text(FILE)
