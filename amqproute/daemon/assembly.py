@@ -746,6 +746,10 @@ class Application:
             changed.append("resolver")
         if without_shares(config.listen) != without_shares(begun.listen):
             changed.append("listen")
+        if config.relay.connect_timeout != begun.relay.connect_timeout:
+            changed.append("relay.connect-timeout")
+        if config.tls.watch != begun.tls.watch:
+            changed.append("tls.watch")
         if config.journal.enabled != begun.journal.enabled:
             changed.append("journal.enabled")
         if config.log.format != begun.log.format:

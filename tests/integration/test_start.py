@@ -250,6 +250,14 @@ class MachineTests(StartCase):
             self.daemon.reload(listen=listen)
             self.assertEqual(self.daemon.log().count(words), count)
 
+    def test_at_next_start(self) -> None:
+        """So are single settings of groups of which a reload takes the others."""
+        self.daemon.start()
+        tls = {**self.daemon.settings["tls"], "watch": "1h"}
+        self.daemon.reload(tls=tls, relay={"connect-timeout": "9s"})
+        words = "changes of relay.connect-timeout, tls.watch take effect at the next start"
+        self.assertEqual(self.daemon.log().count(words), 1)
+
     def test_key_in_chain(self) -> None:
         """A private key in the file of the certificates, which every user can read."""
         tls = self.daemon.settings["tls"]
