@@ -88,7 +88,11 @@ class MetadataTests(SynchronousTestCase):
         missing = set()
         for path in (ROOT / "amqproute").rglob("*.py"):
             # What `amqproute pipeline` loads when it is asked for stands in both places.
-            spark = ("cli/pipeline_analysis.py", "cli/pipeline_session.py")
+            spark = (
+                "cli/pipeline_analysis.py",
+                "cli/pipeline_partners.py",
+                "cli/pipeline_session.py",
+            )
             with_spark = "pipeline" in path.parts or any(map(path.match, spark))
             here = declared | extra if with_spark else declared
             found = re.findall(r"^\s*(?:from|import) (\w+)", path.read_text(), re.MULTILINE)

@@ -183,6 +183,13 @@ def read_response(question: DnsQuestion, response: dns.message.Message) -> DnsAn
         raise UnusableAnswer(_CODES.get(rcode, "dns.refused"), dns.rcode.to_text(rcode))
     if not isinstance(response, dns.message.QueryMessage):
         raise UnusableAnswer("dns.malformed", "not an answer to a query")
+    # Whoever matches responses to queries has looked at this already. But records of the type that
+    # was asked for count as absent below if the response says that another was, and what is absent
+    # must not depend on octets that nobody signs.
+    if [(as_text(each.name), each.rdtype) for each in response.question] != [
+        (question.name.lower(), question.rdtype)
+    ]:
+        raise UnusableAnswer("dns.malformed", "an answer to another question")
     try:
         chain = response.resolve_chaining()
     except dns.message.ChainTooLong:

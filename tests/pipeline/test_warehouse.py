@@ -96,6 +96,13 @@ class KeptFiles:
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
         self.synced: list[str] = []
+        self.touched: list[str] = []
+
+    def walk(self, name: str) -> list[warehouse.Stored]:
+        return []  # changes have no files of rows here, and so no list of them
+
+    def touch(self, name: str) -> None:
+        self.touched.append(name)
 
     def names(self, name: str) -> list[str]:
         return sorted(each.partition("/")[2] for each in self.texts if each.startswith(f"{name}/"))
@@ -121,7 +128,7 @@ class SnapshotTests(SynchronousTestCase):
         self.warehouse = object.__new__(warehouse.Warehouse)
         self.warehouse.base = "somewhere"
         self.files = KeptFiles()
-        self.warehouse._files = cast(Any, self.files)
+        self.warehouse.files = cast(Any, self.files)
 
     def part(self, table: str, commit: str) -> warehouse.TablePart:
         return warehouse.TablePart(table, "2026-11-22", "alpha.example", commit)
@@ -139,6 +146,7 @@ class SnapshotTests(SynchronousTestCase):
         self.assertRaises(warehouse.PublicationConflict, self.warehouse.publish, empty, [three], [])
         second = self.warehouse.publish(first, [three], [two])
         self.assertEqual((set(second.parts), second.pending), ({one, three}, days))
+        self.assertEqual(self.files.touched, ["changes/1"])  # what it brought is looked at again
         third = self.warehouse.publish(second, [], [], pending=())
         self.assertEqual((set(third.parts), third.pending), ({one, three}, frozenset()))
         self.assertEqual(self.warehouse.snapshot(), third)

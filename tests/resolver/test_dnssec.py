@@ -11,7 +11,7 @@ import dns.message
 import dns.name
 import dns.rdatatype
 import dns.rrset
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -275,6 +275,7 @@ class BogusTests(DnssecTestCase):
         self.assertEqual(error.code, "dns.not-dnssec-capable")
 
     @given(st.integers(0, 2**16), st.integers(1, 255))
+    @example(28, 2)  # in the question: it says that another type was asked for
     def test_any_changed_octet(self, position: int, flip: int) -> None:
         """Whatever is changed in a signed answer, it is the same answer or it is refused."""
         tree = SHARED
