@@ -39,10 +39,14 @@ def run(work: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
         with suppress(ReactorNotRunning):  # it has been told before
             reactor.stop()
 
+    async def begin() -> _T:
+        # Within a coroutine, so that a call that fails before it has made one ends the run as well.
+        return await work(reactor)
+
     def start() -> None:
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, lambda *_: reactor.callFromThread(stop))
-        task: Deferred[None] = Deferred.fromCoroutine(work(reactor)).addBoth(done)
+        task: Deferred[None] = Deferred.fromCoroutine(begin()).addBoth(done)
         tasks.append(task)
 
     def done(result: _T | Failure) -> None:

@@ -79,12 +79,13 @@ class BrokenFileTests(SynchronousTestCase):
         self.file.write_text("nonsense: 1")
         asked: list[Any] = []
 
-        def look_up(config: Config, domain: str, is_own: bool) -> ResolveError:
+        def look_up(reactor: None, config: Config, domain: str, *, is_own: bool) -> ResolveError:
             self.assertFalse(is_own)
             asked.append(config)
             return ResolveError("dns.nxdomain", "there is none", permanent=True)
 
         self.patch(resolve, "_look_up", look_up)
+        self.patch(resolve.runner, "run", lambda work: work(None))
         result = self.amqproute("resolve", "beta.example")
         self.assertEqual((result.exit_code, asked), (1, [Config()]), result.output)
         self.assertIn("the system's name servers are asked", result.stderr)
