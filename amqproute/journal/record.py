@@ -33,13 +33,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, Literal
-
-from amqproute.jsontext import parse_json
 
 VERSION: Final = 1
 """Of the schema. A reader takes every version up to its own: fields are added, never changed.
@@ -460,6 +459,21 @@ def chained(previous: str, line_tail: bytes) -> tuple[str, bytes]:
     return own, b'{"h":"%s",%s\n' % (own.encode(), line_tail)
 
 
+def _decode(octets: bytes) -> Any:
+    """As `amqproute.jsontext.parse_json`: this module needs nothing but the standard library."""
+    try:
+        return json.loads(octets, parse_float=_finite, parse_constant=_finite)
+    except RecursionError:
+        raise ValueError("the values nest too deep") from None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is no number")
+    return value
+
+
 def read_line(octets: bytes, previous: str | None = None) -> JournalLine:
     """Read one line.
 
@@ -478,7 +492,7 @@ def read_line(octets: bytes, previous: str | None = None) -> JournalLine:
     if previous is not None and own != link(previous, octets[_BEHIND:]):
         raise InvalidLine("its hash does not follow from its text and the line before")
     try:
-        body = parse_json(octets)
+        body = _decode(octets)
     except ValueError as error:  # a wrong encoding is one too
         raise InvalidLine(f"not JSON: {error}") from None
     return JournalLine(own, *_checked(body), body)

@@ -689,7 +689,7 @@ class SubscriptionTests(ExampleCase):
         self.daemon.kill()
         self.daemon.start()
         self.connection = self.connect()
-        self.assertEqual(self.subscriptions(), ["amqp$sub/t/subscriber/sub"])
+        self.assertEqual(self.subscriptions(), ["amqp$sub/t/subscriber/sub/anonymous%40127.0.0.1"])
         receiver = self.subscribe()
         self.assertEqual(self.bodies(receiver, 2), [0, 1])
         receiver.close()

@@ -84,7 +84,7 @@ class TopicTests(ProtonTestCase):
 
     def test_durable(self) -> None:
         """What comes while the subscriber and then the daemon are away is there (W-17)."""
-        name = "amqp$sub/t/subscriber/sub"
+        name = "amqp$sub/t/subscriber/sub/anonymous%40127.0.0.1"
         connection = self.subscriber()
         options = [DurableSubscription(), Selector("color = 'red'")]
         receiver = connection.create_receiver("t", credit=10, name="sub", options=options)

@@ -52,10 +52,10 @@ class WorkTests(SynchronousTestCase):
                 opened[path.name.rpartition("-")[2]] += 1
             return open_path(path, mode, *more, **options)
 
-        def counted(octets: Any) -> Any:
+        def counted(octets: Any, **options: Any) -> Any:
             nonlocal decoded
             decoded += 1
-            return loads(octets)
+            return loads(octets, **options)
 
         desk = Desk(directory)
         with patch.object(Path, "open", watched), patch.object(record.json, "loads", counted):
