@@ -5,7 +5,8 @@ A broker carries these sections and seldom reads them; but whoever reads one lat
 another hop, has nobody left to reject the message to. So each message is checked when it comes
 (part 3 §3.2.4, §3.2.5). What is encoded as usual is recognized by a walk over its format codes, a
 fraction of the work of decoding; of anything else `sections.decode_section` decides. So a section
-passes if and only if that decodes it.
+passes if and only if that decodes it; but strings of application-properties need not be UTF-8, as
+those of a broker that is in wide use are not, and whoever reads one meets the error there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from amqproute.errors import DecodeError
 from amqproute.wire.amqp10.sections import SectionOffsets, decode_section
 
 __all__ = ["check_sections"]
@@ -53,7 +55,13 @@ def check_sections(encoded: bytes, offsets: SectionOffsets) -> None:
         decode_section(encoded, start, end)
     start, end = offsets.application_properties_start, offsets.application_properties_end
     if start != end and not _are_usual_application_properties(encoded, start, end):
-        decode_section(encoded, start, end)
+        try:
+            decode_section(encoded, start, end)
+        except DecodeError as error:
+            # RabbitMQ 3 sends the binary headers of AMQP 0-9-1, those that it has made of our own
+            # annotations among them, as strings. To refuse them is to take nothing of its shovels.
+            if not isinstance(error.__context__, UnicodeDecodeError):
+                raise
 
 
 def _are_usual_properties(encoded: bytes, start: int, end: int) -> bool:

@@ -40,14 +40,17 @@ class CheckTests(SynchronousTestCase):
         return True
 
     def decodes(self, encoded: bytes) -> bool:
+        """Tell whether the decoder takes both sections; strings of the second may be no UTF-8."""
         offsets = locate(encoded)
         try:
             decode_section(encoded, offsets.properties_start, offsets.properties_end)
-            decode_section(
-                encoded, offsets.application_properties_start, offsets.application_properties_end
-            )
         except DecodeError:
             return False
+        start, end = offsets.application_properties_start, offsets.application_properties_end
+        try:
+            decode_section(encoded, start, end)
+        except DecodeError as error:
+            return isinstance(error.__context__, UnicodeDecodeError)
         return True
 
     def compare(self, encoded: bytes) -> None:
@@ -74,6 +77,12 @@ class CheckTests(SynchronousTestCase):
                 )
             )
             self.compare(section[:at] + bytes((octet,)) + section[at + 1 :] + DATA)
+
+    def test_no_utf8(self) -> None:
+        """A string that is no UTF-8 is let through in application-properties, and only there."""
+        string = b"\xa1\x02\xff\xfe"
+        self.assertTrue(self.passes(b"\x00\x53\x74\xc1\x08\x02\xa1\x01k" + string + DATA))
+        self.assertFalse(self.passes(b"\x00\x53\x73\xc0\x05\x01" + string + DATA))
 
     def test_usual(self) -> None:
         """What clients send usually is not decoded; what is unusual is."""
