@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from math import isfinite
-from typing import Any, NoReturn
+from typing import Any
 
 __all__ = ["parse_json"]
 
@@ -22,7 +22,7 @@ def parse_json(text: str | bytes) -> Any:
         ValueError: it is none, nests too deep to be read, or has a number that is not finite.
     """
     try:
-        return json.loads(text, parse_float=_finite, parse_constant=_refuse)
+        return json.loads(text, parse_float=_finite, parse_constant=_finite)
     except RecursionError:
         raise ValueError("the values nest too deep") from None
 
@@ -30,9 +30,5 @@ def parse_json(text: str | bytes) -> Any:
 def _finite(text: str) -> float:
     value = float(text)
     if not isfinite(value):
-        _refuse(text)
+        raise ValueError(f"{text[:40]} is no number")
     return value
-
-
-def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{text[:40]} is no number")

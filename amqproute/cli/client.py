@@ -3,12 +3,9 @@
 
 ::
 
-    client = await connect(reactor, parse_url("unix:/run/amqproute/amqproute.sock"))
-    try:
+    async with await connect(reactor, parse_url("unix:/run/amqproute/amqproute.sock")) as client:
         sender = await client.sender("orders@beta.example")
         outcome = await sender.send(encoded)
-    finally:
-        await client.close()
 
 One `Client` is one connection with one session. Its verbs are coroutines. Each waits for the peer
 for `ClientTimeouts.answer_seconds` at most and then raises `ClientError`, as it does when the peer
@@ -536,6 +533,12 @@ class Client:
         await sender.close()
         await receiver.close()
         return delivery.payload
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Close politely; after `ClientTimeouts.close_seconds` the transport is dropped. Never

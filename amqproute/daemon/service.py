@@ -2,7 +2,7 @@
 """The process: reactor, signals, service manager. The one module that imports the reactor.
 
 `run` is what ``amqproute serve`` and systemd call; `makeService` is for twistd. Both end in a
-`DaemonService`, which starts a `Application`, tells the service manager, reloads on SIGHUP and
+`DaemonService`, which starts an `Application`, tells the service manager, reloads on SIGHUP and
 stops the house before the reactor ends.
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one sender may ask of this broker: a contract for each peer and each user.
 
-A `ActiveContract` counts over all connections of its holder, so that more connections get nobody
+An `ActiveContract` counts over all connections of its holder, so that more connections get nobody
 more. Its terms are of two kinds.
 
 **Pressure.** Rates, a share of the store and the deliveries under way are kept by credit alone: a

@@ -4,7 +4,7 @@
 Twisted's transports keep what is written for the next turn of the reactor: they ask the kernel to
 be told when the socket can take something, are told, send, and ask not to be told any more. That
 joins many small writes, but the pump joins them already; for a lone message it is three system
-calls and a turn of waiting on each of its legs. An `DirectWriter` offers the bytes to the socket
+calls and a turn of waiting on each of its legs. A `DirectWriter` offers the bytes to the socket
 where
 they are written, and leaves to the transport what the socket does not take: its buffer, its
 producers and its errors work as ever.

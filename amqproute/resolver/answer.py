@@ -2,7 +2,7 @@
 """What a DNS message says, read once: `DnsQuestion`, `DnsAnswer`, and `read_response` between them.
 
 Pure. The difference that matters most is drawn here: an answer that *proves* something (records,
-NODATA, NXDOMAIN) is an `DnsAnswer`; everything else raises `UnusableAnswer` with the code that the
+NODATA, NXDOMAIN) is a `DnsAnswer`; everything else raises `UnusableAnswer` with the code that the
 failure has for the operator, and is never mistaken for absence.
 """
 

@@ -21,7 +21,7 @@ from amqproute import __main__
 from amqproute.cli import main, message_text, render, runner
 from amqproute.cli.command_error import CommandError
 from amqproute.cli.commands import check, resolve, send_receive
-from amqproute.cli.commands.dns_refresh import Consulted
+from amqproute.cli.commands.consult import Consulted
 from amqproute.cli.main import amqproute
 from amqproute.cli.message_text import MessageDraft
 from amqproute.daemon.preflight import PreflightFindings
@@ -147,7 +147,10 @@ class ProgramTests(CommandTestCase):
         drafts: list[MessageDraft] = []
 
         class Client:
-            async def close(self) -> None:
+            async def __aenter__(self) -> Client:
+                return self
+
+            async def __aexit__(self, *_: object) -> None:
                 """Nothing is open."""
 
         async def open_client(*_: object) -> Client:

@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.commands import resolve
-from amqproute.cli.commands.dns_refresh import Consulted
+from amqproute.cli.commands.consult import Consulted
 from amqproute.config import Config, loads
 from amqproute.daemon.peer_assembly import make_judge, own_places, peer_policy
 from amqproute.errors import ResolveError

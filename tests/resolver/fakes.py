@@ -74,7 +74,7 @@ class PretendPort:
 
 
 class PretendConnection(StringTransport):
-    """The client's end of a TCP connection to an `ZoneAuthority`."""
+    """The client's end of a TCP connection to a `ZoneAuthority`."""
 
     def __init__(self, network: PretendNetwork, authority: ZoneAuthority, protocol: Any) -> None:
         super().__init__()

@@ -76,9 +76,8 @@ def _wait(access: AccessOptions, timeout: float | None) -> dict[str, Any]:
     """Begin, and ask until it is done or the time is over."""
 
     async def work(reactor: Any) -> dict[str, Any]:
-        client = await open_client(reactor, access)
-        until = None if timeout is None else reactor.seconds() + timeout
-        try:
+        async with await open_client(reactor, access) as client:
+            until = None if timeout is None else reactor.seconds() + timeout
             facts = await ask(client, "DRAIN", "broker", "")
             with render.progress() as progress:
                 task = progress.add_task("messages to go", total=None)
@@ -89,8 +88,6 @@ def _wait(access: AccessOptions, timeout: float | None) -> dict[str, Any]:
                     facts = await ask(client, "DRAIN-STATUS", "broker", "")
                     progress.update(task, completed=facts["moving"])
             return facts
-        finally:
-            await client.close()
 
     return runner.run(work)
 

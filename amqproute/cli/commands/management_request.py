@@ -65,15 +65,13 @@ def in_touch(access: AccessOptions, work: Callable[[Client], Coroutine[Any, Any,
     """
 
     async def within(reactor: Any) -> _T:
-        client = await open_client(reactor, access)
-        try:
-            return await work(client)
-        except ClientError as error:
-            if error.code == conditions.UNAUTHORIZED_ACCESS:
-                error.next_step = _RIGHTS
-            raise
-        finally:
-            await client.close()
+        async with await open_client(reactor, access) as client:
+            try:
+                return await work(client)
+            except ClientError as error:
+                if error.code == conditions.UNAUTHORIZED_ACCESS:
+                    error.next_step = _RIGHTS
+                raise
 
     return runner.run(within)
 

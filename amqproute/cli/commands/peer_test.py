@@ -16,7 +16,7 @@ import click
 from amqproute.address import parse
 from amqproute.cli import render, runner
 from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError, next_step_for
-from amqproute.cli.commands.dns_refresh import consult
+from amqproute.cli.commands.consult import consult
 from amqproute.config.loader import find, load
 from amqproute.daemon.peer_test import FAILED, OK, PeerTest, PeerTestStep
 from amqproute.errors import InvalidField

@@ -33,7 +33,7 @@ from amqproute.cli.command_error import (
     next_step_for,
 )
 from amqproute.cli.commands.common_options import config_option, json_option
-from amqproute.cli.commands.dns_refresh import Consulted, consult, consult_about_node
+from amqproute.cli.commands.consult import Consulted, consult, consult_about_node
 from amqproute.cli.commands.local_daemon import optional
 from amqproute.config import Config, load
 from amqproute.config.access_settings import ListenSettings

@@ -194,14 +194,11 @@ def send(
         click.echo("each line is a message; end with Ctrl-D", err=True)
 
     async def work(reactor: Any) -> int:
-        client = await open_client(reactor, access)
-        try:
+        async with await open_client(reactor, access) as client:
             report = SendReport(as_json, None if repeated is None else count)
             bodies = _repeat(repeated, count) if repeated is not None else _lines(reactor)
             with report:
                 await publish(client, draft, bodies, report)
-        finally:
-            await client.close()
         return report.exit_code
 
     return runner.run(work)
@@ -490,8 +487,7 @@ def receive(
     access = AccessOptions(url, config, trust)
 
     async def work(reactor: Any) -> int:
-        client = await open_client(reactor, access)
-        try:
+        async with await open_client(reactor, access) as client:
             receiver = await client.receiver(
                 node,
                 credit=count or (output is not None),
@@ -503,8 +499,6 @@ def receive(
                 if output is not None:
                     return await save(receiver, output, timeout, came)
                 got = await consume(receiver, count, timeout, as_json, came)
-        finally:
-            await client.close()
         return DONE if got >= (count or 1) else NEGATIVE
 
     return runner.run(work)

@@ -2,7 +2,7 @@
 """Transfers that do not go out at once: several frames, a state, a closed window (part 2 §2.5.6).
 
 `Link.send` puts the usual delivery, one frame with room in the window, on the wire itself. The
-others come here: an `TransferOutput` holds them in the order of `send` and cuts them into frames as
+others come here: a `TransferOutput` holds them in the order of `send` and cuts them into frames as
 far as the peer's window goes. Buffers are sliced, not copied.
 
 A delivery in parts (`Link.send_parts`) stands in line only with what has been appended and not

@@ -56,12 +56,9 @@ async def consult(reactor: Any, config: Path | None, address: str) -> Consulted:
     """
     routes: tuple[RouteRule, ...] = ()
     try:
-        client = await open_client(reactor, AccessOptions(None, config, None), patience=PATIENCE)
-        try:
+        async with await _daemon(reactor, config) as client:
             routes = await _made_at_runtime(client)
             await ask(client, "FORGET", "peer", address)
-        finally:
-            await client.close()
     except AmqprouteError as error:
         return Consulted(f"no daemon was told to forget earlier answers: {error}", routes)
     return Consulted("the daemon has forgotten earlier answers and goes by these", routes)
@@ -76,11 +73,8 @@ async def consult_about_node(reactor: Any, config: Path | None, address: Address
         address: one of its own.
     """
     try:
-        client = await open_client(reactor, AccessOptions(None, config, None), patience=PATIENCE)
-        try:
+        async with await _daemon(reactor, config) as client:
             facts = await ask(client, "READ", "queue", address.node)
-        finally:
-            await client.close()
     except ClientError as error:
         if error.code == "management.404":
             return Consulted(f"the daemon has no node {address.node!r} either")
@@ -88,6 +82,10 @@ async def consult_about_node(reactor: Any, config: Path | None, address: Address
     except AmqprouteError as error:
         return Consulted(f"no daemon says which nodes were made at runtime: {error}")
     return Consulted("the daemon has it", node=str(facts["name"]))
+
+
+async def _daemon(reactor: Any, config: Path | None) -> Client:
+    return await open_client(reactor, AccessOptions(None, config, None), patience=PATIENCE)
 
 
 async def _made_at_runtime(client: Client) -> tuple[RouteRule, ...]:
