@@ -320,7 +320,7 @@ def undecodable() -> list[bytes]:
         b"\x00\x53\x74\xc1\x04\x01\xa1\x01a",
         b"\x00\x53\x74\xc1\x05\x02\xa1\x01a\x3f",
         b"\x00\x53\x74\xc1\x09\x04\xa1\x01a\x41\xa1\x01a\x41",
-        long + b"\xa1\x01\xff\xa1\x02ab",
+        long + b"\xa1\x01a\xff\xa1\x02ab",
     ]
 
 
@@ -452,6 +452,11 @@ class ToleranceTests(MessageCase):
             self.client.publish(number, bad, handle=7 + number)
             told = self.client.one(spec.Disposition)
             self.assertEqual(condition(told.state), "amqp:decode-error", target)
+
+    def test_strings_of_other_encodings(self) -> None:
+        """M-23: application-properties that a broker in wide use sends arrive as they came."""
+        taken = b"\x00\x53\x74\xc1\x07\x02\xa1\x01a\xa1\x01\xff"
+        self.assertIn(taken, self.through(taken + data()))
 
     def test_bad_annotations(self) -> None:
         """M-24, T-27: annotations that are no map."""

@@ -5,8 +5,8 @@ A broker carries these sections and seldom reads them; but whoever reads one lat
 another hop, has nobody left to reject the message to. So each message is checked when it comes
 (part 3 §3.2.4, §3.2.5). What is encoded as usual is recognized by a walk over its format codes, a
 fraction of the work of decoding; of anything else `sections.decode_section` decides. So a section
-passes if and only if that decodes it; but strings of application-properties need not be UTF-8, as
-those of a broker that is in wide use are not, and whoever reads one meets the error there.
+passes if and only if that decodes it; but strings of application-properties may hold octets that
+are no UTF-8, as those of a broker in wide use do, and whoever reads one meets the error there.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from amqproute.errors import DecodeError
 from amqproute.wire.amqp10.sections import SectionOffsets, decode_section
 
 __all__ = ["check_sections"]
 
 _U32 = struct.Struct(">I").unpack_from
 _STR_8: Final = 0xA1
+_STR_32: Final = 0xB1
+_SYM_8: Final = 0xA3
 _ASCII: Final = frozenset((0xA1, 0xA3))
 _VARIABLE: Final = frozenset((0xA0, 0xA1, 0xA3))
 _STRING: Final = frozenset((0xA1,))
@@ -55,13 +56,7 @@ def check_sections(encoded: bytes, offsets: SectionOffsets) -> None:
         decode_section(encoded, start, end)
     start, end = offsets.application_properties_start, offsets.application_properties_end
     if start != end and not _are_usual_application_properties(encoded, start, end):
-        try:
-            decode_section(encoded, start, end)
-        except DecodeError as error:
-            # RabbitMQ 3 sends the binary headers of AMQP 0-9-1, those that it has made of our own
-            # annotations among them, as strings. To refuse them is to take nothing of its shovels.
-            if not isinstance(error.__context__, UnicodeDecodeError):
-                raise
+        decode_section(encoded, start, end)
 
 
 def _are_usual_properties(encoded: bytes, start: int, end: int) -> bool:
@@ -95,6 +90,9 @@ def _are_usual_properties(encoded: bytes, start: int, end: int) -> bool:
 
 
 def _are_usual_application_properties(encoded: bytes, start: int, end: int) -> bool:
+    # RabbitMQ 3 sends the binary headers of AMQP 0-9-1, those that it has made of our own
+    # annotations among them, as strings. To refuse them is to take nothing of its shovels: so
+    # strings may hold any octets here.
     try:
         if encoded[start : start + 4] == b"\x00\x53\x74\xc1":
             count, pos = encoded[start + 5], start + 6
@@ -108,16 +106,16 @@ def _are_usual_application_properties(encoded: bytes, start: int, end: int) -> b
             key = encoded[pos:after]
             if key[0] != _STR_8:
                 return False
-            keys.add(key[2:].decode())
+            keys.add(key)
             code = encoded[after]
             if code in _VARIABLE:
                 pos = after + 2 + encoded[after + 1]
-                if code in _ASCII and not encoded[after + 2 : pos].isascii():
-                    if code != _STR_8:
-                        return False
-                    encoded[after + 2 : pos].decode()
+                if code == _SYM_8 and not encoded[after + 2 : pos].isascii():
+                    return False
+            elif code == _STR_32:
+                pos = after + 5 + _U32(encoded, after + 1)[0]
             else:
                 pos = after + _FIXED[code]
-    except (IndexError, KeyError, UnicodeDecodeError, struct.error):
+    except (IndexError, KeyError, struct.error):
         return False
     return pos == end and count == 2 * len(keys)

@@ -39,26 +39,26 @@ class CheckTests(SynchronousTestCase):
             return False
         return True
 
-    def decodes(self, encoded: bytes) -> bool:
-        """Tell whether the decoder takes both sections; strings of the second may be no UTF-8."""
-        offsets = locate(encoded)
+    def compare(self, encoded: bytes) -> None:
+        """What the decoder takes passes; it refuses what passes for octets of strings at most."""
+        try:
+            offsets = locate(encoded)
+        except DecodeError:
+            return
+        passes = self.passes(encoded)
+        start, end = offsets.application_properties_start, offsets.application_properties_end
         try:
             decode_section(encoded, offsets.properties_start, offsets.properties_end)
         except DecodeError:
-            return False
-        start, end = offsets.application_properties_start, offsets.application_properties_end
+            self.assertFalse(passes, encoded.hex())
+            return
         try:
             decode_section(encoded, start, end)
         except DecodeError as error:
-            return isinstance(error.__context__, UnicodeDecodeError)
-        return True
-
-    def compare(self, encoded: bytes) -> None:
-        try:
-            locate(encoded)
-        except DecodeError:
-            return
-        self.assertEqual(self.passes(encoded), self.decodes(encoded), encoded.hex())
+            if passes:
+                self.assertIsInstance(error.__context__, UnicodeDecodeError, encoded.hex())
+        else:
+            self.assertTrue(passes, encoded.hex())
 
     @given(PROPERTIES, APPLICATION)
     def test_sound(self, properties: bytes, application: bytes) -> None:
@@ -80,9 +80,27 @@ class CheckTests(SynchronousTestCase):
 
     def test_no_utf8(self) -> None:
         """A string that is no UTF-8 is let through in application-properties, and only there."""
-        string = b"\xa1\x02\xff\xfe"
-        self.assertTrue(self.passes(b"\x00\x53\x74\xc1\x08\x02\xa1\x01k" + string + DATA))
-        self.assertFalse(self.passes(b"\x00\x53\x73\xc0\x05\x01" + string + DATA))
+        long = b"\xb1\x00\x00\x01\x2c" + b"\xff" * 300
+        for string in (b"\xa1\x02\xff\xfe", long):
+            size = len(string) + 3 + 4
+            section = b"\x00\x53\x74\xd1" + size.to_bytes(4, "big") + b"\x00\x00\x00\x02"
+            self.assertTrue(self.passes(section + b"\xa1\x01k" + string + DATA))
+        self.assertFalse(self.passes(b"\x00\x53\x73\xc0\x05\x01\xa1\x02\xff\xfe" + DATA))
+
+    def test_no_utf8_and_more(self) -> None:
+        """What else is wrong with such a section is found all the same."""
+        bad = b"\xa1\x01\xff"
+        for items in (
+            bad + b"\xa1",
+            bad + b"\xa1\x05ab",
+            bad + b"\x3f",
+            bad + b"\x41" + bad + b"\x41",
+            bad + b"\xa3\x01\xff",
+            bad + b"\xb1\x00\x00\x00\x05ab",
+        ):
+            count = 4 if items.count(bad) == 2 else 2
+            section = b"\x00\x53\x74\xc1" + bytes((len(items) + 1, count)) + items
+            self.assertFalse(self.passes(section + DATA), items.hex())
 
     def test_usual(self) -> None:
         """What clients send usually is not decoded; what is unusual is."""
