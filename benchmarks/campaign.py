@@ -3,9 +3,9 @@
 
 A campaign is a set of `tests.network.campaign.Scenario`, each in a long and a short form. Results
 of long forms are kept in a JSON file, so that a part can be run by itself, and the page is written
-from that file after each. All results of a page belong to one revision, which the page names: the
-first result of another revision starts the page again, and a scenario that was not run at that
-revision has no row. Files that are not committed are measured by nobody: no reader could have them.
+from that file after each. A result stays until its scenario is run again, and each row names the
+revision it was measured on: a whole campaign takes hours, and what one change concerns is run again
+without the rest. Files that are not committed are not measured: no reader could have them.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Campaign:
         kept: dict[str, dict[str, Any]] = {}
         if self.results.exists():
             kept = json.loads(self.results.read_text())
-        kept = {key: each for key, each in kept.items() if each["revision"] == current}
+        kept = {key: each for key, each in kept.items() if key in self.scenarios}
         kept[name] = {
             **dataclasses.asdict(finding),
             "machine": machine(),
@@ -119,24 +119,17 @@ class Campaign:
         self.page.write_text(self.text(kept))
 
     def text(self, kept: Kept) -> str:
-        """Return the page.
-
-        Raises:
-            ValueError: the results are of several revisions, or there is none.
-        """
+        """Return the page."""
         ordered = [(name, kept[name]) for name in self.scenarios if name in kept]
-        revisions = sorted({each["revision"] for each in kept.values()})
-        if len(revisions) != 1:
-            raise ValueError(f"a page is of one revision, not of {revisions}")
-        lines = [self.head, f"Revision: {revisions[0]}.", ""]
+        lines = [self.head]
         if missing := [name for name in self.scenarios if name not in kept]:
-            lines += [f"Not run at this revision: {', '.join(missing)}.", ""]
-        heads = ["scenario", "", *self.columns, "seconds", "run"]
+            lines += [f"Not run: {', '.join(missing)}.", ""]
+        heads = ["scenario", "", *self.columns, "seconds", "run", "revision"]
         lines += ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
         for name, each in ordered:
             cells = [f"[{each['title']}](#{name})", _finding(each).verdict]
             cells += [cell(each["figures"]) for cell in self.columns.values()]
-            cells += [f"{each['seconds']:.0f}", each["when"]]
+            cells += [f"{each['seconds']:.0f}", each["when"], each["revision"]]
             lines.append("| " + " | ".join(cells) + " |")
         for name, each in ordered:
             lines += _section(name, each)

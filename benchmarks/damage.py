@@ -45,6 +45,12 @@ def _figure(name: str) -> Any:
 
 SNAPSHOTS: Final = ("stopped", "killed")
 
+
+def _groups(snapshot: str) -> list[str]:
+    """Return the groups that have files: a daemon that was stopped has left no log."""
+    return [each for each in (*GROUPS, COMBINED) if (snapshot, each) != ("stopped", "log")]
+
+
 CAMPAIGN: Final = Campaign(
     name="damage",
     scenarios={
@@ -53,14 +59,16 @@ CAMPAIGN: Final = Campaign(
             Damage(snapshot=snapshot, group=group, flips=2, messages=24),
         )
         for snapshot in SNAPSHOTS
-        for group in (*GROUPS, COMBINED)
+        for group in _groups(snapshot)
     },
     head=HEAD,
     columns={
         name: _figure(name) for name in ("cases", "nothing lost", "named", "refused", "failed")
     },
     parts={
-        f"{snapshot}-{number}": tuple(f"{snapshot}-{group}" for group in groups)
+        f"{snapshot}-{number}": tuple(
+            f"{snapshot}-{group}" for group in groups if group in _groups(snapshot)
+        )
         for snapshot in SNAPSHOTS
         for number, groups in enumerate(
             (("database", "log"), ("bodies",), ("evidence", "journal", "rest", COMBINED)), 1

@@ -343,9 +343,10 @@ class SenderLink:
         return held
 
     def exhausted(self) -> None:
-        """See `IConsumer.exhausted`: answer a drain (F-10)."""
+        """See `IConsumer.exhausted`: answer a drain (F-10), once all that is here has been sent."""
         link = self.link
-        if link.drain and link.is_active:
+        waits = self._pour is not None or self._behind or self._again
+        if link.drain and link.is_active and not waits:
             link.drained()
             self._frontend.flush()
 

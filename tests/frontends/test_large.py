@@ -80,6 +80,21 @@ class Through(LargeCase):
         self.assertEqual(self.house.depth("q"), 0)
         self.assertEqual(self.house.store.rows("q"), [])
 
+    def test_drained(self) -> None:
+        """F-10: a drain ends after what stands behind a very large message has been sent."""
+        bodies = (b"before", LARGE, b"after", LARGE, b"last")
+        self.client.send(self.sender(), *map(message, bodies))
+        self.run_now()
+        for mode in ("copy", "move"):
+            self.client.deliveries.clear()
+            source = spec.Source(address="q", distribution_mode=mode)
+            link = self.client.session.attach(mode, "receiver", source=source, target=spec.Target())
+            link.flow(100, drain=True)
+            self.client.flush()
+            self.run_now()
+            self.assertEqual(tuple(self.client.bodies()), bodies, mode)
+            self.assertEqual(link.credit, 0, mode)
+
     def test_transient(self) -> None:
         """One that is not durable is not stored as an entry, and goes the same way."""
         link = self.sender()

@@ -16,7 +16,6 @@ a traceback, another exit code.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import random
 import re
@@ -59,8 +58,8 @@ SUBSCRIBERS: Final = ("first", "second")
 POSTED: Final = "posted"
 XID: Final = [Int(1), b"damage", b"branch"]
 DEAD: Final = "amqp$out/dead.example"
-QUIET_SECONDS: Final = 1.5
-"""How long nothing has to come from a node that should have more before it counts as empty."""
+COPY_AGE_SECONDS: Final = 3600
+"""How long ago an older copy was made."""
 BOUNDED: Final = ("missing", "empty", "half", "cut", "zero-tail", "zero-half", "older")
 
 WAY_OUT: Final = re.compile(
@@ -369,7 +368,8 @@ class Ground:
         """Damage a copy, start the daemon on it, and compare."""
         shutil.rmtree(self.state, ignore_errors=True)
         _copy(self.snapshots[snapshot], self.state)
-        _restamp(self.state)
+        for file in (self.state / "store.db.mark", self.state / "journal" / "head"):
+            _restamp(file)
         for name in (case.file, *case.also):
             path = self.state / name
             for file in filter(Path.is_file, path.rglob("*")) if path.is_dir() else (path,):
@@ -398,6 +398,8 @@ class Ground:
         with file.open("r+b") as opened:
             opened.write(octets)
             opened.truncate(len(octets))
+        if case.kind == "older":
+            _restamp(file, COPY_AGE_SECONDS)
 
     def _refused(self) -> Outcome:
         process = self.alpha.process
@@ -416,14 +418,11 @@ class Ground:
         self._is_held = self._commit()
         for node, rows in ((ORDERS, ORDERS), (INBOX, INBOX), (POSTED, BRANCH_ROWS)):
             with Wire(self.alpha.plain) as wire:
-                got[rows] = _take(wire, node, len(self.accepted.get(rows, ())))
+                got[rows] = _take(wire, node)
         for name in SUBSCRIBERS:
             source = spec.Source(address=NEWS, durable=2, expiry_policy="never")
             with Wire(self.alpha.plain, container=name) as wire:
-                want = max(
-                    [len(ids) for queue, ids in self.accepted.items() if name in queue], default=0
-                )
-                got[name] = _take(wire, NEWS, want, name=f"{name}-link", source=source)
+                got[name] = _take(wire, NEWS, name=f"{name}-link", source=source)
         return got
 
     def _compare(self, got: dict[str, Counter[str]]) -> Outcome:
@@ -458,7 +457,10 @@ class Ground:
                     if entry_id in absent or re.search(rf"(?:entry|message) {entry_id}\b", log):
                         named += 1
                     else:
-                        silent.append(f"{queue} {entry_id}")
+                        there = (
+                            "" if digest not in left.get(queue, {}).values() else ", in the store"
+                        )
+                        silent.append(f"{queue} {entry_id}{there}")
         if silent:
             return Outcome("failed", f"lost without a word: {len(silent)} ({silent[0]}, ...)")
         return Outcome("named" if named else "nothing lost")
@@ -486,30 +488,39 @@ def _copy(source: Path, target: Path) -> None:
     )
 
 
-def _restamp(state: Path) -> None:
-    """Make the files that tell copies from originals those of this directory."""
-    mark = state / "store.db.mark"
-    if mark.exists():
-        mark.write_text(re.sub(r"(?<= at )\d+", str(time.time_ns()), mark.read_text()))
-    head = state / "journal" / "head"
-    if head.exists():
-        now = str(time.time_ns() // 1000)
-        head.write_text(re.sub(r'(?<="written_us": )\d+', now, head.read_text()))
+def _restamp(file: Path, age: float = 0) -> None:
+    """Have a file that tells copies from originals say that it was written so many seconds ago.
+
+    Without an age it is an original in this directory; with one it is a copy as old as that, though
+    the whole scenario may have begun a few seconds ago.
+    """
+    if not file.exists():
+        return
+    ns = time.time_ns() - int(age * 1e9)
+    if file.name == "store.db.mark":
+        file.write_text(re.sub(r"(?<= at )\d+", str(ns), file.read_text()))
+    elif file.name == "head":
+        written = f"{ns // 1000}"
+        file.write_text(re.sub(r'(?<="written_us": )\d+', written, file.read_text()))
 
 
-def _take(wire: Wire, node: str, count: int, **options: Any) -> Counter[str]:
-    """Consume what a node has: at once where all comes, after a while where some does not."""
+def _take(wire: Wire, node: str, **options: Any) -> Counter[str]:
+    """Consume what a node has, until it answers that there is no more (part 2 §2.6.7, drain)."""
     found: Counter[str] = Counter()
     link = wire.attach("receiver", node, **options)
-    link.flow(10_000)
-    seconds = QUIET_SECONDS
-    with contextlib.suppress(TimeoutError):
-        while True:
-            for event in wire.read(seconds if sum(found.values()) < count else 0.05):
-                if type(event) is ev.DeliveriesReceived:
-                    found.update(_hash(body_of(each.payload)) for each in event.deliveries)
-                    wire.session.settle(event.deliveries, spec.Accepted(), True)
-            wire.flush()
+    link.flow(10_000, drain=True)
+
+    def drained() -> bool:
+        is_detached = False
+        for event in wire.read():
+            if type(event) is ev.DeliveriesReceived:
+                found.update(_hash(body_of(each.payload)) for each in event.deliveries)
+                wire.session.settle(event.deliveries, spec.Accepted(), True)
+            is_detached |= type(event) is ev.LinkDetached
+        wire.flush()
+        return link.credit == 0 or is_detached
+
+    until(drained, f"all messages of {node}")
     return found
 
 
