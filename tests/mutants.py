@@ -9,9 +9,10 @@
 
 The mutants are drawn with a seed, equally many from each package of `PACKAGES`. A mutant is run in
 a copy of the project against the test modules that reach its line, the quickest first, until one
-fails or `SECONDS` of CPU are used up. Verdicts stand in ``tests/mutants.json`` and are kept from
-run to run; whoever finds that a survivor cannot be told from the original writes the reason there.
-The page ``tests/MUTANTS.md`` is made from that file.
+fails or `SECONDS` of CPU are used up. It is killed if the same tests pass in the same time without
+it: a failure or a timeout that has another cause is no verdict. Verdicts stand in
+``tests/mutants.json`` and are kept from run to run; whoever finds that a survivor cannot be told
+from the original writes the reason there. The page ``tests/MUTANTS.md`` is made from that file.
 
 Only modules that run the product in the test's own process count as reaching a line: what a daemon
 of an integration test does is not seen. So each survivor is asked for a test that is close to it.
@@ -396,6 +397,7 @@ class Trials:
     def __init__(self, project: Path) -> None:
         self.project = project
         self._forker: subprocess.Popen[bytes] | None = None
+        self._passed: set[tuple[str, ...]] = set()
 
     def run(self, tests: Sequence[str], seconds: float) -> tuple[int | None, str]:
         """Run tests until the first that fails.
@@ -430,6 +432,18 @@ class Trials:
             words = output.read_text(errors="replace")
             failed = re.findall(r"^tests\.[\w.]+$", words, re.MULTILINE)
             return code, failed[0] if code and failed else ""
+
+    def passes(self, tests: Sequence[str], seconds: float) -> bool:
+        """Whether tests pass in the copy as it is, without a mutant; they are run once.
+
+        Args:
+            tests: names of modules or tests.
+            seconds: of CPU that they may use.
+        """
+        key = tuple(tests)
+        if key not in self._passed and self.run(tests, seconds)[0] == 0:
+            self._passed.add(key)
+        return key in self._passed
 
     def close(self) -> None:
         """End the process that forks."""
@@ -549,8 +563,12 @@ def judge(
     reach: Mapping[str, Reach],
     trials: Trials,
     seconds: float = SECONDS,
-) -> Verdict:
-    """Run the test modules that reach a mutant in a copy of the project."""
+) -> Verdict | None:
+    """Run the test modules that reach a mutant in a copy of the project.
+
+    Returns:
+        The verdict; None if tests fail, or take too long, without the mutant as well.
+    """
     target = trials.project / "amqproute" / mutant.file
     original = target.read_text()
     ran: list[str] = []
@@ -561,10 +579,13 @@ def judge(
             # A mutant that makes a module hang is found by the suite's limit.
             limit = BASE_SECONDS + 2 * sum(reach[module].seconds for module in batch)
             code, test = trials.run(batch, limit)
-            if code is None:
-                return Verdict(mutant, KILLED, ["no end of " + ", ".join(batch)])
-            if code:
-                return Verdict(mutant, KILLED, [test or ", ".join(batch)])
+            if code == 0:
+                continue
+            write(target, original)
+            if not trials.passes([test] if test else batch, limit):
+                return None
+            by = test or ", ".join(batch)
+            return Verdict(mutant, KILLED, [f"no end of {by}" if code is None else by])
     finally:
         write(target, original)
     return Verdict(mutant, SURVIVED if ran else UNREACHED, ran)
@@ -636,7 +657,7 @@ def run(only: str, again: str, count: int, jobs: int, seconds: float) -> None:
         and (mutant.key not in verdicts or _is_asked_again(verdicts[mutant.key], again))
     ][:count]
 
-    def judged(mutant: Mutant) -> Verdict:
+    def judged(mutant: Mutant) -> Verdict | None:
         trials = free.get()
         try:
             file = trials.project / "amqproute" / mutant.file
@@ -650,11 +671,14 @@ def run(only: str, again: str, count: int, jobs: int, seconds: float) -> None:
         running = {pool.submit(judged, mutant): mutant for mutant in wanted}
         for number, done in enumerate(as_completed(running), 1):
             mutant, verdict = running[done], done.result()
+            where = f"{mutant.file}:{mutant.line}"
+            print(f"{number}/{len(wanted)} {where} {mutant.before} -> {mutant.after}:", end=" ")
+            if verdict is None:
+                print("no verdict: its tests fail without it, too", flush=True)
+                continue
             if mutant.key in verdicts:
                 verdict.reason = verdicts[mutant.key].reason
             verdicts[mutant.key] = verdict
-            where = f"{mutant.file}:{mutant.line}"
-            print(f"{number}/{len(wanted)} {where} {mutant.before} -> {mutant.after}:", end=" ")
             print(verdict.verdict, *verdict.by[:1], flush=True)
             save(verdicts)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+import tests.mutants
 from tests.mutants import (
     KILLED,
     PRODUCT,
@@ -96,10 +98,20 @@ class MutantTests(SynchronousTestCase):
         mutant = Mutant("k", "wire/f.py", 2, 2, 2, "x", "x")
         reach = {"tests.test_f": Reach(0.1, "", {"wire/f.py": (digest_of(original), [2])})}
         wrong = original.replace("return x", "return 2")
-        self.assertEqual(judge(mutant, wrong, reach, trials).verdict, KILLED)
-        self.assertEqual(judge(mutant, original + "\n", reach, trials).verdict, SURVIVED)
-        self.assertEqual(judge(mutant, wrong, {}, trials).verdict, UNREACHED)
-        self.assertEqual((project / "amqproute" / "wire" / "f.py").read_text(), original)
+
+        def verdict(source: str, given: Mapping[str, Reach] = reach) -> str | None:
+            found = judge(mutant, source, given, trials)
+            self.assertEqual((project / "amqproute" / "wire" / "f.py").read_text(), original)
+            return found and found.verdict
+
+        self.assertEqual(verdict(wrong), KILLED)
+        self.assertEqual(verdict(original + "\n"), SURVIVED)
+        self.assertEqual(verdict(wrong, {}), UNREACHED)
+        self.patch(tests.mutants, "BASE_SECONDS", 1.0)
+        self.assertEqual(verdict("def f(x):\n    while True:\n        pass\n"), KILLED)
+        # A test that fails for another reason says nothing about the mutant.
+        (project / "tests" / "test_g.py").write_text(TESTS.replace("f(1), 1)", "f(1), 3)"))
+        self.assertIsNone(verdict(wrong, {"tests.test_g": reach["tests.test_f"]}))
 
 
 class KeptTests(SynchronousTestCase):

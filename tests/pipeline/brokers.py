@@ -22,7 +22,7 @@ if not MISSING:
 NODES = [
     # Elsewhere the ids of messages would hide it if a message came a second time.
     {"name": "q0", "duplicate-policy": "off"},
-    *({"name": f"q{number}"} for number in range(1, 12)),
+    *({"name": f"q{number}"} for number in range(1, 14)),
 ]
 
 

@@ -41,6 +41,7 @@ if not MISSING:
     from amqproute.url import parse_url
     from amqproute.wire.amqp10 import codec, sections, spec
     from amqproute.wire.amqp10.engine_events import ConnectionClosed, SessionEnded
+    from amqproute.wire.amqp10.link import Link
     from amqproute.wire.amqp10.types import Symbol, Timestamp, ULong
     from amqproute.wire.amqp10.unsettled_map import UnsettledMap
 
@@ -158,6 +159,34 @@ class ClientTests(BrokerCase):
                 BlockingClient(BrokerEndpoint(parse_url(text), trust))
             self.assertIn(expected, str(caught.exception))
             self.assertNotIn("secret", str(caught.exception))
+
+    def test_closed(self) -> None:
+        """Both sides have closed the connection before the socket goes."""
+        client = BlockingClient(BrokerEndpoint(parse_url(url(self.alpha))))
+        client.close()
+        self.assertTrue(client._engine.is_closed)
+
+    def test_sent_meanwhile(self) -> None:
+        """Messages go out, and outcomes are taken, while there is credit left for others."""
+        with BlockingClient(BrokerEndpoint(parse_url(url(self.alpha)))) as client:
+            sending = client.sending("q12", "meanwhile", exactly_once=False)
+            sending.begin()
+            given: list[float] = []
+            step = client.step
+
+            def noting(seconds: float) -> bool:
+                given.append(seconds)
+                return step(seconds)
+
+            self.patch(client, "step", noting)
+            encoder = RowEncoder("meanwhile", "q12")
+            for body in numbers(0, 64):
+                self.assertNotIn(0, given)
+                row = encoder.encode(Row(body=body))
+                sending.send(row.parts, row.tag)
+            self.assertEqual(given[-1:], [0])
+            sending.finished()
+        self.assertEqual(bodies_on(self.alpha, "q12"), numbers(0, 64))
 
     def test_silence(self) -> None:
         """Nobody is waited for without end."""
@@ -305,6 +334,23 @@ class StreamTests(BrokerCase):
         self.assertEqual(bodies_on(self.alpha, "q1") + bodies_on(self.beta, "q1"), [])
         self.assertEqual(again.latestOffset(two, again.getDefaultReadLimit()), two)
         self.assertEqual(again.partitions(two, two), [])
+
+    def test_batches_of_one(self) -> None:
+        """No second message is asked for where a batch may have one only."""
+        put(self.alpha, "q13", numbers(0, 3), "one")
+        stream = self.stream("q13", maxMessages="1")
+        asked: list[int] = []
+        flow = Link.flow
+
+        def noting(link: Link, credit: int, **options: Any) -> None:
+            asked.append(credit)
+            flow(link, credit, **options)
+
+        self.patch(Link, "flow", noting)
+        one = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+        [part] = one["queues"].values()
+        self.assertEqual(len(unranged(part["entries"])), 1)
+        self.assertEqual(max(asked), 1)
 
     def test_others_stay(self) -> None:
         """A commit takes its own entries out of the middle; the others keep their place."""

@@ -134,11 +134,14 @@ class FigureTests(TraceCase):
                 RecordKind.DELIVERED, {"node": "q"}, len(part), entry=entries, queue_us=part
             )
         histogram = latencies(self.hops(self.alpha))
-        rows = percentiles(histogram, ["domain", "stage"], [0.001, 0.5, 0.99, 0.999]).collect()
+        places = [0.001, 0.007, 0.5, 0.99, 0.999]
+        rows = percentiles(histogram, ["domain", "stage"], places).collect()
         by_stage = {row.stage: row for row in rows}
         self.assertEqual(set(by_stage), {"queue", "hop"})
         row = by_stage["queue"]
         self.assertEqual((row.number, row.p001_us), (203, 0.0))
+        # The second shortest is 1 µs: it has a length.
+        self.assertLessEqual(abs(row.p007_us - 1), 0.01)
         for name, place in (("p50_us", 0.5), ("p99_us", 0.99), ("p999_us", 0.999)):
             true = spans[-(-round(place * 1000) * len(spans) // 1000) - 1]
             self.assertLessEqual(abs(row[name] - true), 0.01 * true + 0.5)

@@ -157,6 +157,14 @@ class PageTests(SynchronousTestCase):
         self.assertIn(">3 s<", bars("a", "b", ["c", "d"], parts))
         self.assertIn(">2.5 s<", bars("a", "b", ["c", "d"], parts, ends=[2.5e6, None]))
 
+    def test_long_names(self) -> None:
+        """A bar's name has at most 46 characters; the titles of its parts have all of it."""
+        whole, long = "x" * 46, "y" * 47
+        chart = bars("a", "b", [whole, long], {"c": [1.0, 2.0]})
+        self.assertIn(f">{whole}<", chart)
+        self.assertIn(f">{'y' * 45}…<", chart)
+        self.assertIn(f">{long}, c: 2 µs<", chart)
+
     def test_numbers(self) -> None:
         """Numbers are written as people read them."""
         said = [duration(each) for each in (870, 1500, 2.5e6, 1800e6, 5 * 3600e6, 3 * 86400e6)]

@@ -153,6 +153,36 @@ class MessageTests(TraceCase):
         cached = self.spark._jsparkSession.sharedState().cacheManager().numCachedEntries()
         self.assertEqual(cached, 0)
 
+    def test_published_twice(self) -> None:
+        """Of two messages with the same id and body, what comes back from a broker that shows no
+        journal is the one that was handed over."""
+        same = {"to": "orders@gamma.example", "message_id": "m1", "digest": "1" * 64}
+        for entry in (1, 2, 3):
+            self.publish(entry, **same)
+        out = "amqp$out/gamma.example"
+        self.alpha.end(RecordKind.RELAYED, 1, out, peer="peer:x.example")
+        self.alpha.end(RecordKind.EXPIRED, 2, out)
+        self.gamma.receive(
+            21, "orders", trail=f"{self.alpha.broker} mx.x.example", origin="alpha.example",
+            message_id="m1", message_id_type="string", digest="1" * 64, sender="peer:x.example",
+        )  # fmt: skip
+        rows = messages(self.hops()).collect()
+        found = {row.trace_entry: [hop.entry for hop in row.hops] for row in rows}
+        self.assertEqual(found, {1: [1, 21], 2: [2], 3: [3]})
+
+    def test_answers(self) -> None:
+        """What a broker makes is no message where it answers its own client; an answer that leaves
+        for another organization is one, and so is what a client without a name publishes."""
+        to = "reply@beta.example"
+        for entry, node in ((1, "dynamic-1"), (2, "amqp$out/beta.example")):
+            shared = {"entry": entry, "node": node, "to": to if entry == 2 else node}
+            self.alpha.write(RecordKind.ROUTED, {**shared, "sender": "anonymous"})
+        self.alpha.receive(3, "orders", to="orders@alpha.example", sender="anonymous")
+        entries = self.hops(self.alpha)
+        self.assertEqual(sorted(row.entry for row in entries.collect()), [1, 2, 3])
+        rows = messages(entries).collect()
+        self.assertEqual(sorted(row.trace_entry for row in rows), [2, 3])
+
     def begin(self, second: int) -> None:
         """Let time pass at all brokers."""
         self.alpha.at = self.beta.at = self.gamma.at = second
