@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from amqproute.entry import Entry
 from amqproute.errors import StoreError
-from amqproute.wire.amqp10.transfer_output import OutgoingParts
+from amqproute.wire.amqp10.link import OutgoingParts
 
 __all__ = ["PART_BYTES", "LargeMessageSender"]
 

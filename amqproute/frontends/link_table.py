@@ -31,8 +31,7 @@ from amqproute.frontends.suspended_links import (
 )
 from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.link import Delivery, Link
-from amqproute.wire.amqp10.session import Session
+from amqproute.wire.amqp10.link import Delivery, Link, LinkSession
 from amqproute.wire.amqp10.state_tables import LinkStateName
 from amqproute.wire.amqp10.types import Symbol
 
@@ -112,7 +111,7 @@ class LinkTable:
         else:
             self.delete_dynamic(node)
 
-    def end_exclusive(self, session: Session) -> None:
+    def end_exclusive(self, session: LinkSession) -> None:
         """Exclusive nodes go with their session (N-17)."""
         for node in list(self.dynamic):
             life = getattr(node, "life", None)
@@ -174,7 +173,7 @@ class LinkTable:
         if ends:
             self.end_session(session, error)
 
-    def end_session(self, session: Session, error: spec.Error | None) -> None:
+    def end_session(self, session: LinkSession, error: spec.Error | None) -> None:
         """End a session from our side; what all its links held goes back."""
         links = [link for link in self.attached if link.session is session]
         held = [list(link.unsettled.values()) for link in links]
@@ -183,7 +182,7 @@ class LinkTable:
             self.drop(link, deliveries, keeps=True)
         self.session_ended(session)
 
-    def session_ended(self, session: Session) -> None:
+    def session_ended(self, session: LinkSession) -> None:
         """A session has ended, and its links before it."""
         self.end_exclusive(session)
         self._shared.suspended.session_ended(self._frontend, session)

@@ -5,9 +5,16 @@ From the bytes upwards: `types` are the AMQP types that Python lacks, `codec` tu
 bytes and back, `spec` holds the composite types as tables. `fastpath` reads and writes by hand the
 performatives that run once per message or per batch; `frames` cuts the byte stream into
 frames and decodes their performatives through either. `sections` finds the parts of a message
-without decoding them. On these stand the endpoints: `state_tables`, `link`, `session` with
-`transfer_input`, `transfer_output` and what is `unsettled_map`, `sasl` and the engine proper in
-`connection`, which tells what happened in terms of `engine_events`.
+without decoding them.
+
+On these stand the endpoints, each file above those that it uses. `state_tables` has the states,
+`connection_state` what sessions and links share of their connection. `link` has links and
+deliveries, and `LinkSession`, the session as links see it; `link_events` and `protocol_faults` say
+what comes of links. A `session` is made of `transfer_input`, `transfer_output` and its
+`unsettled_map`. `engine_events` has all events. `negotiation` and `sasl` are what goes before
+frames, and `connection` is the engine proper. An owner is typed where it is used, by the narrow
+class that stands with the user (`LinkSession` in `link`, `SessionConnection` in `session`): so
+nothing imports upwards.
 
 Why so: the tables decide what is right, the fast paths only how soon. A fast path recognizes
 the encodings that every known client uses and leaves everything else, errors included, to the

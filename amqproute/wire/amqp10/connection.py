@@ -72,7 +72,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from operator import length_hint
 from typing import Any, Final
 
@@ -81,16 +80,17 @@ from amqproute.errors import AmqpError, LocalProtocolError
 from amqproute.wire import input_cost
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection_settings import ConnectionSettings
+from amqproute.wire.amqp10.connection_state import Event
 from amqproute.wire.amqp10.engine_events import (
     ConnectionClosed,
     DeliveriesReceived,
     EndpointsHeld,
-    Event,
     InputHeld,
     LinkDetached,
     OpenReceived,
     SessionBegun,
     SessionEnded,
+    SessionFlowed,
 )
 from amqproute.wire.amqp10.frames import (
     EMPTY_FRAME,
@@ -99,7 +99,6 @@ from amqproute.wire.amqp10.frames import (
     FrameBuffer,
     UnfitAttach,
     UnfitBegin,
-    encode_frame,
 )
 from amqproute.wire.amqp10.link import Delivery, Link, Role
 from amqproute.wire.amqp10.negotiation import MAX_HELD, OPEN_OCTETS, Negotiation
@@ -110,7 +109,7 @@ from amqproute.wire.amqp10.protocol_faults import (
     release_frames,
 )
 from amqproute.wire.amqp10.serial_numbers import SerialNumbers
-from amqproute.wire.amqp10.session import LONGEST_NAME, Session
+from amqproute.wire.amqp10.session import LONGEST_NAME, Session, SessionConnection
 from amqproute.wire.amqp10.state_tables import (
     DISCARDING,
     ENDPOINT,
@@ -125,58 +124,33 @@ from amqproute.wire.header import ProtocolHeader
 
 LEAST_HELD: Final = 4096
 """Octets of input that are held without a word; see `InputHeld`."""
-MOST_UNSETTLED: Final = 5_000
-"""Deliveries that an attach of ours tells of: with their states no more than `MOST_VALUES`."""
 MIN_IDLE: Final = 0.1
 """The shortest idle time-out of a peer's, in seconds, that we are ready to serve."""
 
-_HEAD_ROOM: Final = 128
-"""Octets that frame header and transfer, without a state, have at most: 76, rounded up."""
 
-
-class Connection(Negotiation):
-    """One AMQP 1.0 connection, as an engine.
+class Connection(Negotiation, SessionConnection):
+    """One AMQP 1.0 connection, as an engine; see `ConnectionState` for its figures.
 
     Attributes:
-        settings: what it was made with.
         remote_open: the peer's open, or None before it came; without locales, capabilities and
             properties once we have answered it.
-        remote_max_frame_size: the largest frame that we send.
         context: the user's.
-        partial_bytes: what deliveries hold that have begun and not ended.
-        endpoint_octets: what sessions and links take of memory, estimated: those that the peer has
-            begun or attached and that are not over.
         unfinished: the links with a delivery that has begun and not ended; the oldest first.
-        frames_in: frames received.
-        frames_out: frames sent.
-        deliveries_in: whole deliveries received.
-        deliveries_out: deliveries sent.
     """
 
     def __init__(self, settings: ConnectionSettings) -> None:
         super().__init__(settings)
         self.remote_open: spec.Open | None = None
-        self.remote_max_frame_size = spec.MIN_MAX_FRAME_SIZE
         self.context: Any = None
-        self.partial_bytes = 0
-        self.endpoint_octets = 0
         self.unfinished: dict[Link, None] = {}
         self._told_held = 0
-        self.frames_in = 0
-        self.frames_out = 0
-        self.deliveries_in = 0
-        self.deliveries_out = 0
-        self._single_payload = spec.MIN_MAX_FRAME_SIZE - _HEAD_ROOM
         # Endpoints.
-        self._state = LinkStateName.UNBOUND
         self._sessions: dict[Session, None] = {}
         self._by_channel: dict[int, Session] = {}
         self._by_remote_channel: dict[int, Session] = {}
         self._links: dict[tuple[str, Role], Link] = {}
         self._channels = SerialNumbers(0xFFFF)
         self._channel_max = settings.channel_max
-        # Frames go out as soon as our AMQP header has gone.
-        self._sink: list[bytes] = []
         # Answers to the peer's closings, see "When answers go out".
         self._due: list[Link | Session] = []
         self._close_due = False
@@ -201,11 +175,6 @@ class Connection(Negotiation):
 
     def __repr__(self) -> str:
         return f"<Connection {self.settings.role} {self._phase.name} {self._state.name}>"
-
-    @property
-    def state(self) -> LinkStateName:
-        """Where the connection's endpoint is (`amqproute.wire.amqp10.state_tables`)."""
-        return self._state
 
     @property
     def sessions(self) -> tuple[Session, ...]:
@@ -298,12 +267,13 @@ class Connection(Negotiation):
             or link._state is not LinkStateName.OPEN
         ):
             return events
+        session = self._by_channel[link.session.channel]
         try:
-            link.session._inbox.parts.begin(link, delivery)
+            session._inbox.begin_parts(link, delivery)
         except LinkFaultError as fault:
             self._fail_link(fault.link, fault.error)
         except SessionFaultError as fault:
-            self._fail_session(link.session, fault.error)
+            self._fail_session(session, fault.error)
         return events
 
     def receive_eof(self, now: float) -> list[Event]:
@@ -538,43 +508,7 @@ class Connection(Negotiation):
             raise LocalProtocolError(f"connection: no {step.name} in {self._state.name}")
         self._state = state
 
-    # ------------------------------------------------------------------------------- output
-
-    def _send(self, channel: int, performative: Any) -> None:
-        frame = encode_frame(channel, performative)[0]
-        if len(frame) > self.remote_max_frame_size:
-            error = getattr(performative, "error", None)
-            if error is not None:
-                # Better a short reason than a frame that the peer has to choke on.
-                performative.error = spec.Error(
-                    condition=error.condition, description=(error.description or "")[:80]
-                )
-                frame = encode_frame(channel, performative)[0]
-        self._sink.append(frame)
-        self.frames_out += 1
-
-    def _send_attach(self, channel: int, attach: spec.Attach) -> None:
-        """Send an attach; cut its unsettled map until a frame and a peer of our kind take it.
-
-        See part 2 §2.7.3.
-        """
-        if attach.unsettled and len(attach.unsettled) > MOST_UNSETTLED:
-            attach.unsettled = dict(islice(attach.unsettled.items(), MOST_UNSETTLED))
-            attach.incomplete_unsettled = True
-        frame = encode_frame(channel, attach)[0]
-        while len(frame) > self.remote_max_frame_size and attach.unsettled:
-            kept = list(attach.unsettled.items())
-            attach.unsettled = dict(kept[: len(kept) // 2]) or None
-            attach.incomplete_unsettled = True
-            frame = encode_frame(channel, attach)[0]
-        self._sink.append(frame)
-        self.frames_out += 1
-
     # -------------------------------------------------------------------------------- input
-
-    def _emit(self, event: Event) -> None:
-        self._batch_link = None
-        self._events.append(event)
 
     def _report(self, delivery: Delivery) -> None:
         """Report a delivery, together with the one before if that was on the same link."""
@@ -757,8 +691,7 @@ class Connection(Negotiation):
             )
         # Larger frames than we take ourselves would only make one link wait for another.
         size = min(body.max_frame_size, self.settings.max_frame_size)
-        self.remote_max_frame_size = size
-        self._single_payload = size - _HEAD_ROOM
+        self._set_remote_max_frame_size(size)
         self._channels.limit = body.channel_max
         if body.idle_time_out:
             seconds = body.idle_time_out / 1000
@@ -876,7 +809,8 @@ class Connection(Negotiation):
     def _on_session_frame(self, session: Session, body: Any, payload: bytes) -> None:
         kind = type(body)
         if kind is spec.Flow:
-            session._on_flow(body)
+            if session._on_flow(body):
+                self._emit(SessionFlowed(session, body))
         elif kind is spec.Disposition:
             session._unsettled.told(body)
         elif kind is spec.Transfer:
@@ -985,11 +919,6 @@ class Connection(Negotiation):
             self._channels.give_back(session.channel)
         self._sessions.pop(session, None)
         session._vanish()
-
-    def _unregister(self, link: Link) -> None:
-        key = (link.name, link.role)
-        if self._links.get(key) is link:
-            del self._links[key]
 
 
 def _without_bulk(body: spec.Open) -> spec.Open:

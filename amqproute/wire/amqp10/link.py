@@ -20,7 +20,7 @@ A `Link` is one of our two possible ends: ``role`` is *ours*. What is counted wh
   settles it. A delivery that was sent settled is never in them.
 
 A message in several frames is gathered in ``_parts`` and reported when its last frame has come; on
-a link with ``takes_parts`` a large one is reported as it comes (`partial_transfer`). Past
+a link with ``takes_parts`` a large one is reported as it comes (`transfer_input`). Past
 ``max_message_size`` nothing is kept: the link is detached at once. In the other direction
 `Link.send_parts` begins a delivery whose octets follow (`transfer_output`).
 
@@ -50,12 +50,15 @@ tells `Received` by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, Protocol
 
+from amqproute.conditions import Condition
 from amqproute.errors import LocalProtocolError, MessageSizeExceeded
 from amqproute.wire.amqp10 import codec, spec
-from amqproute.wire.amqp10.delivery import Delivery
+from amqproute.wire.amqp10.connection_state import ConnectionState
 from amqproute.wire.amqp10.fastpath import write_transfer
 from amqproute.wire.amqp10.serial_numbers import SERIAL_HALF, SERIAL_MASK
 from amqproute.wire.amqp10.state_tables import (
@@ -64,12 +67,7 @@ from amqproute.wire.amqp10.state_tables import (
     LinkStateName,
     StateTransition,
 )
-from amqproute.wire.amqp10.transfer_output import OutgoingParts
 from amqproute.wire.amqp10.value_memory import LINK_OCTETS, REFUSED_OCTETS, footprint
-
-if TYPE_CHECKING:
-    from amqproute.conditions import Condition
-    from amqproute.wire.amqp10.session import Session
 
 Role = Literal["sender", "receiver"]
 
@@ -79,6 +77,279 @@ REFUSED_NAME: Final = 256
 """Characters that are kept of a refused link's name."""
 MAX_STATE: Final = 256
 """Octets of an encoded delivery state that go with a transfer: it must fit into 512 with more."""
+
+
+class Delivery:
+    """One delivery on one link.
+
+    Attributes:
+        link: the link it belongs to.
+        id: the session's number for it; -1 while an outgoing one waits for the session window.
+        tag: the sender's name for it, unique among the link's unsettled deliveries.
+        payload: the complete message; incoming only. Of one that came in parts: what the user has
+            put here.
+        rest: where the user has put the rest of one that came in parts.
+        message_format: 0 for the format of part 3.
+        settled: nothing more will be said about it. For one that just arrived: it was sent
+            settled.
+        state: what the peer last said about it.
+        local_state: what we last said about it.
+        context: the user's.
+        batchable: the sender does not mind if it is settled together with later ones (P-06).
+        resumed: it continues an unsettled delivery of an earlier attachment.
+        rcv_settle_mode: ``spec.RECEIVER_SECOND`` when the sender settles first and the receiver
+            only then forgets (incoming only).
+    """
+
+    __slots__ = (
+        "batchable",
+        "context",
+        "id",
+        "link",
+        "local_state",
+        "message_format",
+        "payload",
+        "rcv_settle_mode",
+        "rest",
+        "resumed",
+        "settled",
+        "state",
+        "tag",
+    )
+
+    def __init__(
+        self,
+        link: Link,
+        delivery_id: int,
+        tag: bytes,
+        payload: bytes,
+        message_format: int,
+        settled: bool,
+        state: Any,
+        batchable: bool,
+        resumed: bool,
+        rcv_settle_mode: int,
+    ) -> None:
+        self.link = link
+        self.id = delivery_id
+        self.tag = tag
+        self.payload = payload
+        self.rest: Any = None
+        self.message_format = message_format
+        self.settled = settled
+        self.state = state
+        self.local_state: Any = None
+        self.context: Any = None
+        self.batchable = batchable
+        self.resumed = resumed
+        self.rcv_settle_mode = rcv_settle_mode
+
+    def __repr__(self) -> str:
+        settled = " settled" if self.settled else ""
+        return f"<Delivery {self.id} tag={self.tag.hex()} on {self.link.name!r}{settled}>"
+
+
+class OutgoingQueue(Protocol):
+    """Where a session keeps the deliveries that do not leave at once (`transfer_output`)."""
+
+    def add(self, delivery: Delivery, parts: Sequence[bytes], size: int, aborted: bool) -> None:
+        """Take a whole delivery."""
+
+    def open(self, delivery: Delivery, size: int) -> OutgoingParts:
+        """Take a delivery of so many octets, which are to follow."""
+
+    def resume(self, outgoing: OutgoingParts) -> None:
+        """Send what fills frames: octets were appended."""
+
+    def abort(self, outgoing: OutgoingParts) -> None:
+        """Drop the rest of a delivery, and have the peer forget what it has of it."""
+
+
+class OutgoingParts:
+    """What is left to send of a delivery that does not leave at once.
+
+    `Link.send_parts` returns one: its octets are appended, a part at a time. A whole delivery
+    that waits for the peer's window, or has several frames, is one within the engine.
+
+    Attributes:
+        delivery: the delivery.
+        missing: octets that have not been appended yet.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_buffers",
+        "_is_queued",
+        "_left",
+        "_queue",
+        "_started",
+        "delivery",
+        "missing",
+    )
+
+    def __init__(
+        self,
+        queue: OutgoingQueue,
+        delivery: Delivery,
+        parts: Sequence[bytes],
+        size: int,
+        aborted: bool,
+    ) -> None:
+        self._queue = queue
+        self.delivery = delivery
+        self.missing = 0
+        self._buffers = deque(memoryview(part) for part in parts)
+        # Octets in the buffers.
+        self._left = size
+        self._aborted = aborted
+        self._started = False
+        self._is_queued = False
+
+    def __repr__(self) -> str:
+        return f"<OutgoingParts {self.delivery!r} missing={self.missing}>"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended: sent to the end, aborted, or gone with its link."""
+        return self.delivery.link._outgoing is not self
+
+    @property
+    def is_clear(self) -> bool:
+        """Nothing of it waits for the peer's window: more can be appended."""
+        return not self._is_queued
+
+    def append(self, parts: Sequence[bytes]) -> None:
+        """Send more octets. What does not fill a frame is kept until more comes.
+
+        Nothing happens when the delivery is over.
+
+        Raises:
+            LocalProtocolError: these are more than were announced.
+        """
+        if self.is_over:
+            return
+        size = sum(map(len, parts))
+        if size > self.missing:
+            raise LocalProtocolError(f"{size} octets more for a delivery that lacks {self.missing}")
+        self.missing -= size
+        self._left += size
+        self._buffers.extend(memoryview(part) for part in parts)
+        self._queue.resume(self)
+
+    def abort(self) -> None:
+        """Give the delivery up (part 2 §2.7.5, aborted): the peer forgets what it has of it.
+
+        Nothing happens when the delivery is over.
+        """
+        if not self.is_over:
+            self._queue.abort(self)
+
+    def _take(self, size: int) -> list[Any]:
+        """Remove the next ``size`` octets and return the buffers that hold them."""
+        taken: list[Any] = []
+        self._left -= size
+        while size > 0:
+            buffer = self._buffers.popleft()
+            if len(buffer) > size:
+                self._buffers.appendleft(buffer[size:])
+                buffer = buffer[:size]
+            size -= len(buffer)
+            if buffer:
+                taken.append(buffer)
+        return taken
+
+
+class LinkSession(ABC):
+    """The session of a link: what links and the session's other parts use of it.
+
+    `amqproute.wire.amqp10.session.Session` is one. This stands here, below it, because links and
+    sessions know each other: a session makes links, and a link sends and detaches through its
+    session.
+
+    Attributes:
+        connection: the connection it is on.
+        channel: ours; -1 before we have begun or answered.
+        remote_incoming_window: transfer frames that we may still send.
+        next_outgoing_id: the transfer-id of the next frame that goes out.
+    """
+
+    connection: ConnectionState
+    _outbox: OutgoingQueue
+
+    def __init__(self, unfinished: dict[Link, None]) -> None:
+        self.channel = -1
+        self.next_outgoing_id = 0
+        self.remote_incoming_window = 0
+        self._state = LinkStateName.UNBOUND
+        self._next_delivery_id = 0
+        # All links that are not done.
+        self._members: dict[Link, None] = {}
+        # Unsettled deliveries that went out, by their ids.
+        self._outgoing: dict[int, Delivery] = {}
+        # Deliveries that wait, or what is left of them, in the order of `Link.send`.
+        self._queue: deque[OutgoingParts] = deque()
+        # The connection's links with a delivery that has begun and not ended.
+        self._unfinished = unfinished
+
+    @property
+    def state(self) -> LinkStateName:
+        """Where the session is (`amqproute.wire.amqp10.state_tables`)."""
+        return self._state
+
+    @property
+    @abstractmethod
+    def incoming_window(self) -> int:
+        """Transfer frames that the peer may still send."""
+
+    @abstractmethod
+    def end(self, error: spec.Error | None = None) -> None:
+        """End the session, and all its links without further events.
+
+        Nothing happens when the session is gone already.
+
+        Raises:
+            LocalProtocolError: the session has not been begun or accepted.
+        """
+
+    @abstractmethod
+    def took(self, octets: int) -> None:
+        """Tell that so many octets of `PartsReceived` are out of the way: more may come."""
+
+    @abstractmethod
+    def settle(
+        self, deliveries: Iterable[Delivery], state: object = None, settled: bool = True
+    ) -> None:
+        """Tell the peer a state of deliveries, and by default forget them (part 2 §2.6.12).
+
+        For incoming deliveries we speak as the receiver, for outgoing ones as the sender.
+        Consecutive delivery-ids go out as one disposition. What is settled already, by us or by
+        the peer, or gone with its link, is passed over.
+
+        Args:
+            deliveries: of this session, best in their order of arrival.
+            state: an outcome or another delivery state; None when only the settlement matters.
+            settled: forget them; False leaves that to the other side (rcv-settle-mode second).
+        """
+
+    @abstractmethod
+    def _flow(self) -> spec.Flow:
+        """Return the session's part of a flow frame."""
+
+    @abstractmethod
+    def _take_handle(self) -> int:
+        """Return a free handle.
+
+        Raises:
+            LocalProtocolError: the peer's handle-max is reached.
+        """
+
+    @abstractmethod
+    def _parts_ended(self) -> None:
+        """A link is not in the middle of a delivery in parts any more."""
+
+    @abstractmethod
+    def _locally_detached(self, link: Link, with_error: bool) -> None:
+        """We have sent a detach, with an error or without: drop what the link has here."""
 
 
 class Link:
@@ -155,7 +426,7 @@ class Link:
         "unsettled",
     )
 
-    def __init__(self, session: Session, name: str, role: Role) -> None:
+    def __init__(self, session: LinkSession, name: str, role: Role) -> None:
         self.session = session
         self.name = name
         self.role: Role = role
@@ -365,7 +636,7 @@ class Link:
     ) -> None:
         session = self.session
         settings = session.connection.settings
-        self.handle = session._take_handle(self)
+        self.handle = session._take_handle()
         self._advance(StateTransition.SEND_OPENING)
         if max_message_size is None:
             max_message_size = settings.max_message_size or 0
@@ -454,18 +725,14 @@ class Link:
 
     def _send_detach(self, closed: bool, error: spec.Error | None) -> None:
         session = self.session
-        if self._queued or self._outgoing is not None:
-            session._outbox.drop(self)
         session.connection._send(
             session.channel, spec.Detach(handle=self.handle, closed=closed, error=error)
         )
-        session._unsettled.forget(self)
-        if error is not None:
-            self._errant_from = session._inbox.last_granted()
-        if self._state is LinkStateName.LEAVING:
-            self.unsettled = {}  # `LinkDetached` has told of them
+        has_told = self._state is LinkStateName.LEAVING
         self._advance(StateTransition.SEND_CLOSING)
-        session._locally_detached(self)
+        session._locally_detached(self, error is not None)
+        if has_told:
+            self.unsettled = {}  # `LinkDetached` has told of them
 
     def _answer_now(self) -> bool:
         """Answer the peer's detach; False while the user has not answered the attach."""
@@ -495,13 +762,8 @@ class Link:
         self._state = LinkStateName.DONE
         self.credit = 0
         self._count(0)
-        self._end_outgoing()
+        self._outgoing = None
         self._drop_partial()
-
-    def _end_outgoing(self) -> None:
-        if self._outgoing is not None:
-            self._outgoing.is_over = True
-            self._outgoing = None
 
     @property
     def unfinished(self) -> Delivery | None:
@@ -531,7 +793,7 @@ class Link:
 
     def _keep_partial(self, delivery: Delivery) -> None:
         self._partial = delivery
-        self.session.connection.unfinished[self] = None
+        self.session._unfinished[self] = None
 
     def _progress(self, octets: int) -> None:
         self._progress_bytes += octets
@@ -543,14 +805,14 @@ class Link:
         if self._partial is None:
             return
         self._partial = None
-        self.session.connection.unfinished.pop(self, None)
+        self.session._unfinished.pop(self, None)
         self.session.connection.partial_bytes -= self._part_cost
         self._part_cost = 0
         self._parts = []
         self._part_bytes = 0
         if self._parting:
             self._parting = 0
-            self.session._inbox.parts.ended()
+            self.session._parts_ended()
 
     def _advance(self, step: StateTransition) -> None:
         state = ENDPOINT.get((self._state, step))
@@ -878,4 +1140,4 @@ _SETTLE_RULES: Final[dict[int, bool | None]] = {
     spec.SENDER_MIXED: None,
 }
 
-__all__ = ["MAX_STATE", "Delivery", "Link", "Role"]
+__all__ = ["MAX_STATE", "Delivery", "Link", "LinkSession", "OutgoingParts", "Role"]

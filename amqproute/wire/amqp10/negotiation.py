@@ -17,22 +17,21 @@ exchanged.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Final
 
 from amqproute import conditions
 from amqproute.errors import AmqpError, LocalProtocolError
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection_settings import ConnectionSettings
+from amqproute.wire.amqp10.connection_state import ConnectionState, Event
 from amqproute.wire.amqp10.engine_events import (
     Authenticated,
     AuthenticationRejected,
     CredentialsPresented,
-    Event,
     TlsAgreed,
 )
 from amqproute.wire.amqp10.frames import TYPE_SASL, FrameBuffer, encode_sasl_frame
-from amqproute.wire.amqp10.link import Link
 from amqproute.wire.amqp10.protocol_faults import release_frames
 from amqproute.wire.amqp10.sasl import ClientExchange, Reaction, ServerExchange
 from amqproute.wire.amqp10.state_tables import PHASES, HandshakePhase, TransitionTable
@@ -64,11 +63,11 @@ _WHY_REFUSED: Final = {
 """Why a client's header is not taken, in words for the log."""
 
 
-class Negotiation(ABC):
+class Negotiation(ConnectionState):
     """The phases before AMQP frames."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        self.settings = settings
+        super().__init__(settings)
         self._phase = HandshakePhase.START
         self._input = b""
         self._secured = False
@@ -77,17 +76,11 @@ class Negotiation(ABC):
         self._exchange: ServerExchange | ClientExchange | None = None
         # SASL frames are small, and so is an open; what our open says holds from the peer's on.
         self._buffer = FrameBuffer(spec.MIN_MAX_FRAME_SIZE)
-        self._frame_limit = settings.max_frame_size
         # What goes out before all frames.
         self._early: list[bytes] = []
         self._header_sent = False
-        # Events of this call.
-        self._events: list[Event] = []
-        self._batch_link: Link | None = None
-        self._now = 0.0
         self._last_received = 0.0
-        # Units of work spent on input, and how many there may be when a read ends.
-        self.work = 0
+        # Units of work that there may be when a read ends.
         self._work_limit = 0
 
     @property
@@ -109,10 +102,6 @@ class Negotiation(ABC):
     def is_closed(self) -> bool:
         """See `amqproute.wire.engine.Engine`."""
         return self._phase is HandshakePhase.OVER
-
-    @abstractmethod
-    def _emit(self, event: Event) -> None:
-        """Report an event."""
 
     @abstractmethod
     def _read(self, data: bytes) -> None:

@@ -7,14 +7,10 @@ close and into events.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from amqproute import conditions
+from amqproute.conditions import Condition
 from amqproute.wire.amqp10 import spec
-
-if TYPE_CHECKING:
-    from amqproute.conditions import Condition
-    from amqproute.wire.amqp10.link import Link
+from amqproute.wire.amqp10.link import Link
 
 
 class LinkFaultError(Exception):

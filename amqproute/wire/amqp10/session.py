@@ -23,21 +23,17 @@ and sends the detach or the end.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from amqproute import conditions
 from amqproute.errors import LocalProtocolError
 from amqproute.wire import input_cost
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.delivery import Delivery
-from amqproute.wire.amqp10.engine_events import (
-    LinkAttached,
-    LinkDetached,
-    LinkFlowed,
-    SessionFlowed,
-)
-from amqproute.wire.amqp10.link import Link, Role
+from amqproute.wire.amqp10.connection_state import ConnectionState
+from amqproute.wire.amqp10.link import Delivery, Link, LinkSession, Role
+from amqproute.wire.amqp10.link_events import LinkAttached, LinkDetached, LinkFlowed
 from amqproute.wire.amqp10.protocol_faults import (
     ConnectionFaultError,
     LinkFaultError,
@@ -56,41 +52,72 @@ from amqproute.wire.amqp10.transfer_output import TransferOutput
 from amqproute.wire.amqp10.unsettled_map import UnsettledMap
 from amqproute.wire.amqp10.value_memory import SESSION_OCTETS, footprint
 
-if TYPE_CHECKING:
-    from amqproute.wire.amqp10.connection import Connection
-
 LONGEST_NAME: Final = 2048
 """Characters of a link name. What clients make of an address and a UUID is far shorter."""
 OUTGOING_WINDOW: Final = 0x7FFFFFFF
 """What we tell the peer of our outgoing window: we limit ourselves by its incoming one only."""
 
 
-class Session:
+class SessionConnection(ConnectionState):
+    """The connection of a session: what sessions use of it.
+
+    `amqproute.wire.amqp10.connection.Connection` is one; see `LinkSession` for why this stands
+    here.
+
+    Attributes:
+        unfinished: the links with a delivery that has begun and not ended; the oldest first.
+    """
+
+    unfinished: dict[Link, None]
+    _links: dict[tuple[str, Role], Link]
+    _due: list[Link | Session]
+
+    @abstractmethod
+    def _check_endpoints(self) -> None:
+        """Check the memory of sessions and links.
+
+        Raises:
+            ConnectionFaultError: it is too much.
+        """
+
+    @abstractmethod
+    def _fail_link(self, link: Link, error: spec.Error, closed: bool = True) -> None:
+        """Detach a link for a fault of the peer's."""
+
+    @abstractmethod
+    def _take_channel(self, session: Session) -> None:
+        """Give a session a channel.
+
+        Raises:
+            LocalProtocolError: the peer's channel-max is reached.
+        """
+
+    @abstractmethod
+    def _locally_ended(self, session: Session) -> None:
+        """We have sent an end: release the session if the peer has ended it too."""
+
+
+class Session(LinkSession):
     """One session: a channel of ours and one of the peer's.
 
     Attributes:
-        connection: the connection it is on.
-        channel: ours; -1 before we have begun or answered.
         remote_channel: the peer's; -1 before its begin.
         remote_begin: the peer's begin, or None; without capabilities and properties once we have
             answered it.
-        octets: what the session takes of memory beside its links, estimated.
+        octets: memory of the session beside its links, estimated.
         context: the user's.
-        remote_incoming_window: transfer frames that we may still send.
-        next_outgoing_id: the transfer-id of the next frame that goes out.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    connection: SessionConnection
+    _outbox: TransferOutput
+
+    def __init__(self, connection: SessionConnection) -> None:
+        super().__init__(connection.unfinished)
         self.connection = connection
-        self.channel = -1
         self.remote_channel = -1
         self.remote_begin: spec.Begin | None = None
         self.octets = 0
-        self._members: dict[Link, None] = {}
         self.context: Any = None
-        self.next_outgoing_id = 0
-        self.remote_incoming_window = 0
-        self._state = LinkStateName.UNBOUND
         self._told = False
         self._gone = False
         # Set when the peer broke a rule before our begin: the end is due, see `connection`.
@@ -98,22 +125,14 @@ class Session:
         self._handles = SerialNumbers(SERIAL_MASK)
         self._by_remote_handle: dict[int, Link] = {}
         self._handle_max = connection.settings.handle_max
-        self._next_delivery_id = 0
         self._unsettled = UnsettledMap(self)
         self._inbox = TransferInput(self, self._by_remote_handle, self._unsettled.incoming)
         self._on_transfer = self._inbox.take  # as it is: not by another call for each frame
-        self._outgoing = self._unsettled.outgoing
         self._outbox = TransferOutput(self)
-        self._queue = self._outbox.queue
         self._echo_due = False
 
     def __repr__(self) -> str:
         return f"<Session {self.channel}/{self.remote_channel} {self._state.name}>"
-
-    @property
-    def state(self) -> LinkStateName:
-        """Where the session is (`amqproute.wire.amqp10.state_tables`)."""
-        return self._state
 
     @property
     def is_active(self) -> bool:
@@ -122,7 +141,7 @@ class Session:
 
     @property
     def incoming_window(self) -> int:
-        """Transfer frames that the peer may still send."""
+        """See `LinkSession.incoming_window`."""
         return self._inbox.window
 
     @property
@@ -215,13 +234,7 @@ class Session:
         self.remote_incoming_window = max(0, begin.incoming_window - sent)
 
     def end(self, error: spec.Error | None = None) -> None:
-        """End the session, and all its links without further events.
-
-        Nothing happens when the session is gone already.
-
-        Raises:
-            LocalProtocolError: the session has not been begun or accepted.
-        """
+        """See `LinkSession.end`."""
         if self._state is LinkStateName.LAPSED and self._failed is None:
             self.accept()  # the peer has ended it already: our end is due
             return
@@ -271,13 +284,13 @@ class Session:
             link.credit = 0
             link._queued = 0
             link._drain_waits = False
-            link._end_outgoing()
+            link._outgoing = None
             link._drop_partial()
 
     def _dissolve(self) -> None:
-        """Let go of all links: we have ended, or the connection has gone."""
+        """Release all links: we have ended, or the connection has gone."""
         for link in self._members:
-            self.connection._unregister(link)
+            self._free_name(link)
             link._vanish()
         self._members.clear()
         self._by_remote_handle.clear()
@@ -370,7 +383,7 @@ class Session:
         connection._links[(name, role)] = link
         return link
 
-    def _take_handle(self, link: Link) -> int:
+    def _take_handle(self) -> int:
         handle = self._handles.take()
         if handle is None:
             raise LocalProtocolError("the peer's handle-max is reached")
@@ -461,7 +474,7 @@ class Session:
             self.connection._emit(LinkAttached(link, attach, True))
         else:
             # We have detached meanwhile. The name is free, the handle waits for the detach.
-            self.connection._unregister(link)
+            self._free_name(link)
 
     def _on_detach(self, detach: spec.Detach) -> None:
         link = self._by_remote_handle.pop(detach.handle, None)
@@ -470,7 +483,7 @@ class Session:
         link.remote_closed = detach.closed
         link._count(0)
         link.credit = 0
-        link._end_outgoing()
+        link._outgoing = None
         link._drop_partial()
         told = link._told
         link._advance(StateTransition.RECEIVE_CLOSING)
@@ -484,10 +497,14 @@ class Session:
             )
         self.connection._due.append(link)
 
-    def _locally_detached(self, link: Link) -> None:
-        """We have sent the detach."""
+    def _locally_detached(self, link: Link, with_error: bool) -> None:
+        if link._queued or link._outgoing is not None:
+            self._outbox.drop(link)
+        self._unsettled.forget(link)
+        if with_error:
+            link._errant_from = self._inbox.last_granted()
         if link._state is not LinkStateName.WITHDRAWN:
-            self.connection._unregister(link)
+            self._free_name(link)
         link.credit = 0
         link._drop_partial()
         if link._state is LinkStateName.DONE:
@@ -498,36 +515,35 @@ class Session:
         link._count(0)
         self._handles.give_back(link.handle)
         self._members.pop(link, None)
-        self.connection._unregister(link)
+        self._free_name(link)
+
+    def _free_name(self, link: Link) -> None:
+        """The name of a link may be attached again."""
+        links = self.connection._links
+        key = (link.name, link.role)
+        if links.get(key) is link:
+            del links[key]
 
     # --------------------------------------------------------------------- transfers in, outcomes
 
+    def _parts_ended(self) -> None:
+        self._inbox.parts_ended()
+
     def took(self, octets: int) -> None:
-        """Tell that so many octets of `PartsReceived` are out of the way: more may come."""
+        """See `LinkSession.took`."""
         if not self._gone:
-            self._inbox.parts.took(octets)
+            self._inbox.took(octets)
 
     def settle(
-        self, deliveries: Iterable[Delivery], state: Any = None, settled: bool = True
+        self, deliveries: Iterable[Delivery], state: object = None, settled: bool = True
     ) -> None:
-        """Tell the peer a state of deliveries, and by default forget them (part 2 §2.6.12).
-
-        For incoming deliveries we speak as the receiver, for outgoing ones as the sender.
-        Consecutive delivery-ids go out as one disposition. What is settled already, by us or by
-        the peer, or gone with its link, is passed over.
-
-        Args:
-            deliveries: of this session, best in their order of arrival.
-            state: an outcome or another delivery state; None when only the settlement matters.
-            settled: forget them; False leaves that to the other side (rcv-settle-mode second).
-        """
+        """See `LinkSession.settle`."""
         if self._state in LOCALLY_OPEN:
             self._unsettled.settle(deliveries, state, settled)
 
     # --------------------------------------------------------------------------------- flow
 
     def _flow(self) -> spec.Flow:
-        """Return the session's part of a flow frame."""
         return spec.Flow(
             next_incoming_id=None if self.remote_begin is None else self.next_incoming_id,
             incoming_window=self.incoming_window,
@@ -535,7 +551,8 @@ class Session:
             outgoing_window=OUTGOING_WINDOW,
         )
 
-    def _on_flow(self, flow: spec.Flow) -> None:
+    def _on_flow(self, flow: spec.Flow) -> bool:
+        """Take a flow; True if it was for the session, or has opened its window."""
         link: Link | None = None
         if flow.handle is not None:
             link = self._by_remote_handle.get(flow.handle)
@@ -551,8 +568,7 @@ class Session:
                 self.connection._count_ineffective()
             if flow.echo:
                 self._answer_echo()
-            self.connection._emit(SessionFlowed(self, flow))
-            return
+            return True
         if link._state is LinkStateName.OPEN or (
             link._state is LinkStateName.OFFERED and link._failed is None
         ):
@@ -565,8 +581,7 @@ class Session:
                 else:
                     link._echo_due = True
             self.connection._emit(LinkFlowed(link, flow))
-        if was_blocked and self.remote_incoming_window > 0:
-            self.connection._emit(SessionFlowed(self, flow))
+        return was_blocked and self.remote_incoming_window > 0
 
     def _said_by_flow(self, link: Link | None) -> tuple[int | None, ...]:
         """Return what a flow of the peer's may change."""

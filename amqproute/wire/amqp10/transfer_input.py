@@ -2,19 +2,23 @@
 """Transfers that come in: our window, deliveries of several frames, faults (part 2 §2.5.6).
 
 Our incoming window is opened again by a flow when half of it is used up, so a sender never stalls
-on it; what bounds our memory is credit and max_partial. While a large delivery is handed up in
-parts (`amqproute.wire.amqp10.partial_transfer`) the window does bound memory: by the octets that
-the user has not taken. What was granted before the window became smaller stays granted.
+on it; what bounds our memory is credit and max_partial.
+
+**Large deliveries.** A link that takes parts (`Link.takes_parts`) has its delivery entered like a
+whole one once ``part_from`` octets of it have come; what comes further is reported as it comes, and
+none of it is kept here. What bounds the memory of whoever takes it is the incoming window: we count
+the octets that the user has not taken, and grant the frames that leave room for. The peer learns of
+a smaller window by a flow; what it was granted before stays granted.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from amqproute import conditions
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.delivery import Delivery
-from amqproute.wire.amqp10.partial_transfer import PartialTransfer
+from amqproute.wire.amqp10.link import Delivery, Link, LinkSession
+from amqproute.wire.amqp10.link_events import PartsReceived
 from amqproute.wire.amqp10.protocol_faults import (
     LinkFaultError,
     SessionFaultError,
@@ -24,12 +28,13 @@ from amqproute.wire.amqp10.protocol_faults import (
 from amqproute.wire.amqp10.serial_numbers import SERIAL_HALF, SERIAL_MASK
 from amqproute.wire.amqp10.state_tables import LinkStateName
 
-if TYPE_CHECKING:
-    from amqproute.wire.amqp10.link import Link
-    from amqproute.wire.amqp10.session import Session
-
 PART_OCTETS: Final = 64
 """What a part of a delivery costs in memory beside its octets."""
+
+WANTED: Final = 1
+PRESETTLED: Final = 2
+UNWANTED: Final = 3
+"""States of a link in the middle of a delivery in parts; 0 for a link that is not."""
 
 
 class TransferInput:
@@ -47,7 +52,8 @@ class TransferInput:
         low_water: how few of these may be left before it is opened again.
         slack: frames granted before the window became smaller.
         next_id: the transfer-id of the next frame.
-        parts: large deliveries, which are handed up before they are whole.
+        in_parts: links in the middle of a delivery in parts.
+        untaken: octets of parts that the user has not taken.
     """
 
     __slots__ = (
@@ -56,15 +62,16 @@ class TransferInput:
         "_session",
         "deliveries",
         "full",
+        "in_parts",
         "low_water",
         "next_id",
-        "parts",
         "slack",
+        "untaken",
         "window",
     )
 
     def __init__(
-        self, session: Session, links: dict[int, Link], deliveries: dict[int, Delivery]
+        self, session: LinkSession, links: dict[int, Link], deliveries: dict[int, Delivery]
     ) -> None:
         self._session = session
         self._connection = session.connection
@@ -75,11 +82,11 @@ class TransferInput:
         self.window = self.full
         self.slack = 0
         self.next_id = 0
-        self.parts = PartialTransfer(session, self)
+        self.in_parts = 0
+        self.untaken = 0
 
     def let_go(self) -> None:
         """Forget the session, which is over. Nothing else may be called any more."""
-        self.parts.let_go()
         del self._session, self._connection
 
     def open(self) -> None:
@@ -95,7 +102,7 @@ class TransferInput:
         self.next_id = (self.next_id + 1) & SERIAL_MASK
         window = self.window = self.window - 1
         if window <= self.low_water:
-            self.reopen(window)
+            self._reopen(window)
         link = self._links.get(transfer.handle)
         if link is None:
             raise unattached(transfer.handle)
@@ -137,9 +144,9 @@ class TransferInput:
             link.restart_progress(self._connection._now)
             self._gather(link, payload)
             return None
-        return self.enter(link, delivery, len(payload))
+        return self._enter(link, delivery, len(payload))
 
-    def enter(self, link: Link, delivery: Delivery, size: int) -> Delivery | None:
+    def _enter(self, link: Link, delivery: Delivery, size: int) -> Delivery | None:
         """A whole delivery is here: enter it. None when it is to be ignored."""
         if size > link.max_message_size > 0:
             raise too_large(link)
@@ -176,7 +183,7 @@ class TransferInput:
         self._connection.deliveries_in += 1
         return delivery
 
-    def reopen(self, window: int) -> None:
+    def _reopen(self, window: int) -> None:
         """Have the peer told of a larger window, if there is room for one.
 
         Args:
@@ -194,9 +201,9 @@ class TransferInput:
             self.slack -= 1
             window = self.window = 0
         if self._session._state is LinkStateName.OPEN:
-            room = self.parts.window() if self.parts.open else self.full
+            room = self._parts_window() if self.in_parts else self.full
             if room > window:
-                self.grant(room)
+                self._grant(room)
 
     def _may_transfer(self, link: Link) -> bool:
         """Whether a transfer on a link that is not open counts; False: discard it."""
@@ -247,7 +254,7 @@ class TransferInput:
             )
         if transfer.aborted:
             if link._parting:
-                self.parts.abort(link, delivery)
+                self._abort_parts(link, delivery)
             else:
                 link._drop_partial()
             return None
@@ -258,7 +265,7 @@ class TransferInput:
         if transfer.rcv_settle_mode is not None:
             _check_mode(delivery, transfer.rcv_settle_mode)
         if link._parting:
-            self.parts.go_on(link, delivery, payload, not transfer.more)
+            self._go_on_with_parts(link, delivery, payload, not transfer.more)
             return None
         self._gather(link, payload)
         if transfer.more:
@@ -267,14 +274,14 @@ class TransferInput:
                 and link._part_bytes >= self._connection.settings.part_from
                 and link._state is LinkStateName.OPEN
             ):
-                self.parts.begin(link, delivery)
+                self.begin_parts(link, delivery)
             return None
         size = link._part_bytes
         delivery.payload = b"".join(link._parts)
         link._drop_partial()
-        return self.enter(link, delivery, size)
+        return self._enter(link, delivery, size)
 
-    def grant(self, window: int) -> None:
+    def _grant(self, window: int) -> None:
         """Set the window and tell the peer; what was granted before stays granted."""
         granted = self.window + self.slack
         self.slack = max(0, granted - window)
@@ -300,6 +307,97 @@ class TransferInput:
             raise too_large(link)
         if payload:
             link._parts.append(payload)
+
+    # ----------------------------------------------------------------- deliveries in parts
+
+    def begin_parts(self, link: Link, delivery: Delivery) -> None:
+        """Hand up what there is of an unfinished delivery; more follows as it comes."""
+        parts, size = link._parts, link._part_bytes
+        is_wanted = self._enter(link, delivery, size) is not None
+        link._drop_partial()
+        link._keep_partial(delivery)
+        link._part_bytes = size
+        link._parting = PRESETTLED if delivery.settled else WANTED if is_wanted else UNWANTED
+        self.in_parts += 1
+        if is_wanted:
+            self.untaken += size
+            self._connection._emit(PartsReceived(link, delivery, parts))
+        self.low_water = self._parts_window() // 2
+        self._grant(min(self.window, self._parts_window()))
+
+    def _go_on_with_parts(
+        self, link: Link, delivery: Delivery, payload: bytes, is_last: bool
+    ) -> None:
+        """Hand up the next octets of a delivery that was begun.
+
+        Raises:
+            LinkFaultError: it has more octets than a message on this link may have.
+        """
+        link._part_bytes += len(payload)
+        link._progress(len(payload))
+        if link.max_message_size and link._part_bytes > link.max_message_size:
+            raise too_large(link)
+        if self._is_wanted(link, delivery):
+            self.untaken += len(payload)
+            event = self._event(link, delivery)
+            if payload:
+                event.parts.append(payload)
+            event.is_last = is_last
+            if is_last and delivery.settled:
+                self._forget_incoming(link, delivery)
+        if is_last:
+            link._drop_partial()
+
+    def _abort_parts(self, link: Link, delivery: Delivery) -> None:
+        """The peer gives up a delivery that was begun: it never was."""
+        if self._is_wanted(link, delivery):
+            delivery.settled = True
+            self._event(link, delivery).is_aborted = True
+        self._forget_incoming(link, delivery)
+        link._drop_partial()
+
+    def _is_wanted(self, link: Link, delivery: Delivery) -> bool:
+        if link._parting == WANTED:
+            return self.deliveries.get(delivery.id) is delivery  # else we have settled it
+        return link._parting == PRESETTLED
+
+    def _event(self, link: Link, delivery: Delivery) -> PartsReceived:
+        connection = self._connection
+        events = connection._events
+        if events:
+            event = events[-1]
+            if type(event) is PartsReceived and event.delivery is delivery:
+                return event
+        event = PartsReceived(link, delivery, [])
+        connection._emit(event)
+        return event
+
+    def _forget_incoming(self, link: Link, delivery: Delivery) -> None:
+        incoming = self.deliveries
+        if incoming.get(delivery.id) is delivery:
+            del incoming[delivery.id]
+            del link.unsettled[delivery.tag]
+
+    def parts_ended(self) -> None:
+        """A link is not in the middle of parts any more."""
+        self.in_parts -= 1
+        if not self.in_parts:
+            self.low_water = self.full // 2
+            if self._session._state is LinkStateName.OPEN:
+                self._grant(self.full)
+
+    def took(self, octets: int) -> None:
+        """Tell that so many octets of `PartsReceived` are out of the way: more may come."""
+        self.untaken = max(0, self.untaken - octets)
+        if self.in_parts and self.window <= self.low_water:
+            self._reopen(self.window)
+
+    def _parts_window(self) -> int:
+        """Frames that may come while a delivery in parts is under way."""
+        connection = self._connection
+        room = connection.settings.part_window - self.untaken
+        frames = max(0, room) // connection._frame_limit
+        return min(self.full, frames if self.untaken else max(2, frames))
 
 
 def _check_mode(delivery: Delivery, mode: int) -> None:

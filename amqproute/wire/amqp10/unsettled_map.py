@@ -8,20 +8,16 @@ they are on; a disposition that comes in is taken apart into one event per link.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amqproute import conditions
 from amqproute.wire import input_cost
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.delivery import Delivery
-from amqproute.wire.amqp10.engine_events import DeliveriesUpdated
 from amqproute.wire.amqp10.fastpath import write_disposition
+from amqproute.wire.amqp10.link import Delivery, Link, LinkSession
+from amqproute.wire.amqp10.link_events import DeliveriesUpdated
 from amqproute.wire.amqp10.protocol_faults import SessionFaultError
 from amqproute.wire.amqp10.serial_numbers import SERIAL_HALF, SERIAL_MASK
-
-if TYPE_CHECKING:
-    from amqproute.wire.amqp10.link import Link
-    from amqproute.wire.amqp10.session import Session
 
 
 class UnsettledMap:
@@ -34,10 +30,10 @@ class UnsettledMap:
 
     __slots__ = ("_session", "incoming", "outgoing")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: LinkSession) -> None:
         self._session = session
         self.incoming: dict[int, Delivery] = {}
-        self.outgoing: dict[int, Delivery] = {}
+        self.outgoing = session._outgoing
 
     def let_go(self) -> None:
         """Forget the session, which is over. Nothing else may be called any more."""

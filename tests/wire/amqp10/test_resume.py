@@ -9,7 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import LocalProtocolError
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.connection import MOST_UNSETTLED, Connection
+from amqproute.wire.amqp10.connection import Connection
+from amqproute.wire.amqp10.connection_state import MOST_UNSETTLED
 from amqproute.wire.amqp10.engine_events import (
     DeliveriesReceived,
     DeliveriesUpdated,

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection as its sessions and links use it: shared counters, and the way out for frames.
+
+This stands below sessions and links, which are typed by it; `connection.Connection`, above them,
+inherits it. Sessions and links append their frames to the output and their events to the list of
+the call that is under way, and never see how a connection begins, reads or ends.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from itertools import islice
+from typing import Any, Final
+
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.connection_settings import ConnectionSettings
+from amqproute.wire.amqp10.frames import encode_frame
+from amqproute.wire.amqp10.state_tables import LinkStateName
+
+MOST_UNSETTLED: Final = 5_000
+"""Entries in the unsettled map of an attach of ours: with their states no more than
+`MOST_VALUES`."""
+
+_HEAD_ROOM: Final = 128
+"""Octets that frame header and transfer, without a state, have at most: 76, rounded up."""
+
+
+class Event:
+    """Anything that the engine reports; `amqproute.wire.amqp10.engine_events` has the kinds."""
+
+    __slots__ = ()
+
+
+class ConnectionState(ABC):
+    """What the sessions and links of a connection share.
+
+    Attributes:
+        settings: what it was made with.
+        remote_max_frame_size: the largest frame that we send.
+        partial_bytes: octets held by deliveries that have begun and not ended.
+        endpoint_octets: memory of sessions and links, estimated: of those that the peer has begun
+            or attached and that are not over.
+        frames_in: frames received.
+        frames_out: frames sent.
+        deliveries_in: whole deliveries received.
+        deliveries_out: deliveries sent.
+        work: units of work spent on input (`amqproute.wire.input_cost`).
+    """
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.settings = settings
+        self.remote_max_frame_size = spec.MIN_MAX_FRAME_SIZE
+        self.partial_bytes = 0
+        self.endpoint_octets = 0
+        self.frames_in = 0
+        self.frames_out = 0
+        self.deliveries_in = 0
+        self.deliveries_out = 0
+        self.work = 0
+        self._state = LinkStateName.UNBOUND
+        # The largest frame that we take, by our open.
+        self._frame_limit = settings.max_frame_size
+        self._single_payload = spec.MIN_MAX_FRAME_SIZE - _HEAD_ROOM
+        self._now = 0.0
+        # Frames to send: they leave as soon as our AMQP header has left.
+        self._sink: list[bytes] = []
+        # Events of the call that is under way.
+        self._events: list[Event] = []
+        # The link of the last event, if that reports deliveries and the next may join them.
+        self._batch_link: object = None
+
+    @property
+    def state(self) -> LinkStateName:
+        """Where the connection's endpoint is (`amqproute.wire.amqp10.state_tables`)."""
+        return self._state
+
+    def _set_remote_max_frame_size(self, size: int) -> None:
+        self.remote_max_frame_size = size
+        self._single_payload = size - _HEAD_ROOM
+
+    def _send(self, channel: int, performative: Any) -> None:
+        frame = encode_frame(channel, performative)[0]
+        if len(frame) > self.remote_max_frame_size:
+            error = getattr(performative, "error", None)
+            if error is not None:
+                # Better a short reason than a frame that the peer has to choke on.
+                performative.error = spec.Error(
+                    condition=error.condition, description=(error.description or "")[:80]
+                )
+                frame = encode_frame(channel, performative)[0]
+        self._sink.append(frame)
+        self.frames_out += 1
+
+    def _send_attach(self, channel: int, attach: spec.Attach) -> None:
+        """Send an attach; cut its unsettled map until a frame and a peer of our kind take it.
+
+        See part 2 §2.7.3.
+        """
+        if attach.unsettled and len(attach.unsettled) > MOST_UNSETTLED:
+            attach.unsettled = dict(islice(attach.unsettled.items(), MOST_UNSETTLED))
+            attach.incomplete_unsettled = True
+        frame = encode_frame(channel, attach)[0]
+        while len(frame) > self.remote_max_frame_size and attach.unsettled:
+            kept = list(attach.unsettled.items())
+            attach.unsettled = dict(kept[: len(kept) // 2]) or None
+            attach.incomplete_unsettled = True
+            frame = encode_frame(channel, attach)[0]
+        self._sink.append(frame)
+        self.frames_out += 1
+
+    def _emit(self, event: Event) -> None:
+        self._batch_link = None
+        self._events.append(event)
+
+    @abstractmethod
+    def _note_progress(self, deliveries: int) -> None:
+        """Let deliveries that came, or changed, make good for frames without effect."""
+
+    @abstractmethod
+    def _count_ineffective(self) -> None:
+        """Count a frame without effect.
+
+        Raises:
+            ConnectionFaultError: there are too many of them.
+        """
+
+
+__all__ = ["MOST_UNSETTLED", "ConnectionState", "Event"]
