@@ -36,8 +36,8 @@ same movement; a client's consumer and a remote organization are the same kind o
 
     client --bytes--> net.pump            EngineProtocol.dataReceived
                         |                 wire.amqp10: Connection.receive_data -> DeliveriesReceived
-     alpha              v                 frontends.connection_frontend: one Batch for each read
-                      frontends.receiver_link   Message(payload), not decoded
+     alpha              v                 frontends.common.event_batch: a Batch for each read
+                      frontends.amqp10.receiver_link   Message(payload), not decoded
                         v                 services.transfer: AliasTarget for "orders@beta.example"
                         |                 routing.table: Router.route -> NextHop("beta.example")
                         v                 relay: Relay.target(hop) -> queue "amqp$out/beta.example"
@@ -51,7 +51,7 @@ same movement; a client's consumer and a remote organization are the same kind o
                         |
                        TLS                tag = entry id; the link names the store that gave it
                         v
-     beta             net.pump, wire, frontends.receiver_link
+     beta             net.pump, wire, frontends.amqp10.receiver_link
                       services.transfer   right to transfer, trail, receipt; -> Local("orders")
                       broker.queue, store: message and receipt in one commit
      alpha <--accepted--+

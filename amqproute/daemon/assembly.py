@@ -82,12 +82,14 @@ from amqproute.daemon.routes import describe_route
 from amqproute.daemon.shutdown import drain_connections, flush, wait_until
 from amqproute.errors import AmqprouteError, NotAllowed
 from amqproute.filters import grammar
-from amqproute.frontends.connection_frontend import FrontendContext
-from amqproute.frontends.contract_enforcement import ActiveContracts
-from amqproute.frontends.frontend_limits import FrontendLimits
-from amqproute.frontends.link_rows import detach_named, link_rows, suspended_row
-from amqproute.frontends.suspended_links import NOTES as TAKEN_NOTES
-from amqproute.frontends.terminus_resolution import TerminusResolver
+from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
+from amqproute.frontends.amqp10.link_rows import suspended_row
+from amqproute.frontends.amqp10.suspended_links import RESOLVED_NOTES
+from amqproute.frontends.amqp10.terminus_resolution import TerminusResolver
+from amqproute.frontends.common.client_connection import FrontendContext
+from amqproute.frontends.common.contract_enforcement import ActiveContracts
+from amqproute.frontends.common.frontend_limits import FrontendLimits
+from amqproute.frontends.common.node_access import NodeAccess
 from amqproute.interfaces import ITarget
 from amqproute.net.accept_policy import AcceptPolicy
 from amqproute.net.certificate_reload import FileWatch, StaleConnections, retire, stale
@@ -254,6 +256,7 @@ class Application:
         )
         self.branches: BranchRegistry | None = None
         self.shared: FrontendContext | None = None
+        self.amqp10: Amqp10Context | None = None
         self._places = AcceptPolicy(limits.max_connections)
         self._scheduler = ConnectionScheduler(self._reactor, time.thread_time)
 
@@ -389,14 +392,7 @@ class Application:
         limits = config.limits
         self.shared = FrontendContext(
             self.broker,
-            TerminusResolver(
-                self.broker,
-                self.transfer,
-                self._qualified,
-                self.clock.now_ms,
-                lambda: self.config.unsupported_filter == "drop",
-                self._auto_create,
-            ),
+            NodeAccess(self.broker, self.transfer, self._auto_create),
             self.relay,
             self.receipts,
             FrontendLimits(
@@ -417,15 +413,25 @@ class Application:
                 TransactionLimits(timeout_seconds=limits.transaction_timeout),
             ),
             serves=self._serves,
-            tolerates_missing_body=lambda: self.config.tolerate_missing_body,
             lock_seconds=lambda: self.config.limits.lock_timeout,
             when_peer=self.relay.peer_called,
             contracts=self.contracts,
             stream=self._stream,
             when_seen=self.probes.note,
         )
+        self.amqp10 = Amqp10Context(
+            self.shared,
+            TerminusResolver(
+                self.shared.nodes,
+                self._qualified,
+                self.clock.now_ms,
+                lambda: self.config.unsupported_filter == "drop",
+            ),
+            tolerates_missing_body=lambda: self.config.tolerate_missing_body,
+        )
+        suspended = self.amqp10.suspended
         self.watermarks = make_watermarks(
-            self.broker, self.store, self._reactor, self.shared, self.relay, config
+            self.broker, self.store, self._reactor, self.shared, suspended, self.relay, config
         )
         self.branches = offer_branches(
             config.distributed_transactions,
@@ -438,10 +444,10 @@ class Application:
         )
         if self.branches is not None:
             self.inventory.keeping = self.branches.keeping
-        self.shared.suspended.recovered(recovery.notes.get(TAKEN_NOTES, {}))
+        suspended.recovered(recovery.notes.get(RESOLVED_NOTES, {}))
         self._forget_old_receipts()
         for listen in config.listen:
-            await self._listen(listen, self.shared)
+            await self._listen(listen, self.amqp10)
         self.resolver.is_capable().addCallback(self._warn_without_dnssec)
         if self.contexts is not None:
             self._watch = FileWatch(
@@ -558,7 +564,7 @@ class Application:
             self._reactor,
             self.broker,
             relay,
-            lambda: () if self.shared is None else tuple(self.shared.frontends),
+            lambda: () if self.shared is None else tuple(self.shared.connections),
         )
         self.draining.register(management, self._allows)
         for name in (MANAGEMENT, *SYNONYMS):
@@ -605,7 +611,7 @@ class Application:
         route = self.transfer.rules.router.route(address)
         return self.relay.take_on_trust(route) if isinstance(route, NextHop) else str(route.node)
 
-    async def _listen(self, listen: ListenSettings, shared: FrontendContext) -> None:
+    async def _listen(self, listen: ListenSettings, context: Amqp10Context) -> None:
         authenticator = Authenticator(
             listen.mechanisms,
             users=self._users,
@@ -615,7 +621,7 @@ class Application:
         listener = Listener(
             self._reactor,
             listen.endpoint,
-            accepting(self.config, self.container_id, listen, authenticator, shared),
+            accepting(self.config, self.container_id, listen, authenticator, context),
             contexts=self.contexts,
             tls=listen.tls,
             client_certificate=listen.client_certificate,
@@ -791,7 +797,7 @@ class Application:
         self.journaling.configured(config)
         self._detach_removed_nodes(set(old.aliases) - set(config.aliases))
         assert self.shared is not None
-        self.contracts.adopt(tuple(self.shared.frontends))
+        self.contracts.adopt(tuple(self.shared.connections))
         if is_new_policy and (count := self.shared.detach_unauthorized()):
             log.info(
                 "{links} ended: their holders have lost the right to them",
@@ -856,26 +862,26 @@ class Application:
         log.info(
             "{connections} of clients and peers, {hops} to other domains: up to {patience} s "
             "for what is under way",
-            connections=counted(len(shared.frontends), "connection"),
+            connections=counted(len(shared.connections), "connection"),
             hops=sum(each.session is not None for each in relay.destinations.values()),
             patience=patience,
         )
-        for frontend in tuple(shared.frontends):
-            frontend.stop_taking()
+        for connection in tuple(shared.connections):
+            connection.stop_taking()
         relay.stop_sending()
         if extend is not None:
             extend(patience + CLOSE_SECONDS + 5)
         await drain_connections(self._reactor, shared, relay, patience)
         relay.close()
-        for frontend in tuple(shared.frontends):
-            frontend.close(conditions.CONNECTION_FORCED, "the broker is shutting down")
+        for connection in tuple(shared.connections):
+            connection.close(conditions.CONNECTION_FORCED, "the broker is shutting down")
         all_gone = await wait_until(
-            self._reactor, lambda: not shared.frontends and relay.is_closed, CLOSE_SECONDS
+            self._reactor, lambda: not shared.connections and relay.is_closed, CLOSE_SECONDS
         )
         if not all_gone:
             log.info(
                 "{count} connections have not answered the close within {seconds} s: dropped",
-                count=len(shared.frontends)
+                count=len(shared.connections)
                 + sum(each.session is not None for each in relay.destinations.values()),
                 seconds=CLOSE_SECONDS,
             )
@@ -929,8 +935,8 @@ class Application:
         self.replies.stop()
         self.contracts.stop()
         self._verifier.stop()
-        if self.shared is not None:
-            self.shared.suspended.stop()
+        if self.amqp10 is not None:
+            self.amqp10.suspended.stop()
         self.broker.stop()
         if self._sweep is not None and self._sweep.active():
             self._sweep.cancel()
@@ -971,12 +977,13 @@ class Application:
 
     def _connection_rows(self) -> list[dict[str, Any]]:
         assert self.shared is not None
-        return [frontend.row() for frontend in self.shared.frontends]
+        return [connection.row() for connection in self.shared.connections]
 
     def _link_rows(self) -> list[dict[str, Any]]:
         assert self.shared is not None
-        attached = [row for each in self.shared.frontends for row in link_rows(each)]
-        return attached + [suspended_row(row) for row in self.shared.suspended.rows()]
+        assert self.amqp10 is not None
+        attached = [row for each in self.shared.connections for row in each.link_rows()]
+        return attached + [suspended_row(row) for row in self.amqp10.suspended.rows()]
 
     def contract_rows(self) -> list[dict[str, Any]]:
         """Return what each peer and user that has a contract may, and has used of it."""
@@ -992,8 +999,8 @@ class Application:
 
     def _close_link(self, name: str) -> None:
         assert self.shared is not None
-        for frontend in tuple(self.shared.frontends):
-            detach_named(frontend, name)
+        for connection in tuple(self.shared.connections):
+            connection.detach_named(name)
 
 
 def _log_failure(failure: Failure, doing: str) -> None:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from amqproute.broker.broker import Broker
 from amqproute.config.schema import Config
-from amqproute.frontends.context import FrontendContext
-from amqproute.frontends.link_rows import consumers_of
+from amqproute.frontends.amqp10.suspended_links import SuspendedLinks
+from amqproute.frontends.common.client_connection import ConnectionConsumer, FrontendContext
 from amqproute.relay.relay import Relay
 from amqproute.services.management_node import MANAGEMENT, EntityType
 from amqproute.services.watermarks import DiskTerms, Watermarks
@@ -25,36 +25,48 @@ def disk_terms(config: Config) -> DiskTerms:
     return DiskTerms(min_free=floor, max_bytes=most)
 
 
+def _consumers(shared: FrontendContext) -> Iterator[ConnectionConsumer]:
+    """Iterate over the consumers of all connections."""
+    for connection in shared.connections:
+        yield from connection.consumers()
+
+
 def count_outgoing(shared: FrontendContext, relay: Relay) -> None:
     """Add up what receivers hold, and wake those who may have more than before."""
-    links = [octets for each in consumers_of(shared.frontends) if (octets := each.held_bytes)]
+    links = [octets for each in _consumers(shared) if (octets := each.held_bytes)]
     hops = [octets for each in relay.destinations.values() if (octets := each.held_bytes)]
     by = {"consumers": sum(links), "relay": sum(hops)}
     is_more = shared.outgoing.counted(by, len(links) + len(hops))
     relay.allow_part(shared.outgoing.part_bytes)
     if is_more:
-        for source in {each.source for each in consumers_of(shared.frontends)}:
+        for source in {each.source for each in _consumers(shared)}:
             source.dispatch()
         for destination in relay.destinations.values():
             destination.queue.dispatch()
 
 
 def make_watermarks(
-    broker: Broker, store: Any, clock: Any, shared: FrontendContext, relay: Relay, config: Config
+    broker: Broker,
+    store: Any,
+    clock: Any,
+    shared: FrontendContext,
+    suspended: SuspendedLinks,
+    relay: Relay,
+    config: Config,
 ) -> Watermarks:
     """Look after disk and memory from now on, and let operators see it."""
 
     def sample() -> int:
         count_outgoing(shared, relay)
-        shared.unfinished.spare_octets = watermarks.spare
-        return shared.unfinished.look()
+        shared.partial_deliveries.spare_octets = watermarks.spare
+        return shared.partial_deliveries.look()
 
     def others() -> dict[str, int]:
         topics = sum([each.waiting_bytes for each in broker.topics.values()])
         return {
             "queues": broker.budget.used_bytes,
             "topics": topics,
-            "suspended": shared.suspended.octets,
+            "suspended": suspended.octets,
         }
 
     watermarks = Watermarks(

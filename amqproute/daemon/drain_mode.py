@@ -33,7 +33,7 @@ from twisted.python.failure import Failure
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
-from amqproute.frontends.connection_frontend import Frontend
+from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.plurals import counted
 from amqproute.relay.destination import Destination
 from amqproute.relay.relay import Relay
@@ -99,7 +99,7 @@ class DrainMode:
         clock: for looking again.
         broker: whose gate is closed, and whose nodes are looked at.
         relay: its next hops.
-        frontends: gives the connections.
+        connections: gives the connections.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class DrainMode:
         clock: IReactorTime,
         broker: Broker,
         relay: Relay,
-        frontends: Callable[[], Iterable[Frontend]],
+        connections: Callable[[], Iterable[ClientConnection]],
     ) -> None:
         self._clock = clock
         self._broker = broker
         self._relay = relay
-        self._frontends = frontends
+        self._connections = connections
         self._call: IDelayedCall | None = None
         self._since = 0.0
         self._round = 0
@@ -213,7 +213,7 @@ class DrainMode:
             if seen % TURN_QUEUES == 0:
                 await deferLater(self._clock, 0)
             _look_at_hop(destination, progress)
-        progress.writing = sum(not each.is_idle for each in self._frontends())
+        progress.writing = sum(not each.is_idle for each in self._connections())
         if number != self._round:
             return  # it was ended meanwhile
         self.progress = progress

@@ -12,11 +12,11 @@ from amqproute.config.access_settings import ListenSettings
 from amqproute.config.schema import Config
 from amqproute.daemon.peer_assembly import product
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
-from amqproute.frontends.connection_frontend import Frontend, FrontendContext
-from amqproute.frontends.endpoint_memory import CONNECTION_OCTETS
+from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
+from amqproute.frontends.amqp10.connection_frontend import Frontend
+from amqproute.frontends.common.endpoint_memory import CONNECTION_OCTETS
 from amqproute.net.accept_policy import AcceptTerms, IpNetwork
-from amqproute.net.pump import PumpLimits as PumpLimits
-from amqproute.net.pump import TransportFacts
+from amqproute.net.pump import PumpLimits, TransportFacts
 from amqproute.values import (
     PATH_CAPABILITY,
     PROBE_CAPABILITY,
@@ -71,7 +71,7 @@ def accepting(
     container_id: str,
     listen: ListenSettings,
     authenticator: Authenticator,
-    shared: FrontendContext,
+    context: Amqp10Context,
 ) -> Callable[[TransportFacts], tuple[Connection, Frontend]]:
     """Return the function that makes engine and frontend for a listener's connections."""
     limits = config.limits
@@ -106,7 +106,7 @@ def accepting(
                 allow_no_sasl="ANONYMOUS" in listen.mechanisms,
             )
         )
-        authority.frontend = frontend = Frontend(engine, shared, authenticator, facts)
+        authority.frontend = frontend = Frontend(engine, context, authenticator, facts)
         return engine, frontend
 
     return make
@@ -122,10 +122,10 @@ class _Authority:
 
     @property
     def mechanisms(self) -> Sequence[str]:
-        return self._authenticator.offers(self.frontend.auth_facts())
+        return self._authenticator.offers(self.frontend.log_in_facts())
 
     def start(self, name: str) -> SaslServer:
-        return self._authenticator.begin(name, self.frontend.auth_facts())
+        return self._authenticator.begin(name, self.frontend.log_in_facts())
 
 
 __all__ = [

@@ -12,7 +12,7 @@ from amqproute.broker.broker import Broker
 from amqproute.broker.xa_registry import BranchLimits, BranchRegistry
 from amqproute.config.operations_settings import DistributedTransactionSettings
 from amqproute.daemon.policy_assembly import Allows
-from amqproute.frontends.connection_frontend import FrontendContext
+from amqproute.frontends.common.client_connection import FrontendContext
 from amqproute.interfaces import IStore
 from amqproute.relay.destination_row import peer_row
 from amqproute.relay.diagnosis import why
@@ -79,7 +79,7 @@ def offer_branches(
         broker,
         store,
         now_ms,
-        shared.termini.node_for,
+        shared.nodes.target,
         relay.admit,
         lambda principal: allows(principal, Verb.MANAGE, xa_node.DTX_COORDINATOR),
         BranchLimits(

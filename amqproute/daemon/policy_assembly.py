@@ -18,7 +18,7 @@ from amqproute.broker.token_bucket import Rate
 from amqproute.config.access_settings import ContractSettings
 from amqproute.config.schema import Config
 from amqproute.daemon.routes import make_router
-from amqproute.frontends.contract_enforcement import NO_TERMS, ContractTerms
+from amqproute.frontends.common.contract_enforcement import NO_TERMS, ContractTerms
 from amqproute.relay.relay_terms import RelayTerms
 from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.services.transfer import TransferRules

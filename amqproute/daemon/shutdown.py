@@ -14,7 +14,7 @@ from typing import Any, Final
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from amqproute.frontends.connection_frontend import FrontendContext
+from amqproute.frontends.common.client_connection import FrontendContext
 from amqproute.plurals import counted
 from amqproute.relay.relay import Relay
 
@@ -36,12 +36,12 @@ async def drain_connections(
     consumers_until = reactor.seconds() + min(CONSUMER_SECONDS, patience)
 
     def at_rest() -> bool:
-        frontends = tuple(shared.frontends)
+        connections = tuple(shared.connections)
         if not relay.is_quiet or shared.broker.replies_due:
             return False
-        if not all(frontend.is_idle for frontend in frontends):
+        if not all(each.is_idle for each in connections):
             return False
-        settled = all(frontend.holds_nothing for frontend in frontends)
+        settled = all(each.holds_nothing for each in connections)
         return settled or reactor.seconds() > consumers_until
 
     if not await wait_until(reactor, at_rest, patience):
@@ -61,10 +61,10 @@ def in_progress(shared: FrontendContext, relay: Relay) -> list[str]:
             found.append(
                 f"{counted(destination.in_flight, 'message')} on their way to {destination.hop.key}"
             )
-    writing = sum(not frontend.is_idle for frontend in shared.frontends)
+    writing = sum(not each.is_idle for each in shared.connections)
     if writing:
         found.append(f"{counted(writing, 'connection')} whose messages wait for the disk")
-    holding = sum(not frontend.holds_nothing for frontend in shared.frontends)
+    holding = sum(not each.holds_nothing for each in shared.connections)
     if holding:
         found.append(f"{counted(holding, 'connection')} whose consumers have not settled")
     if shared.broker.replies_due:

@@ -145,7 +145,7 @@ class FilterTests(RefusedLogInsCase):
     def test_other_lines(self) -> None:
         """Sums, and what strangers have other lines say, ban nobody."""
         forged = "amqproute.auth.refused_log_ins: log-in failed from 203.0.113.9, PLAIN, user "
-        elsewhere = Logger("amqproute.frontends.connection_frontend")
+        elsewhere = Logger("amqproute.frontends.amqp10.connection_frontend")
         elsewhere.warn("{text}", text=f'{forged}"x"')
         elsewhere.warn("{text}", text=f'x\n{forged}"x"')
         elsewhere.warn("opened by {text}", text=f'warn {forged}"x"')

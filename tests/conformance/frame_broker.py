@@ -36,11 +36,17 @@ from amqproute.config import Config
 from amqproute.config.loader import read_node
 from amqproute.daemon.node_assembly import described
 from amqproute.errors import ConnectError, ResolveError, StoreError
-from amqproute.frontends.connection_frontend import Frontend, FrontendContext
-from amqproute.frontends.contract_enforcement import NO_TERMS, ActiveContracts, ContractTerms
-from amqproute.frontends.frontend_limits import FrontendLimits
-from amqproute.frontends.link_rows import detach_named, link_rows
-from amqproute.frontends.terminus_resolution import TerminusResolver
+from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
+from amqproute.frontends.amqp10.connection_frontend import Frontend
+from amqproute.frontends.amqp10.terminus_resolution import TerminusResolver
+from amqproute.frontends.common.client_connection import FrontendContext
+from amqproute.frontends.common.contract_enforcement import (
+    NO_TERMS,
+    ActiveContracts,
+    ContractTerms,
+)
+from amqproute.frontends.common.frontend_limits import FrontendLimits
+from amqproute.frontends.common.node_access import NodeAccess
 from amqproute.net.pump import EngineProtocol
 from amqproute.relay.connect_agent import ConnectAgent
 from amqproute.relay.relay import Relay
@@ -439,10 +445,10 @@ class FrameBroker:
             policy.allows,
             world.now_ms,
             inventory=self.inventory,
-            connections=lambda: [each.row() for each in self.shared.frontends],
-            links=lambda: [row for each in self.shared.frontends for row in link_rows(each)],
+            connections=lambda: [each.row() for each in self.shared.connections],
+            links=lambda: [row for each in self.shared.connections for row in each.link_rows()],
             close_link=lambda name: [
-                detach_named(each, name) for each in tuple(self.shared.frontends)
+                each.detach_named(name) for each in tuple(self.shared.connections)
             ].clear(),
         )
         for each in (MANAGEMENT, *SYNONYMS):
@@ -451,12 +457,10 @@ class FrameBroker:
         self.broker.name_of = self.transfer.name_of
         self.shared = FrontendContext(
             self.broker,
-            TerminusResolver(
+            NodeAccess(
                 self.broker,
                 self.transfer,
-                (lambda node: f"{node}@{name}") if qualify else str,
-                world.now_ms,
-                auto_create=lambda node, who: (
+                lambda node, who: (
                     self.inventory.make_queue(node, str(who)) if auto_create else None
                 ),
             ),
@@ -471,6 +475,14 @@ class FrameBroker:
                 clock,
                 self.broker.accounts,
                 lambda who: (str(who), self.contracts.get(str(who), NO_TERMS)),
+            ),
+        )
+        self.amqp10 = Amqp10Context(
+            self.shared,
+            TerminusResolver(
+                self.shared.nodes,
+                (lambda node: f"{node}@{name}") if qualify else str,
+                world.now_ms,
             ),
         )
 
@@ -522,7 +534,7 @@ class FrameBroker:
             }
             engine = Connection(ConnectionSettings(**settings))
             frontend = Frontend(
-                engine, self.shared, sasl.authenticator, replace(found, **(facts or {}))
+                engine, self.amqp10, sasl.authenticator, replace(found, **(facts or {}))
             )
             frontend.principal = principal
             sasl.frontend = frontend
@@ -559,10 +571,10 @@ class _Sasl:
 
     @property
     def mechanisms(self) -> Sequence[str]:
-        return self.authenticator.offers(self.frontend.auth_facts())
+        return self.authenticator.offers(self.frontend.log_in_facts())
 
     def start(self, name: str) -> Any:
-        return self.authenticator.begin(name, self.frontend.auth_facts())
+        return self.authenticator.begin(name, self.frontend.log_in_facts())
 
 
 # ------------------------------------------------------------------------------------ clients

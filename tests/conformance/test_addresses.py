@@ -492,7 +492,7 @@ class SlowDnsTests(AddressCase):
         self.client.send(attach("sender", "s", 5, "q@b.test"))
         self.client.hang_up()
         self.client.run(3)
-        self.assertEqual(self.house.shared.links, {})
+        self.assertEqual(self.house.amqp10.links, {})
 
     def test_order_behind_a_question(self) -> None:
         """T-24, D-12: what follows a message whose domain is asked for stays behind it."""

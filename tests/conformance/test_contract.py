@@ -15,7 +15,11 @@ from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import AccessPolicy, Rule
-from amqproute.frontends.contract_enforcement import QUIET_SECONDS, RETRY_SECONDS, ContractTerms
+from amqproute.frontends.common.contract_enforcement import (
+    QUIET_SECONDS,
+    RETRY_SECONDS,
+    ContractTerms,
+)
 from amqproute.net.pump import EngineProtocol
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import spec
@@ -587,11 +591,11 @@ class ShownTests(ContractCase):
         client = self.client()
         self.assertEqual(self.sender(client), 1000)
         self.here.contracts["peer:b.test"] = ContractTerms(messages_per_second=10)
-        self.here.shared.contracts.adopt(tuple(self.here.shared.frontends))
+        self.here.shared.contracts.adopt(tuple(self.here.shared.connections))
         client.run()
         self.assertIn(self.credit(client), range(1, 11))
         self.here.contracts.clear()
-        self.here.shared.contracts.adopt(tuple(self.here.shared.frontends))
+        self.here.shared.contracts.adopt(tuple(self.here.shared.connections))
         client.run()
         self.assertEqual(self.credit(client), 1000)
         self.assertEqual(self.here.shared.contracts.rows(), [])

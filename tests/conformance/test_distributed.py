@@ -113,7 +113,7 @@ class DistributedCase(SynchronousTestCase):
             house.broker,
             house.store,
             self.world.now_ms,
-            house.shared.termini.node_for,
+            house.shared.nodes.target,
             house.relay.admit,
             lambda principal: allows(principal, "manage", DTX_COORDINATOR),
             BranchLimits(),

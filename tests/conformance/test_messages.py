@@ -357,7 +357,7 @@ class ToleranceTests(MessageCase):
 
     def test_missing_body_tolerated(self) -> None:
         """M-22, M-23: with the option it is taken, and its bare message is not changed."""
-        self.house.shared.tolerates_missing_body = lambda: True
+        self.house.amqp10.tolerates_missing_body = lambda: True
         header = codec.encode(spec.Header(durable=True))
         properties = codec.encode(spec.Properties(subject="no body"))
         footer = section(spec.SECTION_FOOTER, {Symbol("x"): 1})
@@ -374,7 +374,7 @@ class ToleranceTests(MessageCase):
         """M-22: a message of no octets is rejected, with the option as without it."""
         self.assertIn("no octets", self.refused(b""))
         self.setUp()
-        self.house.shared.tolerates_missing_body = lambda: True
+        self.house.amqp10.tolerates_missing_body = lambda: True
         self.assertIn("no octets", self.refused(b""))
 
     def test_settled(self) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from amqproute.frontends.link_rows import detach_named
 from amqproute.services.management_node import MANAGEMENT
 from amqproute.values import RELAY_PREFIX
 from amqproute.wire.amqp10 import spec
@@ -228,7 +227,7 @@ class DetachedTests(RelayingCase):
         self.world.advance(1)
         frontend = next(each for each in self.other.frontends if each.principal.kind == "peer")
         (link,) = frontend.links.attached
-        self.assertEqual(detach_named(frontend, link.name), 1)
+        self.assertEqual(frontend.detach_named(link.name), 1)
         self.world.advance()
         self.send(b"2")
         self.world.advance(30)

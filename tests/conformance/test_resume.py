@@ -126,7 +126,7 @@ class ParkedTests(ConsumerCase):
         self.assertEqual(self.taken_elsewhere(), [])
         self.world.advance(3)
         self.assertEqual(self.taken_elsewhere(), [b"1", b"2", b"3"])
-        self.assertEqual(len(self.house.shared.suspended), 0)
+        self.assertEqual(len(self.house.amqp10.suspended), 0)
 
     def test_expired(self) -> None:
         """O-11, O-17: then it is available again, and its delivery-count is as it was."""
@@ -191,7 +191,7 @@ class ParkedTests(ConsumerCase):
         self.house.shared.detach_from(lambda node, _: node is not queue)
         self.assertEqual(queue.acquired, 3)
         self.house.shared.detach_from(lambda node, _: node is queue)
-        self.assertEqual((queue.acquired, len(self.house.shared.suspended)), (0, 0))
+        self.assertEqual((queue.acquired, len(self.house.amqp10.suspended)), (0, 0))
 
 
 class ResumeTests(ConsumerCase):
@@ -437,7 +437,7 @@ class BoundTests(ConsumerCase):
         self.client.send(spec.Detach(handle=0))
         self.assertEqual(self.taken_elsewhere(), [])
         self.client.send(spec.Detach(handle=1))
-        self.assertEqual(self.house.shared.suspended.deliveries, 2)
+        self.assertEqual(self.house.amqp10.suspended.deliveries, 2)
         self.assertEqual(self.taken_elsewhere(), [b"1", b"2", b"3"])
 
     def test_links(self) -> None:
@@ -446,7 +446,7 @@ class BoundTests(ConsumerCase):
         for name in "abc":
             self.client.receiver(None, 0, name, source=spec.Source(address="r", **STAYS))
             self.client.send(spec.Detach(handle=0))
-        self.assertEqual(len(self.house.shared.suspended), 2)
+        self.assertEqual(len(self.house.amqp10.suspended), 2)
         self.assertEqual(self.taken_elsewhere(), [b"1", b"2", b"3"])
 
 
@@ -591,7 +591,7 @@ class PublisherTests(PublisherCase):
         self.world.advance(62)
         self.client = self.house.client().ready()
         self.assertFalse(self.send(unsettled={b"tag-0": None}).unsettled)
-        self.assertEqual(len(self.house.shared.suspended), 0)
+        self.assertEqual(len(self.house.amqp10.suspended), 0)
 
     def test_rejected_when_gone(self) -> None:
         """O-33: an outcome that is no acceptance is kept the same way."""

@@ -143,7 +143,7 @@ class ExampleTests(SynchronousTestCase):
         broker.declare([TopicDeclaration("t")], {})
         broker.services.update(old.services)
         house.broker = house.shared.broker = broker
-        house.shared.termini._broker = broker
+        house.shared.nodes.broker = broker
         settle_down(self.world.clock)
 
     def test_w18_zero_order_hold(self) -> None:

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.config import loads
 from amqproute.daemon.policy_assembly import contract_of
 from amqproute.errors import ConfigError
-from amqproute.frontends.contract_enforcement import NO_TERMS, ContractTerms
+from amqproute.frontends.common.contract_enforcement import NO_TERMS, ContractTerms
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
 
 CONFIG = """

@@ -44,7 +44,7 @@ class CycleTests(SynchronousTestCase):
             ["ANONYMOUS"], users=None, verifier=verifier, login_key=b"k" * 32, random_bytes=bytes
         )
         listen = ListenSettings(endpoint="tcp:0", mechanisms=("ANONYMOUS",))
-        self.make = accepting(Config(), "c", listen, authenticator, house.shared)
+        self.make = accepting(Config(), "c", listen, authenticator, house.amqp10)
         self.queue = house.broker.nodes["q"]
 
     def come(self, *frames: bytes) -> None:

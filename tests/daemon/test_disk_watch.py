@@ -9,7 +9,7 @@ from amqproute.broker.outgoing_memory import UNBOUNDED, OutgoingMemory
 from amqproute.broker.publish_gate import LEAST_PART
 from amqproute.config import loads
 from amqproute.daemon.disk_watch import make_watermarks
-from amqproute.frontends.frontend_limits import FrontendLimits
+from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.services.management_node import MANAGEMENT, ManagementService
 from amqproute.services.watermarks import OUTGOING
 from amqproute.wire.amqp10 import spec
@@ -37,6 +37,7 @@ class OutgoingTests(HouseTestCase):
             self.house.store,
             self.clock,
             self.house.shared,
+            self.house.amqp10.suspended,
             self.house.relay,
             loads("store: {min-free: 0}", "f"),
         )
@@ -73,7 +74,7 @@ class OutgoingTests(HouseTestCase):
         """Those on their way in know the room that is left on the disk."""
         self.run_for(3)
         self.assertIsNotNone(self.marks.spare)
-        self.assertEqual(self.house.shared.unfinished.spare_octets, self.marks.spare)
+        self.assertEqual(self.house.shared.partial_deliveries.spare_octets, self.marks.spare)
 
     def test_woken(self) -> None:
         """Whoever was held back goes on when others have settled."""

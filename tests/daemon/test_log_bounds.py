@@ -227,7 +227,7 @@ class ExemptionTests(LogCase):
         """At level debug everything is written."""
         self.open_log("debug")
         for _ in range(500):
-            self.logger("amqproute.frontends.connection_frontend").info(
+            self.logger("amqproute.frontends.amqp10.connection_frontend").info(
                 "{connection} closed", connection="a:1"
             )
         self.assertEqual(len(self.lines()), 500)
@@ -307,7 +307,7 @@ class ExemptionTests(LogCase):
 
     def test_line_within_a_line(self) -> None:
         """Garbage collection may log while a line is being judged; the log does not stand still."""
-        log = self.logger("amqproute.frontends.connection_frontend")
+        log = self.logger("amqproute.frontends.amqp10.connection_frontend")
 
         class Ending:
             def __str__(self) -> str:

@@ -124,7 +124,7 @@ class ReplyTests(HouseTestCase):
         client.send(asking, request({"xid": [1, b"g", b"b"]}, reply_to, operation=operation))
         self.run_now()
         house.shared.is_stopping = True
-        for frontend in house.shared.frontends:
+        for frontend in house.shared.connections:
             frontend.stop_taking()
         rested = Deferred.fromCoroutine(
             drain_connections(self.clock, house.shared, house.relay, patience)

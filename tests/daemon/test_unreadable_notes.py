@@ -22,7 +22,7 @@ from amqproute.daemon.container_identity import NOTES as IDENTITY_NOTES
 from amqproute.daemon.container_identity import identify
 from amqproute.daemon.journaling import JournalSources
 from amqproute.errors import DecodeError
-from amqproute.frontends.suspended_links import read_note_key
+from amqproute.frontends.amqp10.suspended_links import read_note_key
 from amqproute.journal.journal_outbox import read_rows
 from amqproute.journal.segments import HEAD, read_head
 from amqproute.message import Message

@@ -10,7 +10,11 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.sender_quotas import SenderQuotas
-from amqproute.frontends.contract_enforcement import QUIET_SECONDS, ActiveContract, ContractTerms
+from amqproute.frontends.common.contract_enforcement import (
+    QUIET_SECONDS,
+    ActiveContract,
+    ContractTerms,
+)
 
 KEY = "user:ann"
 
@@ -42,7 +46,7 @@ class BoundTests(SynchronousTestCase):
 
     def observe(self, event: LogEvent) -> None:
         if str(event.get("log_namespace", "")).startswith(
-            "amqproute.frontends.contract_enforcement"
+            "amqproute.frontends.common.contract_enforcement"
         ):
             self.lines.append(formatEvent(event))
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.frontends.delivery_resumption import OUTCOMES, by_outcome, compare
+from amqproute.frontends.amqp10.delivery_resumption import OUTCOMES, by_outcome, compare
 from amqproute.wire.amqp10 import spec
 
 TAGS = st.binary(min_size=1, max_size=2)

@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.frontends.endpoint_memory import CONNECTION_OCTETS, MOST_REFUSED
+from amqproute.frontends.common.endpoint_memory import CONNECTION_OCTETS, MOST_REFUSED
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.session import LONGEST_NAME
@@ -40,7 +40,7 @@ class EndpointCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.world = Network()
         self.here: FrameBroker = self.world.house(limits={"memory_bytes": 32 * MIB})
-        self.memory = self.here.shared.endpoints
+        self.memory = self.here.shared.endpoint_memory
 
     def ready(self, principal: Principal = MALLORY, name: str = "m") -> Client:
         """Return a client with a session."""
@@ -82,7 +82,7 @@ class KeptTests(EndpointCase):
         ]
         for handle, fields in enumerate(large):
             self.assertIsNone(self.attach(client, handle, **fields))
-        (frontend,) = self.here.shared.frontends
+        (frontend,) = self.here.shared.connections
         for link in frontend.links.attached:
             self.assertLess(link.octets, SMALL)
             asked = link.remote_attach
@@ -115,7 +115,7 @@ class KeptTests(EndpointCase):
         )
         for channel in range(10):
             client.send(begin, channel=channel)
-        (frontend,) = self.here.shared.frontends
+        (frontend,) = self.here.shared.connections
         kept = frontend.connection.remote_open
         assert kept is not None
         self.assertEqual((kept.container_id, kept.hostname, kept.properties), ("m", "h", None))
@@ -217,7 +217,7 @@ class BoundTests(EndpointCase):
     def test_connection(self) -> None:
         """A connection has a bound of its own where there is room for many."""
         self.here = self.world.house("b.test", limits={"memory_bytes": 1024 * MIB})
-        self.memory = self.here.shared.endpoints
+        self.memory = self.here.shared.endpoint_memory
         client = self.ready()
         self.fill(client)
         self.assertLess(self.memory.shares.used, CONNECTION_OCTETS + SMALL)

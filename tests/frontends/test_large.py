@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from amqproute import conditions
-from amqproute.frontends.large_message_receiver import HEAD_BYTES
+from amqproute.frontends.amqp10.large_message_receiver import HEAD_BYTES
 from amqproute.message import Message
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Link

@@ -7,7 +7,6 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.frontends.link_rows import link_rows
 from amqproute.wire.amqp10 import codec, spec
 from tests.conformance.frame_broker import Client, Network, condition, section, section_of
 
@@ -24,7 +23,7 @@ class OverviewTests(SynchronousTestCase):
         frontend = next(
             each for each in self.house.frontends if each.connection.remote_container_id == "worker"
         )
-        return {row["name"]: row for row in link_rows(frontend)}
+        return {row["name"]: row for row in frontend.link_rows()}
 
     def ask(self, text: str) -> list[dict[str, Any]]:
         """Send commands by a client of its own; return their results."""

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.frontends import large_message_receiver
-from amqproute.frontends.large_message_receiver import HEAD_BYTES
-from amqproute.frontends.partial_deliveries import MOST_EVICTED, SPARE_BYTES, SPILL_SECONDS
+from amqproute.frontends.amqp10 import large_message_receiver
+from amqproute.frontends.amqp10.large_message_receiver import HEAD_BYTES
+from amqproute.frontends.common.partial_deliveries import MOST_EVICTED, SPARE_BYTES, SPILL_SECONDS
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
@@ -48,7 +48,7 @@ class UnfinishedCase(SynchronousTestCase):
             settings={"max_partial": 64 * MIB},
         )
         self.memory = self.here.shared.memory
-        self.unfinished = self.here.shared.unfinished
+        self.unfinished = self.here.shared.partial_deliveries
 
     def sender(self, principal: Principal, name: str, links: int = 1) -> Client:
         """Return a client with links to ``q``."""
@@ -142,7 +142,7 @@ class BoundTests(UnfinishedCase):
     def test_work_of_a_read(self) -> None:
         """Past the bound a read is followed by little more work than it brought."""
         self.here = self.world.house(limits={"memory_bytes": 128 * MIB})
-        self.unfinished = self.here.shared.unfinished
+        self.unfinished = self.here.shared.partial_deliveries
         clients = [self.sender(MALLORY, f"m{number}", links=20) for number in range(10)]
         most = 0
         for handle in range(20):
@@ -273,7 +273,7 @@ class ProgressTests(UnfinishedCase):
     def test_many_to_the_disk_at_once(self) -> None:
         """Those that have no claim to memory any more are written to disk in turns."""
         self.here = self.world.house(limits={"memory_bytes": 128 * MIB})
-        self.unfinished = self.here.shared.unfinished
+        self.unfinished = self.here.shared.partial_deliveries
         client = self.sender(MALLORY, "m", links=20)
         for handle in range(20):
             self.begin(client, 200_000, handle)

@@ -7,7 +7,7 @@ from typing import Any
 
 from amqproute import conditions
 from amqproute.broker.publish_gate import DAMAGE, DISK, MEMORY, STORE
-from amqproute.frontends.frontend_limits import FrontendLimits
+from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.engine_events import PartsReceived
 from amqproute.wire.amqp10.link import Delivery
@@ -303,12 +303,12 @@ class FullTests(InboundCase):
 
     def test_in_order_of_failing(self) -> None:
         """What fails in a later commit stands before what has come in between."""
-        (frontend,) = self.house.shared.frontends
+        (frontend,) = self.house.shared.connections
         (link,) = frontend.links.attached
         self.house.store.is_full = True
         self.client.send(self.link, message(b"1"), message(b"2"), message(b"3"))
         self.run_now()
-        line = link.context._held[self.gate]
+        line = link.context._waiting[self.gate]
         came = list(line)
         line.remove(came[1])  # it is on its way to the store still, and the third has just come
         link.context._failed = 1
@@ -321,7 +321,7 @@ class FullTests(InboundCase):
 
     def test_posting_gone(self) -> None:
         """A discharge does not wait for a posting that went with its link; it cannot commit."""
-        (frontend,) = self.house.shared.frontends
+        (frontend,) = self.house.shared.connections
         transaction = frontend.transactions.declare(None)
         self.house.store.is_full = True
         self.client.send(self.link, message(b"1"))
@@ -329,7 +329,7 @@ class FullTests(InboundCase):
         self.run_now()
         state = spec.TransactionalState(txn_id=transaction.id)
         late = Delivery(link, 9, b"9", message(b"2").encoded, 0, False, state, False, False, 0)
-        frontend.put_now(link.context, [late])
+        frontend.event_batch.put_now(link.context, [late])
         self.assertEqual(transaction.pending, 1)
         self.link.detach(True)
         self.client.flush()
@@ -340,15 +340,15 @@ class FullTests(InboundCase):
 
     def test_large_posting_known(self) -> None:
         """Nor for a very large posting whose outcome stands since an earlier attachment."""
-        (frontend,) = self.house.shared.frontends
+        (frontend,) = self.house.shared.connections
         (link,) = frontend.links.attached
         transaction = frontend.transactions.declare(None)
         inbound = link.context
-        inbound.taken.outcomes[b"9"] = spec.Accepted()
+        inbound.resolved.outcomes[b"9"] = spec.Accepted()
         inbound._earlier = {b"9"}
         state = spec.TransactionalState(txn_id=transaction.id)
         known = Delivery(link, 9, b"9", b"", 0, False, state, False, False, 0)
-        inbound.parts(PartsReceived(link, known, [message(b"2").encoded], False, False))
+        inbound.parts_received(PartsReceived(link, known, [message(b"2").encoded], False, False))
         self.assertEqual(transaction.pending, 0)
         transaction.roll_back()
 

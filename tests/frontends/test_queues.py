@@ -324,7 +324,7 @@ class OptionTests(QueueCase):
         self.build()
         self.assertDetached(self.client, self.receive(filter=asked), conditions.NOT_IMPLEMENTED)
         self.build()
-        self.house.shared.termini._drops_filters = lambda: True
+        self.house.amqp10.termini._drops_filters = lambda: True
         link = self.receive(filter=asked)
         self.assertTrue(link.is_active)
         self.assertFalse(link.source.filter)

@@ -11,9 +11,9 @@ from amqproute import conditions
 from amqproute.auth.policy import Rule
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.errors import ResolveError
-from amqproute.frontends.frontend_limits import FrontendLimits
-from amqproute.frontends.peer_error_log import COMPLAINT_SECONDS, MOST_COMPLAINTS
-from amqproute.frontends.receiver_link import FLOOR
+from amqproute.frontends.amqp10.receiver_link import FLOOR
+from amqproute.frontends.common.frontend_limits import FrontendLimits
+from amqproute.frontends.common.peer_error_log import FAULT_SECONDS, MOST_LOGGED_FAULTS
 from amqproute.message import Message
 from amqproute.routing.trail import TRACE
 from amqproute.values import EXACTLY_ONCE_CAPABILITY, RETURN_TO, Principal
@@ -129,8 +129,8 @@ class AcceptanceTests(InboundCase):
         self.step(3)
         self.client.wire.cut()  # type: ignore[attr-defined]
         self.run_now()
-        self.assertEqual(self.house.shared.frontends, set())
-        self.assertEqual(self.house.shared.links, {})
+        self.assertEqual(self.house.shared.connections, set())
+        self.assertEqual(self.house.amqp10.links, {})
 
     def test_one_off(self) -> None:
         """From header to close in one write: stored, and closed cleanly (W-22)."""
@@ -200,7 +200,7 @@ class CreditTests(InboundCase):
         self.build(limits=FrontendLimits(uncommitted_bytes=1000))
         link = self.client.sender("q")
         self.run_now()
-        (frontend,) = self.house.shared.frontends
+        (frontend,) = self.house.shared.connections
         end = frontend._pump
         held: list[bool] = []
         apply = self.house.store._apply
@@ -221,10 +221,10 @@ class CreditTests(InboundCase):
     def test_bytes_of_the_greediest(self) -> None:
         """Where memory runs short whoever holds most is not read; the others and credit go on."""
         self.build(limits=FrontendLimits(link_credit=50, memory_bytes=8 * 1024 * 1024))
-        (greedy,) = self.house.shared.frontends
+        (greedy,) = self.house.shared.connections
         other = self.house.client()
         self.run_now()
-        (modest,) = self.house.shared.frontends - {greedy}
+        (modest,) = self.house.shared.connections - {greedy}
         links = {self.client: self.client.sender("q"), other: other.sender("q", "other")}
         self.run_now()
         held: list[tuple[bool, bool]] = []
@@ -323,19 +323,19 @@ class CreditTests(InboundCase):
         link = self.client.sender("q")
         self.run_now()
         self.house.shared.is_stopping = True
-        for frontend in self.house.shared.frontends:
+        for frontend in self.house.shared.connections:
             frontend.stop_taking()
         self.run_now()
         self.assertEqual(link.credit, 0)
         other = self.client.sender("q", "other")
         self.run_now()
         self.assertEqual(other.credit, 0)
-        for frontend in tuple(self.house.shared.frontends):
+        for frontend in tuple(self.house.shared.connections):
             self.assertTrue(frontend.is_idle)
             frontend.close(conditions.CONNECTION_FORCED, "bye")
         self.run_now()
         self.assertEqual(str(self.client.closed.condition), "amqp:connection:forced")
-        self.assertEqual(self.house.shared.frontends, set())
+        self.assertEqual(self.house.shared.connections, set())
 
 
 class RefusalTests(InboundCase):
@@ -470,7 +470,7 @@ class AttachTests(InboundCase):
         link = self.client.sender(address, f"refused{self.count}", **fields)
         self.run_now()
         self.assertDetached(self.client, link, condition)
-        self.assertEqual(self.house.shared.links, {})
+        self.assertEqual(self.house.amqp10.links, {})
 
     def test_refused(self) -> None:
         """Names that are nothing here, each with its condition."""
@@ -509,15 +509,15 @@ class AttachTests(InboundCase):
     def test_log(self) -> None:
         """A client that attaches in a loop does not fill the log."""
         lines = self.logged()
-        for _ in range(MOST_COMPLAINTS + 20):
+        for _ in range(MOST_LOGGED_FAULTS + 20):
             self.assertRefused(conditions.NOT_FOUND, "nowhere")
-        self.assertEqual(len(lines), MOST_COMPLAINTS)
-        self.run_for(COMPLAINT_SECONDS)
+        self.assertEqual(len(lines), MOST_LOGGED_FAULTS)
+        self.run_for(FAULT_SECONDS)
         self.assertRefused(conditions.NOT_FOUND, "somewhere")
-        self.assertEqual(len(lines), MOST_COMPLAINTS + 2)
+        self.assertEqual(len(lines), MOST_LOGGED_FAULTS + 2)
         self.assertIn("20 more refusals like these were not logged", lines[-2])
         self.assertIn("'somewhere'", lines[-1])
-        for number in range(MOST_COMPLAINTS):
+        for number in range(MOST_LOGGED_FAULTS):
             self.client.sender("nowhere", f"{number}" * 10_000)
         self.run_now()
         self.assertLess(max(map(len, lines)), 600)
@@ -570,7 +570,7 @@ class AttachTests(InboundCase):
         other.send(taken, message(b"1"))
         self.run_now()
         self.assertEqual(self.house.depth("q"), 1)
-        self.assertEqual(len(self.house.shared.links), 1)
+        self.assertEqual(len(self.house.amqp10.links), 1)
         stranger = self.house.client(container_id="another")
         stranger.sender("q")
         self.run_now()
@@ -620,7 +620,7 @@ class AdmissionTests(InboundCase):
         link = self.client.sender("x@slow.example")
         self.step(4)
         grace = transfer_of(0, handle=0)
-        frontend = next(iter(self.house.shared.frontends))
+        frontend = next(iter(self.house.shared.connections))
         peer = self.client.wire.right  # type: ignore[attr-defined]
         self.run_now()
         for number in range(3):
@@ -637,7 +637,7 @@ class AdmissionTests(InboundCase):
         self.network.silent.add("slow.example")
         link = self.client.sender(None)
         self.run_now()
-        (frontend,) = self.house.shared.frontends
+        (frontend,) = self.house.shared.connections
         large = message(b"x" * 3000, to="x@slow.example")
         self.client.send(link, large)
         self.run_now()
@@ -662,8 +662,8 @@ class AdmissionTests(InboundCase):
         self.client.flush()
         other.wire.cut()  # type: ignore[attr-defined]
         self.run_for(6)
-        self.assertEqual(self.house.shared.links, {})
-        self.assertTrue(all(not each.links.attached for each in self.house.shared.frontends))
+        self.assertEqual(self.house.amqp10.links, {})
+        self.assertTrue(all(not each.links.attached for each in self.house.shared.connections))
         self.assertIsNone(self.client.closed)
 
     def test_settled_and_gone(self) -> None:
@@ -681,7 +681,7 @@ class AdmissionTests(InboundCase):
         self.run_for(6)
         self.assertEqual(self.house.bodies("amqp$out/slow.example"), [b"0"])
         self.assertEqual(self.house.depth("gone.example"), 0)
-        self.assertEqual(self.house.shared.frontends, set())
+        self.assertEqual(self.house.shared.connections, set())
         self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_messages_wait(self) -> None:

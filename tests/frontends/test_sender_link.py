@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from amqproute import conditions
-from amqproute.frontends.frontend_limits import FrontendLimits
+from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.message import Message
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
@@ -230,7 +230,7 @@ class FlowTests(OutboundCase):
         """A transport that is full stops deliveries, and a drained one goes on."""
         self.client.receiver("q", 100)
         self.run_now()
-        (frontend,) = self.house.shared.frontends
+        (frontend,) = self.house.shared.connections
         frontend.paused()
         self.put(b"1", b"2")
         self.assertEqual(self.client.deliveries, [])
@@ -241,7 +241,7 @@ class FlowTests(OutboundCase):
     def test_stopping(self) -> None:
         """A daemon that stops hands nothing out, and knows what is held."""
         deliveries = self.received(b"1")
-        (frontend,) = self.house.shared.frontends
+        (frontend,) = self.house.shared.connections
         self.house.shared.is_stopping = True
         self.put(b"2")
         self.assertEqual(len(self.client.deliveries), 1)
@@ -305,7 +305,7 @@ class LinkTests(OutboundCase):
         self.run_now()
         queue = self.house.broker.nodes["q"]
         self.assertEqual((queue.available, queue.consumers), (2, 0))
-        self.assertEqual((self.house.shared.frontends, self.house.shared.links), (set(), {}))
+        self.assertEqual((self.house.shared.connections, self.house.amqp10.links), (set(), {}))
 
     def test_stolen(self) -> None:
         """A link that is taken over gives its messages to the one that took it."""
@@ -357,4 +357,4 @@ class LinkTests(OutboundCase):
         self.run_now()
         queue = self.house.broker.nodes["q"]
         self.assertEqual((queue.available, queue.consumers), (1, 0))
-        self.assertEqual(self.house.shared.frontends, set())
+        self.assertEqual(self.house.shared.connections, set())

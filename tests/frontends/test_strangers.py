@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.logger import globalLogPublisher
 
-from amqproute.frontends.context import MOST_TOLD
+from amqproute.frontends.common.client_connection import MOST_LOGGED
 from amqproute.log_rate_limit import EVERY_SECONDS
 from amqproute.values import ANONYMOUS_PRINCIPAL
 from amqproute.wire.amqp10 import engine_events as ev
@@ -48,7 +48,7 @@ class StrangerTests(HouseTestCase):
         """A few are told one by one, then how many there were."""
         for event, words in ((NO_SASL, "skipped SASL"), (NO_OPEN, "for its fault")):
             lines = self.come(1000, event)
-            self.assertEqual(len(lines), MOST_TOLD)
+            self.assertEqual(len(lines), MOST_LOGGED)
             self.assertIn(words, lines[0])
             self.clock.advance(EVERY_SECONDS)
-            self.assertIn(f"{1000 - MOST_TOLD} more", self.come(1, event)[0])
+            self.assertIn(f"{1000 - MOST_LOGGED} more", self.come(1, event)[0])

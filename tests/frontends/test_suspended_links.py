@@ -11,10 +11,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import StoreError
-from amqproute.frontends.frontend_limits import FrontendLimits
-from amqproute.frontends.suspended_links import (
-    NOTES,
-    Key,
+from amqproute.frontends.amqp10.suspended_links import (
+    RESOLVED_NOTES,
+    LinkKey,
     ParkedDeliveries,
     ResolvedDeliveries,
     RetentionPolicy,
@@ -23,8 +22,9 @@ from amqproute.frontends.suspended_links import (
     note_key,
     read_note_key,
     retention_of,
-    told,
+    without_words,
 )
+from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.values import EXACTLY_ONCE_CAPABILITY
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
@@ -73,7 +73,7 @@ class NoteTests(SynchronousTestCase):
     """How the store names what became of a delivery."""
 
     @given(st.tuples(st.text(), st.text(), st.text(), st.text()), st.binary(max_size=32))
-    def test_there_and_back(self, link: Key, tag: bytes) -> None:
+    def test_there_and_back(self, link: LinkKey, tag: bytes) -> None:
         """Any link and any tag have a name of their own."""
         self.assertEqual(read_note_key(note_key(link, tag)), (link, tag))
 
@@ -88,13 +88,14 @@ class NoteTests(SynchronousTestCase):
     def test_told(self) -> None:
         """Outcomes go into maps without what may be long."""
         error = spec.Error(condition="x:y", description="d" * 1000)
-        self.assertEqual(told(spec.Rejected(error=error)).error, spec.Error(condition="x:y"))
+        bare = without_words(spec.Rejected(error=error))
+        self.assertEqual(bare.error, spec.Error(condition="x:y"))
         error = spec.Error(condition="x" * 500)
-        self.assertEqual(told(spec.Rejected(error=error)), spec.Rejected())
+        self.assertEqual(without_words(spec.Rejected(error=error)), spec.Rejected())
         annotations = {Symbol("x-opt-a"): "b" * 500}
         modified = spec.Modified(delivery_failed=True, message_annotations=annotations)
-        self.assertEqual(told(modified), spec.Modified(delivery_failed=True))
-        self.assertIsNone(told(None))
+        self.assertEqual(without_words(modified), spec.Modified(delivery_failed=True))
+        self.assertIsNone(without_words(None))
 
 
 class _Batch:
@@ -343,7 +344,7 @@ class RestartTests(InboundCase):
 
     def notes(self) -> dict[str, bytes]:
         """Return what stands in the store."""
-        return dict(self.house.store.recovery().notes.get(NOTES, {}))
+        return dict(self.house.store.recovery().notes.get(RESOLVED_NOTES, {}))
 
     def test_restart(self) -> None:
         """The sender learns from the new process what the old one has taken; then it is gone."""

@@ -11,7 +11,7 @@ from amqproute.auth.policy import Rule
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.subscription import Definition, DurableSubscription
 from amqproute.filters.registry import NO_FILTERS, SELECTOR
-from amqproute.frontends.frontend_limits import FrontendLimits
+from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
 from amqproute.wire.amqp10 import spec

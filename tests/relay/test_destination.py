@@ -21,7 +21,7 @@ from amqproute.errors import (
     StoreUnavailable,
     Unresolved,
 )
-from amqproute.frontends.connection_frontend import Frontend
+from amqproute.frontends.amqp10.connection_frontend import Frontend
 from amqproute.interfaces import IConnectionUser, IConsumer, IHops
 from amqproute.message import Message
 from amqproute.relay import peer_session
@@ -100,7 +100,7 @@ class OpenTests(DestinationCase):
         verifyObject(IConsumer, self.destination)
         verifyObject(IHops, self.alpha.relay)
         verifyObject(IConnectionUser, self.destination._session)
-        for frontend in self.network.houses[BETA].shared.frontends:
+        for frontend in self.network.houses[BETA].shared.connections:
             self.assertIsInstance(frontend, Frontend)
             verifyObject(IConnectionUser, frontend)
 
@@ -182,7 +182,7 @@ class OpenTests(DestinationCase):
         self.assertEqual(self.destination.state, DestinationState.OPEN)
         self.run_for(60)
         self.assertEqual((self.alpha.relay.destinations, self.alpha.broker.internal), ({}, {}))
-        self.assertEqual(len(beta.shared.frontends), 0)
+        self.assertEqual(len(beta.shared.connections), 0)
         self.put(b"2")
         self.run_now()
         self.assertEqual(beta.depth("orders"), 2)
@@ -192,7 +192,7 @@ class OpenTests(DestinationCase):
         beta = self.beta()
         self.put(b"1")
         self.run_now()
-        for frontend in list(beta.shared.frontends):
+        for frontend in list(beta.shared.connections):
             frontend.connection.close()
             frontend.flush()
         self.run_now()
@@ -207,14 +207,14 @@ class OpenTests(DestinationCase):
         """A peer without the service that routes by `to` is served by its anonymous node (T-34)."""
         beta = self.beta(capabilities=("ANONYMOUS-RELAY",))
         del beta.broker.services["amqp$transfer"]
-        found = beta.shared.termini._target_node
+        found = beta.shared.nodes.target
 
         def refuse(text: str, principal: Principal) -> Any:
             if text == "amqp$transfer":
                 text = "nobody"
             return found(text, principal)
 
-        beta.shared.termini._target_node = refuse  # type: ignore[method-assign]
+        beta.shared.nodes.target = refuse  # type: ignore[method-assign]
         self.put(b"1", b"2")
         self.run_now()
         self.assertEqual(beta.bodies("orders"), [b"1", b"2"])
@@ -349,7 +349,7 @@ class OutcomeTests(DestinationCase):
 
         def rule(given: bytes) -> Any:
             if given == b"poison":
-                for frontend in tuple(beta.shared.frontends):
+                for frontend in tuple(beta.shared.connections):
                     frontend.close(conditions.DECODE_ERROR, "what is this")
             return None
 

@@ -58,7 +58,7 @@ class LargeRelayTests(HouseTestCase):
         ]
 
     def links(self) -> list[str]:
-        (frontend,) = self.beta.shared.frontends
+        (frontend,) = self.beta.shared.connections
         return sorted(link.name for link in frontend.links.attached)
 
     def test_there(self) -> None:
@@ -174,14 +174,14 @@ class LargeRelayTests(HouseTestCase):
 
     def test_second_link_refused(self) -> None:
         """A peer with room for one link gets everything on that."""
-        find = self.beta.shared.termini.target
+        find = self.beta.amqp10.termini.target
 
         def only_one(attach: Any, principal: Any) -> Any:
             if attach.name.endswith("/large"):
                 raise ResourceLimitExceeded("one link is enough")
             return find(attach, principal)
 
-        self.beta.shared.termini.target = only_one  # type: ignore[method-assign]
+        self.beta.amqp10.termini.target = only_one  # type: ignore[method-assign]
         client, link = self.sender()
         client.send(link, message(b"a"), message(LARGE), message(b"b"))
         self.run_now()

@@ -166,7 +166,7 @@ class DestinationMachine(RuleBasedStateMachine):
     @rule()
     def close(self) -> None:
         """Beta ends its connections."""
-        for frontend in tuple(self.beta.shared.frontends):
+        for frontend in tuple(self.beta.shared.connections):
             frontend.close(conditions.CONNECTION_FORCED, "stopping")
         self.run_for(0.25)
 

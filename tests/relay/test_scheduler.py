@@ -15,7 +15,7 @@ from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.priority_queues import line_key
 from amqproute.broker.token_bucket import Rate
 from amqproute.errors import ResolveError, ResourceLimitExceeded
-from amqproute.frontends.receiver_link import ReceiverLink
+from amqproute.frontends.amqp10.receiver_link import ReceiverLink
 from amqproute.message import Message
 from amqproute.relay import send_budget
 from amqproute.relay.destination import CONTACT_SECONDS, DestinationState
@@ -97,7 +97,7 @@ class RetryAfterTests(SchedulerCase):
         def refuse(*_: Any) -> Any:
             raise ResourceLimitExceeded("enough", info={"retry-after": retry_after})
 
-        beta.shared.termini.target = refuse  # type: ignore[method-assign]
+        beta.amqp10.termini.target = refuse  # type: ignore[method-assign]
         return beta
 
     def attempts_in(self, seconds: int) -> int:
@@ -564,7 +564,7 @@ class MoveTests(SchedulerCase):
         self.keep_busy(20, lambda: two)
         self.assertEqual((self.to().tally.moves, self.to().failures), (1, 0))
         self.assertEqual(two.depth("orders"), 4)
-        self.assertEqual(len(one.shared.frontends), 0)
+        self.assertEqual(len(one.shared.connections), 0)
 
     def test_other_address(self) -> None:
         """The same host elsewhere is another place."""
@@ -590,7 +590,7 @@ class MoveTests(SchedulerCase):
         self.assertGreater(self.to().queue.available, 0)
         for inbound, given in held:
             committed(inbound, given)
-            inbound._frontend.flush()
+            inbound._connection.flush()
         self.run_for(1)
         self.assertEqual(self.to().remote_id, "ct-two.example")
         self.assertEqual(one.depth("orders"), count)

@@ -25,10 +25,13 @@ from amqproute.broker.node_declaration import NodeDeclaration
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.receipts import Receipts
 from amqproute.errors import ConnectError, ResolveError
-from amqproute.frontends.connection_frontend import Frontend, FrontendContext
-from amqproute.frontends.frontend_limits import FrontendLimits
-from amqproute.frontends.suspended_links import NOTES as TAKEN_NOTES
-from amqproute.frontends.terminus_resolution import TerminusResolver
+from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
+from amqproute.frontends.amqp10.connection_frontend import Frontend
+from amqproute.frontends.amqp10.suspended_links import RESOLVED_NOTES
+from amqproute.frontends.amqp10.terminus_resolution import TerminusResolver
+from amqproute.frontends.common.client_connection import FrontendContext
+from amqproute.frontends.common.frontend_limits import FrontendLimits
+from amqproute.frontends.common.node_access import NodeAccess
 from amqproute.message import Message
 from amqproute.net.pump import TransportFacts
 from amqproute.relay.connect_agent import ConnectAgent
@@ -405,7 +408,7 @@ class MemoryBroker:
         self.relay.recovered(recovery.notes.get(NOTE, {}))
         self.shared = FrontendContext(
             self.broker,
-            TerminusResolver(self.broker, self.transfer, now_ms=wall(clock)),
+            NodeAccess(self.broker, self.transfer),
             self.relay,
             self.receipts,
             limits or FrontendLimits(),
@@ -414,7 +417,10 @@ class MemoryBroker:
             TransactionTerms(self.broker.begin, clock, lambda: uuid.uuid4().bytes),
             when_peer=self.relay.peer_called,
         )
-        self.shared.suspended.recovered(recovery.notes.get(TAKEN_NOTES, {}))
+        self.amqp10 = Amqp10Context(
+            self.shared, TerminusResolver(self.shared.nodes, now_ms=wall(clock))
+        )
+        self.amqp10.suspended.recovered(recovery.notes.get(RESOLVED_NOTES, {}))
         network.houses[domain] = self
         self.relay.start()
 
@@ -440,7 +446,7 @@ class MemoryBroker:
             )
         )
         authenticator: Any = None
-        frontend = Frontend(engine, self.shared, authenticator, TransportFacts("pretend"))
+        frontend = Frontend(engine, self.amqp10, authenticator, TransportFacts("pretend"))
         frontend.principal = principal
         return engine, frontend
 

@@ -15,26 +15,21 @@ the sections before the body. Whatever comes behind it on the same link waits fo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from twisted.python.failure import Failure
 
 from amqproute.errors import AmqpError, ResourceLimitExceeded, Unresolved
+from amqproute.frontends.common.client_connection import ClientConnection
+from amqproute.frontends.common.partial_deliveries import HEAD_BYTES
 from amqproute.message import Message
+from amqproute.values import Origin
 from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.body_scanner import BodyScanner, head_size
+from amqproute.wire.amqp10.link import Delivery
 
-if TYPE_CHECKING:
-    from amqproute.frontends.connection_frontend import Frontend
-    from amqproute.frontends.receiver_link import ReceiverLink
-    from amqproute.wire.amqp10.link import Delivery
-
-__all__ = ["HEAD_BYTES", "MOST_DRAFTS", "LargeMessageReceiver", "NoCapacityError"]
-
-HEAD_BYTES: Final = 128 * 1024
-"""Octets that the sections before a very large message's body may have: they stay in memory."""
-
+__all__ = ["LargeMessageReceiver", "MessageReader", "NoCapacityError"]
 
 MOST_DRAFTS: Final = 400
 """Large messages that may be on their way to the disk at one time, a file each."""
@@ -42,6 +37,21 @@ MOST_DRAFTS: Final = 400
 
 class NoCapacityError(ResourceLimitExceeded):
     """There is no place for one more large message on its way; its sender may try later."""
+
+
+class MessageReader(Protocol):
+    """The link that a large message comes in on.
+
+    Attributes:
+        origin: who sends.
+        target: the `ITarget` it is for.
+    """
+
+    origin: Origin
+    target: Any
+
+    def message_of(self, delivery: Delivery) -> Message:
+        """Return the message that a delivery has brought; raise `AmqpError` if it is refused."""
 
 
 class _Coming:
@@ -56,8 +66,8 @@ class LargeMessageReceiver:
     """One very large delivery.
 
     Args:
-        frontend: the connection.
-        inbound: the link.
+        connection: the connection.
+        link: the link.
         delivery: which.
         ready: called with this, once, when the rest is on the disk or cannot be kept; not if it
             was abandoned.
@@ -69,15 +79,15 @@ class LargeMessageReceiver:
     """
 
     __slots__ = (
+        "_connection",
         "_counted",
         "_draft",
-        "_frontend",
         "_has_place",
-        "_inbound",
         "_is_foreign",
+        "_link",
         "_ready",
+        "_scanner",
         "_session",
-        "_walk",
         "body",
         "delivery",
         "failure",
@@ -86,16 +96,16 @@ class LargeMessageReceiver:
 
     def __init__(
         self,
-        frontend: Frontend,
-        inbound: ReceiverLink,
+        connection: ClientConnection,
+        link: MessageReader,
         delivery: Delivery,
         ready: Callable[[LargeMessageReceiver], None],
     ) -> None:
-        self._frontend = frontend
-        self._inbound = inbound
+        self._connection = connection
+        self._link = link
         self._ready = ready
         self._session = delivery.link.session
-        self._walk = BodyScanner()
+        self._scanner = BodyScanner()
         self._is_foreign = bool(delivery.message_format)  # it has no sections (M-09)
         self._draft: Any = None
         self._counted = 0
@@ -129,14 +139,14 @@ class LargeMessageReceiver:
         size = 0 if self._is_foreign else head_size(first, HEAD_BYTES)
         self.delivery.payload = first[:size]
         before = self._rehearse()
-        frontend = self._frontend
-        drafts, party = frontend.shared.unfinished.drafts, frontend.party
+        context, party = self._connection.context, self._connection.party
+        drafts = context.partial_deliveries.drafts
         if not drafts.room(MOST_DRAFTS, *party):
             raise NoCapacityError(
                 "too many large messages are on their way in already",
                 info={"limiter": "large-messages-on-their-way"},
             )
-        self._draft = frontend.shared.broker.draft(self._written, before)
+        self._draft = context.broker.draft(self._written, before)
         drafts.take(1, *party)
         self._has_place = True
         return [first[size:], *rest]
@@ -144,9 +154,9 @@ class LargeMessageReceiver:
     def _release_place(self) -> None:
         if self._has_place:
             self._has_place = False
-            frontend = self._frontend
-            frontend.shared.unfinished.drafts.give_back(1, *frontend.party)
-            frontend.shared.unfinished.draft_octets.give_back(self._counted, *frontend.party)
+            partial, party = self._connection.context.partial_deliveries, self._connection.party
+            partial.drafts.give_back(1, *party)
+            partial.draft_octets.give_back(self._counted, *party)
             self._counted = 0
 
     def _count(self, octets: int) -> None:
@@ -155,13 +165,13 @@ class LargeMessageReceiver:
         Raises:
             NoCapacityError: it has its share of what the store may still take.
         """
-        unfinished, party = self._frontend.shared.unfinished, self._frontend.party
-        if not unfinished.may_grow(octets, *party):
+        partial, party = self._connection.context.partial_deliveries, self._connection.party
+        if not partial.may_grow(octets, *party):
             raise NoCapacityError(
                 "your large messages on their way in have their share of the store's room",
                 info={"limiter": "octets-of-large-messages-on-their-way"},
             )
-        unfinished.draft_octets.take(octets, *party)
+        partial.draft_octets.take(octets, *party)
         self._counted += octets
 
     def _rehearse(self) -> bytes | None:
@@ -171,16 +181,16 @@ class LargeMessageReceiver:
             What precedes the body in the bare message, as far as that can be told now; None if
             nobody wants its digest.
         """
-        delivery, inbound = self.delivery, self._inbound
+        delivery, link = self.delivery, self._link
         delivery.rest = _Coming()
-        message = inbound.message_of(delivery)
-        batch = self._frontend.shared.broker.begin()
+        message = link.message_of(delivery)
+        batch = self._connection.context.broker.begin()
         came = batch.came
         batch.is_rehearsal = True
         try:
             if type(delivery.state) is not spec.TransactionalState:
-                inbound.origin.tag = delivery.tag
-                inbound.target.put(message, batch, inbound.origin)
+                link.origin.tag = delivery.tag
+                link.target.put(message, batch, link.origin)
         except Unresolved:
             pass  # it is asked about when the message is complete
         finally:
@@ -210,21 +220,21 @@ class LargeMessageReceiver:
             self._count(sum(map(len, parts)))
             bare: Sequence[bytes | memoryview] = parts
             if not self._is_foreign:
-                bare = self._walk.follow(parts)
+                bare = self._scanner.follow(parts)
                 if event.is_last:
-                    self._walk.finish()
+                    self._scanner.finish()
         except AmqpError:
             self._session.took(size)
             self.abandon()
             raise
         kept = sum(map(len, parts))
         self._session.took(size - kept)
-        self._frontend.hold(kept)
+        self._connection.hold(kept)
         self._draft.append(parts, bare)
         if event.is_last:
             self.delivery.rest = self
             self._draft.finish().addCallbacks(self._finished, self._failed).addErrback(
-                self._frontend.broken, "taking a large message"
+                self._connection.broken, "taking a large message"
             )
 
     def abandon(self) -> None:
@@ -237,14 +247,14 @@ class LargeMessageReceiver:
 
     def _written(self, size: int) -> None:
         self._session.took(size)
-        self._frontend.release(size)
-        self._frontend.flush()
+        self._connection.release(size)
+        self._connection.flush()
 
     def _finished(self, body: Any) -> None:
         # The draft refers to us: a file must not wait for the garbage collector.
         self._draft = None
         self._release_place()
-        body.has_footer = self._walk.has_footer
+        body.has_footer = self._scanner.has_footer
         self.body = body
         self._ready(self)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the other side has done wrong, as it goes into the log: enough to act on, never a flood."""
+"""The faults of a peer, as they go into the log: enough to act on, never a flood."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from twisted.logger import Logger
 
 from amqproute.errors import AmqpError
 from amqproute.tracebacks import forget_frames
-from amqproute.wire.amqp10.link import Link
 
-MOST_COMPLAINTS: Final = 10
-"""Refusals of one connection that are logged within `COMPLAINT_SECONDS`; others are counted."""
-COMPLAINT_SECONDS: Final = 60.0
+MOST_LOGGED_FAULTS: Final = 10
+"""Refusals of one connection that are logged within `FAULT_SECONDS`; others are counted."""
+FAULT_SECONDS: Final = 60.0
 LONGEST_QUOTED: Final = 256
 """Characters of the other side's names and words that a log line repeats."""
 
 
 class PeerErrorLog:
-    """Those about one connection.
+    """The faults of the peer of one connection.
 
     A client that attaches in a loop and is refused each time must not fill the disk: beyond a few
     in a while, only their number is logged. Of the messages refused on a link for one reason the
@@ -30,8 +29,8 @@ class PeerErrorLog:
         log: where to.
         seconds: the monotonic clock.
         who: the fields ``connection`` and ``principal`` of every line.
-        refused: told of messages that were refused: by the link's name, on which node, why, and
-            how many: the first at once, others together, from time to time.
+        refused: called with refused messages: the link's name, the node, the error, and how many:
+            the first at once, others together, from time to time.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class PeerErrorLog:
         self._seconds = seconds
         self._who = who
         self._refused = refused
-        self._untold: dict[tuple[str, str], tuple[str, AmqpError, int, float]] = {}
+        self._unreported: dict[tuple[str, str], tuple[str, AmqpError, int, float]] = {}
         self._count = 0
         self._until = 0.0
         self._refusals: dict[tuple[str, str], int] = {}
@@ -60,14 +59,14 @@ class PeerErrorLog:
         now = self._seconds()
         if now >= self._until:
             self.log_suppressed()
-            self._until = now + COMPLAINT_SECONDS
+            self._until = now + FAULT_SECONDS
         self._count += 1
-        if self._count <= MOST_COMPLAINTS:
+        if self._count <= MOST_LOGGED_FAULTS:
             self._log.warn(text, **self._who(), **fields)
 
     def log_suppressed(self) -> None:
-        """Say how many complaints were not logged since the last time."""
-        silenced = self._count - MOST_COMPLAINTS
+        """Say how many faults were not logged since the last time."""
+        silenced = self._count - MOST_LOGGED_FAULTS
         self._count = 0
         if silenced > 0:
             self._log.warn(
@@ -76,41 +75,41 @@ class PeerErrorLog:
                 count=silenced,
             )
 
-    def message_refused(self, link: Link, node: str, error: AmqpError) -> None:
+    def message_refused(self, link: str, node: str, error: AmqpError) -> None:
         """Log the first refusal of a kind on a link; count the others.
 
         The error is kept, without the frames that it came through: these hold the message.
         """
         forget_frames(error)
-        key = (link.name, str(error.condition))
+        key = (link, str(error.condition))
         count = self._refusals[key] = self._refusals.get(key, 0) + 1
         now = self._seconds()
-        _, _, untold, since = self._untold.get(key, ("", error, 0, 0.0))
-        if count == 1 or now >= since + COMPLAINT_SECONDS:
-            self._refused(link.name, node, error, untold + 1)
-            self._untold[key] = (node, error, 0, now)
+        _, _, unreported, since = self._unreported.get(key, ("", error, 0, 0.0))
+        if count == 1 or now >= since + FAULT_SECONDS:
+            self._refused(link, node, error, unreported + 1)
+            self._unreported[key] = (node, error, 0, now)
         else:
-            self._untold[key] = (node, error, untold + 1, since)
+            self._unreported[key] = (node, error, unreported + 1, since)
         if count == 1:
             self.add(
                 "{connection} ({principal}) message on link {link} to {node} refused: {error}",
-                link=short(link.name),
+                link=short(link),
                 node=node,
                 error=str(error),
             )
 
-    def link_ended(self, link: Link) -> None:
+    def link_ended(self, link: str) -> None:
         """Say how many messages were refused on a link."""
-        for key in [key for key in self._refusals if key[0] == link.name]:
+        for key in [key for key in self._refusals if key[0] == link]:
             count = self._refusals.pop(key)
-            node, error, untold, _ = self._untold.pop(key)
-            if untold:
-                self._refused(link.name, node, error, untold)
+            node, error, unreported, _ = self._unreported.pop(key)
+            if unreported:
+                self._refused(link, node, error, unreported)
             if count > 1:
                 self.add(
                     "{connection} ({principal}) link {link}: {count} messages refused with "
                     "{condition}",
-                    link=short(link.name),
+                    link=short(link),
                     count=count,
                     condition=key[1],
                 )
@@ -122,4 +121,4 @@ def short(text: str | None) -> str:
     return text if len(text) <= LONGEST_QUOTED else f"{text[:LONGEST_QUOTED]}..."
 
 
-__all__ = ["COMPLAINT_SECONDS", "LONGEST_QUOTED", "MOST_COMPLAINTS", "PeerErrorLog", "short"]
+__all__ = ["FAULT_SECONDS", "LONGEST_QUOTED", "MOST_LOGGED_FAULTS", "PeerErrorLog", "short"]

@@ -17,15 +17,11 @@ the address that they connect from only (`amqproute.values.owner_of`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred
-
-from amqproute.address import PROBE_NODE, TRANSFER_NODE, from_compatibility, is_reserved, parse
+from amqproute.address import PROBE_NODE
 from amqproute.auth.policy import Verb
-from amqproute.broker.broker import Broker
 from amqproute.broker.dynamic_node_terms import read_lifetime, read_terms, words_of
 from amqproute.broker.link_selection import LinkSelection
 from amqproute.broker.node_options import Lifetime
@@ -39,23 +35,13 @@ from amqproute.broker.topic import Topic
 from amqproute.entry import Entry
 from amqproute.errors import (
     InvalidField,
-    NotAllowed,
     NotFound,
     NotImplementedHere,
     PreconditionFailed,
-    UnauthorizedAccess,
-    Unresolved,
 )
 from amqproute.filters.registry import FilterSet, read_filters
-from amqproute.message import Message
-from amqproute.values import (
-    EXACTLY_ONCE_CAPABILITY,
-    RELAY_PREFIX,
-    SEEN_AS,
-    Local,
-    Origin,
-    Principal,
-)
+from amqproute.frontends.common.node_access import DYNAMIC, NodeAccess
+from amqproute.values import EXACTLY_ONCE_CAPABILITY, SEEN_AS, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol, Timestamp
 
@@ -82,8 +68,6 @@ OUTCOMES: Final = tuple(
         "amqp:modified:list",
     )
 )
-DYNAMIC: Final = "dynamic"
-"""The node name that an access rule grants `create` on, to let clients make dynamic nodes."""
 _OUTCOMES: Final = {
     "accepted": spec.Accepted,
     "rejected": spec.Rejected,
@@ -129,31 +113,23 @@ class TerminusResolver:
     """Resolves termini for the links of all connections.
 
     Args:
-        broker: the local nodes.
+        nodes: the nodes, and who may use them.
         qualified: gives the address of a dynamic node to its name (A-02).
-        service: the transfer service: its rules say what is local and who may do what, and it
-            makes the aliases ``x@y``.
         now_ms: the wall clock, for filters and first-message-date.
         drops_filters: tells whether filters that are not known are left out of what is in force;
             else the link is refused (L-20).
-        auto_create: makes a queue of this name for a principal, and returns what fires with it
-            when it is on the disk; None where a link makes no queues (Q-38).
     """
 
     def __init__(
         self,
-        broker: Broker,
-        service: Any,
+        nodes: NodeAccess,
         qualified: Callable[[str], str] = str,
         now_ms: Callable[[], int] = lambda: 0,
         drops_filters: Callable[[], bool] = bool,
-        auto_create: Callable[[str, Principal], Deferred[Any] | None] = lambda *_: None,
     ) -> None:
+        self.nodes = nodes
         self._drops_filters = drops_filters
-        self._auto_create = auto_create
         self._now_ms = now_ms
-        self._broker = broker
-        self._service = service
         self._qualified = qualified
 
     # -- where a client sends to -----------------------------------------------------------------
@@ -182,11 +158,14 @@ class TerminusResolver:
         )
         made = None
         if target.address is None:
-            node, kind = self._transfer(principal), QUEUE
+            node, kind = self.nodes.transfer(principal), QUEUE
         else:
             address = target.address
-            node, made = self._found_or_made(
-                target, principal, lambda: self._target_node(address, principal)
+            node, made = self.nodes.find_or_create(
+                lambda: self.nodes.target(address, principal),
+                address,
+                principal,
+                _may_create(target),
             )
             _check_unchanged(target, node)
             if target.address == PROBE_NODE:
@@ -206,52 +185,6 @@ class TerminusResolver:
             ready=made,
         )
 
-    def node_for(self, address: str, principal: Principal) -> Any:
-        """Return the `ITarget` that an address names for a principal.
-
-        Raises:
-            Unresolved: the domain has to be asked about first.
-            AmqpError: there is none, or the principal may not send to it.
-        """
-        return self._target_node(address, principal)
-
-    def _target_node(self, text: str, principal: Principal) -> Any:
-        if text == TRANSFER_NODE:
-            return self._transfer(principal)
-        if text == PROBE_NODE:
-            self._transfer(principal)  # whoever may come at all may ask what would become of it
-            return self._broker.target(text)
-        if is_reserved(text) and "@" not in text:
-            self._require(principal, (Verb.MANAGE,), text)
-            return self._broker.target(text)
-        route = self._route(text)
-        if isinstance(route, Local):
-            if not route.node:
-                # "@our.domain": any node here, by `to`.
-                return self._transfer(principal)
-            if is_reserved(route.node):
-                raise NotAllowed(f"the service {route.node!r} has no alias")
-            self._require(principal, (Verb.PUBLISH, Verb.TRANSFER), route.node)
-            node = self._broker.target(route.node)
-            return self._service.direct(node) if principal.kind == "peer" else node
-        if principal.kind == "peer":
-            raise UnauthorizedAccess(
-                f"{principal} may not relay by an alias; it has {TRANSFER_NODE}",
-                info={"code": "route.relay"},
-            )
-        text = from_compatibility(text) or text
-        address = parse(text)
-        self._require(principal, (Verb.PUBLISH,), str(address))
-        self._service.rules.check_service(address.node)
-        return self._service.alias(text, address, route)
-
-    def _transfer(self, principal: Principal) -> Any:
-        # What a peer may reach is decided for each message; whether it may come at all was
-        # decided when it proved its name.
-        if principal.kind != "peer":
-            self._require(principal, (Verb.PUBLISH,), TRANSFER_NODE)
-        return self._service
-
     # -- after the access rules have changed -----------------------------------------------------
 
     def check_target(self, target: Any, principal: Principal) -> None:
@@ -262,11 +195,7 @@ class TerminusResolver:
         """
         if target is None or target.dynamic:
             return  # a dynamic node is its creator's
-        with suppress(NotAllowed, NotFound, Unresolved):
-            if target.address is None:
-                self._transfer(principal)
-            else:
-                self._target_node(target.address, principal)
+        self.nodes.check_target(target.address, principal)
 
     def check_source(self, source: Any, principal: Principal, copies: bool) -> None:
         """Look whether who receives on a link still may.
@@ -276,10 +205,7 @@ class TerminusResolver:
         """
         if source is None or source.dynamic or source.address is None:
             return
-        with suppress(NotAllowed, NotFound):
-            node = self._source_node(source.address, principal, copies)
-            if isinstance(node, Topic):
-                self._require(principal, (Verb.CONSUME,), node.name)
+        self.nodes.check_source(source.address, principal, copies)
 
     # -- where a client receives from ------------------------------------------------------------
 
@@ -331,8 +257,11 @@ class TerminusResolver:
             address = source.address
             if address is None:
                 raise InvalidField("the source has no address")
-            node, made = self._found_or_made(
-                source, principal, lambda: self._source_node(address, principal, copies)
+            node, made = self.nodes.find_or_create(
+                lambda: self.nodes.source(address, principal, copies),
+                address,
+                principal,
+                _may_create(source),
             )
             _check_unchanged(source, node)
         if isinstance(node, Topic):
@@ -345,7 +274,7 @@ class TerminusResolver:
             default_outcome = _default_outcome(source, options.default_outcomes)
         except PreconditionFailed:
             if source.dynamic:
-                self._broker.delete(node)
+                self.nodes.broker.delete(node)
             raise
         answer = spec.Source(
             address=address,
@@ -395,7 +324,7 @@ class TerminusResolver:
                 f"distribution-mode move: {address!r} is a topic; ask for copy, or leave it out"
             )
         if not source.dynamic:
-            self._require(principal, (Verb.CONSUME,), topic.name)
+            self.nodes.require(principal, (Verb.CONSUME,), topic.name)
         is_durable = source.durable != spec.DURABLE_NONE and source.expiry_policy == "never"
         is_shared = SHARED in source.capabilities
         is_global = is_shared and EVERY_CONTAINER in source.capabilities
@@ -452,7 +381,7 @@ class TerminusResolver:
 
         It would not be that one: nobody would take what that one collects.
         """
-        known = self._broker.subscription(*key, owner)
+        known = self.nodes.broker.subscription(*key, owner)
         if known is not None and known.definition.is_of(owner):
             raise PreconditionFailed(
                 f"the link {key[1][:256]!r} is a durable subscription to {known.topic.name!r}: "
@@ -464,7 +393,7 @@ class TerminusResolver:
         self, attach: spec.Attach, key: tuple[str, str], owner: str, properties: dict[str, Any]
     ) -> None:
         """Let "only new messages" stand for the date that a subscription has (L-15, L-16)."""
-        known = self._broker.subscription(*key, owner)
+        known = self.nodes.broker.subscription(*key, owner)
         asked = (attach.properties or {})[FIRST_DATE]
         if known is not None and asked > self._now_ms():
             del properties[FIRST_DATE]
@@ -483,7 +412,7 @@ class TerminusResolver:
     ) -> Any:
         source = attach.source
         assert source is not None
-        known = self._broker.subscription(*key, owner)
+        known = self.nodes.broker.subscription(*key, owner)
         if known is not None and known.topic is not topic:
             raise PreconditionFailed(
                 f"the subscription {key[1]!r} is one to {known.topic.name!r}; close it first"
@@ -506,7 +435,7 @@ class TerminusResolver:
         """Find a durable subscription by the link's name alone (S-20)."""
         short = attach.name.partition("|")[0]
         for key in ((container, attach.name), (container, short), (GLOBAL, short)):
-            known = self._broker.subscription(*key, owner)
+            known = self.nodes.broker.subscription(*key, owner)
             if known is not None and known.definition.is_of(owner):
                 break
         else:
@@ -517,7 +446,7 @@ class TerminusResolver:
         self, attach: spec.Attach, principal: Principal, known: DurableSubscription
     ) -> ResolvedTerminus:
         definition = known.definition
-        self._require(principal, (Verb.CONSUME,), definition.topic)
+        self.nodes.require(principal, (Verb.CONSUME,), definition.topic)
         properties = _delivery_mode(attach)
         if definition.since_ms is not None:
             properties[FIRST_DATE] = Timestamp(definition.since_ms)
@@ -556,71 +485,7 @@ class TerminusResolver:
         since_ms = min(int(asked), self._now_ms())
         return {FIRST_DATE: Timestamp(since_ms)}, since_ms
 
-    def _source_node(self, text: str, principal: Principal, copies: bool) -> Any:
-        if text.startswith(RELAY_PREFIX):
-            raise NotAllowed(
-                f"{text!r} is a relay queue: only its peer gets what is there; what waits there is "
-                "shown, held and moved by management"
-            )
-        if is_reserved(text):
-            raise NotAllowed(f"{text!r} is a service: it has nothing to receive")
-        route = self._route(text)
-        if not isinstance(route, Local):
-            raise NotAllowed(
-                f"{text!r} is at another organization: messages are sent there, not fetched"
-            )
-        if is_reserved(route.node):
-            raise NotAllowed(f"{route.node!r} is a service: it has nothing to receive")
-        verbs = (Verb.BROWSE, Verb.CONSUME) if copies else (Verb.CONSUME,)
-        self._require(principal, verbs, route.node)
-        return self._broker.source(route.node)
-
-    def admitted(self, message: Message, origin: Origin) -> Message:
-        """Return a message as it is taken from its sender; see `services.provenance`."""
-        admitted: Message = self._service.provenance.admitted(message, origin)
-        return admitted
-
     # -- both --------------------------------------------------------------------------------------
-
-    def _found_or_made(
-        self,
-        terminus: spec.Source | spec.Target,
-        principal: Principal,
-        find: Callable[[], Any],
-    ) -> tuple[Any, Deferred[Any] | None]:
-        """Find a node, or have a queue made for a client that may `create` it (Q-38)."""
-        try:
-            return find(), None
-        except NotFound:
-            made = self._made_for(terminus, principal)
-            if made is None:
-                raise
-        return find(), made
-
-    def _made_for(
-        self, terminus: spec.Source | spec.Target, principal: Principal
-    ) -> Deferred[Any] | None:
-        route = self._route(terminus.address or "")
-        allows: Callable[[Principal, Verb, str], bool] = self._service.rules.allows
-        if (
-            not isinstance(route, Local)
-            or is_reserved(route.node)
-            or principal.kind == "peer"
-            or not TOPIC_WORDS.isdisjoint(terminus.capabilities)
-            or not allows(principal, Verb.CREATE, route.node)
-        ):
-            return None
-        return self._auto_create(route.node, principal)
-
-    def _route(self, text: str) -> Any:
-        return self._service.rules.router.route(text)
-
-    def _require(self, principal: Principal, verbs: tuple[Verb, ...], node: str) -> None:
-        allows: Callable[[Principal, Verb, str], bool] = self._service.rules.allows
-        if not any(allows(principal, verb, node) for verb in verbs):
-            # The right that whoever keeps the rules would give: a peer's is to transfer.
-            lacking = verbs[-1] if principal.kind == "peer" else verbs[0]
-            raise UnauthorizedAccess(f"{principal} may not {lacking} on {node!r}")
 
     def _dynamic(
         self, terminus: spec.Source | spec.Target, principal: Principal
@@ -628,20 +493,16 @@ class TerminusResolver:
         if terminus.address is not None:
             raise InvalidField("a dynamic terminus has an address already")
         properties = terminus.dynamic_node_properties or {}
-        self._require(principal, (Verb.CREATE,), DYNAMIC)
+        self.nodes.require(principal, (Verb.CREATE,), DYNAMIC)
         is_topic = properties.get("node-type") == "topic" or not TOPIC_WORDS.isdisjoint(
             terminus.capabilities
         )
         node: Any
         if is_topic:
             _check_topic(properties)
-            node = self._broker.create_dynamic_topic()
+            node = self.nodes.create_dynamic_topic(principal)
         else:
-            terms = read_terms(properties)
-            if terms.dead_letter is not None:
-                self._require(principal, (Verb.PUBLISH,), terms.dead_letter)
-                self._broker.target(terms.dead_letter)
-            node = self._broker.create_dynamic(terms)
+            node = self.nodes.create_dynamic(read_terms(properties), principal)
         answer = spec.Target(
             address=self._qualified(node.name),
             dynamic=True,
@@ -649,6 +510,11 @@ class TerminusResolver:
             capabilities=(TOPIC if is_topic else QUEUE,),
         )
         return ResolvedTerminus(node, answer, True)
+
+
+def _may_create(terminus: spec.Source | spec.Target) -> bool:
+    """Tell whether a queue may be what an attach asks for, if there is no such node."""
+    return TOPIC_WORDS.isdisjoint(terminus.capabilities)
 
 
 def _check_unchanged(terminus: spec.Source | spec.Target, node: Any) -> None:
@@ -796,4 +662,4 @@ def _target(address: str | None, kind: Symbol = QUEUE) -> spec.Target:
     return spec.Target(address=address, capabilities=(kind,) if address else ())
 
 
-__all__ = ["DYNAMIC", "ResolvedTerminus", "TerminusResolver"]
+__all__ = ["ResolvedTerminus", "TerminusResolver"]

@@ -10,7 +10,7 @@ and peers, and the anonymous by their addresses. They give way for what has come
 `SPARE_BYTES` more, so that no read is followed by more of this work than it brought:
 
 * a delivery of which more than `HEAD_BYTES` have come is handed up in parts and goes to a draft of
-  the store (`large_message_receiver`), as one does anyway that grows beyond a mebibyte. Its sender
+  the store, as one does anyway that grows beyond a mebibyte. Its sender
   notices nothing;
 * any other is ended with its link, with ``amqp:resource-limit-exceeded``, and a frame that is not
   complete with its connection: the sender begins again.
@@ -21,21 +21,19 @@ the message; empty frames are none. Time in which we do not let the sender go on
 Thousands may be overdue at one time: each turn of the reactor looks at `MOST_LOOKED_AT` deliveries
 and those of one connection more, and deals with `MOST_EVICTED` of them, or with `SPARE_BYTES`.
 
-Drafts cost a file each, and octets on the disk. How many there may be is bounded by
-`large_message_receiver.MOST_DRAFTS`, and their octets by what the store may still take, each with a
-share for each principal and connection; a large message beyond that is released, so its sender
-keeps it.
+Drafts cost a file each, and octets on the disk. Both are bounded, their octets by what the store
+may still take, with a share for each principal and connection; a large message beyond that is
+released, so its sender keeps it (`amqproute.frontends.amqp10.large_message_receiver`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Hashable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Collection, Hashable
+from typing import Final, Protocol
 
 from twisted.internet.interfaces import IReactorTime
 
-from amqproute import conditions
 from amqproute.broker.fair_shares import FairShares
 from amqproute.broker.partial_delivery_eviction import (
     Eviction,
@@ -45,18 +43,8 @@ from amqproute.broker.partial_delivery_eviction import (
     overdue,
 )
 from amqproute.broker.publish_gate import HeldMemory
-from amqproute.errors import ResourceLimitExceeded
-from amqproute.frontends.contract_enforcement import RETRY_SECONDS
-from amqproute.frontends.large_message_receiver import HEAD_BYTES
-from amqproute.frontends.link_refusal import error_of
-from amqproute.frontends.peer_error_log import short
-from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.link import Link
 
-if TYPE_CHECKING:
-    from amqproute.frontends.connection_frontend import Frontend
-
-__all__ = ["SPILL_SECONDS", "PartialDeliveries"]
+__all__ = ["HEAD_BYTES", "SPILL_SECONDS", "InputHolder", "PartialDeliveries"]
 
 SPILL_SECONDS: Final = 30.0
 """Without progress for so long a delivery has no claim to memory."""
@@ -66,8 +54,41 @@ MOST_LOOKED_AT: Final = 1000
 MOST_EVICTED: Final = 16
 """Overdue deliveries that are looked at, and dealt with, in one turn of the reactor."""
 
-Key: TypeAlias = Link | None
-"""The link of a delivery; None for a frame that is not complete."""
+HEAD_BYTES: Final = 128 * 1024
+"""Octets that the sections before a very large message's body may have: they stay in memory."""
+
+
+class InputHolder(Hashable, Protocol):
+    """A connection, as far as its peer's unfinished input goes.
+
+    A delivery on its way in is named by a key of the connection's own.
+    """
+
+    @property
+    def party(self) -> tuple[str, Hashable]:
+        """Whose share of a bound it uses, and as which member of that party."""
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether nobody has proved who is there."""
+
+    def held_input(self) -> int:
+        """Return the octets that its engine holds of the peer's input."""
+
+    def partial_deliveries(self, are_all: bool) -> list[PartialDelivery[Hashable]]:
+        """Return what is on its way in: what is in memory, or all."""
+
+    def partial_delivery(self, key: Hashable) -> PartialDelivery[Hashable] | None:
+        """Return what there is of one; None if there is none any more."""
+
+    def spill(self, key: Hashable) -> None:
+        """Write to disk what has come of a delivery, and the rest as it comes."""
+
+    def end_partial(self, key: Hashable, words: str) -> None:
+        """End a delivery with its link, or an incomplete frame with the connection."""
+
+    def flush(self) -> None:
+        """Have what the engine has to say written."""
 
 
 class PartialDeliveries:
@@ -75,9 +96,8 @@ class PartialDeliveries:
 
     Args:
         memory: what counts as on its way.
-        frontends: every connection; changed as they come and go.
+        connections: every connection; changed as they come and go.
         clock: the reactor, for its turns.
-        seconds: the monotonic clock of the engines.
         timeout_seconds: without progress for so long a delivery is ended.
 
     Attributes:
@@ -91,20 +111,18 @@ class PartialDeliveries:
     def __init__(
         self,
         memory: HeldMemory,
-        frontends: Collection[Frontend],
+        connections: Collection[InputHolder],
         clock: IReactorTime,
-        seconds: Callable[[], float],
         timeout_seconds: float,
     ) -> None:
         self._memory = memory
-        self._frontends = frontends
+        self._connections = connections
         self._clock = clock
-        self._seconds = seconds
         self._timeout_seconds = timeout_seconds
-        self._held: dict[Frontend, int] = {}
+        self._held: dict[InputHolder, int] = {}
         # What is still to be looked at, and what was found overdue.
-        self._rest: deque[Frontend] = deque()
-        self._overdue: deque[tuple[Frontend, Key]] = deque()
+        self._rest: deque[InputHolder] = deque()
+        self._overdue: deque[tuple[InputHolder, Hashable]] = deque()
         self._is_scheduled = False
         self.drafts = FairShares()
         self.draft_octets = FairShares()
@@ -125,13 +143,13 @@ class PartialDeliveries:
         shares = self.draft_octets
         return shares.room(self.spare_octets + shares.used, party, member) >= octets
 
-    def holds(self, frontend: Frontend, octets: int) -> None:
+    def holds(self, connection: InputHolder, octets: int) -> None:
         """Take note of what a connection's engine holds now."""
         if octets:
-            before = self._held.get(frontend, 0)
-            self._held[frontend] = octets
+            before = self._held.get(connection, 0)
+            self._held[connection] = octets
         else:
-            before = self._held.pop(frontend, 0)
+            before = self._held.pop(connection, 0)
         self._memory.arrive(octets - before)
 
     @property
@@ -144,13 +162,13 @@ class PartialDeliveries:
         if not self.is_too_much:
             return
         most = self._memory.most_arriving
-        parties: dict[Hashable, dict[Frontend, int]] = {}
-        for frontend, octets in self._held.items():
-            name, member = frontend.party
-            party = (name, member) if frontend.is_anonymous else name
-            parties.setdefault(party, {})[frontend] = octets
+        parties: dict[Hashable, dict[InputHolder, int]] = {}
+        for connection, octets in self._held.items():
+            name, member = connection.party
+            party = (name, member) if connection.is_anonymous else name
+            parties.setdefault(party, {})[connection] = octets
         excess = self._memory.arriving_bytes - most + min(most // 8, SPARE_BYTES)
-        for each in evictions(parties, self._deliveries_of, excess):
+        for each in evictions(parties, _in_memory, excess):
             self._evict(each, "unfinished deliveries hold too much memory")
 
     def look(self) -> int:
@@ -159,10 +177,10 @@ class PartialDeliveries:
         Returns:
             The octets that are held.
         """
-        for frontend in tuple(self._frontends):
-            self.holds(frontend, frontend.connection.held_bytes)
+        for connection in tuple(self._connections):
+            self.holds(connection, connection.held_input())
         if not self._rest:
-            self._rest.extend(self._frontends)
+            self._rest.extend(self._connections)
         if not self._is_scheduled:
             self._go_on()
         self.relieve()
@@ -179,88 +197,32 @@ class PartialDeliveries:
                 self._clock.callLater(0, self._go_on)
                 return
             if not self._overdue:
-                frontend = self._rest.popleft()
-                deliveries = self._deliveries_of(frontend, are_all=True)
+                connection = self._rest.popleft()
+                deliveries = connection.partial_deliveries(are_all=True)
                 looked_at += 1 + len(deliveries)
                 found = overdue(deliveries, SPILL_SECONDS, self._timeout_seconds)
-                self._overdue.extend([(frontend, each.key) for each, _ in found])
+                self._overdue.extend([(connection, each.key) for each, _ in found])
                 continue
-            frontend, key = self._overdue.popleft()
-            each = self._incoming(frontend, key, self._seconds())
+            connection, key = self._overdue.popleft()
+            each = connection.partial_delivery(key)
             still = [] if each is None else [each]  # it may have got on meanwhile, or be over
-            for incoming, way in overdue(still, SPILL_SECONDS, self._timeout_seconds):
-                self._evict(Eviction(frontend, incoming, way), words)
+            for delivery, action in overdue(still, SPILL_SECONDS, self._timeout_seconds):
+                self._evict(Eviction(connection, delivery, action), words)
                 evicted += 1
-                octets += incoming.octets
+                octets += delivery.octets
 
-    def _deliveries_of(
-        self, frontend: Frontend, are_all: bool = False
-    ) -> list[PartialDelivery[Key]]:
-        """Return what a connection has on its way in: in memory, or all."""
-        now = self._seconds()
-        found = []
-        for key in (*frontend.connection.unfinished, None):
-            if are_all or key is None or not key.is_in_parts:
-                incoming = self._incoming(frontend, key, now)
-                if incoming is not None:
-                    found.append(incoming)
-        return found
-
-    @staticmethod
-    def _incoming(frontend: Frontend, link: Key, now: float) -> PartialDelivery[Key] | None:
-        """Return what there is of a delivery, or of a frame; None if there is none any more."""
-        connection = frontend.connection
-        if link is None:
-            octets = connection.unread_bytes
-            idle = 0.0 if frontend.is_held else now - connection.last_received
-            return PartialDelivery(None, octets, idle, False) if octets else None
-        if link not in connection.unfinished:
-            return None
-        if frontend.is_held or not link.session.incoming_window:
-            link.restart_progress(now)
-        octets = link.unfinished_bytes
-        return PartialDelivery(link, octets, now - link.progress_at, _can_spill(link, octets))
-
-    def _evict(self, eviction: Eviction[Frontend, Key], words: str) -> None:
-        frontend, link = eviction.connection, eviction.incoming.key
-        if link is not None and eviction.way is EvictionAction.SPILL:
+    def _evict(self, eviction: Eviction[InputHolder, Hashable], words: str) -> None:
+        connection, key = eviction.connection, eviction.incoming.key
+        if eviction.way is EvictionAction.SPILL:
             self.spilled += 1
-            frontend.events(frontend.connection.hand_up(link, self._seconds()))
+            connection.spill(key)
         else:
             self.ended += 1
-            self._end(frontend, link, words)
-        frontend.flush()
-        self.holds(frontend, frontend.connection.held_bytes)
-
-    @staticmethod
-    def _end(frontend: Frontend, link: Link | None, words: str) -> None:
-        error = ResourceLimitExceeded(
-            words, info={"limiter": "unfinished-deliveries", "retry-after": RETRY_SECONDS}
-        )
-        if link is None:  # within a frame there is nothing that a close could follow
-            frontend.drop(words)
-            return
-        if not link.is_active:  # it has not been answered: it cannot be detached
-            frontend.close(conditions.RESOURCE_LIMIT_EXCEEDED, words)
-            return
-        frontend.complaints.add(
-            "{connection} ({principal}) link {link} ended: {words}",
-            link=short(link.name),
-            words=words,
-        )
-        if link.unfinished is not None:
-            frontend.transactions.doom(link.unfinished, error)
-        frontend.fail(link, error_of(error))
+            connection.end_partial(key, words)
+        connection.flush()
+        self.holds(connection, connection.held_input())
 
 
-def _can_spill(link: Link, octets: int) -> bool:
-    delivery = link.unfinished
-    return (
-        octets > HEAD_BYTES
-        and link.takes_parts
-        and not link.is_in_parts
-        and link.is_active
-        and delivery is not None
-        # A branch of a distributed transaction takes no message in parts.
-        and type(delivery.state) is not spec.TransactionalState
-    )
+def _in_memory(connection: InputHolder) -> list[PartialDelivery[Hashable]]:
+    """Return the deliveries that a connection holds in memory."""
+    return connection.partial_deliveries(are_all=False)

@@ -58,25 +58,25 @@ from twisted.python.failure import Failure
 from amqproute.broker.commit_batch import Batch
 from amqproute.entry import Entry
 from amqproute.errors import DecodeError
-from amqproute.frontends.frontend_limits import FrontendLimits
+from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.jsontext import parse_json
 from amqproute.values import principal_of
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Symbol
 from amqproute.wire.amqp10.value_memory import footprint
 
-NOTES: Final = "taken"
+RESOLVED_NOTES: Final = "taken"
 """The kind of the store's notes about deliveries of durable publishers."""
 TICK_SECONDS: Final = 1.0
 """Timers are not set finer than this, so that many links cost few of them."""
-LONGEST_TOLD: Final = 256
+LONGEST_SHOWN: Final = 256
 """Characters of a client's names that operators are shown."""
 LONGEST_CONDITION: Final = 128
 """Longer conditions are not repeated to who has said them."""
-TAKEN_OCTETS: Final = 256
+RESOLVED_OCTETS: Final = 256
 """What a delivery costs of which only the outcome is kept."""
 
-Key = tuple[str, str, str, str]
+LinkKey = tuple[str, str, str, str]
 """Owner (`amqproute.values.owner_of`), container-id, link name, our role."""
 
 
@@ -180,12 +180,12 @@ class ResolvedDeliveries:
         is_pending: the link is gone, and something that came on it waits for the disk or the DNS.
     """
 
-    __slots__ = ("_link", "_noted", "_tell", "is_durable", "is_pending", "outcomes")
+    __slots__ = ("_link", "_noted", "_waiting", "is_durable", "is_pending", "outcomes")
 
-    def __init__(self, link: Key = ("", "", "", "")) -> None:
+    def __init__(self, link: LinkKey = ("", "", "", "")) -> None:
         self._link = link
         self._noted: set[bytes] = set()
-        self._tell: list[Callable[[], None]] = []
+        self._waiting: list[Callable[[], None]] = []
         self.is_durable = False
         self.is_pending = False
         self.outcomes: dict[bytes, Any] = {}
@@ -196,22 +196,22 @@ class ResolvedDeliveries:
     @property
     def octets(self) -> int:
         """What it costs in memory, roughly."""
-        return len(self.outcomes) * TAKEN_OCTETS
+        return len(self.outcomes) * RESOLVED_OCTETS
 
-    def on_recovered(self, tell: Callable[[], None]) -> None:
-        """Have ``tell()`` called, once, when nothing is pending any more."""
-        self._tell.append(tell)
+    def on_recovered(self, notify: Callable[[], None]) -> None:
+        """Have ``notify()`` called, once, when nothing is pending any more."""
+        self._waiting.append(notify)
 
     def is_recovered(self) -> None:
         """What was pending is on the disk, or refused."""
         self.is_pending = False
-        telling, self._tell = self._tell, []
-        for tell in telling:
-            tell()
+        waiting, self._waiting = self._waiting, []
+        for notify in waiting:
+            notify()
 
     def note(self, tag: bytes, batch: Batch) -> None:
         """Have it on the disk, with the message, that the message of this tag was accepted."""
-        batch.transaction.note(NOTES, note_key(self._link, tag), _ACCEPTED)
+        batch.transaction.note(RESOLVED_NOTES, note_key(self._link, tag), _ACCEPTED)
         self._noted.add(tag)
 
     def unnote(self, tags: Iterable[bytes]) -> None:
@@ -235,7 +235,7 @@ class ResolvedDeliveries:
             self.outcomes.pop(tag, None)
             if tag in noted:
                 noted.discard(tag)
-                begin().transaction.note(NOTES, note_key(self._link, tag), None)
+                begin().transaction.note(RESOLVED_NOTES, note_key(self._link, tag), None)
 
     def expire(self, batch: Batch) -> None:
         """Nobody asks any more."""
@@ -251,19 +251,19 @@ class SuspendedLink:
         terminus: ours, as it was in force: for an attach that names none.
         retention: how long it lives.
         held: what it keeps.
-        frontend: the connection it was on, while that is there.
+        connection: the connection it was on, while that is there.
         session: the session it was on, while that is there.
         due: when it expires, by the clock; None while its timer does not run.
         counted: deliveries and octets as they were when it was added; its names and its terminus,
             with filters and capabilities, count too.
     """
 
-    key: Key
+    key: LinkKey
     terminus: Any
     retention: RetentionPolicy
     held: ParkedDeliveries | ResolvedDeliveries
-    frontend: Any = None
-    session: Any = None
+    connection: object | None = None
+    session: object | None = None
     due: float | None = None
     counted: tuple[int, int] = (0, 0)
 
@@ -307,11 +307,11 @@ class SuspendedLinks:
         self._clock = clock
         self._limits = limits
         self._begin = begin
-        self._links: dict[Key, SuspendedLink] = {}
+        self._links: dict[LinkKey, SuspendedLink] = {}
         # The same by principal and by connection, oldest first: thousands may go in one moment.
-        self._of: dict[str, dict[Key, SuspendedLink]] = {}
+        self._of: dict[str, dict[LinkKey, SuspendedLink]] = {}
         self._sums: dict[str, SuspendedCounters] = {}
-        self._on: dict[Any, dict[Key, SuspendedLink]] = {}
+        self._on: dict[Any, dict[LinkKey, SuspendedLink]] = {}
         self._due: list[tuple[float, int, SuspendedLink]] = []
         self._numbers = count()
         self._timer: IDelayedCall | None = None
@@ -335,9 +335,9 @@ class SuspendedLinks:
         now = self._clock.seconds()
         return [
             {
-                "name": link.key[2][:LONGEST_TOLD],
+                "name": link.key[2][:LONGEST_SHOWN],
                 "principal": principal_of(link.key[0]),
-                "container": link.key[1][:LONGEST_TOLD],
+                "container": link.key[1][:LONGEST_SHOWN],
                 "kind": "consumer" if isinstance(link.held, ParkedDeliveries) else "publisher",
                 "address": getattr(link.terminus, "address", None) or "",
                 "deliveries": len(link.held),
@@ -347,7 +347,7 @@ class SuspendedLinks:
             for link in self._links.values()
         ]
 
-    def find(self, key: Key) -> SuspendedLink | None:
+    def find(self, key: LinkKey) -> SuspendedLink | None:
         """Return a link, if it is suspended."""
         return self._links.get(key)
 
@@ -357,8 +357,8 @@ class SuspendedLinks:
         self.expire(key)
         self._links[key] = link
         self._of.setdefault(principal_of(key[0]), {})[key] = link
-        if link.frontend is not None:
-            self._on.setdefault(link.frontend, {})[key] = link
+        if link.connection is not None:
+            self._on.setdefault(link.connection, {})[key] = link
         named = footprint(link.key) + footprint(link.terminus)
         link.counted = (len(link.held), link.held.octets + named)
         self._count(link, 1)
@@ -366,21 +366,21 @@ class SuspendedLinks:
             self._start(link)
         self._make_room(link)
 
-    def take(self, key: Key) -> SuspendedLink | None:
+    def take(self, key: LinkKey) -> SuspendedLink | None:
         """Hand a link over that is attached again."""
         link = self._links.pop(key, None)
         if link is None:
             return None
         _remove(self._of, principal_of(key[0]), key)
-        if link.frontend is not None:
-            _remove(self._on, link.frontend, key)
+        if link.connection is not None:
+            _remove(self._on, link.connection, key)
         self._count(link, -1)
         link.due = None
         if isinstance(link.held, ParkedDeliveries):
             link.held.is_waiting = False
         return link
 
-    def expire(self, key: Key) -> None:
+    def expire(self, key: LinkKey) -> None:
         """End a terminus: what it keeps is given up."""
         link = self.take(key)
         if link is None:
@@ -407,24 +407,24 @@ class SuspendedLinks:
                 if is_gone(link.held.source, address):
                     self.expire(key)
 
-    def session_ended(self, frontend: Any, session: Any) -> None:
+    def session_ended(self, connection: object, session: object) -> None:
         """The timers of those start that live as long as their session."""
-        for link in list(self._on.get(frontend, {}).values()):
+        for link in list(self._on.get(connection, {}).values()):
             if link.session is session:
                 link.session = None
                 if link.retention.policy == spec.EXPIRE_SESSION_END:
                     self._start(link)
 
-    def connection_lost(self, frontend: Any) -> None:
+    def connection_lost(self, connection: object) -> None:
         """All timers run now that did not before."""
-        for link in self._on.pop(frontend, {}).values():
-            link.frontend = link.session = None
+        for link in self._on.pop(connection, {}).values():
+            link.connection = link.session = None
             if link.due is None:
                 self._start(link)
 
     def recovered(self, notes: Mapping[str, bytes]) -> None:
         """Take over what durable publishers had not confirmed when the daemon stopped."""
-        found: dict[Key, ResolvedDeliveries] = {}
+        found: dict[LinkKey, ResolvedDeliveries] = {}
         for text, encoded in notes.items():
             try:
                 key, tag = read_note_key(text)
@@ -435,11 +435,11 @@ class SuspendedLinks:
                 )
                 continue
             found.setdefault(key, ResolvedDeliveries(key)).recovered(tag, outcome)
-        for key, taken in found.items():
+        for key, resolved in found.items():
             terms = RetentionPolicy(
                 spec.EXPIRE_CONNECTION_CLOSE, self._limits.suspended_seconds, True
             )
-            self.add(SuspendedLink(key, None, terms, taken))
+            self.add(SuspendedLink(key, None, terms, resolved))
 
     def stop(self) -> None:
         """Cancel the timer. What is parked is in the store; it is available after a restart."""
@@ -508,7 +508,7 @@ class SuspendedLinks:
             self.log.warn(
                 "link {link} of {principal} is not kept any longer: too many deliveries of "
                 "suspended links are unsettled",
-                link=victim[2][:LONGEST_TOLD],
+                link=victim[2][:LONGEST_SHOWN],
                 principal=principal_of(victim[0]),
             )
             self.expire(victim)
@@ -523,7 +523,7 @@ def _part(held: ParkedDeliveries | ResolvedDeliveries) -> None:
         held.consumer = None
 
 
-def _remove(index: dict[Any, dict[Key, SuspendedLink]], name: Any, key: Key) -> None:
+def _remove(index: dict[Any, dict[LinkKey, SuspendedLink]], name: Any, key: LinkKey) -> None:
     """Take a link out of an index, and leave no empty place behind."""
     place = index.get(name)
     if place is not None:
@@ -532,12 +532,12 @@ def _remove(index: dict[Any, dict[Key, SuspendedLink]], name: Any, key: Key) -> 
             del index[name]
 
 
-def note_key(link: Key, tag: bytes) -> str:
+def note_key(link: LinkKey, tag: bytes) -> str:
     """Return the name under which the store keeps what became of a delivery."""
     return json.dumps([*link, tag.hex()], separators=(",", ":"))
 
 
-def read_note_key(text: str) -> tuple[Key, bytes]:
+def read_note_key(text: str) -> tuple[LinkKey, bytes]:
     """Read it back.
 
     Raises:
@@ -552,8 +552,8 @@ def read_note_key(text: str) -> tuple[Key, bytes]:
     return (owner, container, name, role), bytes.fromhex(tag)
 
 
-def told(state: Any) -> Any:
-    """Return an outcome as it goes into a map or with a transfer: the verdict without its words."""
+def without_words(state: Any) -> Any:
+    """Return an outcome without its texts, as it goes into a map or with a transfer."""
     if isinstance(state, spec.Rejected) and state.error is not None:
         condition = state.error.condition
         return spec.Rejected(
@@ -569,8 +569,8 @@ def told(state: Any) -> Any:
 _ACCEPTED: Final[bytes] = codec.encode(spec.Accepted())
 
 __all__ = [
-    "NOTES",
-    "Key",
+    "RESOLVED_NOTES",
+    "LinkKey",
     "ParkedDeliveries",
     "ResolvedDeliveries",
     "RetentionPolicy",
@@ -579,5 +579,5 @@ __all__ = [
     "note_key",
     "read_note_key",
     "retention_of",
-    "told",
+    "without_words",
 ]

@@ -21,14 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import conditions
 from amqproute.broker.local_transaction import Transaction, TransactionTerms
-from amqproute.broker.transaction_registry import TransactionRegistry
 from amqproute.broker.xa_states import Xa, XaError, Xid
 from amqproute.errors import (
     AmqpError,
@@ -40,15 +39,15 @@ from amqproute.errors import (
     UnauthorizedAccess,
     Unresolved,
 )
-from amqproute.frontends.link_refusal import error_of, may_reject
+from amqproute.frontends.amqp10.link_refusal import error_of, may_reject
+from amqproute.frontends.amqp10.link_table import LinkEndpoint, LinkTable
+from amqproute.frontends.amqp10.suspended_links import RetentionPolicy
+from amqproute.frontends.common.peer_error_log import short
 from amqproute.message import Message
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import Symbol
-
-if TYPE_CHECKING:
-    from amqproute.frontends.connection_frontend import Frontend
 
 ACCEPTED: Final = spec.Accepted()
 LOCAL: Final = (spec.TXN_LOCAL, spec.TXN_MULTI_PER_SESSION, spec.TXN_MULTI_SESSIONS)
@@ -89,37 +88,37 @@ def coordinator(
     return spec.Coordinator(capabilities=offered)
 
 
-class CoordinatorLink:
+class CoordinatorLink(LinkEndpoint):
     """Our end of a link to the coordinator.
 
     Args:
-        frontend: the connection it belongs to.
+        links: the links of its connection.
         link: our receiving end.
-        transactions: those of the connection.
     """
 
     log = Logger()
 
-    __slots__ = ("_associations", "_frontend", "_transactions", "_waiting", "link")
+    __slots__ = ("_associations", "_connection", "_links", "_transactions", "link", "retention")
 
-    def __init__(self, frontend: Frontend, link: Link, transactions: TransactionRegistry) -> None:
-        self._frontend = frontend
-        self._transactions = transactions
-        self._waiting: dict[Transaction, Any] = {}
+    def __init__(self, links: LinkTable, link: Link) -> None:
+        self._links = links
+        self._connection = links.connection
+        self._transactions = links.connection.transactions
+        self.retention: RetentionPolicy | None = None
         self._associations: dict[bytes, list[Association]] = {}
         self.link = link
 
     def __repr__(self) -> str:
         return f"<CoordinatorLink {self.link.name!r} open={len(self._transactions.of(self))}>"
 
-    def grant(self) -> None:
-        """Top the credit up once half of it is used."""
+    def top_up(self) -> None:
+        """Grant all of the credit again once half of it is used."""
         link = self.link
         if link.is_active and link.credit <= CREDIT // 2:
             link.flow(CREDIT)
-            self._frontend.flush()
+            self._connection.flush()
 
-    def received(self, deliveries: Sequence[Delivery]) -> None:
+    def deliveries_received(self, deliveries: Sequence[Delivery]) -> None:
         """Do what the controller asks for, in order."""
         for delivery in deliveries:
             if not self.link.is_active:
@@ -128,7 +127,7 @@ class CoordinatorLink:
                 self._obey(delivery)
             except AmqpError as error:
                 self._refuse(delivery, error)
-        self.grant()
+        self.top_up()
 
     def _obey(self, delivery: Delivery) -> None:
         command = _command_of(delivery)
@@ -147,7 +146,7 @@ class CoordinatorLink:
     def _declare(self, delivery: Delivery, declare: spec.Declare) -> None:
         if delivery.settled:
             raise NotAllowed("a declare that is settled: nobody would learn the transaction's id")
-        if self._frontend.is_stopping:
+        if self._connection.is_stopping:
             raise AmqpError("the daemon is being stopped", condition=conditions.RESOURCE_LOCKED)
         if declare.global_id is None:
             txn_id = self._transactions.declare(self).id
@@ -161,7 +160,7 @@ class CoordinatorLink:
         branches = self._transactions.terms.branches
         if branches is None:
             raise NotImplementedHere("distributed transactions are not offered: no global-id")
-        principal = self._frontend.principal
+        principal = self._connection.principal
         if not branches.allows(principal):
             raise UnauthorizedAccess(f"{principal} may not coordinate distributed transactions")
         try:
@@ -190,14 +189,14 @@ class CoordinatorLink:
             raise _unknown(transaction)  # it is being committed
         transaction.roll_back()
         self._answer(delivery, ACCEPTED)
-        self._frontend.conclude(transaction)
+        self._connection.conclude(transaction)
 
     def _commit(self, delivery: Delivery, transaction: Transaction) -> None:
         if transaction.when_complete is not None:
             raise _unknown(transaction)
         if transaction.pending:
             # What waits for the DNS came before this discharge: it is part of it.
-            transaction.when_complete = lambda: self._frontend.turn.afterwards(
+            transaction.when_complete = lambda: self._connection.event_batch.afterwards(
                 lambda: self._commit_now(delivery, transaction, ())
             )
         else:
@@ -209,7 +208,7 @@ class CoordinatorLink:
         if not transaction.is_open:
             return  # its link has gone meanwhile, and it with it
         try:
-            done = self._frontend.turn.commit(transaction)
+            done = self._connection.event_batch.commit(transaction)
         except Unresolved as unresolved:
             hop = unresolved.hop
             if hop in asked:
@@ -217,7 +216,9 @@ class CoordinatorLink:
                 self._commit_now(delivery, transaction, asked)
                 return
             transaction.when_complete = lambda: None  # no time-out, no second discharge
-            self._frontend.admit(hop).addBoth(self._admitted, delivery, transaction, (*asked, hop))
+            self._connection.admit(hop).addBoth(
+                self._admitted, delivery, transaction, (*asked, hop)
+            )
             return
         done.addCallbacks(
             self._committed,
@@ -225,18 +226,18 @@ class CoordinatorLink:
             (delivery, transaction),
             errbackArgs=(delivery, transaction),
         )
-        done.addErrback(self._frontend.broken, "discharging a transaction")
+        done.addErrback(self._connection.broken, "discharging a transaction")
 
     def _admitted(
         self, _: object, delivery: Delivery, transaction: Transaction, asked: tuple[Any, ...]
     ) -> None:
         transaction.when_complete = None
         self._commit_now(delivery, transaction, asked)
-        self._frontend.flush()
+        self._connection.flush()
 
     def _committed(self, _: object, delivery: Delivery, transaction: Transaction) -> None:
         self._answer(delivery, ACCEPTED)
-        self._frontend.conclude(transaction)
+        self._connection.conclude(transaction)
 
     def _failed(self, failure: Failure, delivery: Delivery, transaction: Transaction) -> None:
         cause = failure.value
@@ -246,36 +247,40 @@ class CoordinatorLink:
             words, info = "the message store failed", {}
         else:
             words, info = "an internal error, see the broker's log", {}
-            self._frontend.broken(failure, "committing a transaction")
+            self._connection.broken(failure, "committing a transaction")
         self._refuse(
             delivery,
             AmqpError(words, condition=conditions.TRANSACTION_ROLLBACK, info=info),
         )
-        self._frontend.conclude(transaction)
+        self._connection.conclude(transaction)
 
     def _answer(self, delivery: Delivery, outcome: Any) -> None:
         if self.link.is_active and not delivery.settled:
             self.link.session.settle([delivery], outcome, True)
 
     def _refuse(self, delivery: Delivery, error: AmqpError) -> None:
-        self._frontend.note_discharge(self.link, error)
+        self._connection.error_log.add(
+            "{connection} ({principal}) coordinator link {link}: refused: {error}",
+            link=short(self.link.name),
+            error=str(error),
+        )
         if not self.link.is_active:
             return
         details = error_of(error)
         if not delivery.settled and may_reject(self.link):
             self._answer(delivery, spec.Rejected(error=details))
         else:
-            self._frontend.fail(self.link, details)
+            self._links.fail(self.link, details)
 
-    def gone(self) -> None:
-        """The link is gone, and what was declared on it is rolled back (X-31)."""
+    def ended(self, deliveries: Sequence[Delivery], closed: bool, keeps: bool) -> None:
+        """See `LinkEndpoint.ended`: what was declared on it is rolled back (X-31)."""
         for txn_id, associations in list(self._associations.items()):
             for _ in list(associations):
                 with suppress(AmqpError):  # it has timed out, or its manager was faster
                     self._dissociate(txn_id, True)
         for transaction in self._transactions.of(self):
             transaction.roll_back()
-            self._frontend.conclude(transaction)
+            self._connection.conclude(transaction)
 
 
 def _unknown(transaction: Transaction) -> AmqpError:

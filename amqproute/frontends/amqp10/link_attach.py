@@ -12,7 +12,7 @@ that names no terminus is for one that was kept.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from twisted.python.failure import Failure
 
@@ -29,19 +29,19 @@ from amqproute.errors import (
     ResourceLocked,
     Unresolved,
 )
-from amqproute.frontends.coordinator_link import CoordinatorLink, coordinator
-from amqproute.frontends.link_table import END, ERROR_MODE, PendingAttach
-from amqproute.frontends.peer_error_log import short
-from amqproute.frontends.receiver_link import ReceiverLink
-from amqproute.frontends.sender_link import SenderLink
-from amqproute.frontends.suspended_links import (
+from amqproute.frontends.amqp10.coordinator_link import CoordinatorLink, coordinator
+from amqproute.frontends.amqp10.link_table import END, ERROR_MODE, LinkTable, PendingAttach
+from amqproute.frontends.amqp10.receiver_link import ReceiverLink
+from amqproute.frontends.amqp10.sender_link import SenderLink
+from amqproute.frontends.amqp10.suspended_links import (
     ParkedDeliveries,
     ResolvedDeliveries,
     RetentionPolicy,
     SuspendedLink,
     retention_of,
 )
-from amqproute.frontends.terminus_resolution import OUTCOMES, ResolvedTerminus
+from amqproute.frontends.amqp10.terminus_resolution import OUTCOMES, ResolvedTerminus
+from amqproute.frontends.common.peer_error_log import short
 from amqproute.values import (
     EXACTLY_ONCE_CAPABILITY,
     FLOOR,
@@ -56,9 +56,6 @@ from amqproute.wire.amqp10.link import Link
 from amqproute.wire.amqp10.types import Symbol
 from amqproute.wire.amqp10.value_memory import footprint
 
-if TYPE_CHECKING:
-    from amqproute.frontends.connection_frontend import Frontend
-
 LONGEST_STREAM: Final = 128
 
 
@@ -66,13 +63,14 @@ class LinkAttach:
     """Answers the attaches of one connection.
 
     Args:
-        frontend: the connection.
+        links: the links of the connection.
     """
 
-    def __init__(self, frontend: Frontend) -> None:
-        self._frontend = frontend
-        self._shared = frontend.shared
-        self._links = frontend.links
+    def __init__(self, links: LinkTable) -> None:
+        self._links = links
+        self._connection = links.connection
+        self._context = links.context
+        self._common = links.context.common
 
     def attached(self, event: ev.LinkAttached) -> None:
         """Answer an attach of the other side's, now or later."""
@@ -82,14 +80,14 @@ class LinkAttach:
         self._links.note_error_mode(link, attach)
         try:
             attach = self._without_uri(attach)
-            self._frontend.endpoints.admit(link.octets)
-            if len(self._links.attached) >= self._shared.limits.links:
+            self._connection.endpoint_quota.admit(link.octets)
+            if len(self._links.attached) >= self._common.limits.links:
                 raise ResourceLimitExceeded(
                     f"this connection has {len(self._links.attached)} links, no more are allowed",
                     info={"limiter": "max-links"},
                 )
-            if self._frontend.contract is not None:
-                self._frontend.contract.check_links()
+            if self._connection.contract is not None:
+                self._connection.contract.check_links()
             if isinstance(attach.target, spec.Coordinator) and link.role == "receiver":
                 self._join_coordinator(link, attach)
                 return
@@ -98,11 +96,13 @@ class LinkAttach:
                 self._join_when_ready(link, attach, found)
                 return
         except Unresolved as unresolved:
-            link.context = waiting = PendingAttach()
+            link.context = waiting = PendingAttach(self._connection, link)
             self._links.attached.add(link)
             octets = footprint(attach)
-            self._frontend.endpoints.wait(octets)
-            self._frontend.admit(unresolved.hop).addBoth(self._known, octets, link, attach, waiting)
+            self._connection.endpoint_quota.wait(octets)
+            self._connection.admit(unresolved.hop).addBoth(
+                self._known, octets, link, attach, waiting
+            )
         except AmqpError as error:
             self._refuse(link, error)
         else:
@@ -118,7 +118,7 @@ class LinkAttach:
         """
         is_source = attach.role
         terminus = attach.source if is_source else attach.target
-        opened = self._frontend.connection.remote_open
+        opened = self._links.engine.remote_open
         if not isinstance(terminus, spec.Source | spec.Target) or opened is None:
             return attach
         plain = from_uri(terminus.address or "", opened.hostname)
@@ -128,7 +128,7 @@ class LinkAttach:
         return _with(attach, is_source, type(terminus)(**{**fields, "address": plain}))
 
     def _join_coordinator(self, link: Link, attach: spec.Attach) -> None:
-        frontend = self._frontend
+        frontend = self._connection
         target = coordinator(attach, frontend.principal, frontend.transactions.terms)
         self._links.steal(link)
         link.accept(
@@ -136,30 +136,30 @@ class LinkAttach:
             rcv_settle_mode=spec.RECEIVER_FIRST,  # answers to declare and discharge are settled
             properties={ERROR_MODE: self._links.error_mode(link)},
         )
-        link.context = CoordinatorLink(self._frontend, link, self._frontend.transactions)
+        link.context = endpoint = CoordinatorLink(self._links, link)
         self._links.attached.add(link)
-        link.context.grant()
+        endpoint.top_up()
 
     def _find(self, link: Link, attach: spec.Attach) -> ResolvedTerminus:
-        termini = self._shared.termini
+        termini = self._context.termini
         is_source = link.role == "sender"
-        kept = self._shared.suspended.find(self._links.key(link))
+        kept = self._context.suspended.find(self._links.key(link))
         if kept is not None and kept.terminus is not None:
             attach = _completed(attach, is_source, kept.terminus)
         terminus = attach.source if is_source else attach.target
         if (
             getattr(terminus, "dynamic", False)
-            and len(self._links.dynamic) >= self._shared.limits.dynamic_nodes
+            and len(self._links.dynamic) >= self._common.limits.dynamic_nodes
         ):
             raise ResourceLimitExceeded(
                 f"this connection has {len(self._links.dynamic)} dynamic nodes, no more are allowed"
             )
         if not is_source:
-            found = termini.target(attach, self._frontend.principal)
+            found = termini.target(attach, self._connection.principal)
         else:
-            container = self._frontend.connection.remote_container_id or ""
+            container = self._links.engine.remote_container_id or ""
             found = termini.source(
-                attach, self._frontend.principal, container, self._frontend.owner
+                attach, self._connection.principal, container, self._connection.owner
             )
             if kept is not None and isinstance(kept.held, ParkedDeliveries):
                 _check_resumed(kept, found, link.name)
@@ -169,7 +169,7 @@ class LinkAttach:
                 self._check_queue(link, found.node, found)
             except AmqpError:
                 if found.dynamic:
-                    self._shared.broker.delete(found.node)
+                    self._common.broker.delete(found.node)
                 raise
         return found
 
@@ -181,7 +181,7 @@ class LinkAttach:
         if not found.keeps:
             answer.expiry_policy, answer.timeout = spec.EXPIRE_LINK_DETACH, 0
             return
-        terms = retention_of(asked, self._shared.limits.suspended_seconds, found.exactly_once)
+        terms = retention_of(asked, self._common.limits.suspended_seconds, found.exactly_once)
         answer.expiry_policy, answer.timeout = terms.policy, terms.seconds
         answer.durable = spec.DURABLE_UNSETTLED_STATE if terms.durable else spec.DURABLE_NONE
 
@@ -192,7 +192,7 @@ class LinkAttach:
         if not is_shared and not found.dynamic:
             raise ResourceLocked(f"{queue.name!r} belongs to another session alone")
         if link.role == "sender":
-            _, old = self._shared.links.get(self._links.key(link), (None, None))
+            _, old = self._context.links.get(self._links.key(link), (None, None))
             stolen = old.context if old is not None and old is not link else None
             leaves = isinstance(stolen, SenderLink) and stolen.source is queue and not stolen.copies
             queue.check_source(found.copies, int(leaves))
@@ -202,8 +202,8 @@ class LinkAttach:
     ) -> None:
         """The DNS has been asked about an attach's domain, or did not answer in time."""
         self._found_out(link, attach, waiting)
-        self._frontend.endpoints.wait(-octets)
-        self._frontend.endpoints.update()
+        self._connection.endpoint_quota.wait(-octets)
+        self._connection.endpoint_quota.update(self._links.engine.endpoint_octets)
 
     def _found_out(self, link: Link, attach: spec.Attach, waiting: PendingAttach) -> None:
         """Answer an attach that waited; what it waited for is known, or did not come in time."""
@@ -221,14 +221,13 @@ class LinkAttach:
             if waiting.deliveries and isinstance(link.context, ReceiverLink):
                 for delivery in waiting.deliveries:
                     delivery.rcv_settle_mode = link.rcv_settle_mode
-                link.context.arrived(waiting.deliveries)
-                self._frontend.put_now(link.context, waiting.deliveries)
-        self._frontend.flush()
+                link.context.received_late(waiting.deliveries)
+        self._connection.flush()
 
     def _refuse_waiting(self, link: Link, waiting: PendingAttach, error: AmqpError) -> None:
         self._refuse(link, error)
         for delivery in waiting.deliveries:
-            self._frontend.transactions.doom(delivery, error)
+            self._connection.transactions.doom(delivery, error)
 
     def _put_left(self, link: Link, attach: spec.Attach, waiting: PendingAttach) -> None:
         """Take what was sent settled before the link went: nobody would send it again (P-03)."""
@@ -238,42 +237,42 @@ class LinkAttach:
         try:
             found = self._find(link, attach)
         except (AmqpError, Unresolved) as error:
-            self._frontend.log.warn(
+            self._connection.log.warn(
                 "{connection} ({principal}) link {link}: {count} settled messages dropped: {error}",
-                connection=self._frontend.facts.remote,
-                principal=str(self._frontend.principal),
+                connection=self._connection.facts.remote,
+                principal=str(self._connection.principal),
                 count=len(settled),
                 link=link.name,
                 error=str(error),
             )
             for delivery in settled:
-                self._frontend.transactions.doom(delivery, NotFound("its link led nowhere"))
+                self._connection.transactions.doom(delivery, NotFound("its link led nowhere"))
             return
-        window = self._shared.limits.link_credit
-        self._frontend.put_now(
-            ReceiverLink(self._frontend, link, found.node, self._origin(attach), window), settled
+        window = self._common.limits.link_credit
+        self._connection.event_batch.put_now(
+            ReceiverLink(self._links, link, found.node, self._origin(attach), window), settled
         )
 
     def _join_when_ready(self, link: Link, attach: spec.Attach, found: ResolvedTerminus) -> None:
         """Answer an attach when what it asks for is on the disk."""
-        link.context = waiting = PendingAttach()
+        link.context = waiting = PendingAttach(self._connection, link)
         self._links.attached.add(link)
 
         def ready(node: Any) -> None:
             if link.context is waiting:
                 self._join(link, attach, replace(found, node=node))
-                self._frontend.flush()
+                self._connection.flush()
 
         def failed(failure: Failure) -> None:
             error = failure.value
             if not isinstance(error, AmqpError):
-                self._frontend.log.failure("link {name} not attached", failure, name=link.name)
+                self._connection.log.failure("link {name} not attached", failure, name=link.name)
                 error = InternalError("what the link asks for could not be stored")
             if link.context is waiting:
                 self._refuse(link, error)
-                self._frontend.flush()
+                self._connection.flush()
 
-        found.ready.addCallbacks(ready, failed).addErrback(self._frontend.broken, "attaching")
+        found.ready.addCallbacks(ready, failed).addErrback(self._connection.broken, "attaching")
 
     def _refuse(self, link: Link, error: AmqpError) -> None:
         link.context = None
@@ -284,9 +283,9 @@ class LinkAttach:
         else:
             info: dict[str, Any] = {Symbol(key): value for key, value in error.info.items()}
             link.refuse(error.condition, error.description, info or None)
-        if self._frontend.probe or self._frontend.principal.kind == "peer":
-            self._frontend.seen("attach", error.info.get("code") or error.condition, str(error))
-        self._frontend.complaints.add(
+        if self._connection.probe or self._connection.principal.kind == "peer":
+            self._connection.seen("attach", error.info.get("code") or error.condition, str(error))
+        self._connection.error_log.add(
             "{connection} ({principal}) link {link} refused: {error}",
             link=short(link.name),
             error=str(error),
@@ -300,7 +299,7 @@ class LinkAttach:
             self._join_inbound(link, attach, found)
 
     def _join_outbound(self, link: Link, attach: spec.Attach, found: ResolvedTerminus) -> None:
-        suspended = self._shared.suspended
+        suspended = self._context.suspended
         key = self._links.key(link)
         kept = suspended.find(key)
         parked = None
@@ -317,7 +316,7 @@ class LinkAttach:
         by_entry = STREAM in attach.desired_capabilities and isinstance(found.node, Queue)
         properties = {ERROR_MODE: self._links.error_mode(link), **found.properties}
         if by_entry:
-            properties[STREAM] = self._shared.stream
+            properties[STREAM] = self._common.stream
         link.accept(
             source=found.terminus,
             offered_capabilities=(STREAM,) if by_entry else (),
@@ -325,7 +324,7 @@ class LinkAttach:
             unsettled=dict.fromkeys(parked.entries) if parked is not None else None,
         )
         outbound = SenderLink(
-            self._frontend,
+            self._links,
             link,
             found.node,
             found.default_outcome,
@@ -334,7 +333,7 @@ class LinkAttach:
             found.copies,
             by_entry,
         )
-        outbound.retention = _retention_in_force(found, self._shared.limits.suspended_seconds)
+        outbound.retention = _retention_in_force(found, self._common.limits.suspended_seconds)
         link.context = outbound
         self._links.attached.add(link)
         found.node.attach(outbound, found.selects, found.copies)
@@ -345,27 +344,27 @@ class LinkAttach:
         outbound.dispatch()
 
     def _join_inbound(self, link: Link, attach: spec.Attach, found: ResolvedTerminus) -> None:
-        suspended = self._shared.suspended
+        suspended = self._context.suspended
         key = self._links.key(link)
         kept = suspended.find(key)
-        taken = (
+        resolved = (
             kept.held
             if kept is not None and isinstance(kept.held, ResolvedDeliveries)
             else ResolvedDeliveries(key)
         )
-        if taken.is_pending:
-            self._join_on_recovered(link, attach, taken)
+        if resolved.is_pending:
+            self._join_on_recovered(link, attach, resolved)
             return
         suspended.take(key)
         if found.dynamic:
             self._links.adopt(found.node, link)
-        taken.is_durable = bool(found.terminus.durable)
+        resolved.is_durable = bool(found.terminus.durable)
         origin = self._origin(attach)
         acts_at_once = getattr(found.node, "acts_at_once", False)
         inbound = ReceiverLink(
-            self._frontend, link, found.node, origin, self._shared.limits.link_credit, taken
+            self._links, link, found.node, origin, self._common.limits.link_credit, resolved
         )
-        inbound.retention = _retention_in_force(found, self._shared.limits.suspended_seconds)
+        inbound.retention = _retention_in_force(found, self._common.limits.suspended_seconds)
         link.accept(
             source=_with_outcomes(attach.source),
             target=found.terminus,
@@ -380,17 +379,17 @@ class LinkAttach:
         self._links.attached.add(link)
         if isinstance(found.node, Queue | Topic):
             found.node.publishers.join(inbound)
-        contract = self._frontend.contract
+        contract = self._connection.contract
         if contract is not None:
-            inbound.receive_part(contract)
+            inbound.join_contract(contract)
         inbound.grant()
 
     def _most_octets(self, link: Link, acts_at_once: bool) -> int | None:
-        """Return the largest message that is taken on a link; None: the usual one.
+        """Return the largest message that is resolved on a link; None: the usual one.
 
         A service has it in memory; a sender may have a contract.
         """
-        contract = self._frontend.contract
+        contract = self._connection.contract
         bounds = [SERVICE_BYTES] if acts_at_once else []
         if contract is not None and contract.terms.max_message_size is not None:
             bounds.append(contract.terms.max_message_size)
@@ -398,23 +397,25 @@ class LinkAttach:
         return min(*bounds, usual or bounds[0]) if bounds else None
 
     def _join_on_recovered(
-        self, link: Link, attach: spec.Attach, taken: ResolvedDeliveries
+        self, link: Link, attach: spec.Attach, resolved: ResolvedDeliveries
     ) -> None:
         """Answer when it is decided what becomes of what came on the link before it was lost."""
         known = link.context
-        waiting = known if isinstance(known, PendingAttach) else PendingAttach()
+        waiting = (
+            known if isinstance(known, PendingAttach) else PendingAttach(self._connection, link)
+        )
         link.context = waiting
         self._links.attached.add(link)
-        taken.on_recovered(lambda: self._found_out(link, attach, waiting))
+        resolved.on_recovered(lambda: self._found_out(link, attach, waiting))
 
     def _origin(self, attach: spec.Attach) -> Origin:
-        principal = self._frontend.principal
+        principal = self._connection.principal
         is_peer = principal.kind == "peer"
-        facts = self._frontend.facts
+        facts = self._connection.facts
         origin = Origin(
             principal,
             is_peer,
-            self._frontend.connection.remote_container_id or "",
+            self._links.engine.remote_container_id or "",
             connection=facts.remote,
             link=attach.name[:LONGEST_STREAM],
             level=facts.level,
@@ -425,14 +426,14 @@ class LinkAttach:
             origin.store = store
         stream = properties.get(STREAM) if properties else None
         if isinstance(stream, str) and 0 < len(stream) <= LONGEST_STREAM:
-            origin.stream = self._shared.receipts.stream(
-                principal, stream, self._frontend.forget_stream
+            origin.stream = self._common.receipts.stream(
+                principal, stream, self._connection.forget_stream
             )
             floor = (attach.properties or {}).get(FLOOR)
             if isinstance(floor, int):
-                self._frontend.forget_receipts(origin.stream, floor)
+                self._connection.forget_receipts(origin.stream, floor)
         elif is_peer:
-            origin.stream = self._shared.receipts.by_message_id(principal)
+            origin.stream = self._common.receipts.by_message_id(principal)
         return origin
 
 

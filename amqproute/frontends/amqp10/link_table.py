@@ -3,40 +3,48 @@
 
 A link goes because the other side detaches it, because a session or the connection ends, for a
 fault, because the same link is attached somewhere else (part 2 §2.6.1), or because its node is
-not there any more. Whatever it is, `LinkTable.drop` comes last: it gives back what the link held,
-and ends what was made for it.
+not there any more. Whatever it is, `LinkTable.drop` comes last: it has the link's endpoint give
+back what it held, and ends what was made for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 from amqproute import conditions
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import node_of
-from amqproute.broker.topic import Topic
 from amqproute.errors import AmqpError, UnauthorizedAccess
-from amqproute.frontends.contract_enforcement import ActiveContract
-from amqproute.frontends.coordinator_link import CoordinatorLink
-from amqproute.frontends.peer_error_log import short
-from amqproute.frontends.receiver_link import ReceiverLink
-from amqproute.frontends.sender_link import SenderLink
-from amqproute.frontends.suspended_links import (
-    Key,
+from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
+from amqproute.frontends.amqp10.suspended_links import (
+    LinkKey,
     ParkedDeliveries,
     ResolvedDeliveries,
     RetentionPolicy,
     SuspendedLink,
 )
+from amqproute.frontends.amqp10.terminus_resolution import TerminusResolver
+from amqproute.frontends.common.client_connection import ClientConnection
+from amqproute.frontends.common.contract_enforcement import ActiveContract
+from amqproute.frontends.common.peer_error_log import short
+from amqproute.values import Principal
 from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.connection import Connection
 from amqproute.wire.amqp10.link import Delivery, Link, LinkSession
 from amqproute.wire.amqp10.state_tables import LinkStateName
 from amqproute.wire.amqp10.types import Symbol
 
-if TYPE_CHECKING:
-    from amqproute.frontends.connection_frontend import Frontend
+__all__ = [
+    "DETACH",
+    "END",
+    "ERROR_MODE",
+    "LinkEndpoint",
+    "LinkTable",
+    "PendingAttach",
+    "ends_with_session",
+]
 
 ERROR_MODE: Final = Symbol("error-mode")
 """Link property: what an error of the link ends, the link (`detach`) or its session (`end`)."""
@@ -44,29 +52,128 @@ DETACH: Final = Symbol("detach")
 END: Final = Symbol("end")
 
 
-class PendingAttach:
-    """What stands for a link whose attach waits for something, with what arrived on it."""
+class LinkEndpoint:
+    """What stands behind our end of a link: its `amqproute.wire.amqp10.link.Link.context`.
 
-    __slots__ = ("deliveries",)
+    What an endpoint does not override has no meaning for it.
 
-    def __init__(self) -> None:
+    Attributes:
+        retention: how long what it holds outlives the link; None: it goes with it.
+    """
+
+    __slots__ = ()
+
+    retention: RetentionPolicy | None
+
+    @property
+    def node(self) -> Any:
+        """The node that it is attached to; None for none."""
+        return None
+
+    def deliveries_received(self, deliveries: Sequence[Delivery]) -> None:
+        """Take whole deliveries of the other side's."""
+
+    def ended(
+        self, deliveries: Sequence[Delivery], closed: bool, keeps: bool
+    ) -> ParkedDeliveries | ResolvedDeliveries | None:
+        """Give back what the link held, since it is gone.
+
+        Args:
+            deliveries: what was unsettled on it.
+            closed: the other side has given its terminus up, and not only the link.
+            keeps: its terminus may outlive it.
+
+        Returns:
+            What its terminus keeps, if it outlives the link.
+        """
+        return None
+
+    def parts_received(self, event: ev.PartsReceived) -> None:
+        """Take parts of a very large delivery."""
+        event.link.session.took(sum(map(len, event.parts)))
+
+    def updated(self, deliveries: Sequence[Delivery], state: Any, settled: bool) -> None:
+        """Act on a disposition of the other side's."""
+
+    def flowed(self, flow: spec.Flow) -> None:
+        """Act on a flow of the other side's."""
+
+    def dispatch(self) -> None:
+        """Send what there is, as far as there is room."""
+
+    def grant(self) -> None:
+        """Bring the sender's credit in line with what it may have now."""
+
+    def apply_terms(self, contract: ActiveContract) -> None:
+        """Go by changed terms of the sender's contract."""
+
+    def stop_taking(self) -> None:
+        """Revoke the sender's credit: the daemon is being stopped."""
+
+    def check_access(self, termini: TerminusResolver, principal: Principal) -> None:
+        """Check that the other side may still attach to the node.
+
+        Raises:
+            UnauthorizedAccess: not any more.
+        """
+
+
+class PendingAttach(LinkEndpoint):
+    """The endpoint of a link whose attach waits for something, with what arrived on it.
+
+    Args:
+        connection: the connection.
+        link: the link.
+    """
+
+    __slots__ = ("_connection", "_link", "deliveries", "retention")
+
+    def __init__(self, connection: ClientConnection, link: Link) -> None:
+        self._connection = connection
+        self._link = link
+        self.retention: RetentionPolicy | None = None
         self.deliveries: list[Delivery] = []
+
+    def deliveries_received(self, deliveries: Sequence[Delivery]) -> None:
+        """Keep deliveries until the attach is answered."""
+        self.deliveries.extend(deliveries)
+        for delivery in deliveries:
+            self._connection.transactions.postpone(delivery)
+
+    def ended(self, deliveries: Sequence[Delivery], closed: bool, keeps: bool) -> None:
+        """Answer the attach of a link that does not wait for the DNS, and say what is so (E-01)."""
+        gone = AmqpError("the link is gone", condition=conditions.LINK_DETACH_FORCED)
+        for delivery in self.deliveries:
+            if not delivery.settled:
+                self._connection.transactions.doom(delivery, gone)
+        link = self._link
+        if link.state not in (LinkStateName.OFFERED, LinkStateName.LAPSED):
+            return
+        if any(delivery.settled for delivery in self.deliveries):
+            link.accept()
+        else:
+            link.refuse(conditions.LINK_DETACH_FORCED, "detached before it was attached")
 
 
 class LinkTable:
     """The links of one connection.
 
     Args:
-        frontend: the connection.
+        connection: the connection.
+        engine: its engine.
+        context: what all AMQP 1.0 connections have in common.
 
     Attributes:
         attached: those that are attached, or wait to be.
         dynamic: dynamic nodes that were made for a link of this connection, and for which.
     """
 
-    def __init__(self, frontend: Frontend) -> None:
-        self._frontend = frontend
-        self._shared = frontend.shared
+    def __init__(
+        self, connection: ClientConnection, engine: Connection, context: Amqp10Context
+    ) -> None:
+        self.connection = connection
+        self.engine = engine
+        self.context = context
         self.attached: set[Link] = set()
         self.dynamic: dict[Any, Link] = {}
         self._ending: set[Link] = set()
@@ -92,19 +199,19 @@ class LinkTable:
     def lost(self) -> None:
         """The connection is gone, and all links with it."""
         # The coordinators first: what their transactions held is the consumers' again, then.
-        for link in sorted(self.attached, key=lambda link: isinstance(link.context, SenderLink)):
+        for link in sorted(self.attached, key=lambda link: link.role == "sender"):
             self.drop(link, list(link.unsettled.values()), keeps=True)
         for node in [node for node in self.dynamic if ends_with_session(node)]:
             self.delete_dynamic(node)
 
     def adopt(self, node: Any, link: Link) -> None:
-        """Take a dynamic node in hand that has been made for a link."""
+        """Answer for a dynamic node that has been made for a link."""
         self.dynamic[node] = link
         if isinstance(node, Queue) and node.life is not None:
             node.life.owner = link.session
             node.life.when_over = lambda: self.delete_dynamic(node)
 
-    def creator_gone(self, node: Any) -> None:
+    def _creator_ended(self, node: Any) -> None:
         """The link that a dynamic node was made for is gone: its lifetime decides (K-21)."""
         if isinstance(node, Queue) and node.life is not None:
             node.life.creator_gone()
@@ -121,29 +228,34 @@ class LinkTable:
     def steal(self, link: Link) -> None:
         """The same link attached on another connection takes it over (part 2 §2.6.1, L-09)."""
         key = self.key(link)
-        other = self._shared.links.get(key)
-        if other is not None and other[1] is not link:
-            frontend, old = other
+        attached = self.context.links.get(key)
+        if attached is not None and attached[1] is not link:
+            holder, old = attached
             if old.is_active:
-                held = list(old.unsettled.values())
-                old.detach(
-                    error=spec.Error(
-                        condition=conditions.LINK_STOLEN,
-                        description="the link was attached on another connection",
-                    )
-                )
-                frontend.links.drop(old, held, keeps=True)
-                frontend.flush()
-        self._shared.links[key] = (self._frontend, link)
+                holder.surrender(old)
+        self.context.links[key] = (self, link)
 
-    def key(self, link: Link) -> Key:
+    def surrender(self, link: Link) -> None:
+        """Detach a link that has been attached on another connection."""
+        held = list(link.unsettled.values())
+        link.detach(
+            error=spec.Error(
+                condition=conditions.LINK_STOLEN,
+                description="the link was attached on another connection",
+            )
+        )
+        self.drop(link, held, keeps=True)
+        self.connection.flush()
+
+    def key(self, link: Link) -> LinkKey:
         """Return what names a link in this daemon."""
-        container = self._frontend.connection.remote_container_id or ""
-        return (self._frontend.owner, container, link.name, link.role)
+        container = self.engine.remote_container_id or ""
+        return (self.connection.owner, container, link.name, link.role)
 
     def detached(self, event: ev.LinkDetached) -> None:
+        """Drop a link that the other side has detached, or that has ended for its fault."""
         if event.error is not None and event.by_fault:
-            self._frontend.complaints.add(
+            self.connection.error_log.add(
                 "{connection} ({principal}) link {link} detached for its fault: "
                 "{condition}: {description}",
                 link=short(event.link.name),
@@ -185,7 +297,7 @@ class LinkTable:
     def session_ended(self, session: LinkSession) -> None:
         """A session has ended, and its links before it."""
         self.end_exclusive(session)
-        self._shared.suspended.session_ended(self._frontend, session)
+        self.context.suspended.session_ended(self.connection, session)
 
     def drop(
         self,
@@ -205,91 +317,64 @@ class LinkTable:
         self.attached.discard(link)
         self._ending.discard(link)
         key = self.key(link)
-        known = self._shared.links.get(key)
+        known = self.context.links.get(key)
         if known is not None and known[1] is link:
-            del self._shared.links[key]
-        self._frontend.complaints.link_ended(link)
-        context, link.context = link.context, None
+            del self.context.links[key]
+        self.connection.error_log.link_ended(link.name)
+        endpoint: LinkEndpoint | None = link.context
+        link.context = None
         if _has_ended(link):
             link.unsettled = {}  # they know their link: a circle
-        if isinstance(context, PendingAttach):
-            self._answer_ended(link, context)
-        elif isinstance(context, SenderLink):
-            if keeps and context.retention is not None:
-                self._suspend(link, link.source, context.retention, context.suspend(deliveries))
-            else:
-                context.gone(deliveries, closed)
-        elif isinstance(context, CoordinatorLink):
-            context.gone()
-        elif isinstance(context, ReceiverLink):
-            context.origin.gone_at = self._shared.seconds()
-            target = context.target
-            if isinstance(target, Queue | Topic):
-                target.publishers.leave(context)
-            if context.part is not None:
-                context.part.leave()
-            if keeps and context.retention is not None:
-                self._suspend(link, link.target, context.retention, context.suspend())
-            else:
-                context.gone()
-            if isinstance(target, Queue) and target.life is not None:
-                target.life.look()
-            if self.dynamic.get(target) is link:
-                self.creator_gone(target)
+        if endpoint is None:
+            return
+        held = endpoint.ended(deliveries, closed, keeps)
+        if held is not None and endpoint.retention is not None:
+            self._suspend(link, endpoint.retention, held)
+        node = endpoint.node
+        if link.role == "receiver" and isinstance(node, Queue) and node.life is not None:
+            node.life.look()
+        if node is not None and self.dynamic.get(node) is link:
+            self._creator_ended(node)
 
     def _suspend(
         self,
         link: Link,
-        terminus: Any,
         retention: RetentionPolicy,
         held: ParkedDeliveries | ResolvedDeliveries,
     ) -> None:
         """Keep what a link leaves behind, if that is anything."""
         if len(held) or held.is_pending or retention.seconds:
-            self._shared.suspended.add(
+            terminus = link.source if link.role == "sender" else link.target
+            self.context.suspended.add(
                 SuspendedLink(
-                    self.key(link), terminus, retention, held, self._frontend, link.session
+                    self.key(link), terminus, retention, held, self.connection, link.session
                 )
             )
         elif isinstance(held, ParkedDeliveries):
             held.is_waiting = False
             held.consumer = None  # it has nothing to be settled, and knows what it had parked
 
-    def _answer_ended(self, link: Link, waiting: PendingAttach) -> None:
-        """Answer the attach of a link that does not wait for the DNS, and say what is so (E-01)."""
-        gone = AmqpError("the link is gone", condition=conditions.LINK_DETACH_FORCED)
-        for delivery in waiting.deliveries:
-            if not delivery.settled:
-                self._frontend.transactions.doom(delivery, gone)
-        if link.state not in (LinkStateName.OFFERED, LinkStateName.LAPSED):
-            return
-        if any(delivery.settled for delivery in waiting.deliveries):
-            link.accept()
-        else:
-            link.refuse(conditions.LINK_DETACH_FORCED, "detached before it was attached")
-
     def delete_dynamic(self, node: Any) -> None:
         """End a dynamic node whose lifetime is over (N-22), and the links to it with it."""
         self.dynamic.pop(node, None)
         node = node_of(node)
-        self._shared.broker.delete(node)
-        self._shared.detach_from(lambda each, _: node_of(each) is node)
+        common = self.context.common
+        common.broker.delete(node)
+        common.detach_from(lambda each, _: node_of(each) is node)
 
-    def detach_from(self, is_gone: Callable[[Any, str | None], bool]) -> None:
+    def detach_from(self, is_removed: Callable[[Any, str | None], bool]) -> None:
         """Detach links whose node or alias is not there any more (L-03, A-05).
 
         Args:
-            is_gone: tells it for a node and the address it was attached by.
+            is_removed: tells it for a node and the address it was attached by.
         """
         for link in tuple(self.attached):
-            context = link.context
-            if isinstance(context, SenderLink):
-                node, address = context.source, getattr(link.source, "address", None)
-            elif isinstance(context, ReceiverLink):
-                node, address = context.target, getattr(link.target, "address", None)
-            else:
+            node = None if link.context is None else link.context.node
+            if node is None:
                 continue
-            if link.is_active and is_gone(node, address):
+            terminus = link.source if link.role == "sender" else link.target
+            address = getattr(terminus, "address", None)
+            if link.is_active and is_removed(node, address):
                 words = f"{address} does not exist any more"
                 self._detach(
                     link, spec.Error(condition=conditions.RESOURCE_DELETED, description=words)
@@ -298,16 +383,11 @@ class LinkTable:
     def detach_unauthorized(self) -> int:
         """Detach links to whose node the other side may not attach any more; return how many."""
         count = 0
-        principal = self._frontend.principal
         for link in tuple(self.attached):
-            context = link.context
-            if not link.is_active or not isinstance(context, ReceiverLink | SenderLink):
+            if not link.is_active or link.context is None:
                 continue
             try:
-                if isinstance(context, ReceiverLink):
-                    self._shared.termini.check_target(link.target, principal)
-                else:
-                    self._shared.termini.check_source(link.source, principal, context.copies)
+                link.context.check_access(self.context.termini, self.connection.principal)
             except UnauthorizedAccess as error:
                 count += 1
                 self._detach(
@@ -315,37 +395,33 @@ class LinkTable:
                 )
         return count
 
+    def detach_named(self, name: str) -> int:
+        """Detach the links with this name because an operator wants it (G-13); return how many."""
+        found = [each for each in self.attached if each.name == name and each.is_active]
+        for link in found:
+            words = "an operator closed this link"
+            self._detach(
+                link, spec.Error(condition=conditions.LINK_DETACH_FORCED, description=words)
+            )
+        return len(found)
+
     def _detach(self, link: Link, error: spec.Error) -> None:
         held = list(link.unsettled.values())
         link.detach(error=error)
         self.drop(link, held)
-        self._frontend.flush()
+        self.connection.flush()
 
-    def grant(self) -> None:
-        """Bring the senders' credit in line with what they may have now."""
+    def endpoints(self) -> Iterator[LinkEndpoint]:
+        """Iterate over what stands behind the links, as long as they are attached."""
         for link in tuple(self.attached):
-            if isinstance(link.context, ReceiverLink):
-                link.context.grant()
-
-    def apply_terms(self, contract: ActiveContract) -> None:
-        """Have the links that are sent on go by changed terms."""
-        for link in tuple(self.attached):
-            context = link.context
-            if isinstance(context, ReceiverLink):
-                if context.part is not None:
-                    context.part.leave()
-                    context.part = None
-                context.receive_part(contract)
-                context.grant()
+            if link.context is not None:
+                yield link.context
 
     def stop_taking(self) -> None:
         """Revoke the senders' credit; called when the daemon stops."""
-        for link in self.attached:
-            # Transactions that are open may still be discharged; none is declared any more.
-            is_sent_on = link.role == "receiver" and not isinstance(link.context, CoordinatorLink)
-            if is_sent_on and link.is_active and link.credit:
-                link.flow(0)
-        self._frontend.flush()
+        for endpoint in self.endpoints():
+            endpoint.stop_taking()
+        self.connection.flush()
 
 
 def _has_ended(link: Link) -> bool:
@@ -363,6 +439,3 @@ def ends_with_session(node: Any) -> bool:
     if isinstance(node, Queue) and node.life is not None:
         return node.life.ends_with_session
     return True
-
-
-__all__ = ["DETACH", "END", "ERROR_MODE", "LinkTable", "PendingAttach", "ends_with_session"]

@@ -3,8 +3,8 @@
 
 Where the receiver settles second, or when the link is gone before its deliveries were committed,
 what became of them stands in `suspended_links.ResolvedDeliveries` until the sender has settled
-them. A delivery whose
-tag is known there is the same delivery: it is answered and not put again (P-16).
+them. A delivery whose tag is known there is the same delivery: it is answered and not put again
+(P-16).
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import conditions
 from amqproute.broker.admission import is_non_transacted
+from amqproute.broker.commit_batch import Batch
 from amqproute.broker.publish_gate import STORE, PublishGate
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
@@ -30,100 +31,116 @@ from amqproute.errors import (
     StoreUnavailable,
     Unresolved,
 )
-from amqproute.frontends.contract_enforcement import ActiveContract, ContractShare
-from amqproute.frontends.large_message_receiver import LargeMessageReceiver, NoCapacityError
-from amqproute.frontends.link_refusal import error_of, may_reject
-from amqproute.frontends.peer_error_log import short
-from amqproute.frontends.suspended_links import ResolvedDeliveries, RetentionPolicy, told
+from amqproute.frontends.amqp10.large_message_receiver import (
+    LargeMessageReceiver,
+    NoCapacityError,
+)
+from amqproute.frontends.amqp10.link_refusal import error_of, may_reject
+from amqproute.frontends.amqp10.link_table import LinkEndpoint, LinkTable
+from amqproute.frontends.amqp10.suspended_links import (
+    ResolvedDeliveries,
+    RetentionPolicy,
+    without_words,
+)
+from amqproute.frontends.amqp10.terminus_resolution import TerminusResolver
+from amqproute.frontends.common.contract_enforcement import ActiveContract, ContractShare
+from amqproute.frontends.common.peer_error_log import short
 from amqproute.message import Message, enclose
-from amqproute.values import FLOOR, NextHop, Origin
+from amqproute.values import FLOOR, NextHop, Origin, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.checked import check_sections
 from amqproute.wire.amqp10.engine_events import PartsReceived
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import Symbol
 
-if TYPE_CHECKING:
-    from amqproute.frontends.connection_frontend import Frontend
+__all__ = ["ReceiverLink"]
 
 ACCEPTED = spec.Accepted()
 RELEASED = spec.Released()
 _NOT_TAKEN = "the messages were not taken"
 
 
-class ReceiverLink:
+class ReceiverLink(LinkEndpoint):
     """Puts deliveries on a target, settles them once they are safe, and hands out credit.
 
     Args:
-        frontend: the connection it belongs to.
+        links: the links of its connection.
         link: our receiving end.
         target: the `ITarget`.
         origin: who sends.
         window: deliveries that may be granted or uncommitted at once.
-        taken: what is known from earlier attachments of the link.
+        resolved: what is known from earlier attachments of the link.
 
     Attributes:
         retention: how long what is known outlives the link; None: it goes with it.
-        part: what it has of its sender's contract; None without one.
+        share: what it has of its sender's contract; None without one.
+        is_durable: what became of its messages is itself kept in the store.
     """
 
     log = Logger()
 
     __slots__ = (
         "__weakref__",
+        "_connection",
+        "_context",
         "_earlier",
         "_failed",
-        "_frontend",
         "_gate",
-        "_held",
-        "_intake",
         "_is_braked",
         "_is_ended",
         "_is_gone",
+        "_large",
+        "_links",
         "_posted",
         "_uncommitted",
         "_ungranted",
+        "_waiting",
+        "is_durable",
         "link",
         "origin",
-        "part",
+        "resolved",
         "retention",
-        "taken",
+        "share",
         "target",
         "window",
     )
 
     def __init__(
         self,
-        frontend: Frontend,
+        links: LinkTable,
         link: Link,
         target: Any,
         origin: Origin,
         window: int,
-        taken: ResolvedDeliveries | None = None,
+        resolved: ResolvedDeliveries | None = None,
     ) -> None:
-        self._frontend = frontend
+        self._links = links
+        self._connection = links.connection
+        self._context = links.context
         self.link = link
         self.target = target
         self.origin = origin
         origin.has_credit = isinstance(target, Topic)
         self.window = window
         self.retention: RetentionPolicy | None = None
-        self.taken = ResolvedDeliveries() if taken is None else taken  # an empty one is not true
+        # An empty one is not true.
+        self.resolved = ResolvedDeliveries() if resolved is None else resolved
+        self.is_durable = self.resolved.is_durable
         # Tags of earlier attachments: to be resumed, they need credit and take none away.
-        self._earlier = set(self.taken.outcomes)
+        self._earlier = set(self.resolved.outcomes)
         self._is_gone = self._is_ended = False
         self._uncommitted = 0
-        # Lines of what waits, in order; the gate's, which is the first, begins with so many that
-        # the store has not taken.
-        self._held: dict[NextHop | LargeMessageReceiver | PublishGate, deque[Delivery]] = {}
+        # What waits, in order, by what it waits for; the gate's line, which is the first, begins
+        # with so many that the store has not taken.
+        self._waiting: dict[NextHop | LargeMessageReceiver | PublishGate, deque[Delivery]] = {}
         self._failed = 0
-        self._gate: PublishGate = frontend.shared.broker.gate
+        self._gate: PublishGate = links.context.common.broker.gate
         # Whoever asks the services may make room by it.
         self._is_braked = not getattr(target, "acts_at_once", False)
-        self._intake: LargeMessageReceiver | None = None
+        self._large: LargeMessageReceiver | None = None
         self._ungranted: set[Delivery] = set()
         self._posted: dict[Delivery, tuple[ActiveContract, int]] = {}
-        self.part: ContractShare | None = None
+        self.share: ContractShare | None = None
 
     def __repr__(self) -> str:
         return (
@@ -136,21 +153,21 @@ class ReceiverLink:
     def grant(self) -> None:
         """Top the credit up once half of it is used."""
         link = self.link
-        if not link.is_active or self._frontend.is_stopping:
+        if not link.is_active or self._context.common.is_stopping:
             return
         if self._is_braked and not self._gate.is_open:
             if link.credit:
                 self._flow(0)
             return
         target = self.target
-        shares = isinstance(target, Queue | Topic)
-        space = target.publishers.allowance(self) if shares else target.space()
-        unconfirmed = len(self.taken.outcomes) - len(self._earlier)
-        bounded = shares
+        is_shared = isinstance(target, Queue | Topic)
+        space = target.publishers.allowance(self) if is_shared else target.space()
+        unconfirmed = len(self.resolved.outcomes) - len(self._earlier)
+        bounded = is_shared
         ceiling = space
-        if self.part is not None:
-            part = self.part
-            allowed = part.contract.allowance(part, self._uncommitted, self.window)
+        if self.share is not None:
+            share = self.share
+            allowed = share.contract.allowance(share, self._uncommitted, self.window)
             ceiling = min(space, allowed)
             bounded = True
         room = min(self.window - self._uncommitted - unconfirmed, ceiling)
@@ -158,21 +175,34 @@ class ReceiverLink:
             self._flow(room)
         elif bounded and max(0, ceiling) < link.credit:
             self._flow(max(0, ceiling))  # there are more of us than before (F-03)
-        if room <= 0 and (shares or space <= 0):
+        if room <= 0 and (is_shared or space <= 0):
             target.when_space(self.grant)
 
-    def receive_part(self, contract: ActiveContract) -> None:
+    def join_contract(self, contract: ActiveContract) -> None:
         """Go by the sender's contract from now on; services are outside of it."""
         if self._is_braked and contract.terms:
-            self.part = contract.join(self)
-            self.part.granted(self.link.credit)
+            self.share = contract.join(self)
+            self.share.granted(self.link.credit)
         self.origin.account = contract.account
+
+    def apply_terms(self, contract: ActiveContract) -> None:
+        """See `LinkEndpoint.apply_terms`."""
+        if self.share is not None:
+            self.share.leave()
+            self.share = None
+        self.join_contract(contract)
+        self.grant()
+
+    def stop_taking(self) -> None:
+        """See `LinkEndpoint.stop_taking`."""
+        if self.link.is_active and self.link.credit:
+            self.link.flow(0)
 
     def _flow(self, credit: int) -> None:
         self.link.flow(credit)
-        if self.part is not None:
-            self.part.granted(credit)
-        self._frontend.flush()
+        if self.share is not None:
+            self.share.granted(credit)
+        self._connection.flush()
 
     def revoke(self) -> None:
         """Take the credit back that the link has."""
@@ -182,8 +212,8 @@ class ReceiverLink:
     @property
     def waiting_octets(self) -> int:
         """Octets of messages that have come and are not put yet."""
-        octets = 0 if self._intake is None else self._intake.octets
-        for line in self._held.values():
+        octets = 0 if self._large is None else self._large.octets
+        for line in self._waiting.values():
             for delivery in line:
                 octets += len(delivery.payload)
                 if type(delivery.rest) is LargeMessageReceiver:
@@ -197,21 +227,42 @@ class ReceiverLink:
 
     # -- deliveries ----------------------------------------------------------------------------
 
-    def arrived(self, deliveries: Sequence[Delivery]) -> None:
-        """Count deliveries against the sender's contract, once, when they come."""
-        if self.part is not None:
-            octets = sum([len(delivery.payload) for delivery in deliveries])
-            lacking = self.part.received(len(deliveries), octets)
-            if lacking:
-                self._ungranted.update(deliveries[-lacking:])
+    @property
+    def node(self) -> Any:
+        """See `LinkEndpoint.node`."""
+        return self.target
 
-    def received(self, deliveries: Sequence[Delivery], batch: Any) -> list[Delivery]:
+    def check_access(self, termini: TerminusResolver, principal: Principal) -> None:
+        """See `LinkEndpoint.check_access`."""
+        termini.check_target(self.link.target, principal)
+
+    def deliveries_received(self, deliveries: Sequence[Delivery]) -> None:
+        """See `LinkEndpoint.deliveries_received`."""
+        if self.link.is_active:
+            if self.share is not None:
+                self._count(self.share, deliveries)
+            self._connection.event_batch.put(self, deliveries)
+
+    def received_late(self, deliveries: list[Delivery]) -> None:
+        """Take deliveries that came before the attach was answered."""
+        if self.share is not None:
+            self._count(self.share, deliveries)
+        self._connection.event_batch.put_now(self, deliveries)
+
+    def _count(self, share: ContractShare, deliveries: Sequence[Delivery]) -> None:
+        """Count deliveries against the sender's contract, once, when they come."""
+        octets = sum([len(delivery.payload) for delivery in deliveries])
+        lacking = share.received(len(deliveries), octets)
+        if lacking:
+            self._ungranted.update(deliveries[-lacking:])
+
+    def received(self, deliveries: Sequence[Delivery], batch: Batch) -> list[Delivery]:
         """Put deliveries on the target within the batch.
 
         Returns:
             Those that were put: to be settled when the batch is committed.
         """
-        taken = []
+        published = []
         posted = []
         was_active = self.link.is_active
         self._uncommitted += len(deliveries)
@@ -219,7 +270,7 @@ class ReceiverLink:
             try:
                 if self._earlier and self._is_known(delivery):
                     continue
-                if self._held and self._queue_behind(delivery):
+                if self._waiting and self._queue_behind(delivery):
                     continue
                 if type(delivery.rest) is LargeMessageReceiver and not self._is_here(delivery):
                     continue
@@ -242,25 +293,25 @@ class ReceiverLink:
                     self._doom_behind(delivery, deliveries, error)
                     break
             else:
-                taken.append(delivery)
+                published.append(delivery)
         if posted:
             self._promise(posted)
-        if self._is_gone and not taken:
+        if self._is_gone and not published:
             self._check_recovered()
-        return taken
+        return published
 
-    def _put(self, delivery: Delivery, message: Message, batch: Any) -> None:
+    def _put(self, delivery: Delivery, message: Message, batch: Batch) -> None:
         origin = self.origin
         origin.tag = delivery.tag
         account = origin.account
-        if account is None or self.part is None:
+        if account is None or self.share is None:
             self.target.put(message, batch, origin)
         else:
             before = account.octets
             self.target.put(message, batch, origin)
-            self.part.contract.charged(max(account.octets - before, message.size))
-        if self.taken.is_durable and not delivery.settled:
-            self.taken.note(delivery.tag, batch)
+            self.share.contract.charged(max(account.octets - before, message.size))
+        if self.is_durable and not delivery.settled:
+            self.resolved.note(delivery.tag, batch)
 
     def message_of(self, delivery: Delivery) -> Message:
         """Return the message that a delivery has brought.
@@ -274,12 +325,12 @@ class ReceiverLink:
             )
         if self._ungranted and delivery in self._ungranted:
             self._ungranted.discard(delivery)
-            if self.part is not None:
-                self.part.contract.check_message()
+            if self.share is not None:
+                self.share.contract.check_message()
         if delivery.message_format:
             return enclose(delivery.message_format, delivery.payload, delivery.rest)
         message = Message(delivery.payload, delivery.rest)
-        most = self._frontend.limits.header_bytes
+        most = self._connection.limits.header_bytes
         if message.bare_from > most:
             # Every hop reads these, and writes them anew: they are no place for a body.
             raise ResourceLimitExceeded(
@@ -290,8 +341,7 @@ class ReceiverLink:
             self._check_bodiless(message)
         # Whoever reads a section later, here or behind us, has nobody to reject it to (M-23, M-24).
         check_sections(message.encoded, message.offsets)
-        admitted: Message = self._frontend.shared.termini.admitted(message.received(), self.origin)
-        return admitted
+        return self._context.common.nodes.admitted(message.received(), self.origin)
 
     def _check_bodiless(self, message: Message) -> None:
         """Look whether a message without a body may be taken (M-22).
@@ -304,7 +354,7 @@ class ReceiverLink:
         if not message.size:
             raise DecodeError("the message has no octets: it needs a body, which may be empty")
         acts_at_once = getattr(self.target, "acts_at_once", False)
-        if not acts_at_once and not self._frontend.shared.tolerates_missing_body():
+        if not acts_at_once and not self._context.tolerates_missing_body():
             raise DecodeError(
                 "the message has no body: send an empty one, or have the broker's operator set "
                 "tolerate-missing-body"
@@ -338,8 +388,11 @@ class ReceiverLink:
             self._forget(first)
             link.session.settle(first, ACCEPTED, True)
 
-    def updated(self, deliveries: Sequence[Delivery], settled: bool) -> None:
-        """The sender has settled what we left unsettled (rcv-settle-mode second)."""
+    def updated(self, deliveries: Sequence[Delivery], state: Any, settled: bool) -> None:
+        """See `LinkEndpoint.updated`: the sender has settled what we left to it.
+
+        That is how it is with the rcv-settle-mode second.
+        """
         if settled:
             self._forget(deliveries)
             self.grant()
@@ -349,24 +402,24 @@ class ReceiverLink:
 
         Where the sender is gone for good it sends again what it was told nothing about.
         """
-        self.taken.unnote([delivery.tag for delivery in deliveries])
+        self.resolved.unnote([delivery.tag for delivery in deliveries])
         if self._is_ended:
             lost = [each for each in deliveries if not each.settled]
             self._uncommitted -= len(lost)
             self._drop(lost)
             deliveries = [each for each in deliveries if each.settled]
-        line = self._held.get(gate)
+        line = self._waiting.get(gate)
         if line is not None:
             later = [line.pop() for _ in range(len(line) - self._failed)]
             line.extend(deliveries)
             line.extend(reversed(later))
         elif deliveries:
             # First in line: these came before whatever waits for something else.
-            self._held = {gate: deque(deliveries), **self._held}
+            self._waiting = {gate: deque(deliveries), **self._waiting}
             self._failed = 0
             gate.when_open(self._try_again)
         self._failed += len(deliveries)
-        self._frontend.hold(sum([len(each.payload) for each in deliveries]))
+        self._connection.hold(sum([len(each.payload) for each in deliveries]))
 
     def _try_again(self) -> None:
         self._admitted(None, self._gate)
@@ -387,10 +440,10 @@ class ReceiverLink:
         """
         self._uncommitted -= len(deliveries)
         self._drop(deliveries)
-        self.taken.unnote([delivery.tag for delivery in deliveries])
+        self.resolved.unnote([delivery.tag for delivery in deliveries])
         if not self.link.is_active:
             return
-        self._frontend.fail(
+        self._links.fail(
             self.link,
             spec.Error(
                 condition=conditions.INTERNAL_ERROR,
@@ -398,28 +451,31 @@ class ReceiverLink:
                 + ("messages without an outcome are in doubt" if in_doubt else _NOT_TAKEN),
             ),
         )
-        self._frontend.flush()
+        self._connection.flush()
 
     # -- very large messages -------------------------------------------------------------------
 
-    def parts(self, event: PartsReceived) -> None:
-        """Take a part of a very large message."""
+    def parts_received(self, event: PartsReceived) -> None:
+        """See `LinkEndpoint.parts_received`."""
+        if not self.link.is_active:
+            super().parts_received(event)
+            return
         delivery = event.delivery
-        intake = self._intake
-        is_new = intake is None or intake.delivery is not delivery
-        if self.part is not None and self.part.received(int(is_new), sum(map(len, event.parts))):
+        large = self._large
+        is_new = large is None or large.delivery is not delivery
+        if self.share is not None and self.share.received(int(is_new), sum(map(len, event.parts))):
             self._ungranted.add(delivery)
-        if intake is None or is_new:
-            intake = self._intake = LargeMessageReceiver(
-                self._frontend, self, delivery, self._rest_is_here
+        if large is None or is_new:
+            large = self._large = LargeMessageReceiver(
+                self._connection, self, delivery, self._rest_is_stored
             )
             if self._earlier and delivery.tag in self._earlier:
                 self._uncommitted += 1
-                intake.is_dropped = self._is_known(delivery)
-            if not intake.is_dropped:  # else it is no part of its transaction
-                self._frontend.transactions.postpone(delivery)
+                large.is_dropped = self._is_known(delivery)
+            if not large.is_dropped:  # else it is no part of its transaction
+                self._connection.transactions.postpone(delivery)
         try:
-            intake.add(event)
+            large.add(event)
         except NoCapacityError as error:
             self._doom(delivery, error)
             self._put_off(delivery, error)
@@ -427,24 +483,24 @@ class ReceiverLink:
             self._doom(delivery, error)
             self._refuse(delivery, error)
         if event.is_aborted:
-            self._drop_intake()
+            self._drop_large()
         elif event.is_last:
-            self._intake = None
-            if not intake.is_dropped:
+            self._large = None
+            if not large.is_dropped:
                 self._uncommitted += 1
-                if not (self._held and self._queue_behind(delivery)):
-                    self._pause_for(delivery, intake)
+                if not (self._waiting and self._queue_behind(delivery)):
+                    self._pause_for(delivery, large)
 
     def _is_here(self, delivery: Delivery) -> bool:
         """Whether a message that came in parts is complete by now; else it is held, or refused."""
-        intake: LargeMessageReceiver = delivery.rest
-        if intake.body is not None:
-            delivery.rest = intake.take()
+        large: LargeMessageReceiver = delivery.rest
+        if large.body is not None:
+            delivery.rest = large.take()
             return True
-        if intake.failure is not None:
-            self._not_stored(delivery, intake.failure)
+        if large.failure is not None:
+            self._not_stored(delivery, large.failure)
         else:
-            self._pause_for(delivery, intake)
+            self._pause_for(delivery, large)
         return False
 
     def _not_stored(self, delivery: Delivery, failure: Failure) -> None:
@@ -457,7 +513,7 @@ class ReceiverLink:
         self._drop([delivery])
         if self.link.is_active and not delivery.settled:
             self.link.session.settle([delivery], RELEASED, True)
-            self._frontend.flush()
+            self._connection.flush()
         self._gate.close(STORE, str(failure.value))
 
     def _put_off(self, delivery: Delivery, error: AmqpError) -> None:
@@ -465,7 +521,7 @@ class ReceiverLink:
         if delivery.settled or not self.link.is_active:
             self._refuse(delivery, error)
             return
-        self._frontend.complaints.add(
+        self._connection.error_log.add(
             "{connection} ({principal}) link {link}: a message is released: {error}",
             link=short(self.link.name),
             error=str(error),
@@ -473,23 +529,23 @@ class ReceiverLink:
         self.link.session.settle([delivery], RELEASED, True)
         self.grant()
 
-    def _rest_is_here(self, intake: LargeMessageReceiver) -> None:
-        self._admitted(None, intake)
+    def _rest_is_stored(self, large: LargeMessageReceiver) -> None:
+        self._admitted(None, large)
 
     # -- transactions (part 4 §4.4.1) ------------------------------------------------------------
 
     def _post(self, delivery: Delivery, state: spec.TransactionalState, message: Message) -> None:
         """Take a message into its transaction."""
-        transaction = self._frontend.transactions.working(state.txn_id, delivery)
+        transaction = self._connection.transactions.working(state.txn_id, delivery)
         origin = self.origin
         origin.tag = delivery.tag
         transaction.post(self, delivery, self.target, message, origin)
-        if self.part is not None:
-            self._posted[delivery] = self.part.contract, message.size
-            self.part.contract.posted += message.size
-            self.part.contract.charged(message.size)
+        if self.share is not None:
+            self._posted[delivery] = self.share.contract, message.size
+            self.share.contract.posted += message.size
+            self.share.contract.charged(message.size)
         self._uncommitted -= 1  # it is bounded by the transaction, not by credit
-        self._frontend.transactions.resume(delivery)
+        self._connection.transactions.resume(delivery)
 
     def _remove_pending(self, delivery: Delivery) -> None:
         """Treat a flagged message as one that was sent in no transaction (M-21).
@@ -497,7 +553,7 @@ class ReceiverLink:
         Whether it is taken, and what becomes of the transaction, have nothing to do with each
         other from here on.
         """
-        self._frontend.transactions.resume(delivery)
+        self._connection.transactions.resume(delivery)
         delivery.state = None
 
     def _promise(self, posted: Sequence[Delivery]) -> None:
@@ -526,12 +582,12 @@ class ReceiverLink:
             self._accept(unsettled)
         elif unsettled and link.is_active:
             link.session.settle(unsettled, RELEASED, True)
-        self._frontend.flush()  # it may have been ended from another connection
+        self._connection.flush()  # it may have been ended from another connection
 
     def _doom(self, delivery: Delivery, error: AmqpError) -> None:
         """A posting is refused, and what it belongs to cannot be committed any more."""
         if type(delivery.state) is spec.TransactionalState:
-            self._frontend.transactions.doom(delivery, error)
+            self._connection.transactions.doom(delivery, error)
 
     def _doom_behind(
         self, refused: Delivery, deliveries: Sequence[Delivery], error: AmqpError
@@ -543,7 +599,8 @@ class ReceiverLink:
     # -- refusal -------------------------------------------------------------------------------
 
     def _refuse(self, delivery: Delivery, error: AmqpError) -> None:
-        self._frontend.note_refusal(self, error)
+        error_log = self._connection.error_log
+        error_log.message_refused(self.link.name, self.target.name, error)
         details = error_of(error)
         if not self.link.is_active:
             if not delivery.settled:
@@ -554,7 +611,7 @@ class ReceiverLink:
             self.grant()
             return
         details.info = {**(details.info or {}), Symbol("delivery-tag"): delivery.tag}
-        self._frontend.fail(self.link, details)
+        self._links.fail(self.link, details)
 
     # -- resumption (part 2 §2.6.13) -------------------------------------------------------------
 
@@ -566,15 +623,15 @@ class ReceiverLink:
         Returns:
             Our own map, for the answering attach.
         """
-        outcomes = self.taken.outcomes
+        outcomes = self.resolved.outcomes
         if is_complete:
             self._forget_tags([tag for tag in outcomes if tag not in theirs])
-        return {tag: told(outcome) for tag, outcome in outcomes.items()}
+        return {tag: without_words(outcome) for tag, outcome in outcomes.items()}
 
     def _is_known(self, delivery: Delivery) -> bool:
         """Answer a delivery whose outcome stands since an earlier attachment."""
         tag = delivery.tag
-        outcome = self.taken.outcomes.get(tag)
+        outcome = self.resolved.outcomes.get(tag)
         if outcome is None or tag not in self._earlier:
             return False
         self._uncommitted -= 1
@@ -590,7 +647,7 @@ class ReceiverLink:
         if self._is_ended:
             self._forget(deliveries)
             return
-        outcomes = self.taken.outcomes
+        outcomes = self.resolved.outcomes
         for delivery in deliveries:
             outcomes[delivery.tag] = outcome
 
@@ -601,89 +658,96 @@ class ReceiverLink:
         if not tags:
             return
         self._earlier.difference_update(tags)
-        self._frontend.forget_taken(self.taken, tags)
+        event_batch = self._connection.event_batch
+        with event_batch:
+            self.resolved.forget(tags, event_batch.batch)
 
-    def suspend(self) -> ResolvedDeliveries:
-        """The link is detached, and may come back: what is known of its deliveries is kept."""
-        self._drop_intake()
+    def ended(
+        self, deliveries: Sequence[Delivery], closed: bool, keeps: bool
+    ) -> ResolvedDeliveries | None:
+        """See `LinkEndpoint.ended`."""
+        self.origin.gone_at = self._context.common.seconds()
+        if isinstance(self.target, Queue | Topic):
+            self.target.publishers.leave(self)
+        if self.share is not None:
+            self.share.leave()
+        self._drop_large()
         self._is_gone = True
-        self.taken.is_pending = self._uncommitted > 0
-        return self.taken
-
-    def gone(self) -> None:
-        """The link is gone for good."""
-        self._drop_intake()
-        self._is_gone = self._is_ended = True
+        if keeps and self.retention is not None:
+            self.resolved.is_pending = self._uncommitted > 0
+            return self.resolved
+        self._is_ended = True
         self._drop_waiting()
-        self._forget_tags(list(self.taken.outcomes))
+        self._forget_tags(list(self.resolved.outcomes))
+        return None
 
     def _drop_waiting(self) -> None:
         """Let go of what waits for the store and will be sent again."""
-        line = self._held.get(self._gate)
+        line = self._waiting.get(self._gate)
         if line is not None:
             lost = [each for each in line if not each.settled]
             self._failed = sum([each.settled for each in islice(line, self._failed)])
-            self._held[self._gate] = deque(each for each in line if each.settled)
+            self._waiting[self._gate] = deque(each for each in line if each.settled)
             self._uncommitted -= len(lost)
-            self._frontend.release(sum([len(each.payload) for each in lost]))
+            self._connection.release(sum([len(each.payload) for each in lost]))
             gone = AmqpError("the link is gone", condition=conditions.LINK_DETACH_FORCED)
             for each in lost:
                 self._doom(each, gone)  # a discharge must not wait for it
             self._drop(lost)
 
-    def _drop_intake(self) -> None:
-        if self._intake is not None:
-            self._intake.abandon()
-            self._frontend.transactions.resume(self._intake.delivery)
-            self._intake = None
+    def _drop_large(self) -> None:
+        if self._large is not None:
+            self._large.abandon()
+            self._connection.transactions.resume(self._large.delivery)
+            self._large = None
 
     def _check_recovered(self) -> None:
         if not self._uncommitted:
-            self.taken.is_recovered()
+            self.resolved.is_recovered()
 
     # -- messages for a domain nobody has asked about yet ---------------------------------------
 
     def _queue_behind(self, delivery: Delivery) -> bool:
         """Keep order: once a message is held, the later ones of the link wait behind it."""
-        line = next(reversed(self._held.values()))
+        line = next(reversed(self._waiting.values()))
         line.append(delivery)
-        self._frontend.hold(len(delivery.payload))
-        self._frontend.transactions.postpone(delivery)
+        self._connection.hold(len(delivery.payload))
+        self._connection.transactions.postpone(delivery)
         return True
 
     def _pause_for(
         self, delivery: Delivery, reason: NextHop | LargeMessageReceiver | PublishGate
     ) -> None:
-        self._held[reason] = deque([delivery])
-        self._frontend.hold(len(delivery.payload))
-        self._frontend.transactions.postpone(delivery)
+        self._waiting[reason] = deque([delivery])
+        self._connection.hold(len(delivery.payload))
+        self._connection.transactions.postpone(delivery)
 
     def _hold(self, delivery: Delivery, hop: NextHop) -> None:
         self._pause_for(delivery, hop)
-        admitted = self._frontend.admit(hop)
+        admitted = self._connection.admit(hop)
         admitted.addBoth(self._admitted, hop)
 
     def _admitted(self, _: object, reason: NextHop | LargeMessageReceiver | PublishGate) -> None:
-        if reason not in self._held:
+        if reason not in self._waiting:
             return
-        lines = list(self._held)
+        lines = list(self._waiting)
         place = lines.index(reason)
-        line = self._held.pop(reason)
+        line = self._waiting.pop(reason)
         if place:
-            self._held[lines[place - 1]].extend(line)  # what came before waits still
+            self._waiting[lines[place - 1]].extend(line)  # what came before waits still
             return
-        later, self._held = self._held, {}
+        later, self._waiting = self._waiting, {}
         # Also if the link is gone by now: these came before its end (P-03), and what was sent
         # settled nobody would send again (O-08).
         self._uncommitted -= len(line)
         size = sum([len(delivery.payload) for delivery in line])
-        self._frontend.put_now(self, list(line))
-        self._frontend.release(size)  # what is taken counts as uncommitted by now
-        if not self._held:
-            self._held = later
+        self._connection.event_batch.put_now(self, list(line))
+        self._connection.release(size)  # what is taken counts as uncommitted by now
+        if not self._waiting:
+            self._waiting = later
         elif later:
             # Not all could be put: whatever comes behind waits for the same now.
-            last = next(reversed(self._held.values()))
+            last = next(reversed(self._waiting.values()))
             for each in later.values():
                 last.extend(each)
 
@@ -695,4 +759,4 @@ class ReceiverLink:
         stream = self.origin.stream
         floor = flow.properties.get(FLOOR) if flow.properties else None
         if stream is not None and isinstance(floor, int):
-            self._frontend.forget_receipts(stream, floor)
+            self._connection.forget_receipts(stream, floor)

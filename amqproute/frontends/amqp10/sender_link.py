@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -30,21 +30,31 @@ from amqproute.errors import (
     MessageSizeExceeded,
     NotImplementedHere,
 )
-from amqproute.frontends.delivery_resumption import OUTCOMES, ResumedDelivery, by_outcome, compare
-from amqproute.frontends.link_refusal import error_of
-from amqproute.frontends.lock_timeout import LockMonitor
-from amqproute.frontends.peer_error_log import short
-from amqproute.frontends.suspended_links import ParkedDeliveries, RetentionPolicy, told
+from amqproute.frontends.amqp10.delivery_resumption import (
+    OUTCOMES,
+    ResumedDelivery,
+    by_outcome,
+    compare,
+)
+from amqproute.frontends.amqp10.link_refusal import error_of
+from amqproute.frontends.amqp10.link_table import LinkEndpoint, LinkTable
+from amqproute.frontends.amqp10.lock_timeout import LockMonitor
+from amqproute.frontends.amqp10.suspended_links import (
+    ParkedDeliveries,
+    RetentionPolicy,
+    without_words,
+)
+from amqproute.frontends.amqp10.terminus_resolution import TerminusResolver
+from amqproute.frontends.common.peer_error_log import short
 from amqproute.interfaces import IConsumer
 from amqproute.journal.event import EntryTaker
 from amqproute.journal.record import RecordKind
-from amqproute.values import TAG_OCTETS
+from amqproute.values import TAG_OCTETS, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import Symbol
 
-if TYPE_CHECKING:
-    from amqproute.frontends.connection_frontend import Frontend
+__all__ = ["SenderLink"]
 
 ACCEPTED = spec.Accepted()
 RELEASED = spec.Released()
@@ -56,11 +66,11 @@ _TAG = struct.Struct(">I").pack
 
 
 @implementer(IConsumer)
-class SenderLink:
+class SenderLink(LinkEndpoint):
     """An `IConsumer` that sends entries on a link and brings the outcomes back.
 
     Args:
-        frontend: the connection it belongs to.
+        links: the links of its connection.
         link: our sending end.
         source: the `ISource`.
         default_outcome: for deliveries settled without one, or orphaned (O-17).
@@ -84,13 +94,15 @@ class SenderLink:
         "_behind",
         "_by_entry",
         "_bytes",
+        "_connection",
+        "_context",
         "_ending",
-        "_frontend",
         "_is_gone",
+        "_large",
         "_left",
+        "_links",
         "_locks",
         "_parked",
-        "_pour",
         "_presumed",
         "_tags",
         "copies",
@@ -106,7 +118,7 @@ class SenderLink:
 
     def __init__(
         self,
-        frontend: Frontend,
+        links: LinkTable,
         link: Link,
         source: Any,
         default_outcome: Any,
@@ -115,7 +127,9 @@ class SenderLink:
         copies: bool = False,
         by_entry: bool = False,
     ) -> None:
-        self._frontend = frontend
+        self._links = links
+        connection = self._connection = links.connection
+        context = self._context = connection.context
         self._by_entry = by_entry
         self.link = link
         self.source = source
@@ -133,16 +147,15 @@ class SenderLink:
         self._parked: ParkedDeliveries | None = None
         # A very large message that is being sent; what was handed over and waits for the end of it,
         # or for its delivery-tag.
-        self._pour: LargeMessageSender | None = None
+        self._large: LargeMessageSender | None = None
         self._behind: list[Entry] = []
         self._acquiring: Transaction | None = None
         # Nothing is locked by browsers, nor by subscribers that share what a topic has in memory.
         self._locks: LockMonitor | None = None
         if not (copies or settled or isinstance(source, Subscription)):
-            shared = frontend.shared
             self._locks = LockMonitor(
-                shared.transactions.clock,
-                shared.lock_seconds,
+                context.transactions.clock,
+                context.lock_seconds,
                 link,
                 self._is_sent,
                 self._take_back,
@@ -158,15 +171,26 @@ class SenderLink:
         self.taker = EntryTaker(
             RecordKind.DELIVERED,
             {
-                "peer": str(frontend.principal),
-                "connection": frontend.facts.remote,
+                "peer": str(connection.principal),
+                "connection": connection.facts.remote,
                 "link": link.name,
-                "level": frontend.facts.level,
+                "level": connection.facts.level,
             },
         )
 
     def __repr__(self) -> str:
         return f"<SenderLink {self.link.name!r} from {self.source.name} credit={self.link.credit}>"
+
+    # -- LinkEndpoint ----------------------------------------------------------------------------
+
+    @property
+    def node(self) -> Any:
+        """See `LinkEndpoint.node`."""
+        return self.source
+
+    def check_access(self, termini: TerminusResolver, principal: Principal) -> None:
+        """See `LinkEndpoint.check_access`."""
+        termini.check_source(self.link.source, principal, self.copies)
 
     # -- IConsumer -----------------------------------------------------------------------------
 
@@ -181,18 +205,18 @@ class SenderLink:
 
     def _room(self) -> int:
         link = self.link
-        frontend = self._frontend
-        if frontend.is_paused or (frontend.is_stopping and not self.dynamic):
+        connection = self._connection
+        if connection.is_paused or (self._context.is_stopping and not self.dynamic):
             return 0  # what stands on a dynamic node, replies mostly, ends with the daemon
         room = link.sendable
         if room <= 0:
             return 0
-        limits = frontend.limits
+        limits = connection.limits
         held = self._bytes
         if held >= limits.unsettled_bytes:
             return 0
         free = limits.unsettled - len(link.unsettled)
-        outgoing = frontend.shared.outgoing
+        outgoing = self._context.outgoing
         if outgoing.is_pressed:
             free = min(free, outgoing.room(held, len(link.unsettled)))
         return room if room < free else max(0, free)
@@ -200,7 +224,7 @@ class SenderLink:
     def deliver(self, entries: Sequence[Entry]) -> None:
         """See `IConsumer.deliver`."""
         link = self.link
-        now_ms = self._frontend.now_ms()
+        now_ms = self._connection.now_ms()
         send = link.send
         settled = self.settled
         sent = []
@@ -236,19 +260,19 @@ class SenderLink:
                 # Subscribers share what was decoded; their topic drops it when all have it.
                 message.forget()
             self._bytes += len(message.encoded)
-            if self._pour is None:
+            if self._large is None:
                 sent.append(entry)
             if transaction is not None:
                 transaction.acquire(self, delivery)
-            if self._pour is not None:
+            if self._large is not None:
                 self._behind = list(entries[entries.index(entry) + 1 :])
                 break
         if settled and sent:
             self._bytes = 0
-            self._frontend.settle(self, sent, ACCEPTED)
+            self._settle(sent, ACCEPTED)
         if self._locks is not None:
             self._locks.watch()
-        self._frontend.flush()
+        self._connection.flush()
 
     def _tag_for(self, entry: Entry) -> bytes:
         """Return the delivery-tag under which an entry is sent anew."""
@@ -281,20 +305,21 @@ class SenderLink:
             context=entry,
             resume=resume,
         )
-        frontend = self._frontend
-        self._pour = LargeMessageSender(
-            entry, outgoing, head, lambda: frontend.is_paused, frontend.flush, self._poured
+        connection = self._connection
+        self._large = LargeMessageSender(
+            entry, outgoing, head, lambda: connection.is_paused, connection.flush, self._large_sent
         )
         return outgoing.delivery
 
-    def _poured(self, pour: LargeMessageSender, failure: Failure | None) -> None:
-        self._pour = None
-        entry = pour.entry
+    def _large_sent(self, large: LargeMessageSender, failure: Failure | None) -> None:
+        self._large = None
+        connection = self._connection
+        entry = large.entry
         if failure is not None:
             self.forget([entry])
             outcome: object = UNREADABLE
             if isinstance(failure.value, MessageDamaged):
-                self._frontend.log.error(
+                connection.log.error(
                     DAMAGED_WORDS,
                     entry=entry.id,
                     node=self.source.name,
@@ -302,23 +327,23 @@ class SenderLink:
                 )
             else:
                 outcome = spec.Modified(delivery_failed=True, undeliverable_here=True)
-                self._frontend.log.failure(
+                connection.log.failure(
                     "message {entry} of {node} cannot be read",
                     failure,
                     entry=entry.id,
                     node=self.source.name,
                 )
-            self._frontend.settle(self, [entry], outcome)
+            self._settle([entry], outcome)
         elif self.settled:
             self.forget([entry])
-            self._frontend.settle(self, [entry], ACCEPTED)
+            self._settle([entry], ACCEPTED)
         # Not from here: it may be the reader, a disposition or a flow that has brought us here.
-        self._frontend.turn.afterwards(self.dispatch)
+        connection.event_batch.afterwards(self.dispatch)
 
     def _stop_large(self) -> None:
-        pour, self._pour = self._pour, None
-        if pour is not None:
-            pour.stop()
+        large, self._large = self._large, None
+        if large is not None:
+            large.stop()
 
     def _deliver_behind(self) -> None:
         count = min(self._room(), len(self._behind))
@@ -338,22 +363,22 @@ class SenderLink:
         held.extend(each.entry for each in self._again if each.entry is not None)
         held.extend(self._left.values())
         held.extend(self._behind)
-        if self._pour is not None and self.settled:
-            held.append(self._pour.entry)
+        if self._large is not None and self.settled:
+            held.append(self._large.entry)
         return held
 
     def exhausted(self) -> None:
         """See `IConsumer.exhausted`: answer a drain (F-10), once all that is here has been sent."""
         link = self.link
-        waits = self._pour is not None or self._behind or self._again
+        waits = self._large is not None or self._behind or self._again
         if link.drain and link.is_active and not waits:
             link.drained()
-            self._frontend.flush()
+            self._connection.flush()
 
     def _too_large(self, entry: Entry) -> None:
         """The receiver's max-message-size bars it from this entry; others may take it."""
         outcome = spec.Modified(delivery_failed=False, undeliverable_here=True)
-        self._frontend.settle(self, [entry], outcome)
+        self._settle([entry], outcome)
 
     # -- resumption (part 2 §2.6.13) -------------------------------------------------------------
 
@@ -375,7 +400,7 @@ class SenderLink:
         self._left = found.left
         for outcome, decided in by_outcome(found.decided):
             self.forget(decided)
-            self._frontend.settle(self, decided, outcome)
+            self._settle(decided, outcome)
         if found.wrong is not None:
             words = self._not_agreed(found.wrong)
             self._break(conditions.NOT_ALLOWED, words, ())  # O-31
@@ -387,28 +412,28 @@ class SenderLink:
 
     def dispatch(self) -> None:
         """Send what is to be sent again, then what is new, as far as there is room."""
-        if self._pour is not None:
-            self._pour.go()
-        if self._pour is None and self._again:
+        if self._large is not None:
+            self._large.go()
+        if self._large is None and self._again:
             self._send_again()
-        if self._pour is None and self._behind:
+        if self._large is None and self._behind:
             self._deliver_behind()
         self.source.dispatch()
 
     def _send_again(self) -> None:
         link = self.link
-        frontend = self._frontend
-        now_ms = frontend.now_ms()
+        connection = self._connection
+        now_ms = connection.now_ms()
         answers: list[tuple[Any, Delivery]] = []
-        while self._again and not (frontend.is_paused or frontend.is_stopping):
+        while self._again and not (connection.is_paused or self._context.is_stopping):
             if not link.is_active or min(link.credit, link.session.remote_incoming_window) <= 0:
                 break
-            if self._pour is not None:
+            if self._large is not None:
                 break
             each = self._again.popleft()
             entry = each.entry
             if entry is None:
-                state = told(each.outcome)
+                state = without_words(each.outcome)
                 delivery = link.send((b"",), each.tag, state=state, resume=True)
                 delivery.local_state = each.outcome
                 answers.append((each.outcome, delivery))
@@ -430,10 +455,10 @@ class SenderLink:
                 self._too_large(entry)
         for outcome, deliveries in by_outcome(answers):
             # Settled by us as well, when what the receiver has decided is on the disk.
-            frontend.settle(self, (), outcome, deliveries)
+            self._settle((), outcome, deliveries)
         if self._locks is not None:
             self._locks.watch()
-        frontend.flush()
+        connection.flush()
 
     def _held(self, deliveries: Sequence[Delivery]) -> dict[bytes, Entry]:
         """Return everything that is held, by tag: sent, to be sent again, and in doubt."""
@@ -445,12 +470,12 @@ class SenderLink:
         for entry in self._behind:
             held[self._tag_for(entry)] = entry
         self._behind = []
-        if self._pour is not None and self.settled:
-            held[self._pour.outgoing.delivery.tag] = self._pour.entry
+        if self._large is not None and self.settled:
+            held[self._large.outgoing.delivery.tag] = self._large.entry
         self._stop_large()
         return held
 
-    def suspend(self, deliveries: Sequence[Delivery]) -> ParkedDeliveries:
+    def _suspend(self, deliveries: Sequence[Delivery]) -> ParkedDeliveries:
         """The link is detached, and may come back: what it had stays with it (O-04, O-06)."""
         self._end()
         entries = self._held(deliveries)
@@ -474,7 +499,7 @@ class SenderLink:
     def _is_sent(self, delivery: Delivery) -> bool:
         """Whether all of a delivery is with the receiver, or on its way there."""
         return delivery.id >= 0 and (
-            self._pour is None or self._pour.outgoing.delivery is not delivery
+            self._large is None or self._large.outgoing.delivery is not delivery
         )
 
     def _take_back(self, deliveries: Sequence[Delivery], seconds: float) -> None:
@@ -482,7 +507,7 @@ class SenderLink:
         entries = [delivery.context for delivery in deliveries]
         for delivery in deliveries:
             delivery.context = None
-        self._frontend.complaints.add(
+        self._connection.error_log.add(
             "{connection} ({principal}) link {link}: {count} messages of {node} had no outcome for "
             "{seconds:g} s (limits.lock-timeout) and are offered again",
             link=short(self.link.name),
@@ -492,8 +517,8 @@ class SenderLink:
         )
         self.link.session.settle(deliveries, FAILED, True)
         self.forget(entries)
-        self._frontend.settle(self, entries, FAILED)
-        self._frontend.flush()
+        self._settle(entries, FAILED)
+        self._connection.flush()
 
     # -- the receiver's answers ------------------------------------------------------------------
 
@@ -531,9 +556,9 @@ class SenderLink:
                 break
         if entries:
             self.forget(entries)
-            self._frontend.settle(self, entries, state, None if settled else deliveries)
-        if self._pour is not None:
-            self._pour.go()
+            self._settle(entries, state, None if settled else deliveries)
+        if self._large is not None:
+            self._large.go()
         if contradicted is not None:
             words = f"delivery {contradicted.id} has another outcome already"
             self._break(conditions.ILLEGAL_STATE, words, deliveries)  # it is final (O-15)
@@ -547,7 +572,7 @@ class SenderLink:
     ) -> None:
         """End the link for a fault of the receiver's; what it held goes back."""
         error = spec.Error(condition=condition, description=words)
-        self._frontend.fail(self.link, error, deliveries)
+        self._links.fail(self.link, error, deliveries)
 
     # -- transactions (part 4 §4.4.2, §4.4.3) ----------------------------------------------------
 
@@ -562,7 +587,7 @@ class SenderLink:
         outcome = state.outcome
         transaction: Transaction | None = None
         try:
-            transaction = self._frontend.transactions.working(state.txn_id)
+            transaction = self._connection.transactions.working(state.txn_id)
             if outcome is None:
                 if not settled:
                     return
@@ -574,7 +599,7 @@ class SenderLink:
         except AmqpError as error:
             if transaction is not None:
                 transaction.fail(error)
-            self._frontend.fail(self.link, error_of(error), deliveries)
+            self._links.fail(self.link, error_of(error), deliveries)
 
     def _retire(
         self,
@@ -606,6 +631,28 @@ class SenderLink:
         """The queue that its entries stand on; a subscription keeps them on one of its own."""
         return getattr(self.source, "queue", self.source)
 
+    def _settle(
+        self,
+        entries: Sequence[Entry],
+        outcome: Any,
+        answer: Sequence[Delivery] | None = None,
+    ) -> None:
+        """Give entries back to their source with an outcome.
+
+        Args:
+            entries: which.
+            outcome: what the receiver, or we, have come to.
+            answer: deliveries to be settled when that is durable.
+        """
+        event_batch = self._connection.event_batch
+        with event_batch:
+            batch = event_batch.batch() if answer or not self.is_volatile else None
+            self.source.settle(entries, outcome, batch, consumer=self)
+            if answer:
+                event_batch.answer(self, answer, outcome)
+        if self.link.is_active:
+            self.source.dispatch()
+
     def settle_within(self, entries: Sequence[Entry], outcome: Any, batch: Batch) -> None:
         """Act on outcomes, within the commit of a transaction."""
         if not (self.copies and self._is_gone):
@@ -621,7 +668,7 @@ class SenderLink:
         self._concluded(retirements)
         if not self.link.is_active:
             return
-        outcome = None
+        outcome: Any = None
         run: list[Delivery] = []
         for each in retirements:
             if run and each.outcome is not outcome:
@@ -629,14 +676,16 @@ class SenderLink:
                 run = []
             outcome = each.outcome
             run.append(each.delivery)
-        self.settled_by_us(run, outcome)
-        self._frontend.flush()  # it may have been ended from another connection
+        self.settle_deliveries(run, outcome)
+        self._connection.flush()  # it may have been ended from another connection
         self.source.dispatch()
 
-    def settled_by_us(self, deliveries: Sequence[Delivery], outcome: Any) -> None:
+    def settle_deliveries(self, deliveries: Sequence[Delivery], outcome: object) -> None:
         """Settle what the receiver has left for us to settle; its delivery-tags are free then."""
+        if not self.link.is_active:
+            return
         self.link.session.settle(deliveries, outcome, True)
-        if self._behind and self._pour is None:
+        if self._behind and self._large is None:
             self._deliver_behind()
 
     def restored(self, retirements: Sequence[Retirement]) -> None:
@@ -659,9 +708,9 @@ class SenderLink:
         if self.copies and self._is_gone:
             return
         if settled:
-            self._frontend.settle(self, settled, RELEASED)
+            self._settle(settled, RELEASED)
         if orphans:
-            self._frontend.settle(self, orphans, self._orphaned)
+            self._settle(orphans, self._orphaned)
 
     def _concluded(self, retirements: Sequence[Retirement]) -> None:
         for each in retirements:
@@ -669,23 +718,28 @@ class SenderLink:
         self.forget([each.entry for each in retirements])
 
     def flowed(self, flow: spec.Flow) -> None:
-        """Take note of the transaction in which messages are to be acquired (X-20, X-29).
+        """See `LinkEndpoint.flowed`: there may be more credit, or a transaction (X-20, X-29).
 
-        It is in force until the next flow of the link, or until it is discharged.
+        The transaction in which messages are to be acquired is in force until the next flow of the
+        link, or until it is discharged.
         """
         self._acquiring = None
         txn_id = flow.properties.get(TXN_ID) if flow.properties else None
-        if txn_id is None:
-            return
+        if txn_id is not None:
+            self._acquire_in(txn_id)
+        self.dispatch()
+
+    def _acquire_in(self, txn_id: object) -> None:
+        """Acquire messages in a transaction of the receiver's from now on."""
         try:
             if not isinstance(txn_id, bytes):
                 raise InvalidField("the link state property txn-id is not binary")
             if self.settled or self.copies:
                 raise NotImplementedHere("a link that holds nothing acquires no messages")
-            self._acquiring = self._frontend.transactions.working(txn_id)
+            self._acquiring = self._connection.transactions.working(txn_id)
             self._acquiring.touch()
         except AmqpError as error:
-            self._frontend.fail(self.link, error_of(error))
+            self._links.fail(self.link, error_of(error))
 
     def _acquiring_now(self) -> Transaction | None:
         transaction = self._acquiring
@@ -706,9 +760,9 @@ class SenderLink:
             delivery.context = None
         if self.link.is_active:
             self.link.session.settle(back, RELEASED, True)
-            self._frontend.flush()
+            self._connection.flush()
         self.forget(entries)
-        self._frontend.settle(self, entries, RELEASED)
+        self._settle(entries, RELEASED)
 
     def _unpark(self, deliveries: Sequence[Delivery]) -> None:
         """What is still parked of these is for all again."""
@@ -717,7 +771,7 @@ class SenderLink:
         entries = self._parked.entries
         back = [entries.pop(each.tag) for each in deliveries if each.tag in entries]
         if back:
-            self._frontend.settle(self, back, RELEASED)
+            self._settle(back, RELEASED)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -738,22 +792,25 @@ class SenderLink:
         """These are not unsettled any more."""
         self._bytes = max(0, self._bytes - sum([len(entry.message.encoded) for entry in entries]))
 
-    def gone(self, deliveries: Sequence[Delivery], closed: bool = False) -> None:
-        """The link is gone: what it held goes the way of the default outcome (O-06, Q-34).
+    def ended(
+        self, deliveries: Sequence[Delivery], closed: bool, keeps: bool
+    ) -> ParkedDeliveries | None:
+        """See `LinkEndpoint.ended`: what it held goes the way of the default outcome (O-06, Q-34).
 
         Only for a durable subscription it does not: what was not acknowledged comes again
         (S-10). If the link was closed, and was the last one, the subscription ends (S-20).
         """
+        if keeps and self.retention is not None:
+            return self._suspend(deliveries)
         self._end()
         entries = list(self._held(deliveries).values())
         self._again.clear()
         self._left = {}
         if entries and not self.copies:
-            self._frontend.settle(self, entries, self._orphaned)
+            self._settle(entries, self._orphaned)
         if closed and isinstance(self.source, DurableSubscription) and not self.source.consumers:
             self.source.topic.unsubscribe(self.source)
-        if self.dynamic:
-            self._frontend.links.creator_gone(self.source)
+        return None
 
 
 def _as_transferred(entry: Entry, now_ms: int) -> tuple[Sequence[Any], int]:

@@ -49,7 +49,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -60,13 +60,16 @@ from amqproute.broker.token_bucket import TokenBucket
 from amqproute.errors import ResourceLimitExceeded
 from amqproute.plurals import counted
 from amqproute.values import Principal
-from amqproute.wire.amqp10.types import Symbol
 
-if TYPE_CHECKING:
-    from amqproute.frontends.connection_frontend import Frontend
-    from amqproute.frontends.receiver_link import ReceiverLink
-
-__all__ = ["NO_TERMS", "ActiveContract", "ActiveContracts", "ContractShare", "ContractTerms"]
+__all__ = [
+    "NO_TERMS",
+    "ActiveContract",
+    "ActiveContracts",
+    "ContractConnection",
+    "ContractLink",
+    "ContractShare",
+    "ContractTerms",
+]
 
 PLENTY: Final = 1 << 31
 RETRY_SECONDS: Final = 30
@@ -114,10 +117,10 @@ class ContractTerms:
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) is not None for each in fields(self))
 
-    def told(self) -> dict[Symbol, float]:
-        """Return the bounds there are, as they stand in our open."""
+    def bounds(self) -> dict[str, float]:
+        """Return the bounds there are, as the holder finds them when it connects."""
         found = ((each.name, getattr(self, each.name)) for each in fields(self))
-        return {Symbol(name.replace("_", "-")): bound for name, bound in found if bound is not None}
+        return {name.replace("_", "-"): bound for name, bound in found if bound is not None}
 
     def limits(self) -> dict[str, float | None]:
         """Return each bound as management shows it."""
@@ -150,23 +153,51 @@ class ContractTerms:
 NO_TERMS: Final = ContractTerms()
 
 
+class ContractLink(Protocol):
+    """A link on which the holder of a contract sends."""
+
+    @property
+    def waiting_octets(self) -> int:
+        """Octets of messages that have arrived and are not enqueued yet."""
+
+    def grant(self) -> None:
+        """Bring its credit in line with what it may have now."""
+
+    def revoke(self) -> None:
+        """Take back the credit that it has."""
+
+
+class ContractConnection(Protocol):
+    """A connection of the holder of a contract."""
+
+    contract: ActiveContract | None
+    principal: Principal
+
+    @property
+    def link_count(self) -> int:
+        """Links that it has."""
+
+    def apply_terms(self, contract: ActiveContract) -> None:
+        """Have its links go by changed terms."""
+
+
 class ContractShare:
     """What one link that sends has of its sender's contract.
 
     Attributes:
-        contract: whose part.
-        inbound: the link.
+        contract: whose share.
+        link: which.
         paid: deliveries it may still send that have been paid for.
         revoked: deliveries that were granted and taken back, and may be on their way all the same.
         is_used: something has come since the links took turns last.
-        under_way: deliveries taken and not committed.
+        in_progress: deliveries taken and not committed.
     """
 
-    __slots__ = ("contract", "in_progress", "inbound", "is_used", "paid", "revoked")
+    __slots__ = ("contract", "in_progress", "is_used", "link", "paid", "revoked")
 
-    def __init__(self, contract: ActiveContract, inbound: ReceiverLink) -> None:
+    def __init__(self, contract: ActiveContract, link: ContractLink) -> None:
         self.contract = contract
-        self.inbound = inbound
+        self.link = link
         self.paid = 0
         self.revoked = 0
         self.is_used = False
@@ -196,7 +227,7 @@ class ContractShare:
     def leave(self) -> None:
         """The link is gone."""
         self.granted(0)
-        self.contract.parts.pop(self.inbound, None)
+        self.contract.shares.pop(self.link, None)
         self.contract.left(self)
 
 
@@ -211,8 +242,8 @@ class ActiveContract:
         recent: where refusals of the last hour are counted.
 
     Attributes:
-        frontends: its connections.
-        parts: its links that send.
+        connections: its connections.
+        shares: what its links that send have.
         account: what it occupies; None without a share.
         posted: octets of its messages in open transactions.
         refused: how often a hard limit was met, by limiter.
@@ -230,8 +261,8 @@ class ActiveContract:
     ) -> None:
         self.key = key
         self.terms = NO_TERMS
-        self.frontends: set[Frontend] = set()
-        self.parts: dict[ReceiverLink, ContractShare] = {}
+        self.connections: set[ContractConnection] = set()
+        self.shares: dict[ContractLink, ContractShare] = {}
         self.account: SenderQuota | None = None
         self.refused: dict[str, int] = {}
         self.left_at = clock.seconds()
@@ -250,10 +281,10 @@ class ActiveContract:
         self._wake: IDelayedCall | None = None
         self._limiter = ""
         self._limiter_since = 0.0
-        self._told = ""
+        self._logged = ""
         self._held_back_at = 0.0
         self._held_back_since = 0.0
-        self._told_at = 0.0
+        self._logged_at = 0.0
         self._reached_at: dict[str, float] = {}  # when the last place was taken, by limiter
         self.adopt(terms)
 
@@ -277,24 +308,24 @@ class ActiveContract:
 
     # -- hard limits ---------------------------------------------------------------------------
 
-    def connect(self, frontend: Frontend) -> None:
+    def connect(self, connection: ContractConnection) -> None:
         """Count a connection.
 
         Raises:
             ResourceLimitExceeded: it is one too many.
         """
         most = self.terms.connections
-        if most is not None and len(self.frontends) >= most:
+        if most is not None and len(self.connections) >= most:
             raise self._refusal(
                 "connections", most, f"{self.key} has {counted(most, 'connection')} already"
             )
-        self.frontends.add(frontend)
-        if len(self.frontends) == most:
+        self.connections.add(connection)
+        if len(self.connections) == most:
             self._reached_at["connections"] = self._clock.seconds()
 
-    def disconnect(self, frontend: Frontend) -> None:
+    def disconnect(self, connection: ContractConnection) -> None:
         """A connection is gone."""
-        self.frontends.discard(frontend)
+        self.connections.discard(connection)
         self.left_at = self._clock.seconds()
 
     def check_links(self) -> None:
@@ -313,7 +344,7 @@ class ActiveContract:
             raise self._refusal("links", most, f"{self.key} has {counted(most, 'link')} already")
 
     def _links(self) -> int:
-        return sum([len(each.links) for each in self.frontends])
+        return sum([each.link_count for each in self.connections])
 
     def check_message(self) -> None:
         """Look whether a message may be taken that has come without credit.
@@ -342,16 +373,16 @@ class ActiveContract:
 
     # -- pressure ------------------------------------------------------------------------------
 
-    def join(self, inbound: ReceiverLink) -> ContractShare:
-        """Give a link its part; what the others have becomes less, if it is bounded."""
-        part = self.parts[inbound] = ContractShare(self, inbound)
-        if self.terms.credit is not None and len(self.parts) > 1:
+    def join(self, link: ContractLink) -> ContractShare:
+        """Give a link its share; what the others have becomes less, if it is bounded."""
+        share = self.shares[link] = ContractShare(self, link)
+        if self.terms.credit is not None and len(self.shares) > 1:
             self._schedule_wake()
-        return part
+        return share
 
-    def left(self, part: ContractShare) -> None:
+    def left(self, share: ContractShare) -> None:
         """A link is gone; what it had is the others'."""
-        self._turns.pop(part, None)
+        self._turns.pop(share, None)
         if self._turns:
             self._schedule_wake()
 
@@ -380,7 +411,7 @@ class ActiveContract:
         size = self._size
         if size is None or octets > size:
             self._size = float(octets)
-            if len(self.parts) > 1:
+            if len(self.shares) > 1:
                 self._schedule_wake()  # what the others have was reckoned with smaller ones
         else:
             self._size = size - (size - octets) / SIZE_MEMORY
@@ -392,12 +423,12 @@ class ActiveContract:
         size = self._size if self._size is not None else self.terms.max_message_size
         return 1 if size is None else max(1, int(free / max(1.0, size)))
 
-    def _dealt(self, total: int, part: ContractShare) -> int:
+    def _dealt(self, total: int, share: ContractShare) -> int:
         """Return a link's part of what all together may have; nothing, if others have all of it."""
-        others = sum([each.paid for each in self.parts.values() if each is not part])
-        dealt = max(0, min(-(-total // len(self.parts)), total - others))
+        others = sum([each.paid for each in self.shares.values() if each is not share])
+        dealt = max(0, min(-(-total // len(self.shares)), total - others))
         if total and not dealt:
-            self._turns[part] = None
+            self._turns[share] = None
             self._wake_later(self._turn_seconds)
         return dealt
 
@@ -406,40 +437,42 @@ class ActiveContract:
         waiting, self._turns = self._turns, {}
         if not waiting:
             return
-        is_busy = any(part.is_used for part in self.parts.values())
+        is_busy = any(share.is_used for share in self.shares.values())
         self._turn_seconds = TURN_SECONDS if is_busy else min(LONGEST_TURN, 2 * self._turn_seconds)
-        for part in tuple(self.parts.values()):
-            if part.paid and not part.is_used:
-                part.inbound.revoke()
-                self.parts[part.inbound] = self.parts.pop(part.inbound)  # the next turn is others'
-            part.is_used = False
-        for part in waiting:
-            if self.parts.get(part.inbound) is part:
-                part.inbound.grant()
+        for share in tuple(self.shares.values()):
+            if share.paid and not share.is_used:
+                share.link.revoke()
+                self.shares[share.link] = self.shares.pop(share.link)  # the next turn is others'
+            share.is_used = False
+        for share in waiting:
+            if self.shares.get(share.link) is share:
+                share.link.grant()
 
-    def allowance(self, part: ContractShare, in_progress: int, window: int) -> int:
+    def allowance(self, share: ContractShare, in_progress: int, window: int) -> int:
         """Return how many deliveries a link may have granted, those that it has among them.
 
         Args:
-            part: the link's.
-            under_way: its deliveries that are taken and not committed.
+            share: the link's.
+            in_progress: its deliveries that are taken and not committed.
             window: what it would have without a contract.
         """
         terms = self.terms
-        part.in_progress = in_progress
-        links = len(self.parts)
+        share.in_progress = in_progress
+        links = len(self.shares)
         now = self._clock.seconds()
         allowed = PLENTY
         limiter = ""
         if terms.credit is not None:
-            others = sum([p.paid + p.in_progress for p in self.parts.values() if p is not part])
-            share = min(-(-terms.credit // links), terms.credit - others)
-            allowed = max(0 if in_progress else 1, share - in_progress)
+            others = sum(
+                [each.paid + each.in_progress for each in self.shares.values() if each is not share]
+            )
+            own = min(-(-terms.credit // links), terms.credit - others)
+            allowed = max(0 if in_progress else 1, own - in_progress)
         if self._messages is not None and terms.messages_per_second is not None:
             level = int(self._messages.level(now) + 1e-9)
             # No link hoards more than its part of a second's worth.
             most = -(-max(1, int(terms.messages_per_second)) // links)
-            tokens = min(most, part.paid + max(0, -(-level // links)))
+            tokens = min(most, share.paid + max(0, -(-level // links)))
             if level <= 0:
                 limiter = "messages-per-second"
             if tokens < most:
@@ -448,7 +481,7 @@ class ActiveContract:
         if self._octets is not None and terms.bytes_per_second is not None:
             octets = self._octets.level(now)
             if octets >= 1:
-                allowed = min(allowed, self._divided(1 + int((octets - 1) / self._mean), part))
+                allowed = min(allowed, self._divided(1 + int((octets - 1) / self._mean), share))
             else:
                 allowed = 0
                 limiter = "bytes-per-second"
@@ -463,10 +496,10 @@ class ActiveContract:
                 limiter = "spool"
             elif 4 * free < terms.spool:
                 room = 1 + int((terms.credit or window) * 4 * free / terms.spool)
-                allowed = min(allowed, self._dealt(min(fitting, room), part))
+                allowed = min(allowed, self._dealt(min(fitting, room), share))
                 limiter = limiter or "spool"
             else:
-                allowed = min(allowed, self._dealt(fitting, part))
+                allowed = min(allowed, self._dealt(fitting, share))
             if allowed < window:
                 mark = min(used, terms.spool) - max(1, terms.spool // 64)
                 self.account.when_below(max(0, mark), self._room)
@@ -476,13 +509,13 @@ class ActiveContract:
 
     def _free_octets(self, account: SenderQuota, spool: int) -> int:
         """Return how much of its share of the store is left to the holder."""
-        waiting = sum([each.inbound.waiting_octets for each in self.parts.values()])
+        waiting = sum([each.link.waiting_octets for each in self.shares.values()])
         return spool - account.octets - waiting - self.posted
 
-    def _divided(self, total: int, part: ContractShare) -> int:
+    def _divided(self, total: int, share: ContractShare) -> int:
         """Return a link's part of what all together may have; at least one."""
-        others = sum([each.paid for each in self.parts.values() if each is not part])
-        return max(1, min(-(-total // len(self.parts)), total - others))
+        others = sum([each.paid for each in self.shares.values() if each is not share])
+        return max(1, min(-(-total // len(self.shares)), total - others))
 
     def _room(self) -> None:
         self._schedule_wake()
@@ -503,8 +536,8 @@ class ActiveContract:
         """There may be more credit, or less."""
         self._wake = None
         self._rotate()
-        for part in tuple(self.parts.values()):
-            part.inbound.grant()
+        for share in tuple(self.shares.values()):
+            share.link.grant()
 
     def stop(self) -> None:
         """Cancel the timer."""
@@ -522,9 +555,11 @@ class ActiveContract:
             if limiter != self._limiter:
                 self._limiter = limiter
                 self._limiter_since = now
-            if not self._told or (limiter != self._told and now - self._told_at >= QUIET_SECONDS):
-                self._told = limiter
-                self._told_at = now
+            if not self._logged or (
+                limiter != self._logged and now - self._logged_at >= QUIET_SECONDS
+            ):
+                self._logged = limiter
+                self._logged_at = now
                 self.log.warn(
                     "{holder} has reached {limiter} of its contract, {limit}: it gets less credit",
                     holder=self.key,
@@ -538,7 +573,7 @@ class ActiveContract:
                 limiter=self._limiter,
                 seconds=round(self._held_back_at - self._held_back_since),
             )
-            self._limiter = self._told = ""
+            self._limiter = self._logged = ""
 
     def _limit(self, limiter: str) -> float | None:
         limit: float | None = getattr(self.terms, limiter.replace("-", "_"))
@@ -561,7 +596,7 @@ class ActiveContract:
     @property
     def is_idle(self) -> bool:
         """Nothing would be lost if it were forgotten."""
-        return not self.frontends and self._clock.seconds() - self.left_at > QUIET_SECONDS
+        return not self.connections and self._clock.seconds() - self.left_at > QUIET_SECONDS
 
     def row(self) -> dict[str, Any]:
         """Return what an operator wants to know, and what the holder may."""
@@ -571,10 +606,10 @@ class ActiveContract:
             "type": "contract",
             "state": "held back" if limiter else "open",
             "limiter": limiter,
-            "connections": len(self.frontends),
+            "connections": len(self.connections),
             "links": self._links(),
-            "credit": sum([part.paid for part in self.parts.values()]),
-            "under-way": sum([part.in_progress for part in self.parts.values()]),
+            "credit": sum([share.paid for share in self.shares.values()]),
+            "under-way": sum([share.in_progress for share in self.shares.values()]),
             "messages": self.messages_in,
             "octets": self.octets_in,
             "spool": 0 if self.account is None else self.account.octets,
@@ -586,7 +621,7 @@ class ActiveContract:
     def _at_bound(self, limiter: str) -> dict[str, int]:
         """Return for how many seconds each bound has been reached that is reached now."""
         now = self._clock.seconds()
-        used = {"connections": len(self.frontends), "links": self._links()}
+        used = {"connections": len(self.connections), "links": self._links()}
         found = {}
         for name, number in used.items():
             most = self._limit(name)
@@ -639,18 +674,18 @@ class ActiveContracts:
         """Return the contract of a holder that has been here since the start."""
         return self._held.get(key)
 
-    def adopt(self, frontends: Iterable[Frontend]) -> None:
+    def adopt(self, connections: Iterable[ContractConnection]) -> None:
         """Go by changed terms: each holder gets what holds for it now.
 
         Args:
-            frontends: every connection.
+            connections: every connection.
         """
-        for frontend in frontends:
-            contract = frontend.contract
+        for connection in connections:
+            contract = connection.contract
             if contract is not None:
-                contract.adopt(self._terms_for(frontend.principal)[1])
-                frontend.links.apply_terms(contract)
-        for contract in [each for each in self._held.values() if not each.frontends]:
+                contract.adopt(self._terms_for(connection.principal)[1])
+                connection.apply_terms(contract)
+        for contract in [each for each in self._held.values() if not each.connections]:
             contract.stop()
             del self._held[contract.key]
 

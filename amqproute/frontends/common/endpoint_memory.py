@@ -15,14 +15,13 @@ its client has detached it as well, so whoever goes on attaching `MOST_REFUSED` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Hashable
+from typing import Final, Protocol
 
 from amqproute import conditions
 from amqproute.broker.fair_shares import FairShares
+from amqproute.conditions import Condition
 from amqproute.errors import ResourceLimitExceeded
-
-if TYPE_CHECKING:
-    from amqproute.frontends.connection_frontend import Frontend
 
 CONNECTION_OCTETS: Final = 16 * 1024 * 1024
 """The most that the sessions and links of one connection take: 1024 links with filters."""
@@ -53,20 +52,32 @@ class EndpointMemory:
         return f"<EndpointMemory {self.shares.used} of {self.limit}>"
 
 
+class EndpointOwner(Protocol):
+    """The connection that an `EndpointQuota` belongs to."""
+
+    @property
+    def party(self) -> tuple[str, Hashable]:
+        """Whose share it uses, and as which member of that party."""
+
+    def close(self, condition: Condition, words: str) -> None:
+        """Close the connection."""
+
+
 class EndpointQuota:
     """What the sessions and links of one connection take.
 
     Args:
-        frontend: the connection.
+        owner: the connection.
         memory: of all connections.
     """
 
-    def __init__(self, frontend: Frontend, memory: EndpointMemory) -> None:
-        self._frontend = frontend
+    def __init__(self, owner: EndpointOwner, memory: EndpointMemory) -> None:
+        self._owner = owner
         self._memory = memory
         self._taken = 0
         self._waiting = 0
         self._refused = 0
+        self._is_ended = False
 
     def __repr__(self) -> str:
         return f"<EndpointQuota {self._taken}>"
@@ -82,7 +93,7 @@ class EndpointQuota:
         Raises:
             ResourceLimitExceeded: there is no room for it.
         """
-        shares, party = self._memory.shares, self._frontend.party
+        shares, party = self._memory.shares, self._owner.party
         room = min(shares.room(self._memory.limit, *party), CONNECTION_OCTETS - self._taken)
         if octets <= room:
             self._refused = 0
@@ -92,29 +103,33 @@ class EndpointQuota:
         self._refused += 1
         words = "your sessions and links take too much memory; end some of them"
         if self._refused > MOST_REFUSED:
-            self._frontend.close(conditions.RESOURCE_LIMIT_EXCEEDED, words)
+            self._owner.close(conditions.RESOURCE_LIMIT_EXCEEDED, words)
         raise ResourceLimitExceeded(words, info={"limiter": "endpoint-memory"})
 
     def wait(self, octets: int) -> None:
         """Count an attach that is kept until something is known, whatever becomes of its link."""
         self._waiting += octets
 
-    def update(self) -> None:
-        """Bring the count up to what the engine says: links have been answered, or are over."""
-        if self._frontend.is_lost:
-            self._set(self._waiting)
-        else:
-            self._set(self._frontend.connection.endpoint_octets + self._waiting)
+    def update(self, octets: int) -> None:
+        """Bring the count up to date: links have been answered, or are over.
 
-    def _set(self, octets: int) -> None:
-        difference = octets - self._taken
+        Args:
+            octets: of sessions and links, as the engine counts them.
+        """
+        counted = self._waiting if self._is_ended else octets + self._waiting
+        difference = counted - self._taken
         if not difference:
             return
-        self._taken = octets
+        self._taken = counted
         if difference > 0:
-            self._memory.shares.take(difference, *self._frontend.party)
+            self._memory.shares.take(difference, *self._owner.party)
         else:
-            self._memory.shares.give_back(-difference, *self._frontend.party)
+            self._memory.shares.give_back(-difference, *self._owner.party)
+
+    def end(self) -> None:
+        """Release what sessions and links take: the connection is lost."""
+        self._is_ended = True
+        self.update(0)
 
 
-__all__ = ["CONNECTION_OCTETS", "MOST_REFUSED", "EndpointMemory", "EndpointQuota"]
+__all__ = ["CONNECTION_OCTETS", "MOST_REFUSED", "EndpointMemory", "EndpointOwner", "EndpointQuota"]

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AMQP 1.0: an engine in the server role, joined to the nodes. From the bottom up:
+
+* `suspended_links`: what the termini of links that are detached and not closed keep.
+* `terminus_resolution`: from a source or target to a node, and what is in force.
+* `amqp10_context`: these, for all connections.
+* `link_table`: the links of one connection, each with its `link_table.LinkEndpoint`; it ends them.
+* `receiver_link`, with `large_message_receiver`; `sender_link`, with `lock_timeout` and
+  `delivery_resumption`; `coordinator_link`: the endpoints.
+* `link_attach`: how an attach is answered, now or when something is known.
+* `connection_frontend`: one connection; `link_rows`: its links, for operators.
+"""
+
+__all__: list[str] = []

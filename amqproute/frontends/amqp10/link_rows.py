@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The links of a connection, as rows for operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from amqproute.frontends.amqp10.coordinator_link import CoordinatorLink
+from amqproute.frontends.amqp10.link_table import LinkTable
+from amqproute.frontends.amqp10.receiver_link import ReceiverLink
+from amqproute.frontends.amqp10.sender_link import SenderLink
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.link import Link
+
+__all__ = ["link_rows", "suspended_row"]
+
+
+def link_rows(links: LinkTable) -> Iterator[dict[str, Any]]:
+    """Describe each link of a connection (G-17).
+
+    ``direction`` is that of the messages as the broker sees it: ``in`` for a link that the client
+    sends on. ``credit`` is what its sender may still send, ``unsettled`` what has no outcome yet.
+    """
+    connection = links.connection
+    for link in sorted(links.attached, key=lambda each: (each.name, each.role)):
+        endpoint = link.context
+        row = {
+            "name": link.name,
+            "type": "link",
+            "kind": "link",
+            "direction": "in" if link.role == "receiver" else "out",
+            "address": _address(link),
+            "connection": connection.facts.remote,
+            "principal": str(connection.principal),
+            "container": links.engine.remote_container_id or "",
+            "credit": link.credit,
+            "unsettled": len(link.unsettled),
+            "deliveries": link.deliveries,
+            "delivery-count": link.delivery_count,
+            "is-waiting": not isinstance(endpoint, ReceiverLink | SenderLink | CoordinatorLink),
+        }
+        node = None if endpoint is None else endpoint.node
+        row["node"] = getattr(node, "name", None)
+        if isinstance(endpoint, SenderLink):
+            row["copies"] = endpoint.copies
+            row["unsettled-octets"] = endpoint.held_bytes
+        yield row
+
+
+def suspended_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Put a row of `suspended_links` into the form of the others: a link that may come back."""
+    return {
+        "name": row["name"],
+        "type": "link",
+        "kind": "suspended",
+        "direction": "out" if row["kind"] == "consumer" else "in",
+        "address": row["address"] or None,
+        "connection": None,
+        "principal": row["principal"],
+        "container": row["container"],
+        "credit": 0,
+        "unsettled": row["deliveries"],
+        "unsettled-octets": row["octets"],
+        "expires-in": row["expires-in"],
+    }
+
+
+def _address(link: Link) -> str | None:
+    if isinstance(link.target, spec.Coordinator):
+        return "(coordinator)"
+    terminus: Any = link.target if link.role == "receiver" else link.source
+    if terminus is None and link.remote_attach is not None:
+        attach = link.remote_attach
+        terminus = attach.target if link.role == "receiver" else attach.source
+    address = getattr(terminus, "address", None)
+    return None if address is None else str(address)

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the frontend of every protocol needs: no module here imports an engine or its types.
+
+`client_connection.ClientConnection` is the base class of a frontend: who stands behind the
+connection, its quotas, its transactions and its back pressure. `client_connection.FrontendContext`
+is what all connections of a daemon have in common. Beneath them, from the bottom up:
+
+=======================  =========================================================================
+`frontend_limits`        bounds of one connection
+`peer_error_log`         the faults of a peer, as they go into the log
+`contract_enforcement`   what a peer or user may ask, over all of its connections
+`endpoint_memory`        the memory of sessions and links, with a share for each party
+`partial_deliveries`     deliveries that have begun and not ended, and who gives way
+`event_batch`            everything that one read changes, in one commit of the store
+`node_access`            address to node, with the access rules; nodes created on demand
+=======================  =========================================================================
+
+A part that calls back declares what it calls as a `typing.Protocol` of its own.
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,519 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An accepted connection of any protocol, and what all of them have in common.
+
+`ClientConnection` knows who is there and what that principal may take of shared resources: its
+contract, memory that waits for the disk, transactions, the memory of its sessions and links. The
+frontend of a protocol is a subclass: it has the engine, turns its events into verbs of the broker,
+and answers what operators and the daemon ask of every connection (the abstract methods).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.auth.realm import LogInTransport
+from amqproute.broker.broker import Broker
+from amqproute.broker.local_transaction import Transaction, TransactionTerms
+from amqproute.broker.outgoing_memory import OutgoingMemory
+from amqproute.broker.partial_delivery_eviction import PartialDelivery
+from amqproute.broker.publish_gate import HeldMemory
+from amqproute.broker.receipts import Receipts, Stream
+from amqproute.broker.transaction_registry import TransactionRegistry
+from amqproute.conditions import Condition
+from amqproute.errors import AmqpError, ResourceLimitExceeded
+from amqproute.frontends.common.contract_enforcement import (
+    RETRY_SECONDS,
+    ActiveContract,
+    ActiveContracts,
+)
+from amqproute.frontends.common.endpoint_memory import EndpointMemory, EndpointQuota
+from amqproute.frontends.common.event_batch import EventBatch
+from amqproute.frontends.common.frontend_limits import FrontendLimits
+from amqproute.frontends.common.node_access import NodeAccess
+from amqproute.frontends.common.partial_deliveries import PartialDeliveries
+from amqproute.frontends.common.peer_error_log import PeerErrorLog, short
+from amqproute.interfaces import ISource
+from amqproute.journal.event import RunEvent
+from amqproute.journal.record import RecordKind
+from amqproute.log_rate_limit import RateLimitedLog, and_more, source_of
+from amqproute.net.pump import TransportFacts
+from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, Principal, owner_of
+
+__all__ = ["ClientConnection", "ConnectionConsumer", "FrontendContext"]
+
+MOST_LOGGED: Final = 20
+"""Lines about connections that are refused, for one reason at one listener, that are logged one by
+one; see `RateLimitedLog`."""
+
+IsRemoved = Callable[[Any, str | None], bool]
+"""Tells, for a node and the address it was attached by, whether it is there no more."""
+
+
+class ConnectionConsumer(Protocol):
+    """A consumer on a connection, as far as the memory of what it holds goes."""
+
+    @property
+    def source(self) -> ISource:
+        """The node that it takes from."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Octets in memory of the messages that have no outcome."""
+
+
+@dataclass(slots=True)
+class FrontendContext:
+    """What all connections of a daemon have in common.
+
+    Attributes:
+        broker: the local nodes.
+        nodes: the same, as clients and peers may use them.
+        hops: the ways out, an `IHops`.
+        receipts: what peers have delivered already.
+        limits: bounds of a connection.
+        now_ms: the wall clock.
+        seconds: the monotonic clock of the engines.
+        transactions: what holds for local transactions.
+        connections: every connection.
+        detaching: each is called with what tells whether a node is removed, after the connections:
+            whatever outlives a connection and belongs to such nodes ends.
+        serves: whether the host name of an open is one of ours (A-16).
+        lock_seconds: how long a receiver may leave a delivery without an outcome (O-04); 0 for
+            ever.
+        unauthenticated_log: keeps those who are not let in from filling the log.
+        memory: octets of messages on their way in, of all connections.
+        partial_deliveries: those that have begun and not ended, of all connections.
+        endpoint_memory: what sessions and links take, of all connections.
+        outgoing: octets of messages that receivers hold, and how much each of them may.
+        contracts: what each peer and user may ask of us; None: nobody has any.
+        stream: the name of our store, by which it numbers its entries.
+        when_peer: called with the domains a peer has proved, when it opens.
+        when_seen: called with (step, remote, who, code, words, probe) for probes that open, and
+            for whoever is refused; see `services.peer_probe`.
+        is_stopping: the daemon is being stopped.
+    """
+
+    broker: Broker
+    nodes: NodeAccess
+    hops: Any
+    receipts: Receipts
+    limits: FrontendLimits
+    now_ms: Callable[[], int]
+    seconds: Callable[[], float]
+    transactions: TransactionTerms
+    connections: set[ClientConnection] = field(default_factory=set)
+    detaching: list[Callable[[IsRemoved], None]] = field(default_factory=list)
+    serves: Callable[[str | None], bool] = lambda _: True
+    lock_seconds: Callable[[], float] = lambda: 0.0
+    when_peer: Callable[[Principal], None] = lambda _: None
+    when_seen: Callable[[str, str, str, str, str, str], None] = lambda *_: None
+    contracts: ActiveContracts | None = None
+    stream: str = ""
+    is_stopping: bool = False
+    memory: HeldMemory = field(init=False)
+    partial_deliveries: PartialDeliveries = field(init=False)
+    endpoint_memory: EndpointMemory = field(init=False)
+    outgoing: OutgoingMemory = field(init=False)
+    unauthenticated_log: RateLimitedLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.unauthenticated_log = RateLimitedLog(self.seconds, MOST_LOGGED)
+        self.memory = HeldMemory(self.broker.gate, self.limits.memory_bytes)
+        self.partial_deliveries = PartialDeliveries(
+            self.memory,
+            self.connections,
+            self.transactions.clock,
+            self.limits.delivery_seconds,
+        )
+        self.endpoint_memory = EndpointMemory(self.limits.memory_bytes)
+        self.outgoing = OutgoingMemory(self.limits.memory_bytes)
+        self.broker.gate.watch(self._gate_changed)
+
+    def _gate_changed(self) -> None:
+        """Publishers may have credit again, or may not any more."""
+        for connection in tuple(self.connections):
+            connection.grant()
+
+    def detach_from(self, is_removed: IsRemoved) -> None:
+        """End the links, attached or suspended, to nodes or aliases that are gone (L-03, A-05)."""
+        for connection in tuple(self.connections):
+            connection.detach_from(is_removed)
+        for detach in self.detaching:
+            detach(is_removed)
+
+    def detach_unauthorized(self) -> int:
+        """End the links whose holders have lost the right to them; return how many.
+
+        Called when the access rules have changed. What a suspended link may is asked when it
+        comes back.
+        """
+        return sum([each.detach_unauthorized() for each in tuple(self.connections)])
+
+
+class ClientConnection(ABC):
+    """One accepted connection.
+
+    Args:
+        context: what all connections have in common.
+        facts: what the transport proves.
+        listener: where it came in; for the log.
+
+    Attributes:
+        principal: who is there; anonymous until proved otherwise.
+        contract: what it may ask of us, once it has opened; None if nobody has a contract.
+        is_lost: it is gone.
+        is_held: nothing more is read from it now, because too much waits for the disk.
+        is_paused: nothing more is written to it now: the transport's buffer is full.
+        probe: the id that it has given itself as a prober; empty for none.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, context: FrontendContext, facts: TransportFacts, listener: Hashable = None
+    ) -> None:
+        self.context = context
+        self.limits = context.limits
+        self.now_ms = context.now_ms
+        self.facts = facts
+        self.principal: Principal = ANONYMOUS_PRINCIPAL
+        self.contract: ActiveContract | None = None
+        self.since_ms = context.now_ms()
+        self.is_paused = False
+        self.is_held = False
+        self.is_lost = False
+        self.probe = ""
+        self._listener = listener
+        self._pump: Any = None
+        self._uncommitted_bytes = 0
+        self._party: tuple[str, Hashable] | None = None
+
+    # -- its parts: they know it, so it drops them when it is lost --------------------------------
+
+    @cached_property
+    def transactions(self) -> TransactionRegistry:
+        """Its transactions that are declared and not discharged."""
+        return TransactionRegistry(
+            self.context.transactions, self._timed_out, lambda: self.principal
+        )
+
+    @cached_property
+    def event_batch(self) -> EventBatch:
+        """The batch of the events that are being handled."""
+        return EventBatch(self, self.context.broker)
+
+    @cached_property
+    def error_log(self) -> PeerErrorLog:
+        """The faults of the other side."""
+        return PeerErrorLog(
+            self.log, self.context.seconds, self._log_fields, self._note_messages_refused
+        )
+
+    @cached_property
+    def endpoint_quota(self) -> EndpointQuota:
+        """What its sessions and links take of memory."""
+        quota = EndpointQuota(self, self.context.endpoint_memory)
+        if self.is_lost:
+            quota.end()
+        return quota
+
+    def _drop_parts(self) -> None:
+        """Leave no circle of references behind, when nothing is under way any more.
+
+        What comes late all the same finds each part made anew, and empty.
+        """
+        if (
+            self.event_batch.is_idle
+            and not self.event_batch.is_in_progress
+            and not self._uncommitted_bytes
+            and not len(self.transactions)
+            and not self.endpoint_quota.is_used
+        ):
+            for name in tuple(self.__dict__):
+                if isinstance(getattr(type(self), name, None), cached_property):
+                    del self.__dict__[name]
+
+    # -- who is there ----------------------------------------------------------------------------
+
+    @property
+    def party(self) -> tuple[str, Hashable]:
+        """Whose share of a bound it uses, and as which member of that party.
+
+        Users and peers are parties, their connections the members. All anonymous clients are one
+        party, and its members are their addresses. To be asked for only once it has opened.
+        """
+        if self._party is None:
+            member = source_of(self.facts.host or "") if self.is_anonymous else id(self)
+            self._party = (str(self.principal), member)
+        return self._party
+
+    @property
+    def owner(self) -> str:
+        """Whose its links are: see `amqproute.values.owner_of`. To be asked for once it is open."""
+        return owner_of(self.principal, self.facts.host or "")
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether nobody has proved who is there."""
+        return self.principal.kind == ANONYMOUS_PRINCIPAL.kind
+
+    @property
+    def is_stopping(self) -> bool:
+        """The daemon is on its way out: nothing new is taken or handed out."""
+        return self.context.is_stopping
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing of this connection waits for the store."""
+        return self.event_batch.is_idle
+
+    def log_in_facts(self) -> LogInTransport:
+        """Return the transport's facts, as authentication wants them."""
+        facts = self.facts
+        return LogInTransport(
+            facts.host or "",
+            facts.tls_version is not None,
+            tuple(sorted(facts.certificate_domains)),
+            facts.unix_uid,
+        )
+
+    def admit_principal(self) -> None:
+        """Count the connection against its principal's share and contract, when it opens.
+
+        Raises:
+            ResourceLimitExceeded: it is one too many.
+        """
+        # Only now: who logs in and says nothing more can be made to give way to others.
+        excess = (
+            self._pump.identified(self.principal.kind, str(self.principal))
+            if self._pump is not None
+            else None
+        )
+        contracts = self.context.contracts
+        if contracts is not None:
+            contract = contracts.of(self.principal)
+            contract.connect(self)
+            self.contract = contract
+        if excess is not None and (
+            self.contract is None or self.contract.terms.connections is None
+        ):
+            raise ResourceLimitExceeded(
+                f"{self.principal} has more than its share of connections: {excess}; "
+                "a contract may name another number",
+                info={"limiter": "connections", "retry-after": RETRY_SECONDS},
+            )
+
+    # -- the transport ---------------------------------------------------------------------------
+
+    def connected(self, pump: Any) -> None:
+        """See `IConnectionUser.connected`."""
+        self._pump = pump
+        self.context.connections.add(self)
+
+    def secured(self, facts: TransportFacts) -> None:
+        """The connection has been upgraded to TLS."""
+        self.facts = facts
+
+    def paused(self) -> None:
+        """See `IConnectionUser.paused`."""
+        self.is_paused = True
+
+    def flush(self) -> None:
+        """Have what the engine has to say written before the reactor turns."""
+        if self._pump is not None:
+            self._pump.schedule_flush()
+
+    def drop(self, words: str) -> None:
+        """End the connection without a word to the other side."""
+        if self._pump is None:
+            return
+        self.error_log.add("{connection} ({principal}) dropped: {words}", words=words)
+        self._pump.abort()
+
+    # -- what waits for the disk -----------------------------------------------------------------
+
+    def hold(self, size: int) -> None:
+        """Read nothing more while too much waits for the disk: credit counts messages only.
+
+        How much is too much is less where memory runs short: those who hold most wait first.
+        """
+        self._uncommitted_bytes += size
+        self.context.memory.hold(size)
+        if self._pump is not None and self._uncommitted_bytes > self._most_bytes:
+            self.is_held = True
+            self._pump.hold_reading()
+
+    @property
+    def _most_bytes(self) -> int:
+        part = self.context.memory.part(len(self.context.connections))
+        return min(self.limits.uncommitted_bytes, part)
+
+    def release(self, size: int) -> None:
+        """So much is on the disk, or never will be."""
+        self._uncommitted_bytes -= size
+        self.context.memory.release(size)
+        if self.is_held and self._uncommitted_bytes <= self._most_bytes:
+            self.is_held = False
+            if self._pump is not None:
+                self._pump.release_reading()
+        if self.is_lost:
+            self._drop_parts()
+
+    def admit(self, hop: NextHop) -> Deferred[Any]:
+        """Have a next hop looked up. See `IHops.admit`."""
+        admitted: Deferred[Any] = self.context.hops.admit(
+            hop, Origin(self.principal, connection=self.facts.remote)
+        )
+        return admitted
+
+    def conclude(self, transaction: Transaction) -> None:
+        """Tell the links how a transaction has ended."""
+        with self.event_batch:
+            transaction.conclude()
+        self.flush()
+
+    def _timed_out(self, transaction: Transaction) -> None:
+        self.error_log.add(
+            "{connection} ({principal}) transaction {transaction} rolled back: nothing happened "
+            "in it for {seconds} s",
+            transaction=transaction.id.hex(),
+            seconds=self.context.transactions.limits.timeout_seconds,
+        )
+        self.conclude(transaction)
+
+    def forget_receipts(self, stream: Stream, floor: int) -> None:
+        """A relaying peer will not send anything below the floor again."""
+        batch = self.context.broker.begin()
+        if stream.forget_below(floor, batch.transaction):
+            batch.commit().addErrback(self.broken, "forgetting receipts")
+
+    def forget_stream(self, key: str) -> None:
+        """Forget all receipts of a stream that its peer has given up."""
+        batch = self.context.broker.begin()
+        batch.transaction.forget_stream(key)
+        batch.commit().addErrback(self.broken, "forgetting a stream of receipts")
+
+    # -- what goes wrong -------------------------------------------------------------------------
+
+    def seen(self, step: str, code: object, words: str) -> None:
+        """Have it known what a prober, or somebody who is refused, came to."""
+        remote, who = self.facts.remote, str(self.principal)
+        self.context.when_seen(step, remote, who, str(code), short(words), self.probe)
+
+    def _log_fields(self) -> dict[str, str]:
+        return {"connection": self.facts.remote, "principal": str(self.principal)}
+
+    def _log_unauthenticated(self, kind: str, text: str, **fields: Any) -> None:
+        """Log what somebody does who was never let in: one of many, it may be, at this place."""
+        count = self.context.unauthenticated_log.due((self._listener, kind))
+        if count:
+            self.log.warn(text, connection=self.facts.remote, more=and_more(count), **fields)
+
+    def _note_messages_refused(self, link: str, node: str, error: AmqpError, count: int) -> None:
+        """Have it in the journal that messages were refused at the door."""
+        journal = self.context.broker.journal
+        if journal.is_kept:
+            facts = {
+                "node": node,
+                "link": link,
+                "sender": str(self.principal),
+                "connection": self.facts.remote,
+                "level": self.facts.level,
+                "count": count,
+                "condition": str(error.condition),
+                "code": (error.info or {}).get("code"),
+                "words": error.description,
+            }
+            journal.note(RunEvent(RecordKind.REJECTED, journal.now_us(), facts))
+
+    def broken(self, failure: Failure, doing: str) -> None:
+        """Log what must not happen."""
+        self.log.failure(
+            "{connection}: {doing} failed",
+            failure,
+            connection=self.facts.remote,
+            principal=str(self.principal),
+            doing=doing,
+        )
+
+    # -- for the daemon and its operators --------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def holds_nothing(self) -> bool:
+        """No consumer on this connection holds unsettled deliveries."""
+
+    @property
+    @abstractmethod
+    def link_count(self) -> int:
+        """Links, or what the protocol has in their place."""
+
+    @abstractmethod
+    def row(self) -> dict[str, Any]:
+        """Return what an operator wants to know, for the management node."""
+
+    @abstractmethod
+    def link_rows(self) -> Iterator[dict[str, Any]]:
+        """Describe each link (G-17)."""
+
+    @abstractmethod
+    def detach_named(self, name: str) -> int:
+        """Detach the links with this name because an operator wants it (G-13); return how many."""
+
+    @abstractmethod
+    def consumers(self) -> Iterator[ConnectionConsumer]:
+        """Iterate over what takes from nodes on this connection."""
+
+    @abstractmethod
+    def close(self, condition: Condition, words: str) -> None:
+        """Close the connection from our side."""
+
+    @abstractmethod
+    def stop_taking(self) -> None:
+        """Revoke the senders' credit; called when the daemon stops."""
+
+    @abstractmethod
+    def grant(self) -> None:
+        """Bring the senders' credit in line with what they may have now."""
+
+    @abstractmethod
+    def apply_terms(self, contract: ActiveContract) -> None:
+        """Have the links that are sent on go by changed terms."""
+
+    @abstractmethod
+    def detach_from(self, is_removed: IsRemoved) -> None:
+        """Detach links whose node or alias is not there any more (L-03, A-05)."""
+
+    @abstractmethod
+    def detach_unauthorized(self) -> int:
+        """Detach links to whose node the other side may not attach any more; return how many."""
+
+    # -- unfinished input: see `partial_deliveries.InputHolder` ----------------------------------
+
+    @abstractmethod
+    def held_input(self) -> int:
+        """Return the octets that its engine holds of the peer's input."""
+
+    @abstractmethod
+    def partial_deliveries(self, are_all: bool) -> list[PartialDelivery[Hashable]]:
+        """Return what is on its way in: what is in memory, or all."""
+
+    @abstractmethod
+    def partial_delivery(self, key: Hashable) -> PartialDelivery[Hashable] | None:
+        """Return what there is of one; None if there is none any more."""
+
+    @abstractmethod
+    def spill(self, key: Hashable) -> None:
+        """Write to disk what has come of a delivery, and the rest as it comes."""
+
+    @abstractmethod
+    def end_partial(self, key: Hashable, words: str) -> None:
+        """End a delivery with its link, or an incomplete frame with the connection."""

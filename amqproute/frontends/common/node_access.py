@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an address to a node, for whoever may use it: names, routes and access rules.
+
+What a protocol's own terms ask of a node - filters, outcomes, settle modes, lifetimes - is read
+and answered by its frontend; which node an address names, and whether a principal may send to it
+or receive from it, is the same for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Protocol, TypeVar, cast
+
+from twisted.internet.defer import Deferred
+
+from amqproute.address import (
+    PROBE_NODE,
+    TRANSFER_NODE,
+    Address,
+    from_compatibility,
+    is_reserved,
+    parse,
+)
+from amqproute.auth.policy import Verb
+from amqproute.broker.broker import Broker
+from amqproute.broker.dynamic_node_terms import DynamicTerms
+from amqproute.broker.queue import Queue
+from amqproute.broker.topic import Topic
+from amqproute.errors import NotAllowed, NotFound, UnauthorizedAccess, Unresolved
+from amqproute.interfaces import ISource, ITarget
+from amqproute.message import Message
+from amqproute.routing.table import Router
+from amqproute.values import RELAY_PREFIX, Local, NextHop, Origin, Principal
+
+__all__ = ["DYNAMIC", "NodeAccess"]
+
+DYNAMIC: Final = "dynamic"
+"""The node name that an access rule grants `create` on, to let clients make dynamic nodes."""
+
+N = TypeVar("N")
+
+
+class TransferPolicy(Protocol):
+    """The rules of the transfer service."""
+
+    @property
+    def router(self) -> Router:
+        """Address to route."""
+
+    @property
+    def allows(self) -> Callable[[Principal, Verb, str], bool]:
+        """The access rules: principal, verb, node."""
+
+    def check_service(self, node: str) -> None:
+        """Raise `NotAllowed` for a service that messages may not name."""
+
+
+class MessageAdmission(Protocol):
+    """Where messages may come from; see `amqproute.services.provenance`."""
+
+    def admitted(self, message: Message, origin: Origin) -> Message:
+        """Return a message as it is taken from its sender; raise `AmqpError` if it is not."""
+
+
+class TransferNode(Protocol):
+    """The transfer service, itself an `ITarget`."""
+
+    @property
+    def rules(self) -> TransferPolicy:
+        """What is local, and who may do what."""
+
+    @property
+    def provenance(self) -> MessageAdmission:
+        """Where messages may come from."""
+
+    def direct(self, node: ITarget) -> ITarget:
+        """Return the target of a peer's link straight to a local node."""
+
+    def alias(self, text: str, address: Address, hop: NextHop) -> ITarget:
+        """Return the target of a link to an address at another organization."""
+
+
+class NodeAccess:
+    """The nodes of this container, as its clients and peers may use them.
+
+    Args:
+        broker: the local nodes.
+        service: the transfer service: its rules say what is local and who may do what, and it
+            makes the aliases ``x@y``.
+        auto_create: makes a queue of this name for a principal, and returns what fires with it
+            when it is on the disk; None where a link makes no queues (Q-38).
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        service: TransferNode,
+        auto_create: Callable[[str, Principal], Deferred[Queue] | None] = lambda *_: None,
+    ) -> None:
+        self.broker = broker
+        self._service = service
+        self._auto_create = auto_create
+
+    # -- nodes that are sent to ------------------------------------------------------------------
+
+    def target(self, text: str, principal: Principal) -> ITarget:
+        """Return the node that an address names, for somebody who wants to send to it (A-19).
+
+        Raises:
+            Unresolved: the domain has to be asked about first.
+            AmqpError: there is none, or the principal may not send to it.
+        """
+        if text == TRANSFER_NODE:
+            return self.transfer(principal)
+        if text == PROBE_NODE:
+            self.transfer(principal)  # whoever may come at all may ask what would become of it
+            return cast(ITarget, self.broker.target(text))
+        if is_reserved(text) and "@" not in text:
+            self.require(principal, (Verb.MANAGE,), text)
+            return cast(ITarget, self.broker.target(text))
+        route = self._route(text)
+        if isinstance(route, Local):
+            if not route.node:
+                # "@our.domain": any node here, by `to`.
+                return self.transfer(principal)
+            if is_reserved(route.node):
+                raise NotAllowed(f"the service {route.node!r} has no alias")
+            self.require(principal, (Verb.PUBLISH, Verb.TRANSFER), route.node)
+            node = cast(ITarget, self.broker.target(route.node))
+            return self._service.direct(node) if principal.kind == "peer" else node
+        if principal.kind == "peer":
+            raise UnauthorizedAccess(
+                f"{principal} may not relay by an alias; it has {TRANSFER_NODE}",
+                info={"code": "route.relay"},
+            )
+        text = from_compatibility(text) or text
+        address = parse(text)
+        self.require(principal, (Verb.PUBLISH,), str(address))
+        self._service.rules.check_service(address.node)
+        return self._service.alias(text, address, route)
+
+    def transfer(self, principal: Principal) -> ITarget:
+        """Return the transfer service: each message names its node itself.
+
+        What a peer may reach is decided for each message; whether it may come at all was decided
+        when it proved its name.
+
+        Raises:
+            UnauthorizedAccess: the principal may not use it.
+        """
+        if principal.kind != "peer":
+            self.require(principal, (Verb.PUBLISH,), TRANSFER_NODE)
+        return cast(ITarget, self._service)
+
+    def check_target(self, address: str | None, principal: Principal) -> None:
+        """Check that whoever sends to a node still may; its messages are judged one by one.
+
+        Raises:
+            UnauthorizedAccess: not any more.
+        """
+        with suppress(NotAllowed, NotFound, Unresolved):
+            if address is None:
+                self.transfer(principal)
+            else:
+                self.target(address, principal)
+
+    def admitted(self, message: Message, origin: Origin) -> Message:
+        """Return a message as it is taken from its sender; see `services.provenance`."""
+        return self._service.provenance.admitted(message, origin)
+
+    # -- nodes that are received from ------------------------------------------------------------
+
+    def source(self, text: str, principal: Principal, copies: bool) -> ISource:
+        """Return the node that an address names, for somebody who wants to receive from it.
+
+        Args:
+            text: the address.
+            principal: who wants to.
+            copies: messages are only looked at, and stay.
+
+        Raises:
+            AmqpError: there is none, or the principal may not receive from it.
+        """
+        if text.startswith(RELAY_PREFIX):
+            raise NotAllowed(
+                f"{text!r} is a relay queue: only its peer gets what is there; what waits there is "
+                "shown, held and moved by management"
+            )
+        if is_reserved(text):
+            raise NotAllowed(f"{text!r} is a service: it has nothing to receive")
+        route = self._route(text)
+        if not isinstance(route, Local):
+            raise NotAllowed(
+                f"{text!r} is at another organization: messages are sent there, not fetched"
+            )
+        if is_reserved(route.node):
+            raise NotAllowed(f"{route.node!r} is a service: it has nothing to receive")
+        verbs = (Verb.BROWSE, Verb.CONSUME) if copies else (Verb.CONSUME,)
+        self.require(principal, verbs, route.node)
+        return cast(ISource, self.broker.source(route.node))
+
+    def check_source(self, address: str, principal: Principal, copies: bool) -> None:
+        """Check that whoever receives from a node still may.
+
+        Raises:
+            UnauthorizedAccess: not any more.
+        """
+        with suppress(NotAllowed, NotFound):
+            node = self.source(address, principal, copies)
+            if isinstance(node, Topic):
+                self.require(principal, (Verb.CONSUME,), node.name)
+
+    # -- both ------------------------------------------------------------------------------------
+
+    def require(self, principal: Principal, verbs: tuple[Verb, ...], node: str) -> None:
+        """Check that a principal has one of these rights on a node.
+
+        Raises:
+            UnauthorizedAccess: it has none of them.
+        """
+        allows = self._service.rules.allows
+        if not any(allows(principal, verb, node) for verb in verbs):
+            # The right that whoever keeps the rules would give: a peer's is to transfer.
+            lacking = verbs[-1] if principal.kind == "peer" else verbs[0]
+            raise UnauthorizedAccess(f"{principal} may not {lacking} on {node!r}")
+
+    def find_or_create(
+        self, find: Callable[[], N], address: str, principal: Principal, may_create: bool = True
+    ) -> tuple[N, Deferred[Queue] | None]:
+        """Find a node, or have a queue made for a client that may `create` it (Q-38).
+
+        Args:
+            find: `target` or `source`, as it is to be called.
+            address: of the node.
+            principal: who wants it.
+            may_create: a queue is what is wanted, if there is nothing.
+
+        Returns:
+            The node; and what fires with it when it is on the disk, or None if it was there.
+        """
+        try:
+            return find(), None
+        except NotFound:
+            created = self._created_for(address, principal) if may_create else None
+            if created is None:
+                raise
+        return find(), created
+
+    def _created_for(self, address: str, principal: Principal) -> Deferred[Queue] | None:
+        route = self._route(address)
+        if (
+            not isinstance(route, Local)
+            or is_reserved(route.node)
+            or principal.kind == "peer"
+            or not self._service.rules.allows(principal, Verb.CREATE, route.node)
+        ):
+            return None
+        return self._auto_create(route.node, principal)
+
+    def create_dynamic_topic(self, principal: Principal) -> Topic:
+        """Create a topic with a name of its own.
+
+        Raises:
+            UnauthorizedAccess: the principal may not create dynamic nodes.
+        """
+        self.require(principal, (Verb.CREATE,), DYNAMIC)
+        return self.broker.create_dynamic_topic()
+
+    def create_dynamic(self, terms: DynamicTerms, principal: Principal) -> Queue:
+        """Create a queue with a name of its own.
+
+        Raises:
+            UnauthorizedAccess: the principal may not create dynamic nodes, or may not send to the
+                dead-letter node that it has named.
+            NotFound: there is no such dead-letter node.
+        """
+        self.require(principal, (Verb.CREATE,), DYNAMIC)
+        if terms.dead_letter is not None:
+            self.require(principal, (Verb.PUBLISH,), terms.dead_letter)
+            self.broker.target(terms.dead_letter)
+        return self.broker.create_dynamic(terms)
+
+    def _route(self, text: str) -> Local | NextHop:
+        return self._service.rules.router.route(text)
