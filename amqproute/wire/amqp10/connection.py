@@ -6,20 +6,20 @@ Theory of operation
 
 `Connection` is the `amqproute.wire.engine.Engine`. Bytes go through the phases of
 `state_tables.PHASES` (protocol headers, TLS, SASL) and then, as frames, to the session of their
-channel. What the user has to know comes back as events; what the user wants goes in as verbs on
-`Connection`, `Session` and `Link`, whose frames `data_to_send` hands over.
+channel. The engine reports by events; the user acts by verbs on `Connection`, `Session` and `Link`,
+whose frames `data_to_send` hands over.
 
 **When answers go out.** A peer may write open, begin, attach, transfer, detach, end and close in
 one segment and never wait (§2.4.1, P-03). All of it is read before the user sees the first event,
 and the user's answers (open, accept, settle ...) come while it walks the list. So the engine does
 not answer a detach, end or close when it reads it but in `data_to_send`, after the user's
-answers, in the order in which they came. What the user has not answered by then waits: a detach
-for the attach, an end for the begin. A close does not wait.
+answers, in the order in which they came. Where the user has not answered by then, a detach waits
+for the attach and an end for the begin. A close does not wait.
 
 **Faults** have the scope that the standard gives them:
 
 ============================================================  ==========  =======================
-what the peer did                                             scope       condition
+fault of the peer                                             scope       condition
 ============================================================  ==========  =======================
 bytes that are no frame, frame too large                      connection  framing-error
 channel above channel-max, handle above handle-max            connection  framing-error
@@ -44,11 +44,11 @@ link name longer than `LONGEST_NAME`                          link        invali
 sessions and links that take more than max_endpoint_octets    connection  resource-limit-exceeded
 ============================================================  ==========  =======================
 
-A fault in an endpoint that the user has not answered yet is reported at once and told to the peer
-after the user's answer.
+A fault in an endpoint that the user has not answered yet is reported at once, and to the peer after
+the user's answer.
 
-**After a close** with an error nothing is read but the peer's close. `is_closed` turns true when
-it comes, at the end of the stream, or after ``close_timeout`` (E-06).
+**After a close** with an error only the peer's close is read. `is_closed` turns true when it comes,
+at the end of the stream, or after ``close_timeout`` (E-06).
 
 **Time.** Verbs take no time; the engine uses the last ``now`` it was given, which can make a
 heartbeat early but never late. A deadline that a verb starts is armed by the next `tick`, which
@@ -59,13 +59,12 @@ keeps the rest. A peer that sends many frames without any effect (empty ones, tr
 octets, flows that change nothing) is closed with resource-limit-exceeded: no client does that.
 
 Bounds: one frame of input, of at most `OPEN_OCTETS` before the peer's open; ``max_partial`` octets
-of messages that have begun and not ended (of large ones on links that take parts the user has the
-octets), `MAX_HELD` octets while a password is verified; sessions by channel-max, links by
-handle-max, and what both keep of begins and attaches by ``max_endpoint_octets``
-(`Connection.endpoint_octets`, for users who bound the sum over their connections). `InputHeld`
-tells what is held of the input, so that a user can bound the sum over its connections and have
-deliveries handed up early (`Connection.hand_up`). Output waits in the caller's hands, or in a
-session for the peer's window, never beyond the link's credit.
+of unfinished messages (the octets of large ones are the user's on links that take parts),
+`MAX_HELD` octets while a password is verified; sessions by channel-max, links by handle-max, and
+the memory of both by ``max_endpoint_octets`` (`Connection.endpoint_octets`, for users who bound the
+sum over their connections). `InputHeld` reports the input in memory, so that a user can bound the
+sum over its connections and have deliveries handed up early (`Connection.hand_up`). Output waits in
+the caller's hands, or in a session for the peer's window, never beyond the link's credit.
 """
 
 from __future__ import annotations
@@ -123,9 +122,9 @@ from amqproute.wire.amqp10.types import Described
 from amqproute.wire.header import ProtocolHeader
 
 LEAST_HELD: Final = 4096
-"""Octets of input that are held without a word; see `InputHeld`."""
+"""Octets of input in memory that are not reported; see `InputHeld`."""
 MIN_IDLE: Final = 0.1
-"""The shortest idle time-out of a peer's, in seconds, that we are ready to serve."""
+"""The shortest idle time-out that a peer may ask for, in seconds."""
 
 
 class Connection(Negotiation, SessionConnection):
@@ -143,7 +142,7 @@ class Connection(Negotiation, SessionConnection):
         self.remote_open: spec.Open | None = None
         self.context: Any = None
         self.unfinished: dict[Link, None] = {}
-        self._told_held = 0
+        self._reported_held = 0
         # Endpoints.
         self._sessions: dict[Session, None] = {}
         self._by_channel: dict[int, Session] = {}
@@ -155,16 +154,16 @@ class Connection(Negotiation, SessionConnection):
         self._due: list[Link | Session] = []
         self._close_due = False
         self._close_error: spec.Error | None = None
-        self._deaf = False
-        self._unheard = 0
-        # Frames that are decoded and not taken yet: the budget is spent.
-        self._cut: Iterator[Frame] | None = None
-        self._fruitless = 0
-        self._fruitless_since = 0.0
-        # The deliveries reported last, to which the next may belong.
+        self._reading_stopped = False
+        self._ignored_octets = 0
+        # Frames that are decoded and not dispatched yet: the budget is spent.
+        self._undispatched: Iterator[Frame] | None = None
+        self._ineffective = 0
+        self._ineffective_since = 0.0
+        # The deliveries reported last, which the next may join.
         self._batch: list[Delivery] = []
-        self._farewell: list[Event] = []
-        self._told = False
+        self._last_events: list[Event] = []
+        self._end_reported = False
         # Times.
         self._last_sent = 0.0
         self._heartbeat: float | None = None
@@ -186,13 +185,13 @@ class Connection(Negotiation, SessionConnection):
         """The peer's container-id, once its open has come."""
         return None if self.remote_open is None else self.remote_open.container_id
 
-    # ---------------------------------------------------------------------- the engine's face
+    # ---------------------------------------------------------------------- engine interface
 
     def start(self, now: float) -> None:
         """See `amqproute.wire.engine.Engine`."""
         self._now = self._last_received = self._last_sent = now
         self._handshake_deadline = now + self.settings.handshake_timeout
-        self._turn(TransitionTable.BEGIN)
+        self._advance_phase(TransitionTable.BEGIN)
         if self.settings.role == "client":
             if self.settings.tls == "required":
                 self._early.append(ProtocolHeader.AMQP_1_0_TLS.value)
@@ -203,7 +202,8 @@ class Connection(Negotiation, SessionConnection):
     def has_input(self) -> bool:
         """See `amqproute.wire.engine.Engine`."""
         return self._phase is HandshakePhase.AMQP and (
-            self._cut is not None or (not self._deaf and self._buffer.is_pending)
+            self._undispatched is not None
+            or (not self._reading_stopped and self._buffer.is_pending)
         )
 
     def receive_data(self, data: bytes, now: float, budget: int | None = None) -> list[Event]:
@@ -214,15 +214,17 @@ class Connection(Negotiation, SessionConnection):
         events = self._events = []
         self._batch_link = None
         if self._phase is HandshakePhase.AMQP:
-            if self._told:
+            if self._end_reported:
                 self._after_close(data)
             self._read(data)
         else:
             self._negotiate(data)
         if self.settings.reports_input:
             held = self.held_bytes
-            if held != self._told_held and (held > LEAST_HELD or self._told_held > LEAST_HELD):
-                self._told_held = held
+            if held != self._reported_held and (
+                held > LEAST_HELD or self._reported_held > LEAST_HELD
+            ):
+                self._reported_held = held
                 self._emit(InputHeld(held))
             if not events and self.endpoint_octets != before:
                 self._emit(EndpointsHeld(self.endpoint_octets))
@@ -235,7 +237,7 @@ class Connection(Negotiation, SessionConnection):
 
     @property
     def last_received(self) -> float:
-        """When octets last came, in seconds of the monotonic clock."""
+        """Time of the last input, in seconds of the monotonic clock."""
         return self._last_received
 
     @property
@@ -254,7 +256,7 @@ class Connection(Negotiation, SessionConnection):
             now: seconds of the monotonic clock.
 
         Returns:
-            What came of it: a `PartsReceived`, or what the delivery breaks.
+            A `PartsReceived`, or the events of a fault.
         """
         self._now = now
         events = self._events = []
@@ -269,7 +271,7 @@ class Connection(Negotiation, SessionConnection):
             return events
         session = self._by_channel[link.session.channel]
         try:
-            session._inbox.begin_parts(link, delivery)
+            session._input.begin_parts(link, delivery)
         except LinkFaultError as fault:
             self._fail_link(fault.link, fault.error)
         except SessionFaultError as fault:
@@ -281,22 +283,22 @@ class Connection(Negotiation, SessionConnection):
         self._now = now
         events = self._events = []
         self._batch_link = None
-        if self._phase is not HandshakePhase.OVER or not self._told:
+        if self._phase is not HandshakePhase.OVER or not self._end_reported:
             self._lose(None, by_fault=False)
-        self._let_go()
+        self._clear()
         return events
 
-    def _let_go(self) -> None:
-        """The transport is gone: leave no circle of references behind, and nothing large.
+    def _clear(self) -> None:
+        """Drop all large objects and reference cycles: the transport is gone.
 
-        What events name (sessions, links, deliveries) still knows its connection, and the
-        connection nothing of it.
+        Sessions, links and deliveries in events still refer to the connection, and the connection
+        to none of them.
         """
-        self._part()
+        self._release_sessions()
         self._events = []
         self._batch = []
         self._batch_link = None
-        self._cut = None
+        self._undispatched = None
         self._sink = []
         self._early = []
         self._exchange = None
@@ -465,23 +467,23 @@ class Connection(Negotiation, SessionConnection):
         if self._state not in LOCALLY_OPEN:
             self.open()
         self._send(0, spec.Close(error=error))
-        self._part()
+        self._release_sessions()
         self._advance(StateTransition.SEND_CLOSING)
         if self._state is LinkStateName.DONE:
-            self._over()
+            self._finish()
         else:
             self._close_waits = True
             self._handshake_deadline = None
 
-    def _over(self) -> None:
+    def _finish(self) -> None:
         self._phase = HandshakePhase.OVER
         self._close_waits = False
 
-    def _part(self) -> None:
-        """Let go of all sessions, and note what the user has not been told of their end."""
+    def _release_sessions(self) -> None:
+        """Release all sessions, and keep their ends for the last events."""
         for session in self._sessions:
-            self._emit_end(session, None, self._farewell)
-            session._vanish()
+            self._emit_end(session, None, self._last_events)
+            session._abandon()
         self._sessions.clear()
         self._by_channel.clear()
         self._by_remote_channel.clear()
@@ -491,12 +493,12 @@ class Connection(Negotiation, SessionConnection):
     def _emit_end(
         self, session: Session, error: spec.Error | None, events: list[Event], fault: bool = False
     ) -> None:
-        if session._told:
+        if session._end_reported:
             return
-        session._told = True
+        session._end_reported = True
         for link in session._members:
-            if not link._told:
-                link._told = True
+            if not link._end_reported:
+                link._end_reported = True
                 events.append(
                     LinkDetached(link, False, error, list(link.unsettled.values()), fault)
                 )
@@ -521,19 +523,19 @@ class Connection(Negotiation, SessionConnection):
         self._events.append(DeliveriesReceived(link, self._batch))
 
     def _read(self, data: bytes) -> None:
-        """Take AMQP frames."""
-        if self._deaf and self._cut is None:
+        """Process AMQP frames."""
+        if self._reading_stopped and self._undispatched is None:
             return
         buffer = self._buffer
         if data:
             buffer.feed(data)
         limit = self._work_limit
         at_once = _UNBOUNDED if limit == _UNBOUNDED else input_cost.CUT
-        cut, self._cut = self._cut, None
+        cut, self._undispatched = self._undispatched, None
         while True:
             if cut is not None:
-                if not self._take(cut, limit):
-                    self._cut = cut if length_hint(cut) else None
+                if not self._dispatch(cut, limit):
+                    self._undispatched = cut if length_hint(cut) else None
                     return
                 if self._phase is HandshakePhase.OVER or self.work >= limit:
                     return
@@ -542,7 +544,7 @@ class Connection(Negotiation, SessionConnection):
                 frames = buffer.frames(at_once if self.remote_open is not None else 1)
             except AmqpError as fault:
                 release_frames(fault)
-                self._deaf = True
+                self._reading_stopped = True
                 self._fail(spec.Error(condition=fault.condition, description=fault.description))
                 return
             if not frames:
@@ -554,16 +556,16 @@ class Connection(Negotiation, SessionConnection):
             cut = iter(frames)
 
     def _after_close(self, data: bytes) -> None:
-        """Count what comes although we have closed, and wait no more for a close behind it."""
-        self._unheard += len(data)
+        """Count input after our close, and stop waiting for the peer's if it is too much."""
+        self._ignored_octets += len(data)
         self.work += len(data) // input_cost.OCTETS_PER_UNIT
-        if self._unheard > input_cost.MOST_UNHEARD:
-            self._deaf = True
-            self._cut = None
-            self._over()
+        if self._ignored_octets > input_cost.MOST_UNHEARD:
+            self._reading_stopped = True
+            self._undispatched = None
+            self._finish()
 
-    def _take(self, rest: Iterator[Frame], limit: int) -> bool:
-        """Take frames up to a limit of work; False if it was reached before their end."""
+    def _dispatch(self, rest: Iterator[Frame], limit: int) -> bool:
+        """Dispatch frames up to a limit of work; False if it was reached before their end."""
         sessions = self._by_remote_channel
         while True:
             session: Session | None = None
@@ -572,13 +574,13 @@ class Connection(Negotiation, SessionConnection):
                     if type(body) is spec.Transfer:
                         session = sessions.get(channel)
                         if session is not None and session._state is LinkStateName.OPEN:
-                            # The way of nearly all frames.
+                            # Nearly all frames go this way.
                             delivery = session._on_transfer(body, payload)
                             if delivery is not None:
                                 self.work += (
                                     input_cost.DELIVERY + len(payload) // input_cost.OCTETS_PER_UNIT
                                 )
-                                if self._fruitless:
+                                if self._ineffective:
                                     self._note_progress(1)
                                 if self._batch_link is delivery.link:
                                     self._batch.append(delivery)
@@ -595,7 +597,7 @@ class Connection(Negotiation, SessionConnection):
                             continue
                     session = None
                     self.work += input_cost.FRAME + _WEIGHTS.get(type(body), 0)
-                    if self._state in DISCARDING or self._close_due or self._told:
+                    if self._state in DISCARDING or self._close_due or self._end_reported:
                         self._discard(body)
                         if self.work >= limit:
                             return False
@@ -626,37 +628,31 @@ class Connection(Negotiation, SessionConnection):
                 self._fail(fault.error)
 
     def _note_progress(self, deliveries: int) -> None:
-        """Let deliveries that came, or changed, make good for frames without effect."""
         made_good = deliveries * input_cost.FRUITLESS_PER_DELIVERY
-        self._fruitless = max(0, self._fruitless - made_good)
+        self._ineffective = max(0, self._ineffective - made_good)
 
     def _count_ineffective(self) -> None:
-        """Note a frame that moves nothing.
-
-        Raises:
-            ConnectionFaultError: there are too many of them.
-        """
-        self._fruitless += 1
-        if self._fruitless > input_cost.FRUITLESS_FRAMES:
-            if self._now - self._fruitless_since < input_cost.FRUITLESS_SECONDS:
+        self._ineffective += 1
+        if self._ineffective > input_cost.FRUITLESS_FRAMES:
+            if self._now - self._ineffective_since < input_cost.FRUITLESS_SECONDS:
                 raise ConnectionFaultError(
                     conditions.RESOURCE_LIMIT_EXCEEDED,
                     f"more than {input_cost.FRUITLESS_FRAMES} frames within "
                     f"{input_cost.FRUITLESS_SECONDS:g} s that have no effect",
                 )
-            self._fruitless = 1
-        if self._fruitless == 1:
-            self._fruitless_since = self._now
+            self._ineffective = 1
+        if self._ineffective == 1:
+            self._ineffective_since = self._now
 
     def _discard(self, body: Any) -> None:
-        """We have closed: only the peer's open and close still count."""
+        """Discard a frame after our close, unless it is the peer's open or close."""
         if type(body) is spec.Open and self._state is LinkStateName.WITHDRAWN:
             self.remote_open = body
             self._buffer.set_max_frame_size(self._frame_limit)
             self._advance(StateTransition.RECEIVE_OPENING)
         elif type(body) is spec.Close and self._state is LinkStateName.CLOSING:
             self._advance(StateTransition.RECEIVE_CLOSING)
-            self._over()
+            self._finish()
             self._emit_closed(body.error or self._close_error, by_fault=False, clean=True)
 
     def _on_connection_frame(self, channel: int, body: Any) -> None:
@@ -726,16 +722,16 @@ class Connection(Negotiation, SessionConnection):
                 return
             self._by_remote_channel[channel] = ours
             ours._begun_by_peer(channel, begin)
-            if not ours._told:
+            if not ours._end_reported:
                 self._emit(SessionBegun(ours, begin, True))
             return
-        self._emit(SessionBegun(self._take_session(channel, begin), begin, False))
+        self._emit(SessionBegun(self._add_session(channel, begin), begin, False))
 
     def _on_unfit_begin(self, channel: int, description: str) -> None:
         if any(
             (each._state, StateTransition.RECEIVE_OPENING) in ENDPOINT for each in self._sessions
         ):
-            # It may be the answer to ours, and there is no telling to which.
+            # It may be the answer to one of ours, unknown to which.
             raise ConnectionFaultError(conditions.DECODE_ERROR, description)
         if channel > self._channel_max or channel in self._by_remote_channel:
             self._on_begin(channel, _NO_BEGIN)
@@ -743,15 +739,15 @@ class Connection(Negotiation, SessionConnection):
             self._refuse(channel, _NO_BEGIN, description)
 
     def _refuse(self, channel: int, begin: spec.Begin, description: str) -> None:
-        """Begin and end a session for a fault in the peer's begin; the user hears nothing of it."""
-        session = self._take_session(channel, begin)
-        session._told = True
+        """Begin and end a session for a fault in the peer's begin, without an event."""
+        session = self._add_session(channel, begin)
+        session._end_reported = True
         self._fail_session(
             session, spec.Error(condition=conditions.INVALID_FIELD, description=description)
         )
 
-    def _take_session(self, channel: int, begin: spec.Begin) -> Session:
-        """Enter a session that the peer has begun."""
+    def _add_session(self, channel: int, begin: spec.Begin) -> Session:
+        """Add a session that the peer has begun."""
         limit = min(self._channel_max, self._channels.limit)
         if len(self._sessions) > limit:
             raise ConnectionFaultError(
@@ -765,11 +761,6 @@ class Connection(Negotiation, SessionConnection):
         return session
 
     def _check_endpoints(self) -> None:
-        """Look what sessions and links take of memory.
-
-        Raises:
-            ConnectionFaultError: it is too much.
-        """
         most = self.settings.max_endpoint_octets
         if most and self.endpoint_octets > most:
             raise ConnectionFaultError(
@@ -780,8 +771,8 @@ class Connection(Negotiation, SessionConnection):
     def _on_close(self, close: spec.Close) -> None:
         self._advance(StateTransition.RECEIVE_CLOSING)
         for session in self._sessions:
-            session._hush()
-        self._end_emitted(close.error, by_fault=False)
+            session._stop_transfers()
+        self._emit_ends(close.error, by_fault=False)
         self._emit_closed(close.error, by_fault=False, clean=True)
         self._close_error = None
         self._close_due = True
@@ -812,7 +803,7 @@ class Connection(Negotiation, SessionConnection):
             if session._on_flow(body):
                 self._emit(SessionFlowed(session, body))
         elif kind is spec.Disposition:
-            session._unsettled.told(body)
+            session._unsettled.on_disposition(body)
         elif kind is spec.Transfer:
             delivery = session._on_transfer(body, payload)
             if delivery is not None:
@@ -833,7 +824,7 @@ class Connection(Negotiation, SessionConnection):
         if session._state is LinkStateName.DONE:
             self._release(session)
             return
-        session._hush()
+        session._stop_transfers()
         self._batch_link = None
         self._emit_end(session, end.error, self._events)
         self._due.append(session)
@@ -843,8 +834,8 @@ class Connection(Negotiation, SessionConnection):
     def _fail_link(self, link: Link, error: spec.Error, closed: bool = True) -> None:
         """Detach a link for a fault of the peer's."""
         link.credit = 0
-        if not link._told:
-            link._told = True
+        if not link._end_reported:
+            link._end_reported = True
             self._emit(
                 LinkDetached(link, closed, error, list(link.unsettled.values()), by_fault=True)
             )
@@ -856,7 +847,7 @@ class Connection(Negotiation, SessionConnection):
             self._due.append(link)
 
     def _fail_session(self, session: Session, error: spec.Error) -> None:
-        """End a session for a fault of the peer's."""
+        """End a session for a fault of the peer."""
         self._batch_link = None
         self._emit_end(session, error, self._events, True)
         if session._state is LinkStateName.OPEN:
@@ -866,44 +857,44 @@ class Connection(Negotiation, SessionConnection):
             self._due.append(session)
 
     def _fail(self, error: spec.Error) -> None:
-        """Close the connection for a fault of the peer's."""
+        """Close the connection for a fault of the peer."""
         if self._state in DISCARDING or self._close_due:
             return
         for session in self._sessions:
-            session._hush()
-        self._end_emitted(error, by_fault=True)
+            session._stop_transfers()
+        self._emit_ends(error, by_fault=True)
         self._emit_closed(error, by_fault=True, clean=False)
         self._close_error = error
         self._close_due = True
 
     def _lose(self, error: spec.Error | None, *, by_fault: bool) -> None:
-        """The connection is over without a word to the peer, or with the last one said."""
-        self._end_emitted(error, by_fault)
-        self._part()
-        self._events.extend(self._farewell)
-        self._farewell.clear()
-        self._over()
+        """End the connection without another frame."""
+        self._emit_ends(error, by_fault)
+        self._release_sessions()
+        self._events.extend(self._last_events)
+        self._last_events.clear()
+        self._finish()
         self._close_due = False
         self._emit_closed(error, by_fault=by_fault, clean=False)
 
-    def _end_emitted(self, error: spec.Error | None, by_fault: bool) -> None:
+    def _emit_ends(self, error: spec.Error | None, by_fault: bool) -> None:
         self._batch_link = None
         for session in self._sessions:
             self._emit_end(session, error, self._events, by_fault)
 
     def _emit_closed(self, error: spec.Error | None, *, by_fault: bool, clean: bool) -> None:
-        if self._told:
+        if self._end_reported:
             return
-        self._told = True
+        self._end_reported = True
         self._batch_link = None
-        self._events.extend(self._farewell)
-        self._farewell.clear()
+        self._events.extend(self._last_events)
+        self._last_events.clear()
         self._events.append(ConnectionClosed(error, by_fault, clean))
 
     # --------------------------------------------------------------- bookkeeping of endpoints
 
-    def _take_channel(self, session: Session) -> None:
-        channel = self._channels.take()
+    def _acquire_channel(self, session: Session) -> None:
+        channel = self._channels.acquire()
         if channel is None:
             raise LocalProtocolError("the peer's channel-max is reached")
         session.channel = channel
@@ -914,11 +905,11 @@ class Connection(Negotiation, SessionConnection):
             self._release(session)
 
     def _release(self, session: Session) -> None:
-        """Both have ended: the channel is free."""
+        """Free the channel: both sides have ended."""
         if self._by_channel.pop(session.channel, None) is not None:
-            self._channels.give_back(session.channel)
+            self._channels.release(session.channel)
         self._sessions.pop(session, None)
-        session._vanish()
+        session._abandon()
 
 
 def _without_bulk(body: spec.Open) -> spec.Open:
@@ -938,7 +929,7 @@ def _name(body: Any) -> str:
 
 
 def _weight_of_filters(source: spec.Source | None) -> int:
-    """Return what it costs to make the filters of a source."""
+    """Return the units of work that the filters of a source cost."""
     filters = source.filter if isinstance(source, spec.Source) else None
     units = 0
     for value in (filters or {}).values():
@@ -962,9 +953,9 @@ _WEIGHTS: Final[dict[type, int]] = {
     spec.Disposition: input_cost.DISPOSITION,
     spec.Transfer: input_cost.DELIVERY,
 }
-"""What the frames cost besides `input_cost.FRAME`; sessions add what depends on their state."""
+"""Units of work per frame besides `input_cost.FRAME`; sessions add more, by their state."""
 _CONNECTION_FRAMES: Final = frozenset({spec.Open, spec.Begin, UnfitBegin, spec.Close})
 _NO_BEGIN: Final = spec.Begin(next_outgoing_id=0, incoming_window=0, outgoing_window=0)
-"""What stands for a begin whose fields cannot be read."""
+"""Stands for a begin whose fields cannot be decoded."""
 
 __all__ = ["LEAST_HELD", "MAX_HELD", "MIN_IDLE", "OPEN_OCTETS", "Connection", "ConnectionSettings"]

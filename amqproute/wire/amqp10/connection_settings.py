@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one side wants of its AMQP 1.0 connections."""
+"""Settings of AMQP 1.0 connections of one side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from amqproute.wire.amqp10.sasl import ClientAuthority, ServerAuthority
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionSettings:
-    """What one side wants of its connections.
+    """Settings of the connections of one side.
 
     Attributes:
         role: server or client: who speaks first.
@@ -22,7 +22,7 @@ class ConnectionSettings:
         max_frame_size: the largest frame to take, and to send; at least 512.
         channel_max: the highest channel that the peer may use.
         handle_max: the highest handle that the peer may use in a session.
-        idle_timeout: seconds; told to the peer, and we close after twice as much silence. None
+        idle_timeout: seconds; announced to the peer, and we close after twice as much silence. None
             for no limit.
         handshake_timeout: seconds from `Connection.start` to the peer's open.
         close_timeout: seconds to wait for the peer's close.
@@ -34,10 +34,10 @@ class ConnectionSettings:
             that take parts (`Link.takes_parts`).
         part_window: octets of such parts that a session may have handed up and that have not been
             taken (`Session.took`).
-        max_endpoint_octets: what sessions and links of the peer may take of memory, estimated; a
-            peer that wants more is closed; 0 for no limit.
-        reports_input: tell by `InputHeld` what is held of the peer's input, and by `EndpointsHeld`
-            what sessions and links take where no other event says that they have changed.
+        max_endpoint_octets: memory of the peer's sessions and links, estimated; a peer that wants
+            more is closed; 0 for no limit.
+        reports_input: report the peer's input in memory by `InputHeld`, and the memory of sessions
+            and links by `EndpointsHeld` where no other event goes with a change.
         credit_grace_new: deliveries taken on a new link before our first flow (P-04).
         incoming_window: transfer frames of a session's window.
         offered_capabilities: of the open.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the AMQP 1.0 engine tells its user, in the order in which it happened.
+"""Events of the AMQP 1.0 engine, in the order in which they happened.
 
 `Connection.receive_data` returns a list of these. They are slotted and must not be changed by
 the receiver. Work is reported per batch where the wire allows it: transfers that follow each
@@ -46,7 +46,7 @@ class CredentialsPresented(Event):
     Answer with `Connection.credentials_verified(ok)`; frames that the peer pipelined wait.
 
     Attributes:
-        step: what is asked.
+        step: the credentials, and the exchange they belong to.
     """
 
     step: VerifyCredentials
@@ -58,7 +58,7 @@ class Authenticated(Event):
 
     Attributes:
         mechanism: its name, or None when the peer skipped SASL.
-        identity: what the mechanism proved (see `amqproute.wire.sasl_mechanisms`), or None.
+        identity: proved by the mechanism (see `amqproute.wire.sasl_mechanisms`), or None.
     """
 
     mechanism: str | None
@@ -101,12 +101,12 @@ class SessionBegun(Event):
 
 @dataclass(slots=True)
 class EndpointsHeld(Event):
-    """Sessions and links take less of memory, and nothing else has happened in a read.
+    """Sessions and links occupy less memory, and nothing else has happened in a read.
 
-    With `ConnectionSettings.reports_input` only: the peer has detached what we had detached.
+    With `ConnectionSettings.reports_input` only: the peer has detached a link that we had detached.
 
     Attributes:
-        octets: what they take; see `Connection.endpoint_octets`.
+        octets: their memory; see `Connection.endpoint_octets`.
     """
 
     octets: int
@@ -114,7 +114,7 @@ class EndpointsHeld(Event):
 
 @dataclass(slots=True)
 class InputHeld(Event):
-    """The engine holds more, or less, of what has come than when it said so last.
+    """The engine holds more, or less, input in memory than it last reported.
 
     The last event of a read, with `ConnectionSettings.reports_input`; not for a few octets
     (`amqproute.wire.amqp10.connection.LEAST_HELD`).
@@ -129,7 +129,7 @@ class InputHeld(Event):
 
 @dataclass(slots=True)
 class SessionFlowed(Event):
-    """The peer's window opened: what waited for it has been queued for sending."""
+    """The peer's window opened; waiting frames have been queued for sending."""
 
     session: Session
     flow: Flow

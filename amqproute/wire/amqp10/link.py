@@ -11,16 +11,16 @@ A `Link` is one of our two possible ends: ``role`` is *ours*. What is counted wh
   flow, so that deliveries which crossed the flow on the wire are taken off. As the receiver we
   take one off for each delivery that begins.
 * **Tolerance.** Two kinds of deliveries without credit are let through: the first few on a new
-  link, sent before our first flow was seen (P-04, publishers who do not wait), and those that
-  were granted once and then revoked by a smaller number (F-04). Neither can be told from what
-  was on its way, so both are allowances that the next larger grant uses up. Anything else
-  detaches the link with ``amqp:link:transfer-limit-exceeded``.
+  link, sent before our first flow was seen (P-04, publishers that do not wait), and those that
+  were granted once and then revoked by a smaller number (F-04). Neither can be distinguished from
+  deliveries already on their way, so both are allowances that the next larger grant uses up. Any
+  other detaches the link with ``amqp:link:transfer-limit-exceeded``.
 * **Unsettled** (§2.6.12). ``unsettled`` maps delivery-tag to `Delivery`. The session has the same
   objects by delivery-id, because dispositions name ids. A delivery leaves both when either side
   settles it. A delivery that was sent settled is never in them.
 
-A message in several frames is gathered in ``_parts`` and reported when its last frame has come; on
-a link with ``takes_parts`` a large one is reported as it comes (`transfer_input`). Past
+A message in several frames is gathered in ``_parts`` and reported after its last frame; on a link
+with ``takes_parts`` a large one is reported as it comes (`transfer_input`). Past
 ``max_message_size`` nothing is kept: the link is detached at once. In the other direction
 `Link.send_parts` begins a delivery whose octets follow (`transfer_output`).
 
@@ -28,7 +28,7 @@ Who decides what is in force: the sender for the source and its settle mode, the
 target, its settle mode and the maximal message size. The attributes of `Link` hold that; the
 peer's own words are in ``remote_attach``. Of an attach that we have answered only the numbers stay
 there: properties, capabilities, unsettled map and the termini that were asked for may be as large
-as a frame, and nobody needs them while the link lives. `Link.octets` counts what does stay.
+as a frame, and nobody needs them while the link lives. `Link.octets` estimates the rest.
 
 Resumption (§2.6.13)
 --------------------
@@ -45,7 +45,7 @@ An unsettled map that does not fit into a frame is cut, and says so with incompl
 sender who got an incomplete map may only resume until the link is attached anew.
 
 Limits: a partial delivery is not resumed from the middle (nobody stores halves); the engine never
-tells `Received` by itself.
+sends `Received` by itself.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ from amqproute.wire.amqp10.value_memory import LINK_OCTETS, REFUSED_OCTETS, foot
 Role = Literal["sender", "receiver"]
 
 PROGRESS_OCTETS: Final = 1024
-"""So much more of an unfinished delivery has to come to count as progress."""
+"""Octets by which an unfinished delivery has to grow for it to count as progress."""
 REFUSED_NAME: Final = 256
-"""Characters that are kept of a refused link's name."""
+"""Characters kept of the name of a refused link."""
 MAX_STATE: Final = 256
 """Octets of an encoded delivery state that go with a transfer: it must fit into 512 with more."""
 
@@ -86,14 +86,13 @@ class Delivery:
         link: the link it belongs to.
         id: the session's number for it; -1 while an outgoing one waits for the session window.
         tag: the sender's name for it, unique among the link's unsettled deliveries.
-        payload: the complete message; incoming only. Of one that came in parts: what the user has
-            put here.
-        rest: where the user has put the rest of one that came in parts.
+        payload: the complete message; incoming only. For a delivery in parts: the user's.
+        rest: for a delivery in parts: the user's.
         message_format: 0 for the format of part 3.
         settled: nothing more will be said about it. For one that just arrived: it was sent
             settled.
-        state: what the peer last said about it.
-        local_state: what we last said about it.
+        state: the last state from the peer.
+        local_state: the last state that we sent.
         context: the user's.
         batchable: the sender does not mind if it is settled together with later ones (P-06).
         resumed: it continues an unsettled delivery of an earlier attachment.
@@ -153,23 +152,23 @@ class OutgoingQueue(Protocol):
     """Where a session keeps the deliveries that do not leave at once (`transfer_output`)."""
 
     def add(self, delivery: Delivery, parts: Sequence[bytes], size: int, aborted: bool) -> None:
-        """Take a whole delivery."""
+        """Add a whole delivery."""
 
     def open(self, delivery: Delivery, size: int) -> OutgoingParts:
-        """Take a delivery of so many octets, which are to follow."""
+        """Return a delivery of so many octets, to be appended."""
 
     def resume(self, outgoing: OutgoingParts) -> None:
-        """Send what fills frames: octets were appended."""
+        """Send the frames that appended octets have filled."""
 
     def abort(self, outgoing: OutgoingParts) -> None:
-        """Drop the rest of a delivery, and have the peer forget what it has of it."""
+        """Drop the rest of a delivery, and abort it at the peer."""
 
 
 class OutgoingParts:
-    """What is left to send of a delivery that does not leave at once.
+    """The rest of a delivery that could not be sent at once.
 
-    `Link.send_parts` returns one: its octets are appended, a part at a time. A whole delivery
-    that waits for the peer's window, or has several frames, is one within the engine.
+    `Link.send_parts` returns one, for the user to append its octets, a part at a time. Whole
+    deliveries that wait for the peer's window, or need several frames, never leave the engine.
 
     Attributes:
         delivery: the delivery.
@@ -181,7 +180,7 @@ class OutgoingParts:
         "_buffers",
         "_is_queued",
         "_left",
-        "_queue",
+        "_output",
         "_started",
         "delivery",
         "missing",
@@ -189,13 +188,13 @@ class OutgoingParts:
 
     def __init__(
         self,
-        queue: OutgoingQueue,
+        output: OutgoingQueue,
         delivery: Delivery,
         parts: Sequence[bytes],
         size: int,
         aborted: bool,
     ) -> None:
-        self._queue = queue
+        self._output = output
         self.delivery = delivery
         self.missing = 0
         self._buffers = deque(memoryview(part) for part in parts)
@@ -215,11 +214,11 @@ class OutgoingParts:
 
     @property
     def is_clear(self) -> bool:
-        """Nothing of it waits for the peer's window: more can be appended."""
+        """Whether nothing of it waits for the peer's window: more can be appended."""
         return not self._is_queued
 
     def append(self, parts: Sequence[bytes]) -> None:
-        """Send more octets. What does not fill a frame is kept until more comes.
+        """Send more octets. The rest that does not fill a frame waits for more.
 
         Nothing happens when the delivery is over.
 
@@ -234,17 +233,17 @@ class OutgoingParts:
         self.missing -= size
         self._left += size
         self._buffers.extend(memoryview(part) for part in parts)
-        self._queue.resume(self)
+        self._output.resume(self)
 
     def abort(self) -> None:
-        """Give the delivery up (part 2 §2.7.5, aborted): the peer forgets what it has of it.
+        """Abort the delivery (part 2 §2.7.5): the peer discards its part of it.
 
         Nothing happens when the delivery is over.
         """
         if not self.is_over:
-            self._queue.abort(self)
+            self._output.abort(self)
 
-    def _take(self, size: int) -> list[Any]:
+    def _pop(self, size: int) -> list[Any]:
         """Remove the next ``size`` octets and return the buffers that hold them."""
         taken: list[Any] = []
         self._left -= size
@@ -260,7 +259,7 @@ class OutgoingParts:
 
 
 class LinkSession(ABC):
-    """The session of a link: what links and the session's other parts use of it.
+    """The session of a link, as far as links and the parts of the session use it.
 
     `amqproute.wire.amqp10.session.Session` is one. This stands here, below it, because links and
     sessions know each other: a session makes links, and a link sends and detaches through its
@@ -274,7 +273,7 @@ class LinkSession(ABC):
     """
 
     connection: ConnectionState
-    _outbox: OutgoingQueue
+    _output: OutgoingQueue
 
     def __init__(self, unfinished: dict[Link, None]) -> None:
         self.channel = -1
@@ -282,11 +281,11 @@ class LinkSession(ABC):
         self.remote_incoming_window = 0
         self._state = LinkStateName.UNBOUND
         self._next_delivery_id = 0
-        # All links that are not done.
+        # Links that are not done.
         self._members: dict[Link, None] = {}
-        # Unsettled deliveries that went out, by their ids.
+        # Unsettled outgoing deliveries by delivery-id.
         self._outgoing: dict[int, Delivery] = {}
-        # Deliveries that wait, or what is left of them, in the order of `Link.send`.
+        # Deliveries that wait, in the order of `Link.send`.
         self._queue: deque[OutgoingParts] = deque()
         # The connection's links with a delivery that has begun and not ended.
         self._unfinished = unfinished
@@ -313,17 +312,17 @@ class LinkSession(ABC):
 
     @abstractmethod
     def took(self, octets: int) -> None:
-        """Tell that so many octets of `PartsReceived` are out of the way: more may come."""
+        """Return room: the user is done with so many octets of `PartsReceived`."""
 
     @abstractmethod
     def settle(
         self, deliveries: Iterable[Delivery], state: object = None, settled: bool = True
     ) -> None:
-        """Tell the peer a state of deliveries, and by default forget them (part 2 §2.6.12).
+        """Send the peer a state of deliveries, and by default settle them (part 2 §2.6.12).
 
         For incoming deliveries we speak as the receiver, for outgoing ones as the sender.
-        Consecutive delivery-ids go out as one disposition. What is settled already, by us or by
-        the peer, or gone with its link, is passed over.
+        Consecutive delivery-ids go out as one disposition. Deliveries that are settled already, by
+        us or by the peer, or gone with their link, are skipped.
 
         Args:
             deliveries: of this session, best in their order of arrival.
@@ -336,7 +335,7 @@ class LinkSession(ABC):
         """Return the session's part of a flow frame."""
 
     @abstractmethod
-    def _take_handle(self) -> int:
+    def _acquire_handle(self) -> int:
         """Return a free handle.
 
         Raises:
@@ -345,11 +344,11 @@ class LinkSession(ABC):
 
     @abstractmethod
     def _parts_ended(self) -> None:
-        """A link is not in the middle of a delivery in parts any more."""
+        """Count one link less in the middle of a delivery in parts."""
 
     @abstractmethod
     def _locally_detached(self, link: Link, with_error: bool) -> None:
-        """We have sent a detach, with an error or without: drop what the link has here."""
+        """Drop the deliveries of a link whose detach we have sent, with or without an error."""
 
 
 class Link:
@@ -366,7 +365,7 @@ class Link:
         max_message_size: in force, in octets; 0 for no limit.
         remote_attach: the peer's attach, or None before it came; without termini, unsettled map,
             capabilities and properties once we have answered it.
-        octets: what the link takes of memory, estimated.
+        octets: memory of the link, estimated.
         unsettled: delivery-tag to delivery, oldest first.
         context: the user's.
         credit: sender: deliveries that the receiver still takes. Receiver: deliveries that the
@@ -381,13 +380,14 @@ class Link:
 
     __slots__ = (
         "_allow_new",
-        "_drain_told",
+        "_drain_answered",
         "_drain_waits",
         "_echo_due",
+        "_end_reported",
         "_errant_from",
         "_failed",
-        "_gone",
         "_grace",
+        "_is_gone",
         "_outgoing",
         "_overdraft",
         "_part_bytes",
@@ -402,7 +402,6 @@ class Link:
         "_resumable",
         "_settle_rule",
         "_state",
-        "_told",
         "available",
         "context",
         "credit",
@@ -448,10 +447,10 @@ class Link:
         self.handle = -1
         self.remote_handle = -1
         self._state = LinkStateName.UNBOUND
-        # The user has been told of the detach, or has asked for it: no event any more.
-        self._told = False
-        # The engine or the peer's end took the link away: verbs are no-ops.
-        self._gone = False
+        # The user knows of the detach, or has asked for it: no more events.
+        self._end_reported = False
+        # The engine or the peer's end has removed the link: verbs are no-ops.
+        self._is_gone = False
         # Set when the peer broke a rule before our attach: the detach is due, see `connection`.
         self._failed: spec.Error | None = None
         self._predecessor: Link | None = None
@@ -461,7 +460,7 @@ class Link:
         self._allow_new = True
         self._queued = 0
         self._outgoing: OutgoingParts | None = None
-        self._drain_told = False
+        self._drain_answered = False
         self._drain_waits = False
         # Receiver.
         self._grace = 0
@@ -487,7 +486,7 @@ class Link:
 
     @property
     def is_active(self) -> bool:
-        """Whether acting on the link and its deliveries still has a meaning.
+        """Whether actions on the link and its deliveries still have an effect.
 
         True from when both sides have attached until we have detached. When the peer detaches,
         ends or closes, it stays true until `Connection.data_to_send` has written the answer, so
@@ -559,8 +558,8 @@ class Link:
             unsettled,
             incomplete_unsettled,
         )
-        self._in_force()
-        self._forget_asked()
+        self._apply_terms()
+        self._drop_request()
         if self._failed is not None:
             self._answer_now()
         elif self._echo_due and self._state is LinkStateName.OPEN:
@@ -579,11 +578,11 @@ class Link:
         """
         if not self._may_answer():
             return
-        self._told = True
+        self._end_reported = True
         self._refuse(spec.Error(condition=condition, description=description, info=info))
 
     def _may_answer(self) -> bool:
-        if self._gone:
+        if self._is_gone:
             return False
         if self._state not in (LinkStateName.OFFERED, LinkStateName.LAPSED):
             raise LocalProtocolError(f"link {self.name!r} awaits no answer: {self._state.name}")
@@ -612,8 +611,8 @@ class Link:
         self._send_detach(True, error)
         self.name = self.name[:REFUSED_NAME]  # it is free again; this is for those who read logs
 
-    def _forget_asked(self) -> None:
-        """The peer's attach has been answered: keep what is in force, not what it asked for."""
+    def _drop_request(self) -> None:
+        """Keep the terms in force, and drop those that the peer asked for: they are answered."""
         asked = self.remote_attach
         assert asked is not None
         self.remote_attach = _without_bulk(asked)
@@ -621,7 +620,7 @@ class Link:
         self._count(LINK_OCTETS + kept)
 
     def _count(self, octets: int) -> None:
-        """Note what the link takes of memory now."""
+        """Record the memory that the link occupies now."""
         self.session.connection.endpoint_octets += octets - self.octets
         self.octets = octets
 
@@ -636,7 +635,7 @@ class Link:
     ) -> None:
         session = self.session
         settings = session.connection.settings
-        self.handle = session._take_handle()
+        self.handle = session._acquire_handle()
         self._advance(StateTransition.SEND_OPENING)
         if max_message_size is None:
             max_message_size = settings.max_message_size or 0
@@ -666,8 +665,8 @@ class Link:
             self._allow_new = not attach.incomplete_unsettled
             self._resumable = attach.unsettled or {}
 
-    def _in_force(self) -> None:
-        """Bring the terms of the link up to what both attaches say."""
+    def _apply_terms(self) -> None:
+        """Set the terms of the link from both attaches."""
         asked = self.remote_attach
         assert asked is not None
         if self.is_sender:
@@ -681,7 +680,7 @@ class Link:
             self.snd_settle_mode = asked.snd_settle_mode
 
     def _attached_by_peer(self, attach: spec.Attach) -> None:
-        """Take the peer's attach: a new link's, or the answer to ours."""
+        """Process the peer's attach: of a new link, or the answer to ours."""
         self.remote_attach = attach
         self._count(LINK_OCTETS + footprint(attach))
         self.remote_handle = attach.handle
@@ -689,7 +688,7 @@ class Link:
         if not self.is_sender:
             self.delivery_count = attach.initial_delivery_count or 0
         if self._state is LinkStateName.OPEN:
-            self._in_force()
+            self._apply_terms()
         elif self._state is LinkStateName.OFFERED:
             self.source, self.target = attach.source, attach.target
             self.snd_settle_mode = attach.snd_settle_mode
@@ -706,8 +705,8 @@ class Link:
     def detach(self, closed: bool = True, error: spec.Error | None = None) -> None:
         """Detach, or close, the link. There are no events of this link after it.
 
-        ``unsettled`` keeps what was unsettled; where the peer has detached before, `LinkDetached`
-        has told it. Nothing happens when the link is gone already.
+        ``unsettled`` keeps the unsettled deliveries, unless `LinkDetached` has reported them: the
+        peer has detached before. Nothing happens when the link is gone already.
 
         Args:
             closed: give the terminus up too.
@@ -716,11 +715,11 @@ class Link:
         Raises:
             LocalProtocolError: the link has not been attached or accepted.
         """
-        if self._gone or (self._told and self._state not in LOCALLY_OPEN):
+        if self._is_gone or (self._end_reported and self._state not in LOCALLY_OPEN):
             return
         if self._state not in LOCALLY_OPEN:
             raise LocalProtocolError(f"link {self.name!r} cannot detach: {self._state.name}")
-        self._told = True
+        self._end_reported = True
         self._send_detach(closed, error)
 
     def _send_detach(self, closed: bool, error: spec.Error | None) -> None:
@@ -728,15 +727,15 @@ class Link:
         session.connection._send(
             session.channel, spec.Detach(handle=self.handle, closed=closed, error=error)
         )
-        has_told = self._state is LinkStateName.LEAVING
+        was_leaving = self._state is LinkStateName.LEAVING
         self._advance(StateTransition.SEND_CLOSING)
         session._locally_detached(self, error is not None)
-        if has_told:
-            self.unsettled = {}  # `LinkDetached` has told of them
+        if was_leaving:
+            self.unsettled = {}  # `LinkDetached` has reported them
 
     def _answer_now(self) -> bool:
         """Answer the peer's detach; False while the user has not answered the attach."""
-        if self._gone or self._state is LinkStateName.DONE:
+        if self._is_gone or self._state is LinkStateName.DONE:
             return True
         if self._failed is not None:
             return self._answer_fault(self._failed)
@@ -753,12 +752,12 @@ class Link:
             if self.session._state not in LOCALLY_OPEN:
                 return False
             self._refuse(error)
-            self._gone = True
+            self._is_gone = True
         return True
 
-    def _vanish(self) -> None:
-        """The session or connection is gone, and the link with it."""
-        self._gone = True
+    def _abandon(self) -> None:
+        """Drop everything: the session or connection is gone."""
+        self._is_gone = True
         self._state = LinkStateName.DONE
         self.credit = 0
         self._count(0)
@@ -772,22 +771,22 @@ class Link:
 
     @property
     def unfinished_bytes(self) -> int:
-        """Receiver: octets in memory of the unfinished delivery, and what they cost beside."""
+        """Receiver: memory of the unfinished delivery, in octets, with overhead."""
         return self._part_cost
 
     @property
     def is_in_parts(self) -> bool:
-        """Receiver: the unfinished delivery is handed up as it comes (`PartsReceived`)."""
+        """Receiver: whether the unfinished delivery is handed up as it comes (`PartsReceived`)."""
         return self._parting != 0
 
     @property
     def progress_at(self) -> float:
-        """Receiver: when the unfinished delivery last got on: it began, or `PROGRESS_OCTETS` more
-        of it had come."""
+        """Receiver: time of the last progress of the unfinished delivery: its begin, or another
+        `PROGRESS_OCTETS`."""
         return self._progress_at
 
     def restart_progress(self, now: float) -> None:
-        """Receiver: the unfinished delivery could not get on until now, by our doing."""
+        """Receiver: count progress from now: until now we held the unfinished delivery up."""
         self._progress_at = now
         self._progress_bytes = 0
 
@@ -826,7 +825,7 @@ class Link:
     def sendable(self) -> int:
         """How many deliveries `send` would put on the wire at once, by credit and window.
 
-        A delivery of several frames uses more of the window; what does not fit waits inside.
+        A delivery of several frames uses more of the window; the rest waits in the session.
         """
         session = self.session
         if self._state is not LinkStateName.OPEN or session._queue or not self._allow_new:
@@ -938,9 +937,9 @@ class Link:
             connection.frames_out += 1
             return delivery
         if is_whole:
-            session._outbox.add(delivery, parts, size, aborted)
+            session._output.add(delivery, parts, size, aborted)
         else:
-            self._outgoing = session._outbox.open(delivery, size)
+            self._outgoing = session._output.open(delivery, size)
         return delivery
 
     def send_parts(
@@ -998,7 +997,7 @@ class Link:
         return LocalProtocolError(f"link {self.name!r} has no credit")
 
     def drained(self) -> None:
-        """Give up what is left of the credit and tell the receiver (§2.6.7).
+        """Give up the remaining credit and say so to the receiver (§2.6.7).
 
         Call it when `drain` is set and there is nothing more to send. While deliveries wait for
         the session window the answer waits behind them. Each drain is answered once: further
@@ -1009,20 +1008,20 @@ class Link:
         """
         if self.role != "sender":
             raise LocalProtocolError(f"link {self.name!r} is a receiver")
-        if self._state is not LinkStateName.OPEN or self._drain_told:
+        if self._state is not LinkStateName.OPEN or self._drain_answered:
             return
         if self._queued or self._outgoing is not None:
             self._drain_waits = True
             return
         self._drain_waits = False
-        self._drain_told = self.drain
+        self._drain_answered = self.drain
         self.delivery_count = (self.delivery_count + self.credit) & SERIAL_MASK
         self.credit = 0
         self._echo_due = False
         self._send_flow(drain=self.drain)
 
     def inform(self, properties: Mapping[str, Any]) -> None:
-        """Tell the receiver link state properties in a flow (§2.7.4); the credit is untouched.
+        """Send the receiver link state properties in a flow (§2.7.4); the credit is untouched.
 
         Raises:
             LocalProtocolError: the link is a receiver.
@@ -1057,7 +1056,7 @@ class Link:
         """
         if self.role != "receiver":
             raise LocalProtocolError(f"link {self.name!r} is a sender")
-        if self._state is LinkStateName.LEAVING or self._gone or self._told:
+        if self._state is LinkStateName.LEAVING or self._is_gone or self._end_reported:
             return
         if self._state not in LOCALLY_OPEN:
             raise LocalProtocolError(f"link {self.name!r} is not attached: {self._state.name}")
@@ -1095,7 +1094,7 @@ class Link:
         self._echo_due = False
         self._send_flow(drain=self.drain)
 
-    def _take_flow(self, flow: spec.Flow) -> None:
+    def _on_flow(self, flow: spec.Flow) -> None:
         """Apply the link's part of the peer's flow."""
         if self.role == "sender":
             if flow.link_credit is not None:
@@ -1108,7 +1107,7 @@ class Link:
                     counted = 0
                 self.credit = max(0, counted + flow.link_credit - self._queued)
             self.drain = flow.drain
-            self._drain_told = False
+            self._drain_answered = False
         else:
             self.available = flow.available
             if flow.delivery_count is not None:

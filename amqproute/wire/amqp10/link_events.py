@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine reports of links and their deliveries.
+"""Events of links and their deliveries.
 
 The sessions report these, and stand above them; `amqproute.wire.amqp10.engine_events` has all
 events and is where users import them from.
@@ -41,14 +41,14 @@ class DeliveriesReceived(Event):
 class PartsReceived(Event):
     """A part of a large delivery arrived, on a link that takes parts (part 2 §2.6.14).
 
-    What it has brought is the user's from now on; tell with `Session.took` when it is out of the
-    way. The first event of a delivery has `ConnectionSettings.part_from` octets or more; the
-    delivery can be settled from then on, and no more parts come once we have settled it.
+    The octets are the user's from now on; call `Session.took` when they are out of the way. The
+    first event of a delivery has `ConnectionSettings.part_from` octets or more; the delivery can be
+    settled from then on, and no more parts come once we have settled it.
 
     Attributes:
         parts: octets of the message, in order.
         is_last: the delivery is complete.
-        is_aborted: the sender has given it up: it is settled, and what has come is void.
+        is_aborted: the sender has given it up: it is settled, and its octets are void.
     """
 
     link: Link
@@ -80,7 +80,7 @@ class LinkFlowed(Event):
 
     On a sending link `Link.credit` and `Link.drain` have been brought up to date; on a
     receiving link `available` and the peer's delivery-count have. An echo has been answered,
-    except on a draining sending link: send what there is, then call `Link.drained`.
+    except on a draining sending link: send the waiting messages, then call `Link.drained`.
     """
 
     link: Link

@@ -53,14 +53,14 @@ _TLS_BY_HEADER: Final = (
     "AMQP 2.1.0.0 comes before TLS; it needs a listener with tls: implicit"
 )
 _NOT_SECURE: Final = "the client skipped TLS, which is required here"
-_WHY_REFUSED: Final = {
+_REFUSAL_REASONS: Final = {
     ProtocolHeader.AMQP_1_0: "the client skipped SASL, which is required here",
     ProtocolHeader.AMQP_1_0_SASL: "the client asks for SASL where there is none, or a second time",
     ProtocolHeader.AMQP_1_0_TLS: "the client asks for TLS where there is none, or too late",
     ProtocolHeader.AMQP_0_9_1: "the client speaks AMQP 0-9-1; AMQP 1.0 is served here",
     ProtocolHeader.AMQP_0_9: "the client speaks AMQP 0-9; AMQP 1.0 is served here",
 }
-"""Why a client's header is not taken, in words for the log."""
+"""Reason to refuse a client's header, for the log."""
 
 
 class Negotiation(ConnectionState):
@@ -76,11 +76,11 @@ class Negotiation(ConnectionState):
         self._exchange: ServerExchange | ClientExchange | None = None
         # SASL frames are small, and so is an open; what our open says holds from the peer's on.
         self._buffer = FrameBuffer(spec.MIN_MAX_FRAME_SIZE)
-        # What goes out before all frames.
+        # Octets that go out before all frames.
         self._early: list[bytes] = []
         self._header_sent = False
         self._last_received = 0.0
-        # Units of work that there may be when a read ends.
+        # The value of `work` at which a read ends.
         self._work_limit = 0
 
     @property
@@ -105,11 +105,11 @@ class Negotiation(ConnectionState):
 
     @abstractmethod
     def _read(self, data: bytes) -> None:
-        """Take AMQP frames."""
+        """Process AMQP frames."""
 
     @abstractmethod
     def _lose(self, error: spec.Error | None, *, by_fault: bool) -> None:
-        """End the connection without a word in AMQP."""
+        """End the connection without another frame."""
 
     def tls_established(self, now: float) -> list[Event]:
         """Go on after `TlsAgreed`: the transport is secured, negotiation starts again on it.
@@ -137,7 +137,7 @@ class Negotiation(ConnectionState):
             )
             return events
         self._secured = True
-        self._turn(TransitionTable.SECURED)
+        self._advance_phase(TransitionTable.SECURED)
         if self.settings.role == "client":
             self._send_client_header()
         return events
@@ -172,15 +172,15 @@ class Negotiation(ConnectionState):
         self._work_limit = self.work + SLICE
         events = self._events = []
         self._batch_link = None
-        self._turn(TransitionTable.ANSWERED)
+        self._advance_phase(TransitionTable.ANSWERED)
         self._react(self._exchange.resolve(ok))
         self._negotiate(b"")
         return events
 
-    def _turn(self, turn: TransitionTable) -> None:
-        phase = PHASES.get((self._phase, turn))
+    def _advance_phase(self, transition: TransitionTable) -> None:
+        phase = PHASES.get((self._phase, transition))
         if phase is None:
-            raise LocalProtocolError(f"no {turn.name} in {self._phase.name}")
+            raise LocalProtocolError(f"no {transition.name} in {self._phase.name}")
         self._phase = phase
 
     def _send_client_header(self) -> None:
@@ -200,7 +200,7 @@ class Negotiation(ConnectionState):
         while True:
             phase = self._phase
             if phase is HandshakePhase.HEADER:
-                if not self._input or not self._take_header():
+                if not self._input or not self._read_header():
                     return
             elif phase is HandshakePhase.SASL:
                 if not self._read_sasl():
@@ -224,7 +224,7 @@ class Negotiation(ConnectionState):
                 self._input = b""
                 return
 
-    def _take_header(self) -> bool:
+    def _read_header(self) -> bool:
         """Read a protocol header; False while it is incomplete."""
         try:
             header = recognize(self._input)
@@ -249,7 +249,7 @@ class Negotiation(ConnectionState):
         if header is ProtocolHeader.AMQP_1_0_TLS:
             if settings.tls != "none" and not self._secured and not self._authenticated:
                 self._early.append(header.value)
-                self._turn(TransitionTable.TLS_HEADER)
+                self._advance_phase(TransitionTable.TLS_HEADER)
                 self._emit(TlsAgreed())
                 return
         elif header is ProtocolHeader.AMQP_1_0_SASL:
@@ -257,7 +257,7 @@ class Negotiation(ConnectionState):
                 exchange = self._exchange = ServerExchange(settings.sasl_server)
                 self._early.append(header.value)
                 self._early.append(encode_sasl_frame(exchange.begin()))
-                self._turn(TransitionTable.SASL_HEADER)
+                self._advance_phase(TransitionTable.SASL_HEADER)
                 return
         elif (
             header is ProtocolHeader.AMQP_1_0
@@ -267,19 +267,19 @@ class Negotiation(ConnectionState):
             self._send_amqp_header()
             self._enter_amqp()
             return
-        self._refuse_header(_WHY_REFUSED[header] if secure_enough else _NOT_SECURE)
+        self._refuse_header(_REFUSAL_REASONS[header] if secure_enough else _NOT_SECURE)
 
     def _on_server_header(self, header: ProtocolHeader) -> None:
         settings = self.settings
         if settings.tls == "required" and not self._secured:
             if header is ProtocolHeader.AMQP_1_0_TLS:
-                self._turn(TransitionTable.TLS_HEADER)
+                self._advance_phase(TransitionTable.TLS_HEADER)
                 self._emit(TlsAgreed())
                 return
         elif settings.sasl_client is not None and not self._authenticated:
             if header is ProtocolHeader.AMQP_1_0_SASL:
                 self._exchange = ClientExchange(settings.sasl_client, settings.hostname)
-                self._turn(TransitionTable.SASL_HEADER)
+                self._advance_phase(TransitionTable.SASL_HEADER)
                 return
         elif header is ProtocolHeader.AMQP_1_0:
             self._enter_amqp()
@@ -287,7 +287,7 @@ class Negotiation(ConnectionState):
         self._refuse_header(f"the peer answers with {header.name}")
 
     def _refuse_tls(self) -> None:
-        """Answer a TLS hello in its own words, and be gone."""
+        """Answer a TLS hello with a TLS alert, and end the connection."""
         self._early.append(TLS_ALERT)
         self._lose(
             spec.Error(
@@ -298,7 +298,7 @@ class Negotiation(ConnectionState):
         )
 
     def _refuse_header(self, description: str) -> None:
-        """Say what we would have taken, as the standard asks of a server, and be gone (§2.2)."""
+        """Send the header that we support, as a server has to (§2.2), and end the connection."""
         settings = self.settings
         if settings.role == "server":
             if settings.tls == "required" and not self._secured:
@@ -314,13 +314,13 @@ class Negotiation(ConnectionState):
         )
 
     def _enter_amqp(self) -> None:
-        self._turn(TransitionTable.AMQP_HEADER)
+        self._advance_phase(TransitionTable.AMQP_HEADER)
         self._buffer.set_max_frame_size(min(self._frame_limit, OPEN_OCTETS))
         if not self._authenticated:
             self._emit(Authenticated(None, None))
 
     def _read_sasl(self) -> bool:
-        """Take one SASL frame; False when it is not complete."""
+        """Process one SASL frame; False when it is not complete."""
         buffer = self._buffer
         if self._input:
             buffer.feed(self._input)
@@ -353,11 +353,11 @@ class Negotiation(ConnectionState):
         if reaction.failed is not None:
             self._sasl_failed(reaction.mechanism, reaction.failed, reaction.is_temporary)
         elif reaction.verify is not None:
-            self._turn(TransitionTable.ASK)
+            self._advance_phase(TransitionTable.ASK)
             self._emit(CredentialsPresented(reaction.verify))
         elif reaction.done:
             self._authenticated = True
-            self._turn(TransitionTable.AUTHENTICATED)
+            self._advance_phase(TransitionTable.AUTHENTICATED)
             self._exchange = None
             if self.settings.role == "client":
                 self._send_amqp_header()

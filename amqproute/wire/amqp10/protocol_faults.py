@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine raises within itself when the peer broke a rule, by the scope of the fault.
+"""Faults of the peer as exceptions within the engine, by their scope.
 
 None of these leaves `amqproute.wire.amqp10.connection`, which turns them into detach, end or
 close and into events.
@@ -39,7 +39,7 @@ class ConnectionFaultError(Exception):
 
 
 def release_frames(error: BaseException | None) -> None:
-    """Let go of the stack frames that an error came through, where a buffer keeps the error.
+    """Release the stack frames of an error that a buffer keeps.
 
     The buffer raises it again at each call, and the frames know the buffer: a circle of references.
     """

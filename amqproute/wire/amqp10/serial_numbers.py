@@ -21,7 +21,7 @@ class SerialNumbers:
         self._free: list[int] = []
         self._next = 0
 
-    def take(self) -> int | None:
+    def acquire(self) -> int | None:
         """Return a number up to ``limit``, or None when all are taken."""
         if self._free and self._free[0] <= self.limit:
             return heapq.heappop(self._free)
@@ -30,8 +30,8 @@ class SerialNumbers:
         self._next += 1
         return self._next - 1
 
-    def give_back(self, number: int) -> None:
-        """Make a number free again."""
+    def release(self, number: int) -> None:
+        """Free a number."""
         heapq.heappush(self._free, number)
 
 

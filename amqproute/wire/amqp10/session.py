@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions (part 2 §2.5): how they begin and end, handles and links, flow.
+"""Sessions (part 2 §2.5): begin and end, handles and links, flow.
 
 Theory of operation
 -------------------
@@ -7,18 +7,18 @@ Theory of operation
 A `Session` joins one channel of ours with one of the peer's. It numbers three things per
 direction, all as serial numbers that wrap at 2**32:
 
-* **transfer-ids**, one per transfer *frame*: the windows (§2.5.6) count these. Ours, with what
-  comes in, is the `TransferInput`'s. The peer's window bounds what we send: frames that do not fit
-  wait in the `TransferOutput`, in order, and leave when a flow opens the window.
+* **transfer-ids**, one per transfer *frame*: the windows (§2.5.6) count these. `TransferInput`
+  keeps the window for incoming frames. The peer's window bounds what we send: frames that do not
+  fit wait in the `TransferOutput`, in order, and leave when a flow opens the window.
 * **delivery-ids**, one per delivery: the keys of `UnsettledMap`, which holds the unsettled
   deliveries of all links, and settles them. An outgoing delivery gets its id when its first frame
   leaves, so that one dropped from the queue leaves no gap.
 * **handles**, one per attached link: ours index nothing, the peer's index ``_by_remote_handle``.
 
-A fault of the peer's within the session ends it with a condition; what arrives until the peer's
-end is discarded (E-11). The session's methods that begin with ``_on_`` take one performative of
-the peer's each and raise `LinkFaultError` or `SessionFaultError`; the connection catches these
-and sends the detach or the end.
+A fault of the peer within the session ends it with a condition; frames that arrive before the
+peer's end are discarded (E-11). Methods that begin with ``_on_`` each process one performative and
+raise `LinkFaultError` or `SessionFaultError`; the connection catches these and sends the detach or
+the end.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from amqproute.wire.amqp10.value_memory import SESSION_OCTETS, footprint
 LONGEST_NAME: Final = 2048
 """Characters of a link name. What clients make of an address and a UUID is far shorter."""
 OUTGOING_WINDOW: Final = 0x7FFFFFFF
-"""What we tell the peer of our outgoing window: we limit ourselves by its incoming one only."""
+"""Outgoing window announced to the peer: only its incoming window limits us."""
 
 
 class SessionConnection(ConnectionState):
-    """The connection of a session: what sessions use of it.
+    """The connection of a session, as far as sessions use it.
 
     `amqproute.wire.amqp10.connection.Connection` is one; see `LinkSession` for why this stands
     here.
@@ -82,10 +82,10 @@ class SessionConnection(ConnectionState):
 
     @abstractmethod
     def _fail_link(self, link: Link, error: spec.Error, closed: bool = True) -> None:
-        """Detach a link for a fault of the peer's."""
+        """Detach a link for a fault of the peer."""
 
     @abstractmethod
-    def _take_channel(self, session: Session) -> None:
+    def _acquire_channel(self, session: Session) -> None:
         """Give a session a channel.
 
         Raises:
@@ -94,7 +94,7 @@ class SessionConnection(ConnectionState):
 
     @abstractmethod
     def _locally_ended(self, session: Session) -> None:
-        """We have sent an end: release the session if the peer has ended it too."""
+        """Release a session that we have ended, if the peer has ended it too."""
 
 
 class Session(LinkSession):
@@ -109,7 +109,7 @@ class Session(LinkSession):
     """
 
     connection: SessionConnection
-    _outbox: TransferOutput
+    _output: TransferOutput
 
     def __init__(self, connection: SessionConnection) -> None:
         super().__init__(connection.unfinished)
@@ -118,17 +118,17 @@ class Session(LinkSession):
         self.remote_begin: spec.Begin | None = None
         self.octets = 0
         self.context: Any = None
-        self._told = False
-        self._gone = False
+        self._end_reported = False
+        self._is_gone = False
         # Set when the peer broke a rule before our begin: the end is due, see `connection`.
         self._failed: spec.Error | None = None
         self._handles = SerialNumbers(SERIAL_MASK)
         self._by_remote_handle: dict[int, Link] = {}
         self._handle_max = connection.settings.handle_max
         self._unsettled = UnsettledMap(self)
-        self._inbox = TransferInput(self, self._by_remote_handle, self._unsettled.incoming)
-        self._on_transfer = self._inbox.take  # as it is: not by another call for each frame
-        self._outbox = TransferOutput(self)
+        self._input = TransferInput(self, self._by_remote_handle, self._unsettled.incoming)
+        self._on_transfer = self._input.receive  # as it is: not by another call for each frame
+        self._output = TransferOutput(self)
         self._echo_due = False
 
     def __repr__(self) -> str:
@@ -142,12 +142,12 @@ class Session(LinkSession):
     @property
     def incoming_window(self) -> int:
         """See `LinkSession.incoming_window`."""
-        return self._inbox.window
+        return self._input.window
 
     @property
     def next_incoming_id(self) -> int:
-        """The transfer-id of the next frame that comes in."""
-        return self._inbox.next_id
+        """The transfer-id of the next incoming frame."""
+        return self._input.next_id
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -175,7 +175,7 @@ class Session(LinkSession):
         Raises:
             LocalProtocolError: the session awaits no answer.
         """
-        if self._gone:
+        if self._is_gone:
             return
         if self._state not in (LinkStateName.OFFERED, LinkStateName.LAPSED):
             raise LocalProtocolError(f"the session awaits no answer: {self._state.name}")
@@ -196,11 +196,11 @@ class Session(LinkSession):
         properties: Mapping[str, Any] | None = None,
     ) -> None:
         connection = self.connection
-        connection._take_channel(self)
+        connection._acquire_channel(self)
         self._advance(StateTransition.SEND_OPENING)
         if handle_max is not None:
             self._handle_max = handle_max
-        self._inbox.open()
+        self._input.open()
         connection._send(
             self.channel,
             spec.Begin(
@@ -219,7 +219,7 @@ class Session(LinkSession):
             self._count(SESSION_OCTETS)
 
     def _count(self, octets: int) -> None:
-        """Note what the session takes of memory now."""
+        """Record the memory that the session occupies now."""
         self.connection.endpoint_octets += octets - self.octets
         self.octets = octets
 
@@ -228,7 +228,7 @@ class Session(LinkSession):
         self.remote_begin = begin
         self._count(SESSION_OCTETS + footprint(begin))
         self._advance(StateTransition.RECEIVE_OPENING)
-        self._inbox.next_id = begin.next_outgoing_id
+        self._input.next_id = begin.next_outgoing_id
         self._handles.limit = begin.handle_max
         sent = self.next_outgoing_id  # we start at 0, and send nothing before this begin
         self.remote_incoming_window = max(0, begin.incoming_window - sent)
@@ -238,24 +238,24 @@ class Session(LinkSession):
         if self._state is LinkStateName.LAPSED and self._failed is None:
             self.accept()  # the peer has ended it already: our end is due
             return
-        if self._gone or (self._told and self._state not in LOCALLY_OPEN):
+        if self._is_gone or (self._end_reported and self._state not in LOCALLY_OPEN):
             return
         if self._state is LinkStateName.OFFERED:
             self.accept()
         if self._state not in LOCALLY_OPEN:
             raise LocalProtocolError(f"the session cannot end: {self._state.name}")
-        self._told = True
+        self._end_reported = True
         self._send_end(error)
 
     def _send_end(self, error: spec.Error | None) -> None:
         self.connection._send(self.channel, spec.End(error=error))
         self._advance(StateTransition.SEND_CLOSING)
-        self._dissolve()
+        self._abandon_links()
         self.connection._locally_ended(self)
 
     def _answer_now(self) -> bool:
         """Answer the peer's end; False while the user has not answered the begin."""
-        if self._gone or self._state is LinkStateName.DONE:
+        if self._is_gone or self._state is LinkStateName.DONE:
             return True
         if self._failed is not None:
             return self._answer_fault(self._failed)
@@ -274,8 +274,8 @@ class Session(LinkSession):
             self._send_end(error)
         return True
 
-    def _hush(self) -> None:
-        """The peer sends nothing more, and takes nothing more: no credit, no window."""
+    def _stop_transfers(self) -> None:
+        """Stop all transfers: the peer neither sends nor accepts any more."""
         self.remote_incoming_window = 0
         self._queue.clear()
         self._count(0)
@@ -287,31 +287,28 @@ class Session(LinkSession):
             link._outgoing = None
             link._drop_partial()
 
-    def _dissolve(self) -> None:
+    def _abandon_links(self) -> None:
         """Release all links: we have ended, or the connection has gone."""
         for link in self._members:
             self._free_name(link)
-            link._vanish()
+            link._abandon()
         self._members.clear()
         self._by_remote_handle.clear()
         self._unsettled.clear()
         self._queue.clear()
         self.remote_incoming_window = 0
 
-    def _vanish(self) -> None:
-        if self._gone:
+    def _abandon(self) -> None:
+        if self._is_gone:
             return
-        self._dissolve()
+        self._abandon_links()
         self._count(0)
-        self._gone = True
+        self._is_gone = True
         self._state = LinkStateName.DONE
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """The session is over: leave no circle of references behind."""
-        self._inbox.let_go()
-        self._outbox.let_go()
-        self._unsettled.let_go()
+        # Leave no reference cycles behind.
+        self._input.close()
+        self._output.close()
+        self._unsettled.close()
 
     def _advance(self, step: StateTransition) -> None:
         state = ENDPOINT.get((self._state, step))
@@ -383,18 +380,18 @@ class Session(LinkSession):
         connection._links[(name, role)] = link
         return link
 
-    def _take_handle(self) -> int:
-        handle = self._handles.take()
+    def _acquire_handle(self) -> int:
+        handle = self._handles.acquire()
         if handle is None:
             raise LocalProtocolError("the peer's handle-max is reached")
         return handle
 
     def _on_attach(self, attach: spec.Attach, unfit: str = "") -> None:
-        """Take an attach.
+        """Process an attach.
 
         Args:
-            attach: it, or what is told by name, handle and role.
-            unfit: what is wrong with its other fields, if they cannot be read.
+            attach: the attach; of an undecodable one, its name, handle and role.
+            unfit: the fault in its other fields, if they cannot be decoded.
         """
         handle = attach.handle
         if handle > self._handle_max:
@@ -417,7 +414,7 @@ class Session(LinkSession):
                 )
             self._on_answer(known, attach, unfit)
             return
-        predecessor = self._make_room(known)
+        predecessor = self._take_over_name(known)
         if len(self._members) > self._handle_max or len(self._members) > self._handles.limit:
             raise SessionFaultError(
                 conditions.RESOURCE_LIMIT_EXCEEDED, "too many links await their answers"
@@ -434,14 +431,14 @@ class Session(LinkSession):
         if unfit:
             raise LinkFaultError(link, conditions.INVALID_FIELD, unfit)
         if role == "receiver" and attach.initial_delivery_count is None:
-            link._told = True
+            link._end_reported = True
             raise LinkFaultError(
                 link, conditions.INVALID_FIELD, "a sender has to give its initial-delivery-count"
             )
         connection._emit(LinkAttached(link, attach, False))
 
-    def _make_room(self, known: Link | None) -> Link | None:
-        """A name is attached a second time: steal it, or queue behind its answer."""
+    def _take_over_name(self, known: Link | None) -> Link | None:
+        """Steal a name that is attached a second time, or wait behind the answer to its detach."""
         if known is None:
             return None
         if known._state in (LinkStateName.LEAVING, LinkStateName.LAPSED):
@@ -449,9 +446,9 @@ class Session(LinkSession):
                 # Never answered, and never will be: else the name would come up twice.
                 if known.session._state in LOCALLY_OPEN:
                     known._refuse(None)
-                    known._gone = True
+                    known._is_gone = True
                 else:
-                    known._vanish()
+                    known._abandon()
                     known.session._members.pop(known, None)
                 return None
             return known
@@ -485,13 +482,13 @@ class Session(LinkSession):
         link.credit = 0
         link._outgoing = None
         link._drop_partial()
-        told = link._told
+        is_reported = link._end_reported
         link._advance(StateTransition.RECEIVE_CLOSING)
         if link._state is LinkStateName.DONE:
             self._release(link)
             return
-        if not told:
-            link._told = True
+        if not is_reported:
+            link._end_reported = True
             self.connection._emit(
                 LinkDetached(link, detach.closed, detach.error, list(link.unsettled.values()))
             )
@@ -499,10 +496,10 @@ class Session(LinkSession):
 
     def _locally_detached(self, link: Link, with_error: bool) -> None:
         if link._queued or link._outgoing is not None:
-            self._outbox.drop(link)
+            self._output.drop(link)
         self._unsettled.forget(link)
         if with_error:
-            link._errant_from = self._inbox.last_granted()
+            link._errant_from = self._input.last_granted()
         if link._state is not LinkStateName.WITHDRAWN:
             self._free_name(link)
         link.credit = 0
@@ -511,28 +508,28 @@ class Session(LinkSession):
             self._release(link)
 
     def _release(self, link: Link) -> None:
-        """Both have detached: the handle is free."""
+        """Free the handle: both sides have detached."""
         link._count(0)
-        self._handles.give_back(link.handle)
+        self._handles.release(link.handle)
         self._members.pop(link, None)
         self._free_name(link)
 
     def _free_name(self, link: Link) -> None:
-        """The name of a link may be attached again."""
+        """Allow the name of a link to be attached again."""
         links = self.connection._links
         key = (link.name, link.role)
         if links.get(key) is link:
             del links[key]
 
-    # --------------------------------------------------------------------- transfers in, outcomes
+    # ----------------------------------------------------------------- incoming parts, settlement
 
     def _parts_ended(self) -> None:
-        self._inbox.parts_ended()
+        self._input.parts_ended()
 
     def took(self, octets: int) -> None:
         """See `LinkSession.took`."""
-        if not self._gone:
-            self._inbox.took(octets)
+        if not self._is_gone:
+            self._input.took(octets)
 
     def settle(
         self, deliveries: Iterable[Delivery], state: object = None, settled: bool = True
@@ -552,19 +549,19 @@ class Session(LinkSession):
         )
 
     def _on_flow(self, flow: spec.Flow) -> bool:
-        """Take a flow; True if it was for the session, or has opened its window."""
+        """Process a flow; True if it was for the session, or has opened its window."""
         link: Link | None = None
         if flow.handle is not None:
             link = self._by_remote_handle.get(flow.handle)
             if link is None:
                 raise unattached(flow.handle)
         was_blocked = self.remote_incoming_window <= 0 or bool(self._queue)
-        before = self._said_by_flow(link)
-        self._take_window(flow)
+        before = self._flow_state(link)
+        self._update_window(flow)
         if flow.echo:
             self.connection.work += input_cost.ECHO
         if link is None:
-            if self._said_by_flow(None) == before:
+            if self._flow_state(None) == before:
                 self.connection._count_ineffective()
             if flow.echo:
                 self._answer_echo()
@@ -572,8 +569,8 @@ class Session(LinkSession):
         if link._state is LinkStateName.OPEN or (
             link._state is LinkStateName.OFFERED and link._failed is None
         ):
-            link._take_flow(flow)
-            if self._said_by_flow(link) == before and not link.drain:
+            link._on_flow(flow)
+            if self._flow_state(link) == before and not link.drain:
                 self.connection._count_ineffective()
             if flow.echo and not (link.drain and link.is_sender):
                 if link._state is LinkStateName.OPEN:
@@ -583,8 +580,8 @@ class Session(LinkSession):
             self.connection._emit(LinkFlowed(link, flow))
         return was_blocked and self.remote_incoming_window > 0
 
-    def _said_by_flow(self, link: Link | None) -> tuple[int | None, ...]:
-        """Return what a flow of the peer's may change."""
+    def _flow_state(self, link: Link | None) -> tuple[int | None, ...]:
+        """Return the values that a flow of the peer can change."""
         if link is None:
             return (self.remote_incoming_window,)
         return (
@@ -595,12 +592,12 @@ class Session(LinkSession):
             link.available,
         )
 
-    def _take_window(self, flow: spec.Flow) -> None:
+    def _update_window(self, flow: spec.Flow) -> None:
         seen = flow.next_incoming_id or 0  # absent before the peer has our begin: we start at 0
         ahead = (seen + flow.incoming_window - self.next_outgoing_id) & SERIAL_MASK
         self.remote_incoming_window = 0 if ahead >= SERIAL_HALF else ahead
         if self._queue:
-            self._outbox.flush()
+            self._output.flush()
 
     def _answer_echo(self) -> None:
         if self._state is LinkStateName.OPEN:

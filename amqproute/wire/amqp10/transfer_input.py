@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transfers that come in: our window, deliveries of several frames, faults (part 2 §2.5.6).
+"""Incoming transfers: our window, deliveries of several frames, faults (part 2 §2.5.6).
 
 Our incoming window is opened again by a flow when half of it is used up, so a sender never stalls
-on it; what bounds our memory is credit and max_partial.
+on it; credit and max_partial bound our memory.
 
-**Large deliveries.** A link that takes parts (`Link.takes_parts`) has its delivery entered like a
-whole one once ``part_from`` octets of it have come; what comes further is reported as it comes, and
-none of it is kept here. What bounds the memory of whoever takes it is the incoming window: we count
-the octets that the user has not taken, and grant the frames that leave room for. The peer learns of
-a smaller window by a flow; what it was granted before stays granted.
+**Large deliveries.** On a link that takes parts (`Link.takes_parts`) a delivery is entered like a
+whole one after ``part_from`` octets; the rest is reported as it comes and not kept here. The
+incoming window bounds the memory of the user: we count the octets that it has not taken, and grant
+only as many frames as there is room for. The peer learns of a smaller window by a flow; frames that
+it was granted before stay granted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from amqproute.wire.amqp10.serial_numbers import SERIAL_HALF, SERIAL_MASK
 from amqproute.wire.amqp10.state_tables import LinkStateName
 
 PART_OCTETS: Final = 64
-"""What a part of a delivery costs in memory beside its octets."""
+"""Memory of a part of a delivery beside its octets."""
 
 WANTED: Final = 1
 PRESETTLED: Final = 2
@@ -38,18 +38,18 @@ UNWANTED: Final = 3
 
 
 class TransferInput:
-    """What comes in on one session.
+    """Incoming transfers of one session.
 
     Args:
         session: the session.
-        links: those that are attached, by the peer's handles.
-        deliveries: where those are entered that are whole and not settled, by their ids.
+        links: attached links by the peer's handle.
+        deliveries: whole unsettled deliveries by delivery-id; new ones are entered here.
 
     Attributes:
         deliveries: the argument.
-        full: frames of the window when it has been opened.
+        full: frames of the window when fully open.
         window: frames that the peer may still send.
-        low_water: how few of these may be left before it is opened again.
+        low_water: frames left at which it is opened again.
         slack: frames granted before the window became smaller.
         next_id: the transfer-id of the next frame.
         in_parts: links in the middle of a delivery in parts.
@@ -85,20 +85,20 @@ class TransferInput:
         self.in_parts = 0
         self.untaken = 0
 
-    def let_go(self) -> None:
-        """Forget the session, which is over. Nothing else may be called any more."""
+    def close(self) -> None:
+        """Forget the session, which is over; no other method may follow."""
         del self._session, self._connection
 
     def open(self) -> None:
-        """The session begins: the peer has all of the window."""
+        """Open the whole window: the session begins."""
         self.window = self.full
 
     def last_granted(self) -> int:
-        """Return the transfer-id after those that the peer may send by what it was granted."""
+        """Return the transfer-id behind all those granted to the peer."""
         return (self.next_id + self.window + self.slack) & SERIAL_MASK
 
-    def take(self, transfer: spec.Transfer, payload: bytes) -> Delivery | None:
-        """Take one transfer frame; return the delivery that it completed."""
+    def receive(self, transfer: spec.Transfer, payload: bytes) -> Delivery | None:
+        """Process one transfer frame; return the delivery that it completed."""
         self.next_id = (self.next_id + 1) & SERIAL_MASK
         window = self.window = self.window - 1
         if window <= self.low_water:
@@ -147,7 +147,7 @@ class TransferInput:
         return self._enter(link, delivery, len(payload))
 
     def _enter(self, link: Link, delivery: Delivery, size: int) -> Delivery | None:
-        """A whole delivery is here: enter it. None when it is to be ignored."""
+        """Enter a whole delivery. None when it is to be ignored."""
         if size > link.max_message_size > 0:
             raise too_large(link)
         if delivery.resumed:
@@ -184,13 +184,13 @@ class TransferInput:
         return delivery
 
     def _reopen(self, window: int) -> None:
-        """Have the peer told of a larger window, if there is room for one.
+        """Grant the peer a larger window, if there is room for one.
 
         Args:
-            window: what is left of it.
+            window: frames left of it.
 
         Raises:
-            SessionFaultError: less than nothing is left, and nothing of what was granted before.
+            SessionFaultError: the peer has exceeded the window, and all earlier grants.
         """
         if window < 0:
             if not self.slack:
@@ -220,7 +220,7 @@ class TransferInput:
         return False
 
     def _tolerate(self, link: Link) -> None:
-        """A delivery without credit: see the docstring of `amqproute.wire.amqp10.link`."""
+        """Check a delivery without credit: see the docstring of `amqproute.wire.amqp10.link`."""
         if link._grace > 0:
             link._grace -= 1
         elif link._overdraft > 0:
@@ -265,7 +265,7 @@ class TransferInput:
         if transfer.rcv_settle_mode is not None:
             _check_mode(delivery, transfer.rcv_settle_mode)
         if link._parting:
-            self._go_on_with_parts(link, delivery, payload, not transfer.more)
+            self._continue_parts(link, delivery, payload, not transfer.more)
             return None
         self._gather(link, payload)
         if transfer.more:
@@ -282,7 +282,7 @@ class TransferInput:
         return self._enter(link, delivery, size)
 
     def _grant(self, window: int) -> None:
-        """Set the window and tell the peer; what was granted before stays granted."""
+        """Set the window and send it to the peer; earlier grants stay valid."""
         granted = self.window + self.slack
         self.slack = max(0, granted - window)
         self.window = window
@@ -311,7 +311,7 @@ class TransferInput:
     # ----------------------------------------------------------------- deliveries in parts
 
     def begin_parts(self, link: Link, delivery: Delivery) -> None:
-        """Hand up what there is of an unfinished delivery; more follows as it comes."""
+        """Hand up the octets of an unfinished delivery so far; more follow as they come."""
         parts, size = link._parts, link._part_bytes
         is_wanted = self._enter(link, delivery, size) is not None
         link._drop_partial()
@@ -325,10 +325,10 @@ class TransferInput:
         self.low_water = self._parts_window() // 2
         self._grant(min(self.window, self._parts_window()))
 
-    def _go_on_with_parts(
+    def _continue_parts(
         self, link: Link, delivery: Delivery, payload: bytes, is_last: bool
     ) -> None:
-        """Hand up the next octets of a delivery that was begun.
+        """Hand up the next octets of a delivery in parts.
 
         Raises:
             LinkFaultError: it has more octets than a message on this link may have.
@@ -349,7 +349,7 @@ class TransferInput:
             link._drop_partial()
 
     def _abort_parts(self, link: Link, delivery: Delivery) -> None:
-        """The peer gives up a delivery that was begun: it never was."""
+        """Undo a delivery in parts: the peer has aborted it."""
         if self._is_wanted(link, delivery):
             delivery.settled = True
             self._event(link, delivery).is_aborted = True
@@ -379,7 +379,7 @@ class TransferInput:
             del link.unsettled[delivery.tag]
 
     def parts_ended(self) -> None:
-        """A link is not in the middle of parts any more."""
+        """See `LinkSession._parts_ended`."""
         self.in_parts -= 1
         if not self.in_parts:
             self.low_water = self.full // 2
@@ -387,13 +387,13 @@ class TransferInput:
                 self._grant(self.full)
 
     def took(self, octets: int) -> None:
-        """Tell that so many octets of `PartsReceived` are out of the way: more may come."""
+        """See `LinkSession.took`."""
         self.untaken = max(0, self.untaken - octets)
         if self.in_parts and self.window <= self.low_water:
             self._reopen(self.window)
 
     def _parts_window(self) -> int:
-        """Frames that may come while a delivery in parts is under way."""
+        """Return the window, in frames, during a delivery in parts."""
         connection = self._connection
         room = connection.settings.part_window - self.untaken
         frames = max(0, room) // connection._frame_limit

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transfers that do not go out at once: several frames, a state, a closed window (part 2 §2.5.6).
+"""Transfers that cannot be sent at once: several frames, a state, a closed window (part 2 §2.5.6).
 
 `Link.send` puts the usual delivery, one frame with room in the window, on the wire itself. The
 others come here: a `TransferOutput` holds them in the order of `send` and cuts them into frames as
 far as the peer's window goes. Buffers are sliced, not copied.
 
-A delivery in parts (`Link.send_parts`) stands in line only with what has been appended and not
-sent: what other links send goes out between its parts, in the order in which both were given. So
-whoever appends a little at a time, and only when `OutgoingParts.is_clear`, holds nobody up and
-holds little in memory.
+Of a delivery in parts (`Link.send_parts`) only the appended octets are queued: deliveries of other
+links go out between its parts, in the order in which both were given. So a user that appends a
+little at a time, and only when `OutgoingParts.is_clear`, delays no other link and keeps little in
+memory.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from amqproute.wire.amqp10.serial_numbers import SERIAL_MASK
 
 
 class TransferOutput:
-    """What waits in one session.
+    """Waiting deliveries of one session.
 
     Attributes:
-        queue: the deliveries, or what is left of them, in the order of `Link.send`.
+        queue: the deliveries, or the rest of them, in the order of `Link.send`.
     """
 
     __slots__ = ("_session", "queue")
@@ -33,29 +33,29 @@ class TransferOutput:
         self._session = session
         self.queue = session._queue
 
-    def let_go(self) -> None:
-        """Forget the session, which is over. Nothing else may be called any more."""
+    def close(self) -> None:
+        """Forget the session, which is over; no other method may follow."""
         del self._session
 
     def add(self, delivery: Delivery, parts: Sequence[bytes], size: int, aborted: bool) -> None:
-        """Take a whole delivery."""
+        """Add a whole delivery."""
         delivery.link._queued += 1
-        self._stand(OutgoingParts(self, delivery, parts, size, aborted))
+        self._enqueue(OutgoingParts(self, delivery, parts, size, aborted))
 
     def open(self, delivery: Delivery, size: int) -> OutgoingParts:
-        """Take a delivery of so many octets, which are to follow."""
+        """Return a delivery of so many octets, to be appended."""
         outgoing = OutgoingParts(self, delivery, (), 0, False)
         outgoing.missing = size
         delivery.link._queued += 1
         return outgoing
 
     def resume(self, outgoing: OutgoingParts) -> None:
-        """Some octets have come: send what fills frames."""
-        if not outgoing._is_queued and not self._lacks(outgoing):
-            self._stand(outgoing)
+        """Send the frames that appended octets have filled."""
+        if not outgoing._is_queued and not self._needs_more(outgoing):
+            self._enqueue(outgoing)
 
     def abort(self, outgoing: OutgoingParts) -> None:
-        """Drop what waits of a delivery, and tell the peer, if it knows of it."""
+        """Drop the rest of a delivery, and abort it at the peer, if that knows of it."""
         delivery = outgoing.delivery
         link = delivery.link
         outgoing._buffers.clear()
@@ -66,41 +66,41 @@ class TransferOutput:
             self._session._outgoing.pop(delivery.id, None)
             outgoing._aborted = True
             if not outgoing._is_queued:
-                self._stand(outgoing)
+                self._enqueue(outgoing)
             return
         if outgoing._is_queued:
             self.queue.remove(outgoing)
         link._queued -= 1
         link.credit += 1
-        self._ended(outgoing)
+        self._finish(outgoing)
 
-    def _stand(self, outgoing: OutgoingParts) -> None:
+    def _enqueue(self, outgoing: OutgoingParts) -> None:
         outgoing._is_queued = True
         self.queue.append(outgoing)
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, as far as the peer's window goes."""
+        """Send as many waiting frames as the peer's window allows."""
         session = self._session
         queue = self.queue
         while queue and session.remote_incoming_window > 0:
             outgoing = queue[0]
-            if self._lacks(outgoing):
+            if self._needs_more(outgoing):
                 outgoing._is_queued = False  # until more is appended
                 queue.popleft()
             elif self._send_frame(outgoing):
                 queue.popleft()
-                self._ended(outgoing)
+                self._finish(outgoing)
 
-    def _ended(self, outgoing: OutgoingParts) -> None:
+    def _finish(self, outgoing: OutgoingParts) -> None:
         link = outgoing.delivery.link
         if link._outgoing is outgoing:
             link._outgoing = None
         if link._drain_waits and not link._queued:
             link.drained()
 
-    def _lacks(self, outgoing: OutgoingParts) -> bool:
-        """Tell whether more has to be appended before there is a frame worth sending."""
+    def _needs_more(self, outgoing: OutgoingParts) -> bool:
+        """Return whether more octets have to be appended before a frame is full."""
         size = self._session.connection.remote_max_frame_size
         return outgoing.missing > 0 and outgoing._left < size
 
@@ -125,7 +125,7 @@ class TransferOutput:
         session.remote_incoming_window -= 1
         session.next_outgoing_id = (session.next_outgoing_id + 1) & SERIAL_MASK
         connection._sink.append(self._transfer_head(outgoing, first, more, size))
-        connection._sink.extend(outgoing._take(size))
+        connection._sink.extend(outgoing._pop(size))
         connection.frames_out += 1
         return not more
 
@@ -148,7 +148,7 @@ class TransferOutput:
         )
 
     def drop(self, link: Link) -> None:
-        """Forget what waits of a link: it is being detached."""
+        """Forget the waiting deliveries of a link: it is being detached."""
         kept = [each for each in self.queue if each.delivery.link is not link]
         self.queue.clear()
         self.queue.extend(kept)

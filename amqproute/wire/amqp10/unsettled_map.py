@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unsettled deliveries of a session by their ids, and the dispositions about them (§2.6.12).
+"""Unsettled deliveries of a session by delivery-id, and their dispositions (part 2 §2.6.12).
 
 `UnsettledMap.settle` turns runs of consecutive ids into one disposition frame each, whatever links
-they are on; a disposition that comes in is taken apart into one event per link.
+they are on; an incoming disposition becomes one event per link.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from amqproute.wire.amqp10.serial_numbers import SERIAL_HALF, SERIAL_MASK
 
 
 class UnsettledMap:
-    """The deliveries of one session that neither side has settled.
+    """Deliveries of one session that neither side has settled.
 
     Attributes:
-        incoming: those that came in, by delivery-id.
-        outgoing: those that went out.
+        incoming: by delivery-id.
+        outgoing: by delivery-id.
     """
 
     __slots__ = ("_session", "incoming", "outgoing")
@@ -35,24 +35,24 @@ class UnsettledMap:
         self.incoming: dict[int, Delivery] = {}
         self.outgoing = session._outgoing
 
-    def let_go(self) -> None:
-        """Forget the session, which is over. Nothing else may be called any more."""
+    def close(self) -> None:
+        """Forget the session, which is over; no other method may follow."""
         del self._session
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all deliveries."""
         self.incoming.clear()
         self.outgoing.clear()
 
     def forget(self, link: Link) -> None:
-        """Forget those of a link."""
+        """Forget the deliveries of a link."""
         table = self.outgoing if link.role == "sender" else self.incoming
         for delivery in link.unsettled.values():
             if table.get(delivery.id) is delivery:
                 del table[delivery.id]
 
     def settle(self, deliveries: Iterable[Delivery], state: Any, settled: bool) -> None:
-        """Tell the peer a state of deliveries. See `Session.settle`."""
+        """See `LinkSession.settle`."""
         first = last = -1
         receiver = False
         incoming = self.incoming
@@ -92,7 +92,7 @@ class UnsettledMap:
             self._send_disposition(receiver, first, last, settled, state)
 
     def _settle_waiting(self, delivery: Delivery, state: Any) -> None:
-        """Settle what has not left yet: its transfer will say so."""
+        """Settle a delivery that has not left yet: its transfer will say so."""
         delivery.settled = True
         if state is not None:
             delivery.local_state = state
@@ -107,12 +107,14 @@ class UnsettledMap:
         frame = write_disposition(session.channel, receiver, first, end, settled, state)
         if len(frame) > connection.remote_max_frame_size:
             # Better a short reason than a frame that the peer has to choke on, again and again.
-            frame = write_disposition(session.channel, receiver, first, end, settled, _cut(state))
+            frame = write_disposition(
+                session.channel, receiver, first, end, settled, _shortened(state)
+            )
         connection._sink.append(frame)
         connection.frames_out += 1
 
-    def told(self, disposition: spec.Disposition) -> None:
-        """Take a disposition of the peer's apart into one event for each link."""
+    def on_disposition(self, disposition: spec.Disposition) -> None:
+        """Process a disposition of the peer: report one event for each link."""
         first = disposition.first
         last = first if disposition.last is None else disposition.last
         span = (last - first) & SERIAL_MASK
@@ -130,8 +132,8 @@ class UnsettledMap:
         else:
             ids = [(first + step) & SERIAL_MASK for step in range(span + 1)]
         connection = self._session.connection
-        looked_at = len(table) if span >= len(table) else span
-        connection.work += looked_at // input_cost.LOOKED_AT_PER_UNIT
+        inspected = len(table) if span >= len(table) else span
+        connection.work += inspected // input_cost.LOOKED_AT_PER_UNIT
         settled = disposition.settled
         state = disposition.state
         groups: dict[Link, list[Delivery]] = {}
@@ -160,8 +162,8 @@ class UnsettledMap:
             connection._emit(DeliveriesUpdated(each, changed, state, settled))
 
 
-def _cut(state: Any) -> Any:
-    """Return a delivery state without what may be long: the verdict is what counts."""
+def _shortened(state: Any) -> Any:
+    """Return a delivery state without its long fields: the outcome counts."""
     if isinstance(state, spec.Rejected) and state.error is not None:
         words = (state.error.description or "")[:80]
         return spec.Rejected(error=spec.Error(condition=state.error.condition, description=words))

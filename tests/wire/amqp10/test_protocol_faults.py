@@ -324,7 +324,7 @@ class Table(SynchronousTestCase):
             peer = self.prepared(**changes)
             if what == "window violation":
                 # The window opens by itself; only a user who holds it shut can be overrun.
-                peer.engine.sessions[0]._inbox.window = 0
+                peer.engine.sessions[0]._input.window = 0
                 octets = frame(transfer(0))
             peer.write(octets)
             self.assert_fault(peer, scope, condition, what)

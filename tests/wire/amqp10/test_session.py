@@ -185,9 +185,9 @@ class Life(_Case):
     def test_numbers(self) -> None:
         """The lowest free number is given out, up to the limit."""
         numbers = SerialNumbers(2)
-        self.assertEqual([numbers.take() for _ in range(4)], [0, 1, 2, None])
-        numbers.give_back(1)
-        self.assertEqual(numbers.take(), 1)
+        self.assertEqual([numbers.acquire() for _ in range(4)], [0, 1, 2, None])
+        numbers.release(1)
+        self.assertEqual(numbers.acquire(), 1)
 
 
 class Windows(_Case):
@@ -270,7 +270,7 @@ class Windows(_Case):
         pair = Pair(self.chunk, initial_delivery_count=0xFFFFFFFE)
         session = pair.session
         (server_session,) = pair.server.sessions
-        session.next_outgoing_id = server_session._inbox.next_id = 0xFFFFFFFE
+        session.next_outgoing_id = server_session._input.next_id = 0xFFFFFFFE
         session._next_delivery_id = 0xFFFFFFFE
         pair.receiver.flow(100)
         pair.run()
@@ -295,7 +295,7 @@ class Windows(_Case):
         for number in range(3):
             pair.sender.send([b"x"], b"%d" % number)
         self.assertEqual(len(pair.session._outgoing), 3)
-        pair.session._unsettled.told(
+        pair.session._unsettled.on_disposition(
             spec.Disposition(role=True, first=0xFFFFFFFF, last=0, settled=True)
         )
         self.assertEqual(list(pair.sender.unsettled), [b"2"])
