@@ -99,7 +99,7 @@ from amqproute.wire.amqp10.frames import (
     UnfitAttach,
     UnfitBegin,
 )
-from amqproute.wire.amqp10.link import Delivery, Link, Role
+from amqproute.wire.amqp10.link import Delivery, Link, PartsMode, Role
 from amqproute.wire.amqp10.negotiation import MAX_HELD, OPEN_OCTETS, Negotiation
 from amqproute.wire.amqp10.protocol_faults import (
     ConnectionFaultError,
@@ -261,17 +261,17 @@ class Connection(Negotiation, SessionConnection):
         self._now = now
         events = self._events = []
         self._batch_link = None
-        delivery = link._partial
+        partial = link._partial
         if (
-            delivery is None
-            or link._parting
+            partial is None
+            or partial.mode is not PartsMode.GATHERED
             or not link.takes_parts
             or link._state is not LinkStateName.OPEN
         ):
             return events
         session = self._by_channel[link.session.channel]
         try:
-            session._input.begin_parts(link, delivery)
+            session._input.begin_parts(link, partial)
         except LinkFaultError as fault:
             self._fail_link(fault.link, fault.error)
         except SessionFaultError as fault:

@@ -19,8 +19,8 @@ A `Link` is one of our two possible ends: ``role`` is *ours*. What is counted wh
   objects by delivery-id, because dispositions name ids. A delivery leaves both when either side
   settles it. A delivery that was sent settled is never in them.
 
-A message in several frames is gathered in ``_parts`` and reported after its last frame; on a link
-with ``takes_parts`` a large one is reported as it comes (`transfer_input`). Past
+A message in several frames is gathered in a `PartialDelivery` and reported after its last frame; on
+a link with ``takes_parts`` a large one is reported as it comes (`transfer_input`). Past
 ``max_message_size`` nothing is kept: the link is detached at once. In the other direction
 `Link.send_parts` begins a delivery whose octets follow (`transfer_output`).
 
@@ -53,6 +53,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any, Final, Literal, Protocol
 
 from amqproute.conditions import Condition
@@ -146,6 +147,59 @@ class Delivery:
     def __repr__(self) -> str:
         settled = " settled" if self.settled else ""
         return f"<Delivery {self.id} tag={self.tag.hex()} on {self.link.name!r}{settled}>"
+
+
+class PartsMode(Enum):
+    """Use of the octets of a delivery that has begun and not ended.
+
+    Members:
+        GATHERED: they are kept until it is whole.
+        UNSETTLED: they are handed up as they come, as long as the user has not settled it.
+        SETTLED: they are handed up as they come; it was sent settled.
+        IGNORED: they are discarded: it resumes one that we do not know.
+    """
+
+    GATHERED = auto()
+    UNSETTLED = auto()
+    SETTLED = auto()
+    IGNORED = auto()
+
+
+class PartialDelivery:
+    """An incoming delivery that has begun and not ended.
+
+    Attributes:
+        delivery: the delivery.
+        mode: use of its octets.
+        parts: its octets in memory, in order.
+        size: all its octets so far.
+        cost: memory of the parts, in octets, with overhead.
+        progress_at: time of its begin, or of the last `PROGRESS_OCTETS`, in seconds of the
+            monotonic clock.
+    """
+
+    __slots__ = ("_progress_octets", "cost", "delivery", "mode", "parts", "progress_at", "size")
+
+    def __init__(self, delivery: Delivery, now: float) -> None:
+        self.delivery = delivery
+        self.mode = PartsMode.GATHERED
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.cost = 0
+        self.progress_at = now
+        self._progress_octets = 0
+
+    def grow(self, octets: int, now: float) -> None:
+        """Count more octets."""
+        self.size += octets
+        self._progress_octets += octets
+        if self._progress_octets >= PROGRESS_OCTETS:
+            self.restart_progress(now)
+
+    def restart_progress(self, now: float) -> None:
+        """Count progress from now."""
+        self.progress_at = now
+        self._progress_octets = 0
 
 
 class OutgoingQueue(Protocol):
@@ -390,14 +444,8 @@ class Link:
         "_is_gone",
         "_outgoing",
         "_overdraft",
-        "_part_bytes",
-        "_part_cost",
         "_partial",
-        "_parting",
-        "_parts",
         "_predecessor",
-        "_progress_at",
-        "_progress_bytes",
         "_queued",
         "_resumable",
         "_settle_rule",
@@ -466,14 +514,8 @@ class Link:
         self._grace = 0
         self._overdraft = 0
         self._errant_from: int | None = None
-        self._partial: Delivery | None = None
-        self._parting = 0
+        self._partial: PartialDelivery | None = None
         self.takes_parts = False
-        self._parts: list[bytes] = []
-        self._part_bytes = 0
-        self._part_cost = 0
-        self._progress_at = 0.0
-        self._progress_bytes = 0
         self._resumable: Mapping[bytes, Any] = {}
 
     def __repr__(self) -> str:
@@ -767,50 +809,37 @@ class Link:
     @property
     def unfinished(self) -> Delivery | None:
         """Receiver: the delivery that has begun on the link and not ended."""
-        return self._partial
+        return None if self._partial is None else self._partial.delivery
 
     @property
     def unfinished_bytes(self) -> int:
         """Receiver: memory of the unfinished delivery, in octets, with overhead."""
-        return self._part_cost
+        return 0 if self._partial is None else self._partial.cost
 
     @property
     def is_in_parts(self) -> bool:
         """Receiver: whether the unfinished delivery is handed up as it comes (`PartsReceived`)."""
-        return self._parting != 0
+        return self._partial is not None and self._partial.mode is not PartsMode.GATHERED
 
     @property
     def progress_at(self) -> float:
-        """Receiver: time of the last progress of the unfinished delivery: its begin, or another
-        `PROGRESS_OCTETS`."""
-        return self._progress_at
+        """Receiver: time of the last progress of the unfinished delivery (`PartialDelivery`); 0
+        without one."""
+        return 0.0 if self._partial is None else self._partial.progress_at
 
     def restart_progress(self, now: float) -> None:
         """Receiver: count progress from now: until now we held the unfinished delivery up."""
-        self._progress_at = now
-        self._progress_bytes = 0
-
-    def _keep_partial(self, delivery: Delivery) -> None:
-        self._partial = delivery
-        self.session._unfinished[self] = None
-
-    def _progress(self, octets: int) -> None:
-        self._progress_bytes += octets
-        if self._progress_bytes >= PROGRESS_OCTETS:
-            self._progress_at = self.session.connection._now
-            self._progress_bytes = 0
+        if self._partial is not None:
+            self._partial.restart_progress(now)
 
     def _drop_partial(self) -> None:
-        if self._partial is None:
+        partial = self._partial
+        if partial is None:
             return
         self._partial = None
         self.session._unfinished.pop(self, None)
-        self.session.connection.partial_bytes -= self._part_cost
-        self._part_cost = 0
-        self._parts = []
-        self._part_bytes = 0
-        if self._parting:
-            self._parting = 0
+        self.session.connection.partial_bytes -= partial.cost
+        if partial.mode is not PartsMode.GATHERED:
             self.session._parts_ended()
 
     def _advance(self, step: StateTransition) -> None:
@@ -1139,4 +1168,13 @@ _SETTLE_RULES: Final[dict[int, bool | None]] = {
     spec.SENDER_MIXED: None,
 }
 
-__all__ = ["MAX_STATE", "Delivery", "Link", "LinkSession", "OutgoingParts", "Role"]
+__all__ = [
+    "MAX_STATE",
+    "Delivery",
+    "Link",
+    "LinkSession",
+    "OutgoingParts",
+    "PartialDelivery",
+    "PartsMode",
+    "Role",
+]

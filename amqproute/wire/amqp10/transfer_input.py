@@ -17,7 +17,7 @@ from typing import Final
 
 from amqproute import conditions
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.link import Delivery, Link, LinkSession
+from amqproute.wire.amqp10.link import Delivery, Link, LinkSession, PartialDelivery, PartsMode
 from amqproute.wire.amqp10.link_events import PartsReceived
 from amqproute.wire.amqp10.protocol_faults import (
     LinkFaultError,
@@ -30,11 +30,6 @@ from amqproute.wire.amqp10.state_tables import LinkStateName
 
 PART_OCTETS: Final = 64
 """Memory of a part of a delivery beside its octets."""
-
-WANTED: Final = 1
-PRESETTLED: Final = 2
-UNWANTED: Final = 3
-"""States of a link in the middle of a delivery in parts; 0 for a link that is not."""
 
 
 class TransferInput:
@@ -109,7 +104,7 @@ class TransferInput:
         if link._state is not LinkStateName.OPEN and not self._may_transfer(link):
             return None
         if link._partial is not None:
-            return self._on_continuation(link, transfer, payload)
+            return self._on_continuation(link, link._partial, transfer, payload)
         if link.role == "sender":
             raise LinkFaultError(link, conditions.NOT_ALLOWED, "a transfer came from the receiver")
         if link.credit > 0:
@@ -140,9 +135,9 @@ class TransferInput:
         if transfer.aborted:
             return None
         if transfer.more:
-            link._keep_partial(delivery)
-            link.restart_progress(self._connection._now)
-            self._gather(link, payload)
+            partial = link._partial = PartialDelivery(delivery, self._connection._now)
+            self._session._unfinished[link] = None
+            self._gather(link, partial, payload)
             return None
         return self._enter(link, delivery, len(payload))
 
@@ -231,10 +226,9 @@ class TransferInput:
             )
 
     def _on_continuation(
-        self, link: Link, transfer: spec.Transfer, payload: bytes
+        self, link: Link, partial: PartialDelivery, transfer: spec.Transfer, payload: bytes
     ) -> Delivery | None:
-        delivery = link._partial
-        assert delivery is not None
+        delivery = partial.delivery
         if transfer.delivery_id is not None and transfer.delivery_id != delivery.id:
             raise LinkFaultError(
                 link, conditions.NOT_ALLOWED, "a delivery begins within another (§2.6.14)"
@@ -253,10 +247,9 @@ class TransferInput:
                 "the message-format changes within a delivery",
             )
         if transfer.aborted:
-            if link._parting:
-                self._abort_parts(link, delivery)
-            else:
-                link._drop_partial()
+            if partial.mode is not PartsMode.GATHERED:
+                self._abort_parts(link, partial)
+            link._drop_partial()
             return None
         if transfer.settled:
             delivery.settled = True
@@ -264,22 +257,21 @@ class TransferInput:
             delivery.state = transfer.state
         if transfer.rcv_settle_mode is not None:
             _check_mode(delivery, transfer.rcv_settle_mode)
-        if link._parting:
-            self._continue_parts(link, delivery, payload, not transfer.more)
+        if partial.mode is not PartsMode.GATHERED:
+            self._continue_parts(link, partial, payload, not transfer.more)
             return None
-        self._gather(link, payload)
+        self._gather(link, partial, payload)
         if transfer.more:
             if (
                 link.takes_parts
-                and link._part_bytes >= self._connection.settings.part_from
+                and partial.size >= self._connection.settings.part_from
                 and link._state is LinkStateName.OPEN
             ):
-                self.begin_parts(link, delivery)
+                self.begin_parts(link, partial)
             return None
-        size = link._part_bytes
-        delivery.payload = b"".join(link._parts)
+        delivery.payload = b"".join(partial.parts)
         link._drop_partial()
-        return self._enter(link, delivery, size)
+        return self._enter(link, delivery, partial.size)
 
     def _grant(self, window: int) -> None:
         """Set the window and send it to the peer; earlier grants stay valid."""
@@ -289,12 +281,11 @@ class TransferInput:
         session = self._session
         session.connection._send(session.channel, session._flow())
 
-    def _gather(self, link: Link, payload: bytes) -> None:
-        link._part_bytes += len(payload)
-        link._progress(len(payload))
+    def _gather(self, link: Link, partial: PartialDelivery, payload: bytes) -> None:
         connection = self._connection
+        partial.grow(len(payload), connection._now)
         cost = len(payload) + PART_OCTETS
-        link._part_cost += cost
+        partial.cost += cost
         connection.partial_bytes += cost
         if connection.partial_bytes > connection.settings.max_partial > 0:
             raise LinkFaultError(
@@ -303,41 +294,45 @@ class TransferInput:
                 "the unfinished deliveries of this connection have more than "
                 f"{connection.settings.max_partial} octets",
             )
-        if link.max_message_size and link._part_bytes > link.max_message_size:
+        if link.max_message_size and partial.size > link.max_message_size:
             raise too_large(link)
         if payload:
-            link._parts.append(payload)
+            partial.parts.append(payload)
 
     # ----------------------------------------------------------------- deliveries in parts
 
-    def begin_parts(self, link: Link, delivery: Delivery) -> None:
+    def begin_parts(self, link: Link, partial: PartialDelivery) -> None:
         """Hand up the octets of an unfinished delivery so far; more follow as they come."""
-        parts, size = link._parts, link._part_bytes
-        is_wanted = self._enter(link, delivery, size) is not None
+        delivery = partial.delivery
+        is_known = self._enter(link, delivery, partial.size) is not None
         link._drop_partial()
-        link._keep_partial(delivery)
-        link._part_bytes = size
-        link._parting = PRESETTLED if delivery.settled else WANTED if is_wanted else UNWANTED
+        parts, partial.parts, partial.cost = partial.parts, [], 0
+        link._partial = partial
+        self._session._unfinished[link] = None
+        if delivery.settled:
+            partial.mode = PartsMode.SETTLED
+        else:
+            partial.mode = PartsMode.UNSETTLED if is_known else PartsMode.IGNORED
         self.in_parts += 1
-        if is_wanted:
-            self.untaken += size
+        if is_known:
+            self.untaken += partial.size
             self._connection._emit(PartsReceived(link, delivery, parts))
         self.low_water = self._parts_window() // 2
         self._grant(min(self.window, self._parts_window()))
 
     def _continue_parts(
-        self, link: Link, delivery: Delivery, payload: bytes, is_last: bool
+        self, link: Link, partial: PartialDelivery, payload: bytes, is_last: bool
     ) -> None:
         """Hand up the next octets of a delivery in parts.
 
         Raises:
             LinkFaultError: it has more octets than a message on this link may have.
         """
-        link._part_bytes += len(payload)
-        link._progress(len(payload))
-        if link.max_message_size and link._part_bytes > link.max_message_size:
+        delivery = partial.delivery
+        partial.grow(len(payload), self._connection._now)
+        if link.max_message_size and partial.size > link.max_message_size:
             raise too_large(link)
-        if self._is_wanted(link, delivery):
+        if self._is_wanted(partial):
             self.untaken += len(payload)
             event = self._event(link, delivery)
             if payload:
@@ -348,18 +343,19 @@ class TransferInput:
         if is_last:
             link._drop_partial()
 
-    def _abort_parts(self, link: Link, delivery: Delivery) -> None:
+    def _abort_parts(self, link: Link, partial: PartialDelivery) -> None:
         """Undo a delivery in parts: the peer has aborted it."""
-        if self._is_wanted(link, delivery):
+        delivery = partial.delivery
+        if self._is_wanted(partial):
             delivery.settled = True
             self._event(link, delivery).is_aborted = True
         self._forget_incoming(link, delivery)
-        link._drop_partial()
 
-    def _is_wanted(self, link: Link, delivery: Delivery) -> bool:
-        if link._parting == WANTED:
-            return self.deliveries.get(delivery.id) is delivery  # else we have settled it
-        return link._parting == PRESETTLED
+    def _is_wanted(self, partial: PartialDelivery) -> bool:
+        """Return whether the user wants more parts: it does not after it has settled."""
+        if partial.mode is PartsMode.UNSETTLED:
+            return self.deliveries.get(partial.delivery.id) is partial.delivery
+        return partial.mode is PartsMode.SETTLED
 
     def _event(self, link: Link, delivery: Delivery) -> PartsReceived:
         connection = self._connection
