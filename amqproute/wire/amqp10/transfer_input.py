@@ -309,10 +309,10 @@ class TransferInput:
         parts, partial.parts, partial.cost = partial.parts, [], 0
         link._partial = partial
         self._session._unfinished[link] = None
-        if delivery.settled:
-            partial.mode = PartsMode.SETTLED
+        if not is_known:
+            partial.mode = PartsMode.IGNORED
         else:
-            partial.mode = PartsMode.UNSETTLED if is_known else PartsMode.IGNORED
+            partial.mode = PartsMode.SETTLED if delivery.settled else PartsMode.UNSETTLED
         self.in_parts += 1
         if is_known:
             self.untaken += partial.size

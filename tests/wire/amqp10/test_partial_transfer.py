@@ -153,6 +153,26 @@ class Incoming(SynchronousTestCase):
         (received,) = of_type(peer.events, DeliveriesReceived)
         self.assertEqual(received.deliveries[0].payload, b"whole")
 
+    def test_unknown_resumed(self) -> None:
+        """A resumed delivery of no map of ours is ignored to its end, settled or not (§2.7.5)."""
+        for settled in (False, True):
+            engine = Connection(settings(part_from=1000, max_frame_size=FRAME))
+            peer = Peer(engine).opened().begun()
+            link = peer.attached()
+            link.takes_parts = True
+            link.flow(10)
+            for number in range(5):
+                head = transfer(
+                    None if number else 0, more=number < 4, resume=not number, settled=settled
+                )
+                peer.send(head, bytes(400))
+            self.assertEqual(of_type(peer.events, PartsReceived), [], settled)
+            self.assertEqual((link.unsettled, link.unfinished), ({}, None))
+            self.assertEqual(engine.partial_bytes, 0)
+            peer.send(transfer(1), b"whole")
+            (received,) = of_type(peer.events, DeliveriesReceived)
+            self.assertEqual(received.deliveries[0].payload, b"whole")
+
     def test_settled_early(self) -> None:
         """What we have refused is not reported any further."""
         joined = pair()
