@@ -315,8 +315,8 @@ class ITarget(INode):
     def space() -> int:
         """Return how many more messages the target can take now, at most."""
 
-    def when_space(tell: Callable[[], None]) -> None:
-        """Have ``tell()`` called, once, when there is space again."""
+    def when_space(notify: Callable[[], None]) -> None:
+        """Have ``notify()`` called, once, when there is space again."""
 
 
 class ISource(INode):

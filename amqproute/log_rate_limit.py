@@ -62,16 +62,16 @@ class RateLimitedLog:
             count: how many more.
         """
         now = self._seconds()
-        until, told, counted = self._counted.get(subject, (now, 0, 0))
+        until, logged, counted = self._counted.get(subject, (now, 0, 0))
         counted += count
         if now >= until:
             if len(self._counted) >= MOST_KEYS:
                 self._counted.clear()
-            until, told = now + EVERY_SECONDS, 0
-        elif told >= self._at_once:
-            self._counted[subject] = until, told, counted
+            until, logged = now + EVERY_SECONDS, 0
+        elif logged >= self._at_once:
+            self._counted[subject] = until, logged, counted
             return 0
-        self._counted[subject] = until, told + 1, 0
+        self._counted[subject] = until, logged + 1, 0
         return counted
 
 

@@ -14,23 +14,23 @@ class SparingTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.sparing = RateLimitedLog(self.clock.seconds)
+        self.rate_limited_log = RateLimitedLog(self.clock.seconds)
 
     def test_now_and_then(self) -> None:
         """The first at once, others together; each subject for itself."""
-        self.assertEqual([self.sparing.due("a", 2) for _ in range(4)], [2, 0, 0, 0])
-        self.assertEqual(self.sparing.due("b"), 1)
+        self.assertEqual([self.rate_limited_log.due("a", 2) for _ in range(4)], [2, 0, 0, 0])
+        self.assertEqual(self.rate_limited_log.due("b"), 1)
         self.clock.advance(EVERY_SECONDS)
-        self.assertEqual([self.sparing.due("a"), self.sparing.due("a")], [7, 0])
+        self.assertEqual([self.rate_limited_log.due("a"), self.rate_limited_log.due("a")], [7, 0])
         self.clock.advance(EVERY_SECONDS)
-        self.assertEqual(self.sparing.due("a"), 2)
+        self.assertEqual(self.rate_limited_log.due("a"), 2)
 
     def test_some_at_once(self) -> None:
         """A handful one by one, where each is worth a line; then counted."""
-        sparing = RateLimitedLog(self.clock.seconds, at_once=3)
-        self.assertEqual([sparing.due("a") for _ in range(6)], [1, 1, 1, 0, 0, 0])
+        rate_limited_log = RateLimitedLog(self.clock.seconds, at_once=3)
+        self.assertEqual([rate_limited_log.due("a") for _ in range(6)], [1, 1, 1, 0, 0, 0])
         self.clock.advance(EVERY_SECONDS)
-        self.assertEqual([sparing.due("a") for _ in range(4)], [4, 1, 1, 0])
+        self.assertEqual([rate_limited_log.due("a") for _ in range(4)], [4, 1, 1, 0])
 
     def test_words(self) -> None:
         """What a line says of those that had none."""
@@ -40,8 +40,8 @@ class SparingTests(SynchronousTestCase):
     def test_bounded(self) -> None:
         """Subjects without end take no memory without end."""
         for number in range(3 * MOST_KEYS):
-            self.assertEqual(self.sparing.due(number), 1)
-        self.assertLessEqual(len(self.sparing._counted), MOST_KEYS)
+            self.assertEqual(self.rate_limited_log.due(number), 1)
+        self.assertLessEqual(len(self.rate_limited_log._counted), MOST_KEYS)
 
 
 class SourceTests(SynchronousTestCase):

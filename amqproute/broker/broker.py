@@ -68,10 +68,10 @@ class Broker:
             that it means, or the way to the other domain.
         gate: whether publishers have credit at all.
         accounts: what the messages of senders with a share of the store occupy.
-        fates: what becomes of entries that leave their queues.
-        unclaimed: what the store held at the start, and no node has claimed yet.
+        disposal: what becomes of entries that leave their queues.
+        recovered_nodes: what the store held at the start, and no node has claimed yet.
         replies_due: requests to services that are being worked on, whose replies follow.
-        sparing: keeps what happens with each message of a flood from filling the log.
+        rate_limited_log: keeps what happens with each message of a flood from filling the log.
         recent: what happened in the last hour.
     """
 
@@ -96,7 +96,7 @@ class Broker:
         self.budget = budget or MemoryBudget()
         self.replies_due = 0
         self.gate = PublishGate()
-        self.sparing = RateLimitedLog(clock.seconds)
+        self.rate_limited_log = RateLimitedLog(clock.seconds)
         self.recent = RecentCounts(clock.seconds)
         self.accounts = SenderQuotas(self.begin)
         self.nodes: dict[str, Queue] = {}
@@ -106,11 +106,13 @@ class Broker:
         self.aliases: dict[str, str] = {}
         self.services: dict[str, Any] = {}
         self.dynamic: set[str] = set()
-        self.unclaimed = RecoveredNodes()
+        self.recovered_nodes = RecoveredNodes()
         self.return_to: Callable[[str], Any] | None = None
         self.name_of: Callable[[str], str] = str
         self.answers_to: Callable[[str], str | ITarget] | None = None
-        self.fates = Disposal(self._node, lambda: self.return_to, self.sparing, self.recent)
+        self.disposal = Disposal(
+            self._node, lambda: self.return_to, self.rate_limited_log, self.recent
+        )
 
     @property
     def clock(self) -> IReactorTime:
@@ -219,7 +221,7 @@ class Broker:
             topic.limits = node.limits
             return
         topic = self.topics[node.name] = self._make_topic(node.name, node.limits)
-        self.unclaimed.claim_topic(topic)
+        self.recovered_nodes.claim_topic(topic)
 
     def _make_topic(self, name: str, limits: TopicLimits) -> Topic:
         return Topic(
@@ -229,7 +231,7 @@ class Broker:
             self.begin,
             self._now_ms,
             # What a subscriber has not taken is nobody's dead letter.
-            lambda name, limits: self._make(name, limits, fates=DISCARD),
+            lambda name, limits: self._make(name, limits, disposal=DISCARD),
             limits=limits,
             log=self._node_log,
         )
@@ -281,9 +283,9 @@ class Broker:
     def _remove_ended(self) -> None:
         """Take what is left of subscriptions that were ended, and not emptied before a crash."""
         topic = next(iter(self.topics.values()), None)
-        for name in self.unclaimed.ended_subscriptions():
+        for name in self.recovered_nodes.ended_subscriptions():
             if topic is not None:
-                queue = self._make(name, QueueLimits(), fates=DISCARD)
+                queue = self._make(name, QueueLimits(), disposal=DISCARD)
                 topic.empty(queue, lambda: None)
 
     def _retire(self, name: str) -> None:
@@ -365,7 +367,7 @@ class Broker:
 
     def empty_rows(self, rows: str) -> NodeDeletion:
         """Return the withdrawal, to be finished, of a queue that a crash left half deleted."""
-        queue = self._make(rows, QueueLimits(), fates=DISCARD)
+        queue = self._make(rows, QueueLimits(), disposal=DISCARD)
         queue.is_ending = True
         return NodeDeletion(queue, {}, self._clock)
 
@@ -433,7 +435,7 @@ class Broker:
         *,
         options: QueueOptions | None = None,
         force_transient: bool = False,
-        fates: IDisposal | None = None,
+        disposal: IDisposal | None = None,
         rows: str | None = None,
     ) -> Queue:
         queue = Queue(
@@ -446,13 +448,13 @@ class Broker:
             options=options,
             budget=self.budget,
             accounts=self.accounts,
-            fates=fates or self.fates,
+            disposal=disposal or self.disposal,
             force_transient=force_transient,
             rows=rows,
             journal=self.journal,
             log=self._node_log,
         )
-        self.unclaimed.claim_queue(queue)
+        self.recovered_nodes.claim_queue(queue)
         return queue
 
     def make_internal(self, name: str, limits: QueueLimits) -> Queue:

@@ -143,8 +143,10 @@ class Batch:
         """
         if self.came is not None and ids:
             facts = {"node": node, "code": code}
-            told = RunEvent(RecordKind.DELETED, self._journal.now_us(), facts, {"entry": list(ids)})
-            self.transaction.record(told)
+            event = RunEvent(
+                RecordKind.DELETED, self._journal.now_us(), facts, {"entry": list(ids)}
+            )
+            self.transaction.record(event)
 
     def repeated(self, node: str, message: Message, origin: Origin) -> None:
         """Have it in the journal that a message was here before, and is not kept."""
@@ -168,17 +170,17 @@ class Batch:
             ]
             came.append((node, message, origin, origin.tag, len(copies)))
 
-    def when_committed(self, tell: Callable[[], None]) -> None:
-        """Have ``tell()`` called when this is durable, before its messages arrive."""
+    def when_committed(self, notify: Callable[[], None]) -> None:
+        """Have ``notify()`` called when this is durable, before its messages arrive."""
         if self._when_committed is None:
             self._when_committed = []
-        self._when_committed.append(tell)
+        self._when_committed.append(notify)
 
-    def when_failed(self, tell: Callable[[], None]) -> None:
-        """Have ``tell()`` called when it is certain that this will not be durable."""
+    def when_failed(self, notify: Callable[[], None]) -> None:
+        """Have ``notify()`` called when it is certain that this will not be durable."""
         if self._when_failed is None:
             self._when_failed = []
-        self._when_failed.append(tell)
+        self._when_failed.append(notify)
 
     def commit(self, patient: bool = False) -> Deferred[None]:
         """Make it durable, then line the entries up on their queues.
@@ -201,7 +203,7 @@ class Batch:
         gate = self.gate
         if self.goes_ahead and gate.is_open and not (gate.has_failed or self.redo):
             for queue, entries in self.arrivals.items():
-                self._tell(queue.go_ahead, entries, self)
+                self._notify(queue.go_ahead, entries, self)
         return done
 
     @property
@@ -222,26 +224,28 @@ class Batch:
         """
         self._undo()
 
-    def _tell(self, tell: Callable[..., object], *what: object) -> None:
+    def _notify(self, notify: Callable[..., object], *what: object) -> None:
         """Tell one of those concerned how far this has come.
 
         If it breaks at that, it is a fault of this program, and no reason not to tell the others,
         the senders of the messages among them.
         """
         try:
-            tell(*what)
+            notify(*what)
         except Exception:
-            self.log.failure("what follows from a commit is not done to its end: {tell}", tell=tell)
+            self.log.failure(
+                "what follows from a commit is not done to its end: {notify}", notify=notify
+            )
 
     def _committed(self, _: object) -> None:
         if self.gate.has_failed and self.transaction.begins():
             self.gate.has_failed = False
         for stream, ids in self._receipts.items():
             stream.confirm(ids)
-        for tell in self._when_committed or ():
-            self._tell(tell)
+        for notify in self._when_committed or ():
+            self._notify(notify)
         for queue, entries in self.arrivals.items():
-            self._tell(queue.arrived, entries)
+            self._notify(queue.arrived, entries)
 
     def _failed(self, failure: Failure) -> Failure:
         self.gate.has_failed = True
@@ -255,9 +259,9 @@ class Batch:
         return failure
 
     def _undo(self) -> None:
-        for tell in self._when_failed or ():
-            self._tell(tell)
+        for notify in self._when_failed or ():
+            self._notify(notify)
         for queue, entries in self.arrivals.items():
-            self._tell(queue.not_arrived, entries)
+            self._notify(queue.not_arrived, entries)
         for stream, ids in self._receipts.items():
             stream.unmark(ids)

@@ -351,10 +351,10 @@ class ConsumerSet:
 
     def notify_exhausted(self, with_room_only: bool = False) -> None:
         """Tell those for whom nothing waits that there is nothing more."""
-        told = tuple(self._rotation)
+        notified = tuple(self._rotation)
         if with_room_only:
-            told = tuple([each for each in told if each.capacity() > 0])
-        for consumer in told:
+            notified = tuple([each for each in notified if each.capacity() > 0])
+        for consumer in notified:
             feed = self.feeds.get(consumer)
             if feed is None or not feed:
                 consumer.exhausted()

@@ -63,7 +63,7 @@ class Disposal:
         node: finds a local node by its name.
         way_back: returns what finds the target of an address ``node@domain``; or None, as long as
             nobody knows the way.
-        sparing: keeps what happens with each message of a flood from filling the log.
+        rate_limited_log: keeps what happens with each message of a flood from filling the log.
         recent: where what happened in the last hour is counted.
 
     Attributes:
@@ -76,12 +76,12 @@ class Disposal:
         self,
         node: Callable[[str], Any],
         way_back: Callable[[], WayBack | None],
-        sparing: RateLimitedLog,
+        rate_limited_log: RateLimitedLog,
         recent: RecentCounts,
     ) -> None:
         self._node = node
         self._way_back = way_back
-        self._sparing = sparing
+        self._rate_limited_log = rate_limited_log
         self._recent = recent
         self.reporter: IReporter | None = None
 
@@ -111,25 +111,25 @@ class Disposal:
         dropped = 0
         reporter = self.reporter
         lost = RecordKind.EXPIRED if reason is DeadLetterReason.EXPIRED else RecordKind.REJECTED
-        fates: dict[RecordKind, list[Entry]] = {}
+        ended: dict[RecordKind, list[Entry]] = {}
         for entry in entries:
-            told = returned = False
+            is_reported = returned = False
             if reporter is None:
                 returned = self._return(queue, entry, reason, error, batch)
             elif entry.message.mentions(RETURN_TO_OCTETS):
                 if reporter.returns(entry.message):
                     returned = self._return(queue, entry, reason, error, batch)
-                told = reporter.failed(queue, entry, reason, error, batch)
+                is_reported = reporter.failed(queue, entry, reason, error, batch)
             buried = not returned and self._bury(queue, entry, reason, error, batch)
             fate = RecordKind.RETURNED if returned else RecordKind.DEAD_LETTERED if buried else lost
-            fates.setdefault(fate, []).append(entry)
-            if not (returned or buried or told):
+            ended.setdefault(fate, []).append(entry)
+            if not (returned or buried or is_reported):
                 dropped += 1
-        for fate, those in fates.items():
+        for fate, those in ended.items():
             batch.ended(fate, queue.name, those, because(error, reason.value))
         if dropped:
             # Not by the condition: whoever rejects writes there what he likes.
-            count = self._sparing.due(("dropped", queue.name, reason), dropped)
+            count = self._rate_limited_log.due(("dropped", queue.name, reason), dropped)
             if count:
                 self.log.info(
                     "{count} messages on {node} dropped: {reason}{words}",
@@ -159,10 +159,10 @@ class Disposal:
         asking = [entry for entry in entries if entry.message.mentions(RETURN_TO_OCTETS)]
         if asking:
 
-            def tell(queue: QueueView, entry: Entry, batch: Batch) -> bool:
+            def report(queue: QueueView, entry: Entry, batch: Batch) -> bool:
                 return reporter.dropped(queue, entry, code, batch)
 
-            _report(tell, queue, asking, batch, RecordKind.DELETED, {"code": code})
+            _report(report, queue, asking, batch, RecordKind.DELETED, {"code": code})
 
     def _return(
         self,
@@ -201,7 +201,7 @@ class Disposal:
         try:
             self._node(name).put(message.with_annotations(facts).without_expiry(), batch, origin)
         except AmqpError as error:
-            count = self._sparing.due(("report", name, error.condition))
+            count = self._rate_limited_log.due(("report", name, error.condition))
             if count:
                 self.log.warn(
                     "{node} does not take {count} reports: {error}",
@@ -246,7 +246,7 @@ class Disposal:
             target = find()
             target.put(message(target).without_expiry(), batch, origin)
         except AmqpError as error:
-            count = self._sparing.due(("dead letter", queue.name, error.condition))
+            count = self._rate_limited_log.due(("dead letter", queue.name, error.condition))
             if count:
                 self.log.warn(
                     "{count} dead letters of {node} could not be kept: {error}",
@@ -259,7 +259,7 @@ class Disposal:
 
 
 def _report(
-    tell: Callable[[QueueView, Entry, Batch], bool],
+    report: Callable[[QueueView, Entry, Batch], bool],
     queue: QueueView,
     entries: Sequence[Entry],
     batch: Batch,
@@ -267,13 +267,13 @@ def _report(
     facts: Mapping[str, Any],
 ) -> None:
     """Report how entries end with a batch; once more with another, if the store has no room."""
-    reported = [entry for entry in entries if tell(queue, entry, batch)]
+    reported = [entry for entry in entries if report(queue, entry, batch)]
     if not reported:
         return
     ids = [entry.id for entry in reported if entry.stored]
 
     def again(batch: Batch) -> None:
-        _report(tell, queue, reported, batch, kind, facts)
+        _report(report, queue, reported, batch, kind, facts)
         batch.ended(kind, queue.name, reported, facts)
         batch.transaction.dequeue(ids)
 

@@ -61,6 +61,7 @@ class Enqueue:
         "_accounts",
         "_ahead",
         "_clock",
+        "_duplicates",
         "_emptied",
         "_expires",
         "_in_memory_only",
@@ -70,7 +71,6 @@ class Enqueue:
         "_keeps_nothing",
         "_levels",
         "_log",
-        "_once",
         "_options",
         "_queue",
         "_removal",
@@ -107,7 +107,7 @@ class Enqueue:
         self._log = log
         self._in_memory_only = in_memory_only
         self._emptied = emptied
-        self._once: DuplicateFilter | None = None
+        self._duplicates: DuplicateFilter | None = None
         self._options = QueueOptions()
         self.limits = QueueLimits()
 
@@ -130,47 +130,47 @@ class Enqueue:
             self._watch(options.duplicates)
 
     def _watch(self, policy: Duplicates) -> None:
-        if self._once is not None:
-            self._once.stop()
-            self._once = None
+        if self._duplicates is not None:
+            self._duplicates.stop()
+            self._duplicates = None
         if policy is not Duplicates.OFF:
             name = self._queue.name
             with_numbers = policy is Duplicates.ALL
-            self._once = DuplicateFilter(
+            self._duplicates = DuplicateFilter(
                 name, self._store, self._clock, with_numbers, self._space.open, self._log
             )
             if self._space.is_used:
                 here = [entry for entry in self._queue.in_memory() if not entry.stored]
                 self._space.close()
-                self._once.index(self._levels.lines, here)
+                self._duplicates.index(self._levels.lines, here)
                 return
         self._space.open()  # nobody waits for ids that are not read
 
     def recovered(self) -> None:
         """Entries of an earlier run are on the lines: have their ids read."""
-        if self._once is not None:
+        if self._duplicates is not None:
             self._space.close()
-            self._once.index([each for each in self._levels.lines if each.paged])
+            self._duplicates.index([each for each in self._levels.lines if each.paged])
 
     def end(self) -> None:
         """Take nothing any more: the queue is gone."""
         self._is_ending = self._is_choosy = True
         self.stop()
-        self._once = None
+        self._duplicates = None
 
     def stop(self) -> None:
         """Read nothing more."""
-        if self._once is not None:
-            self._once.stop()
+        if self._duplicates is not None:
+            self._duplicates.stop()
 
     # -- in ------------------------------------------------------------------------------------
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
         """Take a message into the batch. See `ITarget.put`."""
         identity = 0
-        if self._once is not None:
-            identity = self._once.identity(message)
-            if identity and self._once.holds(identity):
+        if self._duplicates is not None:
+            identity = self._duplicates.identity(message)
+            if identity and self._duplicates.holds(identity):
                 self._tally.duplicates += not batch.is_rehearsal
                 batch.repeated(self._queue.name, message, origin)
                 return
@@ -197,8 +197,8 @@ class Enqueue:
         line.put(entry, size, pages)
         if origin.account is not None:
             self._accounts.put(entry, origin.account)
-        if identity and self._once is not None:
-            self._once.put(entry, identity)
+        if identity and self._duplicates is not None:
+            self._duplicates.put(entry, identity)
         queue = self._queue
         if batch.came is not None:
             batch.came.append((queue.name, entry, origin, origin.tag, None))
@@ -210,10 +210,10 @@ class Enqueue:
 
     def repeats(self, message: Message) -> bool:
         """Tell whether a message would be dropped, now or when it arrives. See `Queue.repeats`."""
-        if self._once is None:
+        if self._duplicates is None:
             return False
-        identity = self._once.identity(message)
-        return identity != 0 and self._once.knows(identity)
+        identity = self._duplicates.identity(message)
+        return identity != 0 and self._duplicates.knows(identity)
 
     def _check(self, message: Message, batch: Batch) -> None:
         name = self._queue.name
@@ -269,12 +269,12 @@ class Enqueue:
     @property
     def is_in_doubt(self) -> bool:
         """Something is on its way that will not stay when it arrives and finds another one."""
-        return self._once is not None and self._once.is_in_doubt
+        return self._duplicates is not None and self._duplicates.is_in_doubt
 
     def arrived(self, entries: list[Entry]) -> list[Entry]:
         """Note entries whose batch has been committed; return those that are to be lined up."""
-        if self._once is not None:
-            entries = self._without_repetitions(entries, self._once)
+        if self._duplicates is not None:
+            entries = self._without_repetitions(entries, self._duplicates)
         self._tally.enqueued += len(entries)
         if self._ahead.entries:
             entries = self._ahead.arrived(entries)
@@ -297,14 +297,14 @@ class Enqueue:
     def not_arrived(self, entries: list[Entry]) -> None:
         """Forget entries whose batch could not be committed."""
         if self._ahead.entries:
-            if self._once is not None:
+            if self._duplicates is not None:
                 out = [entry for entry in entries if entry in self._ahead.entries]
-                self._once.arrived([entry for entry in out if not entry.durable])
-                self._once.not_safe([entry for entry in out if entry.durable])
+                self._duplicates.arrived([entry for entry in out if not entry.durable])
+                self._duplicates.not_safe([entry for entry in out if entry.durable])
             entries = self._ahead.not_arrived(entries)
             self._emptied()
-        if self._once is not None:
-            self._once.not_arrived(entries)
+        if self._duplicates is not None:
+            self._duplicates.not_arrived(entries)
         if self._accounts:
             self._accounts.gone(entries)
         for entry in entries:
@@ -315,8 +315,8 @@ class Enqueue:
 
     def gone(self, entries: Sequence[Entry]) -> None:
         """Forget entries that the queue does not hold any more."""
-        if self._once is not None:
-            self._once.gone(entries)
+        if self._duplicates is not None:
+            self._duplicates.gone(entries)
         if self._accounts:
             self._accounts.gone(entries)
 
@@ -324,8 +324,8 @@ class Enqueue:
         """Undo `gone`: the store has not let go of them."""
         if self._accounts:
             self._accounts.back(entries)
-        if self._once is not None:
-            self._once.back(entries)
+        if self._duplicates is not None:
+            self._duplicates.back(entries)
 
 
 def _require_standard_format(message: Message) -> None:

@@ -127,7 +127,7 @@ class EntryRemoval:
         backlog: what stands in the store only.
         tally: counts.
         begin: makes a `Batch`, for what the queue does on its own account.
-        fates: what becomes of what leaves.
+        disposal: what becomes of what leaves.
         gone: called with entries that the queue does not hold any more.
         failed: called with a failure of the store.
     """
@@ -139,8 +139,8 @@ class EntryRemoval:
         "_begin",
         "_consumers",
         "_deferral",
+        "_disposal",
         "_failed",
-        "_fates",
         "_gone",
         "_levels",
         "_queue",
@@ -156,7 +156,7 @@ class EntryRemoval:
         backlog: StoredBacklog,
         tally: QueueCounters,
         begin: Callable[[], Batch],
-        fates: IDisposal,
+        disposal: IDisposal,
         gone: Callable[[Sequence[Entry]], None],
         failed: Callable[[Failure], None],
     ) -> None:
@@ -167,7 +167,7 @@ class EntryRemoval:
         self._backlog = backlog
         self._tally = tally
         self._begin = begin
-        self._fates = fates
+        self._disposal = disposal
         self._gone = gone
         self._failed = failed
 
@@ -199,13 +199,13 @@ class EntryRemoval:
     ) -> None:
         """Have entries treated as dead letters, and let go of them."""
         self._tally.dead_lettered += len(entries)
-        self._fates.counted(self._queue, len(entries), reason, error)
-        self._fates.dead_letter(self._queue, entries, reason, error, batch)
+        self._disposal.counted(self._queue, len(entries), reason, error)
+        self._disposal.dead_letter(self._queue, entries, reason, error, batch)
         self.archive(entries, batch)
         ids = [entry.id for entry in entries if entry.stored]
 
         def again(batch: Batch) -> None:
-            self._fates.dead_letter(self._queue, entries, reason, error, batch)
+            self._disposal.dead_letter(self._queue, entries, reason, error, batch)
             self.end_rows(entries, batch)
 
         batch.redo.append((ids, again))
@@ -217,7 +217,7 @@ class EntryRemoval:
 
     def taken(self, entries: Sequence[Entry], batch: Batch, consumer: object) -> None:
         """Let go of entries that a consumer has accepted."""
-        self._fates.taken(self._queue, entries, batch, consumer)
+        self._disposal.taken(self._queue, entries, batch, consumer)
         taker: EntryTaker = getattr(consumer, "taker", SOMEBODY)
         batch.ended(taker.kind, self._queue.name, entries, taker.facts)
         self.archive(entries, batch)
@@ -236,7 +236,7 @@ class EntryRemoval:
     def drop(self, entries: list[Entry], code: str, batch: Batch) -> None:
         """Let go of entries that nobody has taken and that are no dead letters."""
         if entries:
-            self._fates.dropped(self._queue, entries, code, batch)
+            self._disposal.dropped(self._queue, entries, code, batch)
         batch.ended(RecordKind.DELETED, self._queue.name, entries, {"code": code})
         self.archive(entries, batch)
 
@@ -271,7 +271,7 @@ class EntryRemoval:
         batch.damaged(self._queue.name, ids, DAMAGED)
         for entry in entries:
             try:
-                self._fates.dropped(self._queue, [entry], DAMAGED, batch)
+                self._disposal.dropped(self._queue, [entry], DAMAGED, batch)
             except AmqpError as error:
                 # What is left of it does not say who is to be told.
                 self._log.warn(

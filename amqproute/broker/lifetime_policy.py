@@ -58,5 +58,5 @@ class LifetimePolicy:
             Lifetime.SESSION: False,  # its session's end is not seen from here
         }[self.policy]
         if is_over:
-            tell, self.when_over = self.when_over, None
-            tell()
+            notify, self.when_over = self.when_over, None
+            notify()

@@ -62,9 +62,9 @@ class PublishGate:
         """Have ``changed()`` called whenever it has opened or closed; for as long as it lives."""
         self._watchers.append(changed)
 
-    def when_open(self, tell: Callable[[], None]) -> None:
-        """Have ``tell()`` called, once, when it opens next; before those who watch."""
-        self._waiting.append(tell)
+    def when_open(self, notify: Callable[[], None]) -> None:
+        """Have ``notify()`` called, once, when it opens next; before those who watch."""
+        self._waiting.append(notify)
 
     def close(self, reason: str, words: str) -> bool:
         """Enter a reason; True if it did not stand before."""
@@ -73,7 +73,7 @@ class PublishGate:
         if self.is_open:
             self.is_open = False
             self.closed += 1
-            self._tell()
+            self._notify()
         return is_new
 
     def open(self, reason: str) -> bool:
@@ -83,12 +83,12 @@ class PublishGate:
         if not self.reasons:
             self.is_open = True
             waiting, self._waiting = self._waiting, []
-            for tell in waiting:
-                tell()
-            self._tell()
+            for notify in waiting:
+                notify()
+            self._notify()
         return True
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for changed in tuple(self._watchers):
             changed()
 

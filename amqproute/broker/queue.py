@@ -85,7 +85,7 @@ class Queue:
         budget: the memory budget it shares with the other queues.
         accounts: who is charged for what entries occupy.
         journal: where it is noted what becomes of entries, an `IJournal`.
-        fates: what becomes of entries that leave.
+        disposal: what becomes of entries that leave.
         force_transient: nothing is written: every entry lives in memory only (dynamic queues,
             Q-18); such a queue never pages.
         rows: the name of its rows in the store, if that is not its own.
@@ -115,8 +115,8 @@ class Queue:
         "_deferral",
         "_deleted",
         "_dispatch",
+        "_enqueue",
         "_expiry",
-        "_intake",
         "_is_ending",
         "_levels",
         "_limits",
@@ -152,7 +152,7 @@ class Queue:
         options: QueueOptions | None = None,
         budget: MemoryBudget | None = None,
         accounts: SenderQuotas | None = None,
-        fates: IDisposal = DISCARD,
+        disposal: IDisposal = DISCARD,
         force_transient: bool = False,
         rows: str | None = None,
         journal: Any = SILENCE,
@@ -197,7 +197,7 @@ class Queue:
             self._backlog,
             self.tally,
             begin,
-            fates,
+            disposal,
             self._gone,
             self._commit_failed,
         )
@@ -238,7 +238,7 @@ class Queue:
         self._space: QueueCapacity = QueueCapacity(
             self._levels, self._consumers, self._deferral, self._ahead, self.holds, clock
         )
-        self._intake = Enqueue(
+        self._enqueue = Enqueue(
             self,
             self._levels,
             self._space,
@@ -257,9 +257,9 @@ class Queue:
             self._deferral,
             self._removal,
             self._settlement,
-            self._intake.back,
+            self._enqueue.back,
         )
-        self.put = self._intake.put  # as it is: not by another call for each message
+        self.put = self._enqueue.put  # as it is: not by another call for each message
         self.publishers = self._space.publishers
         self._deleted = False
         self._is_ending = False
@@ -281,7 +281,7 @@ class Queue:
     @limits.setter
     def limits(self, limits: QueueLimits) -> None:
         self._limits = limits
-        self._intake.limits = limits
+        self._enqueue.limits = limits
         self._space.resize(limits.capacity)
         self._settlement.most_deliveries = limits.max_deliveries
         self._dispatch.limits = limits
@@ -294,7 +294,7 @@ class Queue:
     @options.setter
     def options(self, options: QueueOptions) -> None:
         self._options = options
-        self._intake.adopt(options, self._is_ending)
+        self._enqueue.adopt(options, self._is_ending)
         consumers = self._consumers
         consumers.notes_needs = options.archive_unreachable
         for feed in consumers.feeds.values():
@@ -312,7 +312,7 @@ class Queue:
     @is_ending.setter
     def is_ending(self, is_ending: bool) -> None:
         self._is_ending = is_ending
-        self._intake.adopt(self._options, is_ending)
+        self._enqueue.adopt(self._options, is_ending)
 
     # -- what an operator sees -----------------------------------------------------------------
 
@@ -413,14 +413,14 @@ class Queue:
         if not count:
             return
         self._expiry.watch(0)
-        self._intake.recovered()
+        self._enqueue.recovered()
         if self._options.archive_unreachable:
             self._call_once(self._unreachable.look)
 
     def delete(self) -> None:
         """End the queue (lifetime policies): entries go, timers stop."""
         self._deleted = True
-        self._intake.end()
+        self._enqueue.end()
         batch = self._begin()
         if self._accounts:
             self._accounts.gone(list(self._consumers.held()))  # nobody settles them any more
@@ -434,7 +434,7 @@ class Queue:
     def stop(self) -> None:
         """Cancel the timers; the entries stay where they are."""
         self._soon.stop()
-        self._intake.stop()
+        self._enqueue.stop()
         self._expiry.stop()
         self._deferral.stop()
         self._backlog.stop()
@@ -450,9 +450,9 @@ class Queue:
         """Return how many more messages fit (Q-15)."""
         return self._space.left()
 
-    def when_space(self, tell: Callable[[], None]) -> None:
-        """Have ``tell``, a method, called once when there is space again; it is held weakly."""
-        self._space.when_left(tell)
+    def when_space(self, notify: Callable[[], None]) -> None:
+        """Have ``notify``, a method, called once when there is space again; it is held weakly."""
+        self._space.when_left(notify)
 
     def repeats(self, message: Message) -> bool:
         """Tell whether the queue has a message of this id, and would drop a second one.
@@ -460,14 +460,14 @@ class Queue:
         Raises:
             DecodeError: the message's id cannot be read.
         """
-        return self._intake.repeats(message)
+        return self._enqueue.repeats(message)
 
     def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Hand out entries whose commit is under way, as far as that may be
         (`broker.early_delivery`)."""
         if not (
             self._deleted
-            or self._intake.is_in_doubt
+            or self._enqueue.is_in_doubt
             or (self.is_relay and not batch.is_plain)
             or self._options.archive_unreachable
         ):
@@ -482,7 +482,7 @@ class Queue:
         if self._deleted:
             self._removal.archive_now(self._ahead.arrived(entries))
             return
-        entries = self._intake.arrived(entries)
+        entries = self._enqueue.arrived(entries)
         earliest = 0
         feeds = self._consumers.feeds
         fleeting: list[Entry] = []
@@ -508,7 +508,7 @@ class Queue:
 
     def not_arrived(self, entries: list[Entry]) -> None:
         """Forget entries whose batch could not be committed."""
-        self._intake.not_arrived(entries)
+        self._enqueue.not_arrived(entries)
 
     # -- deliver -------------------------------------------------------------------------------
 
@@ -618,7 +618,7 @@ class Queue:
     def retake(self, entries: Sequence[Entry]) -> None:
         """Undo `settle` with an outcome that archives. See `ISource.retake`."""
         self._consumers.acquired += len(entries)
-        self._intake.back(entries)
+        self._enqueue.back(entries)
 
     def release(self, entries: Sequence[Entry]) -> None:
         """Put entries back into their old places, unchanged (O-11)."""
@@ -637,7 +637,7 @@ class Queue:
 
     def _gone(self, entries: Sequence[Entry]) -> None:
         """Draw the conclusions from entries' having left."""
-        self._intake.gone(entries)
+        self._enqueue.gone(entries)
         if self.life is not None:
             self._check_lifetime()
         if self.when_empty is not None and not self.depth:

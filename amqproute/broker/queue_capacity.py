@@ -105,9 +105,9 @@ class QueueCapacity:
 
     # -- who is told ---------------------------------------------------------------------------
 
-    def when_left(self, tell: Callable[[], None]) -> None:
-        """Have ``tell``, a method, called once when there is space again; it is held weakly."""
-        self._waiters.add(tell)
+    def when_left(self, notify: Callable[[], None]) -> None:
+        """Have ``notify``, a method, called once when there is space again; it is held weakly."""
+        self._waiters.add(notify)
 
     def resize(self, capacity: int) -> None:
         """Hold so many messages from now on, 0 for any number; what is there stays."""
@@ -125,7 +125,7 @@ class QueueCapacity:
         self._changed()
 
     def _changed(self) -> None:
-        self._tell()
+        self._notify()
         self.publishers.changed()
 
     def filled(self) -> None:
@@ -143,9 +143,9 @@ class QueueCapacity:
         if self._is_full:
             self.publishers.filled()
         else:
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Tell those who wait now: some at once, the others in later turns of the reactor."""
         self._untold = len(self._waiters)
         self._notify_waiters()
@@ -165,6 +165,6 @@ class QueueCapacity:
             first = self._waiters.leave(min(STEP, self._untold))
             self._untold = max(0, self._untold - STEP)
             with self.publishers.round():
-                for tell in first:
-                    tell()
+                for notify in first:
+                    notify()
             self._schedule_notify()

@@ -41,7 +41,7 @@ class SenderQuota:
         messages: how many there are.
     """
 
-    __slots__ = ("_mark", "_tell", "key", "messages", "number", "octets")
+    __slots__ = ("_mark", "_notify", "key", "messages", "number", "octets")
 
     def __init__(self, key: str, number: int) -> None:
         self.key = key
@@ -49,7 +49,7 @@ class SenderQuota:
         self.octets = 0
         self.messages = 0
         self._mark = -1
-        self._tell: Callable[[], None] | None = None
+        self._notify: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return (
@@ -70,17 +70,17 @@ class SenderQuota:
         """One less."""
         self.messages -= 1
         self.octets = max(0, self.octets - octets) if self.messages > 0 else 0
-        if self.octets <= self._mark and self._tell is not None:
-            tell, self._tell, self._mark = self._tell, None, -1
-            tell()
+        if self.octets <= self._mark and self._notify is not None:
+            notify, self._notify, self._mark = self._notify, None, -1
+            notify()
 
-    def when_below(self, octets: int, tell: Callable[[], None]) -> None:
-        """Have ``tell()`` called, once, when it holds no more than that; the last call counts.
+    def when_below(self, octets: int, notify: Callable[[], None]) -> None:
+        """Have ``notify()`` called, once, when it holds no more than that; the last call counts.
 
         It is called in the middle of a removal, and has to put off what it does.
         """
         self._mark = octets
-        self._tell = tell
+        self._notify = notify
 
 
 class SenderQuotas:

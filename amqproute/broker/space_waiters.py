@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 from weakref import WeakMethod
 
-Tell = Callable[[], None]
+Notify = Callable[[], None]
 
 
 class SpaceWaiters:
@@ -19,17 +19,17 @@ class SpaceWaiters:
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: dict[WeakMethod[Tell], None] = {}  # in the order in which they came
+        self._waiting: dict[WeakMethod[Notify], None] = {}  # in the order in which they came
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, tell: Tell) -> None:
+    def add(self, notify: Notify) -> None:
         """Have a method called; once, however often it is added."""
         waiting = self._waiting
-        waiting[WeakMethod(tell, lambda gone: waiting.pop(gone, None))] = None
+        waiting[WeakMethod(notify, lambda gone: waiting.pop(gone, None))] = None
 
-    def leave(self, most: int) -> list[Tell]:
+    def leave(self, most: int) -> list[Notify]:
         """Return the first ones, to be called now; they do not wait any more.
 
         Args:
@@ -39,4 +39,4 @@ class SpaceWaiters:
         first = list(islice(waiting, most))
         for each in first:
             del waiting[each]
-        return [tell for each in first if (tell := each()) is not None]
+        return [notify for each in first if (notify := each()) is not None]

@@ -226,9 +226,9 @@ class Topic:
     def _is_bounded(self) -> bool:
         return bool(self._bounded) or self._limits.holds_publishers
 
-    def when_space(self, tell: Callable[[], None]) -> None:
-        """Have ``tell``, a method, called once when there is space again; it is held weakly."""
-        self._waiters.add(tell)
+    def when_space(self, notify: Callable[[], None]) -> None:
+        """Have ``notify``, a method, called once when there is space again; it is held weakly."""
+        self._waiters.add(notify)
         for outlet in self._outlets:
             if outlet.is_bounded:
                 try:
@@ -241,9 +241,9 @@ class Topic:
     def space_available(self) -> None:
         """Somebody has taken something: tell those who wait, if there is space now."""
         if self._waiters and self.space() > 0:
-            for tell in self._waiters.leave(len(self._waiters)):
+            for notify in self._waiters.leave(len(self._waiters)):
                 # Not from within: a publisher's frontend may be in the middle of its events.
-                self._clock.callLater(0, tell)
+                self._clock.callLater(0, notify)
 
     def put(self, message: Message, batch: Any, origin: Origin) -> None:
         """Give a message to everybody who wants it. See `ITarget.put`."""

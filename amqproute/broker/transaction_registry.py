@@ -159,8 +159,8 @@ class TransactionRegistry:
         if transaction is not None:
             transaction.pending -= 1
             if not transaction.pending and transaction.when_complete is not None:
-                tell, transaction.when_complete = transaction.when_complete, None
-                tell()
+                notify, transaction.when_complete = transaction.when_complete, None
+                notify()
 
     def doom(self, delivery: Any, error: AmqpError) -> None:
         """A delivery is refused: if it is a posting, its transaction can only be rolled back."""

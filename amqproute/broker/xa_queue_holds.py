@@ -46,7 +46,7 @@ class BranchHolds:
         levels: the queue's lines.
         consumers: they count what is acquired.
         store: the `IStore`.
-        tell: called when there are more or fewer places.
+        notify: called when there are more or fewer places.
         unreadable: given the level, and rows of the store whose octets are no message: sets them
             aside.
 
@@ -57,9 +57,9 @@ class BranchHolds:
     __slots__ = (
         "_consumers",
         "_levels",
+        "_notify",
         "_set_aside",
         "_store",
-        "_tell",
         "_unreadable",
         "places",
     )
@@ -69,7 +69,7 @@ class BranchHolds:
         levels: PriorityQueues,
         consumers: ConsumerSet,
         store: Any,
-        tell: Callable[[], None],
+        notify: Callable[[], None],
         unreadable: Callable[[int, Sequence[Any]], None],
     ) -> None:
         self._unreadable = unreadable
@@ -77,13 +77,13 @@ class BranchHolds:
         self._levels = levels
         self._consumers = consumers
         self._store = store
-        self._tell = tell
+        self._notify = notify
         self.places = 0
 
     def reserve(self, count: int) -> None:
         """Keep so many places free, more than before; fewer, if it is negative."""
         self.places += count
-        self._tell()
+        self._notify()
 
     def hold(self, entries: Sequence[tuple[int, int]], level: int) -> None:
         """Keep recovered entries as if a consumer had them.

@@ -145,7 +145,7 @@ async def revive(
     leftover = RecoveryRemainder()
     for line, outcomes in held.items():
         try:
-            queue = broker.unclaimed.holder(line)
+            queue = broker.recovered_nodes.holder(line)
         except NotFound:
             if not is_lenient:
                 raise
@@ -168,7 +168,7 @@ async def revive(
 def forget_leftover(leftover: RecoveryRemainder, broker: Broker) -> None:
     """Give back what a revived branch still held: it is resolved."""
     for line, ids in leftover.strayed.items():
-        broker.unclaimed.forget_held(line, ids)
+        broker.recovered_nodes.forget_held(line, ids)
     for queue, count in leftover.missing.items():
         queue.holds.forget(count)
 

@@ -198,7 +198,7 @@ def relay(
             }
         )
     else:
-        _tell(measured, size)
+        _print(measured, size)
     return DONE if is_exact else NEGATIVE
 
 
@@ -486,7 +486,7 @@ def _peaks(*daemons: DaemonProcess) -> dict[str, int]:
 # -- telling -----------------------------------------------------------------------------------
 
 
-def _tell(phases: list[BenchPhase], size: int) -> None:
+def _print(phases: list[BenchPhase], size: int) -> None:
     facts = machine()
     click.echo(f"{facts['processor']}, {facts['cores']} cores, Python {facts['python']}")
     click.echo(f"durable messages of {size} octets, mutual TLS on loopback, CPU in s per 100,000\n")

@@ -84,7 +84,7 @@ def demo(
     """
     say = _say_nothing if as_json else click.echo
     with ended_by_signals(), DaemonPair(directory) as pair:
-        _tell_setting(pair, say)
+        _print_setting(pair, say)
         pair.start()
         for daemon in pair.daemons:
             say(f"  broker of {daemon.domain:14} process {daemon.pid}, clients at {daemon.url}")
@@ -92,11 +92,11 @@ def demo(
         say(f"\nPublishing {messages} durable messages to {address} at alpha's broker ...")
         with render.progress() as progress:
             passage = pass_messages(pair, address, messages, progress)
-        _tell_way(pair, passage, say)
+        _print_way(pair, passage, say)
         if as_json:
             render.json_text(passage.as_json())
         else:
-            _tell_result(passage)
+            _print_result(passage)
         if keep_running:
             with contextlib.suppress(KeyboardInterrupt):
                 _keep_running(pair, say)
@@ -242,7 +242,7 @@ def pass_messages(
 # -- in words ----------------------------------------------------------------------------------
 
 
-def _tell_setting(pair: DaemonPair, say: Any) -> None:
+def _print_setting(pair: DaemonPair, say: Any) -> None:
     domains = " and ".join(daemon.domain for daemon in pair.daemons)
     say("Two organizations on this machine, which know of each other only through the DNS:")
     say(f"  everything is made in      {pair.directory}")
@@ -250,7 +250,7 @@ def _tell_setting(pair: DaemonPair, say: Any) -> None:
     say(f"  name server                127.0.0.1:{pair.nameserver_port}")
 
 
-def _tell_way(pair: DaemonPair, passage: DemoMessage, say: Any) -> None:
+def _print_way(pair: DaemonPair, passage: DemoMessage, say: Any) -> None:
     beta = pair.beta
     say("\nThe way the messages took:")
     try:
@@ -295,7 +295,7 @@ def _names_proved(pair: DaemonPair, daemon: DaemonProcess) -> tuple[str, list[st
         return secured.version() or "TLS", names
 
 
-def _tell_result(passage: DemoMessage) -> None:
+def _print_result(passage: DemoMessage) -> None:
     latency = passage.latency_ms
     rows: list[tuple[str, Any]] = [
         ("sent", passage.sent),

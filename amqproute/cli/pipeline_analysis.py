@@ -279,7 +279,7 @@ def _print_report(said: WarehouseFacts, page: Path) -> None:
             ],
             right="messages",
         )  # fmt: skip
-        _tell_of_others(len(said.routes))
+        _print_others(len(said.routes))
     if said.partners:
         click.echo()
         render.table(
@@ -290,7 +290,7 @@ def _print_report(said: WarehouseFacts, page: Path) -> None:
             ],
             right="messages octets",
         )
-        _tell_of_others(len(said.partners))
+        _print_others(len(said.partners))
         if said.unmeasured:
             render.warn(said.unmeasured)
     click.echo()
@@ -308,7 +308,7 @@ def _latest(row: Row) -> str | None:
     return f"{name.removesuffix('_us')}, {duration(took)}" if took else None
 
 
-def _tell_of_others(number: int) -> None:
+def _print_others(number: int) -> None:
     if number > PRINTED:
         click.echo(f"{number - PRINTED:,} more are on the page.")
 

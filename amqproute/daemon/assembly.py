@@ -370,7 +370,7 @@ class Application:
         self.journaling.configured(config)
         branches = recovery.notes.get(BRANCH_NOTES, {})
         recovery.queues.pop(BRANCH_ROWS, None)  # no node's: branches know what is there
-        self.broker.unclaimed.recovered(
+        self.broker.recovered_nodes.recovered(
             recovery.queues, recovery.notes.get(NOTES, {}), holds_of(branches)
         )
         self.inventory.recovered(recovery.notes)
@@ -388,7 +388,7 @@ class Application:
             *(recovery.notes.get(kind, {}) for kind in (NOTE, HOLD_NOTES, LAST_HOLD_NOTES))
         )
         self._take_up_damage()
-        self._warn_of_unclaimed()
+        self._warn_of_recovered_nodes()
         limits = config.limits
         self.shared = FrontendContext(
             self.broker,
@@ -689,8 +689,8 @@ class Application:
                 or "resolver.dnssec: require",
             )
 
-    def _warn_of_unclaimed(self) -> None:
-        for name, count in self.broker.unclaimed.messages.items():
+    def _warn_of_recovered_nodes(self) -> None:
+        for name, count in self.broker.recovered_nodes.messages.items():
             log.warn(
                 "the store holds {messages} for node {node}, which the configuration does "
                 "not name: they are kept; declare the node to get at them",
@@ -958,7 +958,7 @@ class Application:
         return BrokerFacts(
             marks=tuple(
                 (row["name"], row["reason"])
-                for row in (*marks, self.relay.census.row())
+                for row in (*marks, self.relay.destination_quota.row())
                 if row["state"] != "open"
             ),
             clock=self.clock_watch.status(),

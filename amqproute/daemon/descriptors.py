@@ -79,7 +79,7 @@ class UnacceptedConnections:
 
     def __init__(self, observer: ILogObserver, seconds: Callable[[], float]) -> None:
         self._observer = observer
-        self._sparing = RateLimitedLog(seconds)
+        self._rate_limited_log = RateLimitedLog(seconds)
 
     def __call__(self, event: LogEvent) -> None:
         """Count the event, or pass it on."""
@@ -95,7 +95,7 @@ class UnacceptedConnections:
         if error == "EMFILE":
             error = "EMFILE: no file descriptor is left"
             advice = "; raise LimitNOFILE= or ulimit -n, or lower limits.max-connections"
-        count = self._sparing.due(error)
+        count = self._rate_limited_log.due(error)
         if count:
             log.warn(
                 "{count} connections could not be accepted ({error}){advice}",

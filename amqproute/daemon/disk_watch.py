@@ -83,7 +83,7 @@ def make_watermarks(
 
     def rows() -> Iterable[dict[str, Any]]:
         yield from watermarks.rows()
-        yield relay.census.row()
+        yield relay.destination_quota.row()
 
     broker.services[MANAGEMENT].register(EntityType("watermark", rows))
     watermarks.start()

@@ -115,10 +115,10 @@ class HealthSurvey:
             self._waiting.append(answer)
             return answer
         self._waiting = [answer]
-        Deferred.fromCoroutine(self._survey()).addBoth(self._tell)
+        Deferred.fromCoroutine(self._survey()).addBoth(self._publish)
         return answer
 
-    def _tell(self, result: Any) -> None:
+    def _publish(self, result: Any) -> None:
         waiting, self._waiting = self._waiting or [], None
         for each in waiting:
             succeed(result).chainDeferred(each)

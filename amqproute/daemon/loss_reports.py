@@ -120,10 +120,10 @@ async def report_losses(losses: LossReports, reporter: Reporter, broker: Broker)
         StoreError: they cannot be stored.
     """
     count = 0
-    told = [record for record in losses.records if record.return_to is not None]
-    for start in range(0, len(told), AT_ONCE):
+    reportable = [record for record in losses.records if record.return_to is not None]
+    for start in range(0, len(reportable), AT_ONCE):
         batch = broker.begin()
-        for record in told[start : start + AT_ONCE]:
+        for record in reportable[start : start + AT_ONCE]:
             count += reporter.lost(record.node or "", _entry_of(record), batch)
         await batch.commit()
     return count

@@ -59,30 +59,30 @@ class ServiceNotifier:
 
     def ready(self, status: str | None = None) -> bool:
         """Start-up, or a reload, is complete."""
-        return self._tell(["READY=1"], status)
+        return self._send(["READY=1"], status)
 
     def reloading(self, status: str | None = None) -> bool:
         """The configuration is being read again; `ready` or `status` ends it."""
         # MONOTONIC_USEC is what lets a manager of systemd 253 or later tell this reload from
         # an earlier one (Type=notify-reload); older ones ignore the line.
         stamp = self._monotonic_ns() // 1000
-        return self._tell(["RELOADING=1", f"MONOTONIC_USEC={stamp}"], status)
+        return self._send(["RELOADING=1", f"MONOTONIC_USEC={stamp}"], status)
 
     def stopping(self, status: str | None = None) -> bool:
         """The daemon has begun to stop."""
-        return self._tell(["STOPPING=1"], status)
+        return self._send(["STOPPING=1"], status)
 
     def status(self, text: str) -> bool:
         """Set the line that ``systemctl status`` shows."""
-        return self._tell([], text)
+        return self._send([], text)
 
     def extend_timeout(self, seconds: float) -> bool:
         """Ask for this much longer, counted from now, to start, reload or stop."""
-        return self._tell([f"EXTEND_TIMEOUT_USEC={max(1, round(seconds * 1_000_000))}"], None)
+        return self._send([f"EXTEND_TIMEOUT_USEC={max(1, round(seconds * 1_000_000))}"], None)
 
     def watchdog(self) -> bool:
         """The daemon is alive."""
-        return self._tell(["WATCHDOG=1"], None)
+        return self._send(["WATCHDOG=1"], None)
 
     @staticmethod
     def _encode(address: str) -> bytes | None:
@@ -95,7 +95,7 @@ class ServiceNotifier:
         )
         return None
 
-    def _tell(self, lines: list[str], status: str | None) -> bool:
+    def _send(self, lines: list[str], status: str | None) -> bool:
         """Send one datagram; return whether the manager has it."""
         if self._address is None:
             return False

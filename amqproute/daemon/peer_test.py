@@ -108,7 +108,7 @@ class PeerTest:
         probe: names the test, on both sides.
         size: octets of the message that is asked about.
         made: the routes made at runtime.
-        told: called with each step.
+        on_step: called with each step.
 
     Attributes:
         steps: so far.
@@ -122,7 +122,7 @@ class PeerTest:
     probe: str
     size: int = 0
     made: tuple[RouteRule, ...] = ()
-    told: Callable[[PeerTestStep], None] = lambda _: None
+    on_step: Callable[[PeerTestStep], None] = lambda _: None
     steps: list[PeerTestStep] = field(default_factory=list)
     own: str = ""
     seen_as: str = ""
@@ -152,7 +152,7 @@ class PeerTest:
         took = (time.monotonic() - self._begun) * 1000
         made = PeerTestStep(step, place, state, took, code, words, tuple(details))
         self.steps.append(made)
-        self.told(made)
+        self.on_step(made)
         self.begin()
 
     async def run(self) -> None:
@@ -204,12 +204,14 @@ class PeerTest:
         certificate = contexts.certificate if contexts is not None else None
         if certificate is None:
             return []
-        told = [f"we show a certificate that names {self.own}"]
+        findings = [f"we show a certificate that names {self.own}"]
         proved = peer_domains(certificate)
         if self.config.domains and not proved.intersection(self.config.domains):
             ours = ", ".join(self.config.domains)
-            told.append(f"none of our domains ({ours}) is among them: partners know us by these")
-        return told
+            findings.append(
+                f"none of our domains ({ours}) is among them: partners know us by these"
+            )
+        return findings
 
     async def _places(self, hop: NextHop, resolver: Any) -> Sequence[Candidate]:
         if hop.via is not None:

@@ -234,8 +234,8 @@ def _examine_directory(config: Config, findings: PreflightFindings) -> bool:
         is_systemds = path.parent in MADE_BY_SYSTEMD
         if is_systemds:
             words += "; systemd makes it (StateDirectory=)"
-        told = findings.warnings if is_systemds else findings.problems
-        told.append(problem_at(config, at, words))
+        listed = findings.warnings if is_systemds else findings.problems
+        listed.append(problem_at(config, at, words))
     return False
 
 

@@ -80,5 +80,5 @@ def make_reporter(
         return {**row_for_senders(row_of(destination)), "offers": destination.offers}
 
     reporter = Reporter(broker, place, hop_row, terms)
-    broker.fates.reporter = reporter
+    broker.disposal.reporter = reporter
     return reporter

@@ -173,8 +173,8 @@ def scan(path: Path) -> SegmentScan:
                     found.damage = octets_before if found.damage is None else found.damage
                 kind, stream = line.kind.encode(), line.body["stream"].encode()
                 line_seq, line_count, time_us = line.seq, line.count, line.time
-                told = line.body.get("o")
-                line_number = told if isinstance(told, int) else 0
+                given = line.body.get("o")
+                line_number = given if isinstance(given, int) else 0
                 ids = _ids_of(line) if kind in _BEGINS else b""
             if not found.lines:
                 found.time_us = time_us

@@ -118,7 +118,7 @@ class JournalHead:
     is_copy: bool = False
 
 
-_TOLD: Final = ("journal", "seq", "hash", "first_seq", "first_previous", "carried")
+_FIELDS: Final = ("journal", "seq", "hash", "first_seq", "first_previous", "carried")
 _WRITTEN: Final = "written_us"
 
 
@@ -126,10 +126,10 @@ def read_head(directory: Path) -> JournalHead | None:
     """Return what the head says, or None if there is none that can be read."""
     try:
         with (directory / HEAD).open("rb") as file:
-            told = parse_json(file.read())
+            written = parse_json(file.read())
             # Heads of early releases do not say it.
-            is_other = _WRITTEN in told and is_copy(file.fileno(), told[_WRITTEN] * 1000)
-        return JournalHead(**{name: told[name] for name in _TOLD}, is_copy=is_other)
+            is_other = _WRITTEN in written and is_copy(file.fileno(), written[_WRITTEN] * 1000)
+        return JournalHead(**{name: written[name] for name in _FIELDS}, is_copy=is_other)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -139,11 +139,11 @@ def write_head(directory: Path, head: JournalHead, is_lasting: bool = False) -> 
 
     If it is not, a power failure may leave the one before; never one that is empty.
     """
-    told = {name: getattr(head, name) for name in _TOLD}
+    written = {name: getattr(head, name) for name in _FIELDS}
     fresh = directory / f"{HEAD}.new"
     with open(fresh, "wb", opener=_private) as file:
-        told[_WRITTEN] = stamp(file.fileno()) // 1000
-        file.write(json.dumps(told).encode() + b"\n")
+        written[_WRITTEN] = stamp(file.fileno()) // 1000
+        file.write(json.dumps(written).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
     fresh.rename(directory / HEAD)
@@ -345,9 +345,9 @@ class JournalSegments:
         file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._file, self._path, self.size = file, path, 0
         self._day = day_of(now_us)
-        told: dict[str, Any] = {"previous": place.hash}
+        written: dict[str, Any] = {"previous": place.hash}
         if place.skipped:
-            told |= {"count": place.skipped, "code": PUT_BACK}
+            written |= {"count": place.skipped, "code": PUT_BACK}
         tail = assemble(
             RecordKind.SEGMENT,
             names.journal,
@@ -357,7 +357,7 @@ class JournalSegments:
             place.seq,
             1,
             now_us,
-            encode(told),
+            encode(written),
             "{}",
             place.carried or None,
         )

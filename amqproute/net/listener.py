@@ -17,7 +17,7 @@ the notation of Twisted:
 Who gets a place, and which mute connection is closed for it, `amqproute.net.accept_policy` decides.
 Connections that get none are closed at once and counted; the log gets the first and then a summary
 now and then, so that a flood does not fill the disk as well. It is the same with those whom TLS
-refuses: `MOST_TOLD` of a kind one by one, the others as a number.
+refuses: `MOST_LOGGED` of a kind one by one, the others as a number.
 
 What connects from a listed balancer has to send a header of the PROXY protocol first
 (`amqproute.net.proxy_protocol`), within the time for the TLS handshake. Until then the connection
@@ -79,7 +79,7 @@ _FIRST_DESCRIPTOR: Final = 3  # SD_LISTEN_FDS_START, sd_listen_fds(3)
 _SUMMARY_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.5
 _PORT_NAMESPACE: Final = "twisted.internet.tcp.Port"
-MOST_TOLD: Final = 20
+MOST_LOGGED: Final = 20
 """Lines about connections refused for one reason, within `log_rate_limit.EVERY_SECONDS`."""
 _UNIX_MODE: Final = 0o660
 _BACKLOG: Final = 512
@@ -163,7 +163,7 @@ class Listener(Service):
                 contexts.server_creator(client_certificate, judge), implicit=tls == "implicit"
             )
         self._ports: list[IListeningPort] = []
-        self._sparing = RateLimitedLog(reactor.seconds, MOST_TOLD)
+        self._rate_limited_log = RateLimitedLog(reactor.seconds, MOST_LOGGED)
         self._shown = (0, 0)
         self._last_limit = ""
         self._last_limit_at: float | None = None
@@ -277,7 +277,7 @@ class Listener(Service):
         decision = self.places.decide(host, now)
         if not isinstance(decision, Admit):
             self._last_limit, self._last_limit_at = decision.limit, now
-            self._tell_of_limit(decision, shown, now)
+            self._log_limit(decision, shown, now)
         if isinstance(decision, Refuse):
             return False
         if isinstance(decision, CloseFirst):
@@ -300,7 +300,7 @@ class Listener(Service):
         self.places.leave(reader)
         self._headless.discard(reader)
         self._headless.tell_if_gone()
-        count = self._sparing.due(("proxy", why)) if why else 0
+        count = self._rate_limited_log.due(("proxy", why)) if why else 0
         if count:
             log.warn(
                 "balancer {peer} at {listener}: {words}; the connection is closed{more}",
@@ -310,7 +310,7 @@ class Listener(Service):
                 more=and_more(count),
             )
 
-    def _tell_of_limit(self, decision: Refuse | CloseFirst, host: str, now: float) -> None:
+    def _log_limit(self, decision: Refuse | CloseFirst, host: str, now: float) -> None:
         if self._shown_at is not None and now - self._shown_at < _SUMMARY_SECONDS:
             return
         refused, closed = self._shown
@@ -335,12 +335,12 @@ class Listener(Service):
         self.places.leave(protocol)
         error = reason.value
         if isinstance(error, TlsError):
-            self._tell(protocol.facts.remote, error)
+            self._log_refusal(protocol.facts.remote, error)
             if self._tls_refused is not None:
                 self._tls_refused(protocol.facts.remote, error)
         self.connections.tell_if_gone()
 
-    def _tell(self, peer: str, error: TlsError) -> None:
+    def _log_refusal(self, peer: str, error: TlsError) -> None:
         if isinstance(error.__cause__, ConnectionDone | ConnectionLost):
             # Whoever looks whether the port is open does this every few seconds.
             log.debug(
@@ -349,7 +349,7 @@ class Listener(Service):
                 listener=self.description,
             )
             return
-        count = self._sparing.due(error.code)
+        count = self._rate_limited_log.due(error.code)
         if not count:
             return
         if error.code == "tls.plain-text":

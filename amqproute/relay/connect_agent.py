@@ -16,8 +16,7 @@ from twisted.logger import Logger
 
 from amqproute.entry import Entry
 from amqproute.errors import AmqprouteError, ResolveError
-from amqproute.journal.event import SILENCE
-from amqproute.journal.event import RunEvent as Noted
+from amqproute.journal.event import SILENCE, RunEvent
 from amqproute.journal.record import RecordKind
 from amqproute.relay import failure_verdict
 from amqproute.relay.failure_verdict import FailureAction, FailureScope, FailureVerdict, PeerFailure
@@ -158,7 +157,7 @@ class ConnectAgent:
         if hop.via is None:
             self._resolver.forget(hop.domain)
 
-    async def open(self, hop: NextHop, told: SessionListener) -> PeerSession:
+    async def open(self, hop: NextHop, listener: SessionListener) -> PeerSession:
         """Return a session with an attached link.
 
         Raises:
@@ -171,23 +170,23 @@ class ConnectAgent:
         except AmqprouteError as error:
             attempts.extend(getattr(error, "attempts", ()))
             last = failure_verdict.for_failure(error)
-            self._note(hop, told, self._stage("resolve_us", began), last)
+            self._note(hop, listener, self._stage("resolve_us", began), last)
             forget_frames(error)
             raise PlacesUnreachable(last, attempts) from error
         resolved = self._stage("resolve_us", began)
         last = FailureVerdict(
             FailureScope.DESTINATION, FailureAction.DEFER, "dns.no-address", "no candidate"
         )
-        for candidate in _in_order(places.candidates, told.avoid):
+        for candidate in _in_order(places.candidates, listener.avoid):
             place = f"{candidate.host}:{candidate.port}"
             began = self._clock.seconds()
             try:
-                session = await self._attempt(hop, candidate, places.ttl, told)
+                session = await self._attempt(hop, candidate, places.ttl, listener)
             except (AmqprouteError, PeerFailure) as error:
                 forget_frames(error)
                 last = failure_verdict.for_failure(error)
                 facts = {"host": place, **resolved, **self._stage("connect_us", began)}
-                self._note(hop, told, facts, last)
+                self._note(hop, listener, facts, last)
                 lines = getattr(error, "attempts", ()) or (f"{place}: {last.code}: {last.words}",)
                 attempts.extend(lines)
                 self.log.debug("{hop} {place}: {code}", hop=hop.key, place=place, code=last.code)
@@ -196,7 +195,7 @@ class ConnectAgent:
             else:
                 self._met(session.remote_id, hop.domain)
                 facts = {"host": place, **resolved, **self._stage("connect_us", began)}
-                self._note(hop, told, {**facts, "level": session.level}, None)
+                self._note(hop, listener, {**facts, "level": session.level}, None)
                 return session
         raise PlacesUnreachable(last, attempts or places.attempts)
 
@@ -206,7 +205,7 @@ class ConnectAgent:
     def _note(
         self,
         hop: NextHop,
-        told: SessionListener,
+        listener: SessionListener,
         facts: dict[str, Any],
         failure: FailureVerdict | None,
     ) -> None:
@@ -216,7 +215,7 @@ class ConnectAgent:
         facts |= {
             "node": RELAY_PREFIX + hop.key,
             "peer": f"peer:{hop.domain}",
-            "attempt": told.attempt,
+            "attempt": listener.attempt,
         }
         if failure is not None:
             facts |= {
@@ -224,10 +223,10 @@ class ConnectAgent:
                 "condition": failure.condition,
                 "words": failure.words,
             }
-        self._journal.note(Noted(RecordKind.ATTEMPT, self._journal.now_us(), facts))
+        self._journal.note(RunEvent(RecordKind.ATTEMPT, self._journal.now_us(), facts))
 
     async def _attempt(
-        self, hop: NextHop, candidate: Candidate, ttl: float | None, told: SessionListener
+        self, hop: NextHop, candidate: Candidate, ttl: float | None, listener: SessionListener
     ) -> PeerSession:
         ready: Deferred[PeerSession] = Deferred()
         made: list[PeerSession] = []
@@ -242,7 +241,7 @@ class ConnectAgent:
             if not ready.called:
                 ready.errback(PeerFailure(why))
             else:
-                told.ended(session, why)
+                listener.ended(session, why)
 
         def make(facts: Any) -> tuple[Connection, PeerSession]:
             engine = self._engine(hop, candidate.security)
@@ -252,15 +251,15 @@ class ConnectAgent:
                 own_id=self._own_id,
                 # Each hop has a floor of its own, and so a stream of its own.
                 stream=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._stream}/{hop.key}")),
-                floor=told.floor,
+                floor=listener.floor,
                 now_ms=self._now_ms,
                 attached=attached,
                 ended=ended,
-                outcomes=told.outcomes,
-                commit=told.commit,
-                room=told.room,
-                doubtful=told.doubtful,
-                cannot_resume=told.cannot_resume,
+                outcomes=listener.outcomes,
+                commit=listener.commit,
+                room=listener.room,
+                doubtful=listener.doubtful,
+                cannot_resume=listener.cannot_resume,
                 candidate=candidate,
                 address=facts.host,
                 ttl=ttl,

@@ -42,7 +42,7 @@ class ConnectAttempt:
         agent: makes connections.
         starts: the line of those who are about to connect.
         clock: for the age of an attempt.
-        told: makes what the session tells.
+        make_listener: makes what is called with the events of the session.
         owner: who wants it.
     """
 
@@ -52,14 +52,14 @@ class ConnectAttempt:
         agent: ConnectAgent,
         starts: ConnectScheduler,
         clock: IReactorTime,
-        told: Callable[[], SessionListener],
+        make_listener: Callable[[], SessionListener],
         owner: AttemptHost,
     ) -> None:
         self._hop = hop
         self._agent = agent
         self._starts = starts
         self._clock = clock
-        self._told = told
+        self._make_listener = make_listener
         self._owner = owner
         self._opening: Deferred[Any] | None = None
         self._began = 0.0
@@ -84,7 +84,9 @@ class ConnectAttempt:
         if not self._owner.wants_session():
             return
         self._began = self._clock.seconds()
-        self._opening = opening = Deferred.fromCoroutine(self._agent.open(self._hop, self._told()))
+        self._opening = opening = Deferred.fromCoroutine(
+            self._agent.open(self._hop, self._make_listener())
+        )
         opening.addCallbacks(self._opened, self._not_opened)
         opening.addErrback(self._owner.broken)
 

@@ -24,8 +24,7 @@ from amqproute.journal.event import SILENCE, EntryTaker, RunEvent
 from amqproute.journal.record import RecordKind
 from amqproute.relay import failure_errors
 from amqproute.relay.backoff import BackOff
-from amqproute.relay.connect_agent import ConnectAgent
-from amqproute.relay.connect_agent import SessionListener as Ears
+from amqproute.relay.connect_agent import ConnectAgent, SessionListener
 from amqproute.relay.connect_attempt import ConnectAttempt
 from amqproute.relay.connect_scheduler import ConnectScheduler
 from amqproute.relay.error_disclosure import error_for_senders
@@ -115,7 +114,7 @@ class Destination:
         "held",
         "hop",
         "last_success_ms",
-        "ledger",
+        "outcomes",
         "queue",
         "remote_id",
         "state",
@@ -154,15 +153,15 @@ class Destination:
         self.held: str | None = None
         self.backoff = BackOff(hop.key, begin, now_ms, random, terms, holder)
         self.window = self.backoff.window
-        self.ledger = OutcomeProcessor(
+        self.outcomes = OutcomeProcessor(
             hop.key, queue, self, begin, random, terms, rejections, now_ms, journal
         )
-        self.tally = self.ledger.tally
+        self.tally = self.outcomes.tally
         self._agent = agent
         self._clock = clock
         self._now_ms = now_ms
         self._terms = terms
-        self._attempt = ConnectAttempt(hop, agent, starts, clock, self._told, self)
+        self._attempt = ConnectAttempt(hop, agent, starts, clock, self._make_listener, self)
         self._idle = idle
         self._spread = spread
         self._limits = queue.limits
@@ -282,7 +281,7 @@ class Destination:
             return 0
         room = session.sendable()
         # One of the suspects breaks the connection: alone each shows whether it is the one.
-        free = (1 if self.ledger.suspects else self.window.size) - session.in_flight
+        free = (1 if self.outcomes.suspects else self.window.size) - session.in_flight
         if room <= 0 or free <= 0:
             return 0
         return self._share.of(min(room, free))
@@ -292,15 +291,15 @@ class Destination:
         session = self._session
         if session is None:
             words = error_for_senders(self.last_error, self.hop.key)
-            self.ledger.given_up(entries, failure_errors.no_route(words))
-            self.ledger.commit()
+            self.outcomes.given_up(entries, failure_errors.no_route(words))
+            self.outcomes.commit()
             return
         self._last_used = self._clock.seconds()
         self._share.sent(entries)
         for entry, problem in session.send(entries):
             self._share.done((entry,))
-            self.ledger.unsendable(entry, problem)
-        self.ledger.commit()
+            self.outcomes.unsendable(entry, problem)
+        self.outcomes.commit()
 
     def holds(self) -> list[Entry]:
         """See `IConsumer.holds`."""
@@ -324,9 +323,9 @@ class Destination:
         self._is_urgent = False
         return True
 
-    def _told(self) -> Ears:
-        return Ears(
-            self.ledger.floor,
+    def _make_listener(self) -> SessionListener:
+        return SessionListener(
+            self.outcomes.floor,
             self._ended,
             self._outcome,
             self._read,
@@ -351,7 +350,7 @@ class Destination:
 
     def opened(self, session: PeerSession) -> None:
         """See `AttemptHost.opened`."""
-        self._session = self.ledger.session = session
+        self._session = self.outcomes.session = session
         self.state = DestinationState.OPEN
         self._doubtful = ()
         self._probed_until = None
@@ -396,9 +395,9 @@ class Destination:
             idle_seconds=self._terms.idle_seconds,
             settle_seconds=self._terms.settle_seconds,
             is_unused=self._is_unused,
-            before_close=self.ledger.tell_floor,
+            before_close=self.outcomes.tell_floor,
         )
-        self.queue.undefer(everything=True, but=self.ledger.aside())
+        self.queue.undefer(everything=True, but=self.outcomes.aside())
         self.queue.dispatch()
 
     def not_opened(self, verdict: FailureVerdict, attempts: tuple[str, ...]) -> None:
@@ -451,7 +450,7 @@ class Destination:
     def _wait(self, delay: float) -> None:
         self.state = DestinationState.WAITING
         self.backoff.wait(delay)
-        self.ledger.release_connect_slot(delay)
+        self.outcomes.release_connect_slot(delay)
         self._later("wait", delay, self._waited)
 
     def _emptied(self) -> None:
@@ -472,7 +471,7 @@ class Destination:
         if not self._is_empty:
             self.backoff.persist()  # a message came while the note was being taken back
             return
-        if not (self.ledger.is_settled and self.queue.is_settled):
+        if not (self.outcomes.is_settled and self.queue.is_settled):
             self._emptied()
             return
         if self.state is DestinationState.CONNECTING:
@@ -510,7 +509,7 @@ class Destination:
         because of a firewall, must neither be hit by each of its calls nor wait for ever longer.
         """
         if self.state is DestinationState.OPEN:
-            self.queue.undefer(everything=True, but=self.ledger.aside())
+            self.queue.undefer(everything=True, but=self.outcomes.aside())
             return
         now = self._clock.seconds()
         age = self._attempt.age
@@ -537,7 +536,7 @@ class Destination:
         self._agent.forget(self.hop)
         self._is_urgent = True
         self._waited()
-        self.queue.undefer(everything=True, but=self.ledger.aside())
+        self.queue.undefer(everything=True, but=self.outcomes.aside())
 
     def hold(self, reason: str) -> None:
         """Send nothing until `unhold`; new messages are still taken."""
@@ -593,7 +592,7 @@ class Destination:
         count = len(entries)
         self.window.succeeded(count, self.in_flight + count)
         self._share.done(entries)
-        self.ledger.outcome(entries, verdict, state)
+        self.outcomes.outcome(entries, verdict, state)
         if verdict.action is FailureAction.SETTLE:
             self._was_of_use = True
             self._avoid = None
@@ -602,14 +601,14 @@ class Destination:
 
     def _read(self) -> None:
         """All events of one read have been told."""
-        self.ledger.commit()
+        self.outcomes.commit()
         if self._watch is not None:
             self._watch.read()
 
     def _ended(self, session: PeerSession, verdict: FailureVerdict) -> None:
         if session is not self._session:
             return
-        self._session = self.ledger.session = None
+        self._session = self.outcomes.session = None
         self._stop_watch()
         self._share.ended()
         in_doubt = session.in_doubt
@@ -625,8 +624,8 @@ class Destination:
             if self.failures:
                 self._forget_failures()
         elif in_doubt or verdict.condition is not None or not self._was_of_use:
-            found = self.ledger.judge(in_doubt, verdict)
-            is_apart = found.guilty or (found.others_pass and self.ledger.has_capacity)
+            found = self.outcomes.judge(in_doubt, verdict)
+            is_apart = found.guilty or (found.others_pass and self.outcomes.has_capacity)
             self._lost(session, verdict, len(in_doubt), is_apart)
         elif verdict.action in (FailureAction.DEFER, FailureAction.RETRY):
             self._lost(session, verdict, 0)
@@ -639,7 +638,7 @@ class Destination:
             )
         due = self._timers.get("wait")
         wait = due.getTime() - self._clock.seconds() if due is not None else 0.0
-        in_doubt = self.ledger.in_doubt(in_doubt, verdict, found, wait)
+        in_doubt = self.outcomes.in_doubt(in_doubt, verdict, found, wait)
         if in_doubt:
             self.queue.release(in_doubt)
         elif self.state is DestinationState.IDLE:
@@ -755,13 +754,13 @@ class Destination:
         return (
             self.state in (DestinationState.IDLE, DestinationState.REFUSED)
             and self._session is None
-            and self.ledger.is_settled
+            and self.outcomes.is_settled
         )
 
     @property
     def is_quiet(self) -> bool:
         """Nothing in flight and nothing on its way to the store."""
-        return not self.in_flight and self.ledger.is_settled
+        return not self.in_flight and self.outcomes.is_settled
 
     def stop(self) -> None:
         """Cancel the timers."""
@@ -776,7 +775,7 @@ class Destination:
         self._attempt.cancel()
         self.stop()
         if self._session is not None:
-            self.ledger.tell_floor()
+            self.outcomes.tell_floor()
             self._session.close()
 
     def broken(self, failure: Failure) -> None:

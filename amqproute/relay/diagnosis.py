@@ -49,8 +49,8 @@ def why(destination: Destination, entry: Entry, holds: RelayHolds, now_ms: int) 
         "failed-attempts": backoff.failures,
         "next-attempt-ms": backoff.next_attempt_ms or None,
         "places": list(backoff.last_attempts),
-        "tries": destination.ledger.tries(entry),
-        "given-back": destination.ledger.given_back,
+        "tries": destination.outcomes.tries(entry),
+        "given-back": destination.outcomes.given_back,
         "limiter": destination.limiter,
         "holds": [hold.id for hold in holds.of(destination, entry)],
     }
@@ -73,8 +73,8 @@ def _cause(
         ids = " ".join(hold.id for hold in held)
         return "held", "; ".join(map(_of_hold, held)), [f"amqproute release {ids}"]
     alone = destination.queue.wait_of(entry)
-    if alone is not None and entry.id in destination.ledger.aside():
-        ends = destination.ledger.suspects.ends_of(entry.id)
+    if alone is not None and entry.id in destination.outcomes.aside():
+        ends = destination.outcomes.suspects.ends_of(entry.id)
         words = (
             f"the connection ended {counted(ends, 'time')} while this message was alone in "
             "flight; the others "
@@ -82,7 +82,7 @@ def _cause(
         )
         return "set-aside", words, [f"amqproute retry {entry.id}", show, test]
     if alone is not None:
-        given_back = destination.ledger.given_back
+        given_back = destination.outcomes.given_back
         words = f"the peer gave it back ({given_back}); it comes again in {alone:.0f} s"
         return "given-back", words, [f"amqproute retry {entry.id}", show]
     backoff = destination.backoff

@@ -54,8 +54,8 @@ class LargeMessageLink:
         "_is_attached",
         "_is_over",
         "_is_paused",
+        "_large_message",
         "_outcome",
-        "_pour",
         "link",
         "waiting",
     )
@@ -75,14 +75,16 @@ class LargeMessageLink:
         self._is_paused = is_paused
         self._flush = flush
         self._outcome = outcome
-        self._pour: LargeMessageSender | None = None
+        self._large_message: LargeMessageSender | None = None
         self._is_attached = False
         self._is_over = False
         self.link: Link | None = None
         self.waiting: deque[Entry] = deque()
 
     def __repr__(self) -> str:
-        return f"<LargeMessageLink {self.link!r} waiting={len(self.waiting)} {self._pour!r}>"
+        return (
+            f"<LargeMessageLink {self.link!r} waiting={len(self.waiting)} {self._large_message!r}>"
+        )
 
     # -- what is here --------------------------------------------------------------------------
 
@@ -105,9 +107,9 @@ class LargeMessageLink:
     @property
     def progress(self) -> object:
         """What changes as long as something goes out; None without anything in flight."""
-        pour = self._pour
-        if pour is not None:
-            return pour.entry.id, pour.outgoing.missing
+        large_message = self._large_message
+        if large_message is not None:
+            return large_message.entry.id, large_message.outgoing.missing
         return next((each.tag for each in self.deliveries()), None)
 
     # -- sending -------------------------------------------------------------------------------
@@ -128,9 +130,9 @@ class LargeMessageLink:
 
     def go(self) -> None:
         """Send on, if something can be sent: called whenever that may have become so."""
-        if self._pour is not None:
-            self._pour.go()
-        while self.waiting and self._pour is None and self._can_begin():
+        if self._large_message is not None:
+            self._large_message.go()
+        while self.waiting and self._large_message is None and self._can_begin():
             self._begin(self.waiting.popleft())
 
     def _can_begin(self) -> bool:
@@ -157,32 +159,39 @@ class LargeMessageLink:
             return
         entry.attempted = True
         entry.message.forget()
-        self._pour = LargeMessageSender(
-            entry, outgoing, head, self._is_paused, self._flush, self._poured
+        self._large_message = LargeMessageSender(
+            entry, outgoing, head, self._is_paused, self._flush, self._large_message_sent
         )
         self._flush()
 
-    def _poured(self, pour: LargeMessageSender, failure: Failure | None) -> None:
-        self._pour = None
+    def _large_message_sent(
+        self, large_message: LargeMessageSender, failure: Failure | None
+    ) -> None:
+        self._large_message = None
         if failure is not None:
             outcome: object = UNREADABLE
             if isinstance(failure.value, MessageDamaged):
-                line = pour.entry.line
+                line = large_message.entry.line
                 self.log.error(
-                    DAMAGED_WORDS, entry=pour.entry.id, node=line.key, why=str(failure.value)
+                    DAMAGED_WORDS,
+                    entry=large_message.entry.id,
+                    node=line.key,
+                    why=str(failure.value),
                 )
             else:
                 outcome = spec.Modified(delivery_failed=True)
-                self.log.failure("message {entry} cannot be read", failure, entry=pour.entry.id)
-            pour.outgoing.delivery.context = None
-            self._outcome(pour.entry, outcome)
+                self.log.failure(
+                    "message {entry} cannot be read", failure, entry=large_message.entry.id
+                )
+            large_message.outgoing.delivery.context = None
+            self._outcome(large_message.entry, outcome)
         self.go()
 
     def end(self) -> Iterable[Entry]:
         """Send nothing more; return what never went out."""
         self._is_over = True
-        pour, self._pour = self._pour, None
-        if pour is not None:
-            pour.stop()
+        large_message, self._large_message = self._large_message, None
+        if large_message is not None:
+            large_message.stop()
         waiting, self.waiting = self.waiting, deque()
         return waiting

@@ -569,11 +569,11 @@ class PeerSession:
             return failure_verdict.for_fault(error)
         return self._heard(failure_verdict.for_end(error, what))
 
-    def _heard(self, told: FailureVerdict) -> FailureVerdict:
+    def _heard(self, verdict: FailureVerdict) -> FailureVerdict:
         """When to come back counts only from somebody who has proved to be the peer."""
-        if told.retry_after and self.level not in PROVED:
-            return replace(told, retry_after=0.0)
-        return told
+        if verdict.retry_after and self.level not in PROVED:
+            return replace(verdict, retry_after=0.0)
+        return verdict
 
     def _fail(self, code: str, words: str) -> None:
         self._verdict = failure_verdict.for_code(code, words)

@@ -114,7 +114,9 @@ class Relay:
         self._is_stopping = False
         self._rejections = RejectionCounts(clock.seconds, broker.recent)
         self._by_name: dict[str, tuple[str, ...]] = {}
-        self.census = DestinationQuota(clock.seconds, lambda: self._terms.most_destinations)
+        self.destination_quota = DestinationQuota(
+            clock.seconds, lambda: self._terms.most_destinations
+        )
         self._known: OrderedDict[str, float] = OrderedDict()
         self._unfound = 0
         self._counted_at = -COUNT_SECONDS
@@ -145,8 +147,8 @@ class Relay:
             holds: those of an earlier run.
             last_hold: of the id of its last.
         """
-        unclaimed = self._broker.unclaimed.messages
-        names = [each for each in unclaimed if each.startswith(RELAY_PREFIX)]
+        waiting = self._broker.recovered_nodes.messages
+        names = [each for each in waiting if each.startswith(RELAY_PREFIX)]
         for name in names:
             key = name[len(RELAY_PREFIX) :]
             noted = notes.get(key)
@@ -206,7 +208,7 @@ class Relay:
         holder = holder_of(origin)
         is_new = hop.key not in self.destinations
         if is_new:
-            self.census.check(holder)  # before anybody is asked about the name
+            self.destination_quota.check(holder)  # before anybody is asked about the name
         self.check(hop)
         destination = self._make(hop, holder)
         if is_new:
@@ -263,7 +265,7 @@ class Relay:
 
     def _log_denied(self, hop: NextHop, words: str) -> None:
         """Say what the sender is not told. Anybody can make it happen: not for each of them."""
-        count = self._broker.sparing.due(DENIED)
+        count = self._broker.rate_limited_log.due(DENIED)
         if count:
             self.log.warn(
                 "messages for {count} domains that are not dialled are refused, the last for "
@@ -298,7 +300,7 @@ class Relay:
     def _make(self, hop: NextHop, holder: DestinationHolder) -> Destination:
         destination = self.destinations.get(hop.key)
         if destination is None:
-            self.census.add(hop.key, holder)
+            self.destination_quota.add(hop.key, holder)
             queue = self._broker.make_internal(RELAY_PREFIX + hop.key, self._limits)
             queue.is_relay = True
             queue.dead_letter_name = self.dead_letter_name
@@ -359,7 +361,7 @@ class Relay:
             destination.stop()
             destination.backoff.clear_note()
             del self.destinations[hop.key]
-            self.census.remove(hop.key)
+            self.destination_quota.remove(hop.key)
             for name in {hop.domain, *hop.names}:
                 keys = tuple(key for key in self._by_name[name] if key != hop.key)
                 if keys:
@@ -426,7 +428,7 @@ class Relay:
         if hop.key not in self.destinations and "@" in hop.key:
             self._check_returns(hop.domain)
         if hop.key not in self.destinations:
-            self.census.check(OURSELVES)
+            self.destination_quota.check(OURSELVES)
         return self._make(hop, OURSELVES).queue
 
     def _check_returns(self, domain: str) -> None:

@@ -76,7 +76,7 @@ class DnssecProbe:
         self._known = DnssecCapability(False, refusal) if refusal else None
         self._until = float("inf") if refusal else 0.0
         self._waiting: list[Deferred[DnssecCapability]] | None = None
-        self._told: bool | None = None
+        self._logged: bool | None = None
 
     def capability(self) -> Deferred[DnssecCapability]:
         """Return what the name servers can do; never fails, and cancelling ends the wait only."""
@@ -116,8 +116,8 @@ class DnssecProbe:
         self._known = found
         good = found.is_capable
         self._until = self._clock.seconds() + (GOOD_SECONDS if good else BAD_SECONDS)
-        if self._told is not good:
-            self._told = good
+        if self._logged is not good:
+            self._logged = good
             log.info(
                 "DNSSEC {state}: {words}",
                 state="available" if good else "not available (dns.not-dnssec-capable)",

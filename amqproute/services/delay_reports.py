@@ -152,14 +152,14 @@ class DelayReports:
             batch = self._broker.begin()
             for row in late:
                 if not row.flags & TRANSIENT and (row.expires_ms or 1 << 62) > batch.now_ms:
-                    self._tell(queue, row, batch)
+                    self._report(queue, row, batch)
             batch.transaction.note(DELAY_NOTES, key, str(late[-1].id).encode())
             await batch.commit()
             self._marks[key] = late[-1].id
             if len(late) < len(rows):
                 return
 
-    def _tell(self, queue: Queue, row: Any, batch: Any) -> None:
+    def _report(self, queue: Queue, row: Any, batch: Any) -> None:
         if not is_readable(row):
             return  # the queue sets it aside when it comes to it
         message = Message(row.encoded)

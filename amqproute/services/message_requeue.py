@@ -232,9 +232,9 @@ class RequeueCommand:
             count.words = f"the store does not take it: {error}"
             queue.dispatch()
         cursor = "" if after is None else json.dumps([*after, until])
-        return self._told(request, queue, count, is_dry, missing, cursor)
+        return self._summary(request, queue, count, is_dry, missing, cursor)
 
-    def _told(
+    def _summary(
         self,
         request: ManagementRequest,
         queue: Queue,

@@ -263,7 +263,7 @@ class NodeChanges:
         return "messages would go in a circle" if leads_back(link, bindings, aliases) else ""
 
     def _go_on_deleting(self) -> None:
-        unclaimed = self.broker.unclaimed.messages
+        unclaimed = self.broker.recovered_nodes.messages
         for rows in sorted(self._ended):
             if rows in unclaimed:
                 self.broker.empty_rows(rows).finish(partial(self._forget_rows, rows))
@@ -323,8 +323,8 @@ class NodeChanges:
             raise CommandRefused(
                 CONFLICT, f"{name!r} was made before and cannot be at present; delete it"
             )
-        if name in broker.unclaimed.messages:
-            count = broker.unclaimed.messages[name]
+        if name in broker.recovered_nodes.messages:
+            count = broker.recovered_nodes.messages[name]
             raise CommandRefused(
                 CONFLICT,
                 f"the store holds {count} messages of an earlier node {name!r}: declare it in the "
@@ -558,7 +558,7 @@ class NodeChanges:
             self.nodes[name] = made
 
         def done() -> None:
-            if made.rows in self.broker.unclaimed.messages:
+            if made.rows in self.broker.recovered_nodes.messages:
                 self.broker.empty_rows(made.rows).finish(lambda: self._forget_rows(made.rows))
 
         if made.rows:

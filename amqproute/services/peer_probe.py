@@ -160,7 +160,7 @@ class ProbeService:
         """Return how many more probes can be taken: nothing is kept, so always many."""
         return 1 << 31
 
-    def when_space(self, tell: Callable[[], None]) -> None:
+    def when_space(self, notify: Callable[[], None]) -> None:
         """Do nothing: there is always space."""
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:

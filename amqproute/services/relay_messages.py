@@ -595,7 +595,7 @@ class RelayMessages:
             "state": "waiting" if wait is None else "deferred",
         }
         if destination is not None:
-            row["attempts"] = destination.ledger.tries(entry)
+            row["attempts"] = destination.outcomes.tries(entry)
             holds = self._relay.holds.of(destination, entry)
             if holds:
                 row["state"] = "held"

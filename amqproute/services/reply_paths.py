@@ -190,7 +190,7 @@ class ReplyPaths:
         owner = alias.owner
         most = MOST_OF_ONE if self._owned[owner] >= MOST_OF_ONE else MOST_ALIASES
         if most == MOST_OF_ONE or len(self.aliases) >= MOST_ALIASES:
-            if self._broker.sparing.due("reply aliases"):
+            if self._broker.rate_limited_log.due("reply aliases"):
                 self.log.warn(
                     "there are {count} reply aliases{whose}: no more are made",
                     count=most,

@@ -256,11 +256,11 @@ class Reporter:
         row = self._row(queue)
         facts = failure_facts(reason, error, row)
         facts["attempts"] = attempts_of(row, facts)
-        return self._tell(FAILURE, facts, True, queue, entry, batch)
+        return self._report(FAILURE, facts, True, queue, entry, batch)
 
     def dropped(self, queue: Queue, entry: Entry, code: str, batch: Batch) -> bool:
         """See `IReporter.dropped`."""
-        return FAILURE in self.wishes(entry.message) and self._tell(
+        return FAILURE in self.wishes(entry.message) and self._report(
             FAILURE, {"code": code}, True, queue, entry, batch
         )
 
@@ -270,7 +270,7 @@ class Reporter:
         row = self._row(queue)
         if row is None:
             facts: dict[str, Any] = {"code": "done.delivered"}
-            return DELIVERED in wanted and self._tell(DELIVERED, facts, True, queue, entry, batch)
+            return DELIVERED in wanted and self._report(DELIVERED, facts, True, queue, entry, batch)
         is_last = REPORT_CAPABILITY not in row.get("offers", ())
         if not (RELAYED in wanted or (is_last and DELIVERED in wanted)):
             return False
@@ -278,7 +278,7 @@ class Reporter:
             "code": "done.unreporting" if is_last else "done.relayed",
             "attempts": [{"host": row["hop"], "container": row["container"], "code": "ok"}],
         }
-        return self._tell(RELAYED, facts, is_last, queue, entry, batch)
+        return self._report(RELAYED, facts, is_last, queue, entry, batch)
 
     def delayed(self, queue: Queue, entry: Entry, batch: Batch) -> bool:
         """Tell, if it is wanted, that an entry of a relay queue waits; see
@@ -292,7 +292,7 @@ class Reporter:
             facts["next-attempt"] = Timestamp(row["next-attempt-ms"])
         if row.get("held"):
             facts["held"] = str(row["held"])
-        return self._tell(DELAY, facts, False, queue, entry, batch)
+        return self._report(DELAY, facts, False, queue, entry, batch)
 
     def lost(self, node: str, entry: Entry, batch: Batch) -> bool:
         """Tell the sender of a message that is not in the store any more.
@@ -306,7 +306,7 @@ class Reporter:
             Whether a report is on its way.
         """
         facts: dict[str, Any] = {"code": STORE_LOST}
-        return self._tell(FAILURE, facts, True, _FormerNode(node), entry, batch)
+        return self._report(FAILURE, facts, True, _FormerNode(node), entry, batch)
 
     # -- putting it on its way -------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class Reporter:
         key = name[len(RELAY_PREFIX) :]
         return self._hop_row(key) or {"hop": key, "container": ""}
 
-    def _tell(
+    def _report(
         self,
         kind: str,
         facts: dict[str, Any],
@@ -358,8 +358,8 @@ class Reporter:
         self.tally.buried += 1
         name = self.terms.dead_letter or queue.dead_letter_name
         if name is not None:
-            return self._broker.fates.bury(name, report, DeadLetterReason.UNDELIVERABLE, batch)
-        count = self._broker.sparing.due(("report", error.condition))
+            return self._broker.disposal.bury(name, report, DeadLetterReason.UNDELIVERABLE, batch)
+        count = self._broker.rate_limited_log.due(("report", error.condition))
         if count:
             self.log.warn(
                 "{count} reports, the last to {address}, cannot be sent, and relay.dead-letter is "

@@ -129,7 +129,7 @@ class TransferService:
         """Return how many more messages can be taken: relay queues page, so always many."""
         return 1 << 31
 
-    def when_space(self, tell: Callable[[], None]) -> None:
+    def when_space(self, notify: Callable[[], None]) -> None:
         """Do nothing: there is always space here."""
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
@@ -304,7 +304,7 @@ class AliasTarget:
         """See `TransferService.space`."""
         return self._service.space()
 
-    def when_space(self, tell: Callable[[], None]) -> None:
+    def when_space(self, notify: Callable[[], None]) -> None:
         """Do nothing: there is always space here."""
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
@@ -374,9 +374,9 @@ class DirectTarget:
         room: int = self._node.space()
         return room
 
-    def when_space(self, tell: Callable[[], None]) -> None:
+    def when_space(self, notify: Callable[[], None]) -> None:
         """See `ITarget.when_space`."""
-        self._node.when_space(tell)
+        self._node.when_space(notify)
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
         """Keep the message once. See `ITarget.put`."""

@@ -114,7 +114,7 @@ class XaNode:
         """Return how many more requests can be taken: always many."""
         return 1 << 31
 
-    def when_space(self, tell: Callable[[], None]) -> None:
+    def when_space(self, notify: Callable[[], None]) -> None:
         """Do nothing: there is always space."""
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:

@@ -102,7 +102,8 @@ class DatabaseWriter:
         death: why nothing works any more; None while the thread lives.
         connection: the database; made and used on the writer's thread only.
         is_frozen: the database may not grow, see `yield_turn`.
-        census: how many entries there are, and the sum of their ids; None if nobody has counted.
+        entry_totals: how many entries there are, and the sum of their ids; None if nobody has
+            counted.
         lock: descriptor of the lock file, -1 for none.
     """
 
@@ -150,7 +151,7 @@ class DatabaseWriter:
         self._outbox = outbox
         self._is_carrying = False
         self.is_frozen = False
-        self.census: tuple[int, int] | None = None
+        self.entry_totals: tuple[int, int] | None = None
         self._has_seal_failed = False
         self._failing = False
         self._refusal: StoreError | None = None
@@ -328,7 +329,7 @@ class DatabaseWriter:
     def note_seal(self) -> None:
         """Note in the seal that everything up to here is on the disk."""
         try:
-            self._seal.note(self._wal.position(), self.census)
+            self._seal.note(self._wal.position(), self.entry_totals)
         except OSError as error:
             # An older note stays, which is as true as it was.
             if not self._has_seal_failed:
@@ -462,7 +463,7 @@ class DatabaseWriter:
         carried = self._outbox.carry(events) if events and not self.is_frozen else None
         self._is_carrying = carried is not None
         if not (carried or names or facts or any(stage.is_busy() for stage in stages)):
-            self._tell(events, False)
+            self._notify_outbox(events, False)
             return  # nothing but empty transactions: no write, no fsync
         if not (carried or names or facts) and len(stages) == 1 and stages[0].only_begins():
             rows = stages[0].rows
@@ -470,7 +471,7 @@ class DatabaseWriter:
                 INSERT.run(connection, summed(rows))
                 self.figures.entries += stages[0].born()
                 self._count(stages, 0)
-                self._tell(events, False)
+                self._notify_outbox(events, False)
                 return
         connection.execute("BEGIN")
         if names:
@@ -484,25 +485,25 @@ class DatabaseWriter:
         connection.execute("COMMIT")
         self._files.committed()
         self._count(stages, absent)
-        self._tell(events, bool(carried))
+        self._notify_outbox(events, bool(carried))
         for number, _ in names:
             self._numbers.unsaved.pop(number, None)
         for stage in stages:
             self.figures.entries += stage.born() + len(stage.dequeued)
 
     def _count(self, stages: Sequence[StatementGroup], absent: int) -> None:
-        """Go on with the census after a commit."""
-        if self.census is None:
+        """Bring the totals up to date after a commit."""
+        if self.entry_totals is None:
             return
         if absent:
-            self.census = None  # which of them was not there nobody knows
+            self.entry_totals = None  # which of them was not there nobody knows
             return
-        count, total = self.census
+        count, total = self.entry_totals
         for stage in stages:
             more, change = stage.balance()
             count += more
             total += change
-        self.census = count, total
+        self.entry_totals = count, total
 
     def _events(self, group: Sequence[PendingCommit]) -> list[Any]:
         """What the outbox is to be told of these transactions."""
@@ -510,7 +511,7 @@ class DatabaseWriter:
             return []
         return [event for one in group for event in one.events]
 
-    def _tell(self, events: Sequence[Any], is_carried: bool) -> None:
+    def _notify_outbox(self, events: Sequence[Any], is_carried: bool) -> None:
         if events:
             self._outbox.committed(events, is_carried)
 
@@ -570,9 +571,9 @@ class DatabaseWriter:
         if not self.is_frozen:
             self.is_frozen = self._seal.is_careful = True
             connection.execute("PRAGMA max_page_count=1").fetchone()  # that is: as it is
-            told: Deferred[Any] = Deferred()
+            signal: Deferred[Any] = Deferred()
             words = f"the disk is full under {self.path}"
-            self._fired.append((told.addCallback(self._notify_full), words))
+            self._fired.append((signal.addCallback(self._notify_full), words))
         if was_there:
             try:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -601,8 +602,8 @@ class DatabaseWriter:
         )
         self._refusal = StoreIntakeClosed(reason)
         log.error("{reason}", reason=reason)
-        told: Deferred[Any] = Deferred()
-        self._fired.append((told.addCallback(self._tell_corrupt), reason))
+        signal: Deferred[Any] = Deferred()
+        self._fired.append((signal.addCallback(self._notify_corrupt), reason))
         try:
             self._suspicion.raise_for(str(words))
         except OSError as fault:
@@ -613,7 +614,7 @@ class DatabaseWriter:
             )
         return True
 
-    def _tell_corrupt(self, reason: str) -> None:
+    def _notify_corrupt(self, reason: str) -> None:
         if self._on_corrupt is not None:
             self._on_corrupt(StoreIntakeClosed(reason))
 
@@ -656,7 +657,7 @@ class DatabaseWriter:
             None when the rest is committed (or all are bad); else the transaction at which
             SQLite gave up everything written before it too, and why.
         """
-        self.census = None  # what is undone again is not worth the account
+        self.entry_totals = None  # what is undone again is not worth the account
         connection.execute("BEGIN")
         names = list(self._numbers.unsaved.items())
         no_room: Exception | None = None
@@ -694,7 +695,7 @@ class DatabaseWriter:
         connection.execute("COMMIT")
         self._files.committed()
         # Nothing is carried: what makes room on a full disk must not need any for this.
-        self._tell(
+        self._notify_outbox(
             self._events([one for index, one in enumerate(group) if index not in bad]), False
         )
         return None
@@ -734,10 +735,10 @@ class DatabaseWriter:
             and any(one.begins() for one in group)
         ):
             self._refusal = words
-            told: Deferred[Any] = Deferred()
-            self._fired.append((told.addCallback(self._told), None))
+            signal: Deferred[Any] = Deferred()
+            self._fired.append((signal.addCallback(self._notify_released), None))
 
-    def _told(self, _: object) -> None:
+    def _notify_released(self, _: object) -> None:
         """The reactor has heard of it; what it sent off before that comes before this."""
         self._patient.append(WriterResume())
         self._hand_over()
@@ -750,8 +751,8 @@ class DatabaseWriter:
     def _report(self) -> None:
         if self._files.swept:
             swept, self._files.swept = self._files.swept, []
-            told: Deferred[Any] = Deferred()
-            self._fired.append((told.addCallback(self._swept), swept))
+            signal: Deferred[Any] = Deferred()
+            self._fired.append((signal.addCallback(self._swept), swept))
         if self._fired:
             fired, self._fired = self._fired, []
             self._reports.append(fired)

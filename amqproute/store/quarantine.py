@@ -87,11 +87,11 @@ class QuarantineFolder:
             return
         self._reported = len(self.items)
         size = sum(int(item["size"]) for item in self.items)
-        told = {"time": _now(), "why": why, "files": self.items, "size": size}
-        lines = [f"{told['time']}: {why}", ""]
+        report = {"time": _now(), "why": why, "files": self.items, "size": size}
+        lines = [f"{report['time']}: {why}", ""]
         lines += [f"{item['name']}  {item['size']} octets  {item['why']}" for item in self.items]
         lines += ["", "The daemon reads nothing here. Delete this folder when nobody needs it."]
-        _write(os.path.join(self.path, "report.json"), json.dumps(told, indent=1) + "\n")
+        _write(os.path.join(self.path, "report.json"), json.dumps(report, indent=1) + "\n")
         _write(os.path.join(self.path, "report.txt"), "\n".join(lines) + "\n")
         _sync(self.path)
         _sync(self._base)

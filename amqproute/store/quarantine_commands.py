@@ -26,7 +26,7 @@ from amqproute.store.body_files import BodyDirectory
 from amqproute.store.checksums import check_row, crc_of_queue, row_sum
 from amqproute.store.model import QUARANTINE_NUMBER
 from amqproute.store.seal import Seal, SealState
-from amqproute.store.start_evidence import census_of, examine, read_only
+from amqproute.store.start_evidence import entry_totals_of, examine, read_only
 
 __all__ = ["QuarantinedBody", "drop", "listed", "octets_of", "release"]
 
@@ -362,7 +362,7 @@ def _seal(path: str, connection: sqlite3.Connection) -> None:
         meta.get("round", 0),
         *state,
         is_copied=True,
-        census=census_of(connection),
+        entry_totals=entry_totals_of(connection),
     )
     try:
         seal.write(sealed)

@@ -485,5 +485,5 @@ def _who(encoded: bytes) -> dict[str, Any]:
         properties = Message(encoded).properties
     except DecodeError:
         return {}
-    told = {"message-id": properties.message_id, "to": properties.to}
-    return {name: str(value) for name, value in told.items() if value is not None}
+    names = {"message-id": properties.message_id, "to": properties.to}
+    return {name: str(value) for name, value in names.items() if value is not None}

@@ -60,7 +60,7 @@ class SealState:
         log: octets 16 to 40 of the log's shared index: number of frames, pages of the database,
             checksum of the last frame, salts (SQLite, "WAL-mode File Format" §2.1).
         is_copied: all that had been committed was in the database itself.
-        census: how many entries there are, and the sum of their ids modulo 2**32; None if
+        entry_totals: how many entries there are, and the sum of their ids modulo 2**32; None if
             nobody has counted.
     """
 
@@ -70,7 +70,7 @@ class SealState:
     bound: int
     log: bytes = NO_LOG
     is_copied: bool = False
-    census: tuple[int, int] | None = None
+    entry_totals: tuple[int, int] | None = None
 
     @property
     def frames(self) -> int:
@@ -149,17 +149,17 @@ class Seal:
         self.state = sealed
         self._counter += 1
         at = SLOT * (self._counter & 1)
-        octets = _pack(self._counter, sealed, sealed.log, sealed.is_copied, sealed.census)
+        octets = _pack(self._counter, sealed, sealed.log, sealed.is_copied, sealed.entry_totals)
         if os.pwrite(self._descriptor, octets, at) < len(octets):
             raise OSError(f"{self.path} was written in part")
         os.fdatasync(self._descriptor)
 
-    def note(self, log: bytes, census: tuple[int, int] | None) -> None:
+    def note(self, log: bytes, entry_totals: tuple[int, int] | None) -> None:
         """Note a commit that is on the disk; this note itself need not be.
 
         Args:
             log: see `SealState.log`.
-            census: see `SealState.census`.
+            entry_totals: see `SealState.entry_totals`.
 
         Raises:
             OSError: it could not be written; only while `is_careful`.
@@ -168,7 +168,7 @@ class Seal:
         if state is None or self._map is None:
             return
         self._counter += 1
-        octets = _pack(self._counter, state, log, False, census)
+        octets = _pack(self._counter, state, log, False, entry_totals)
         at = SLOT * (self._counter & 1)
         if self.is_careful:
             os.pwrite(self._descriptor, octets, at)
@@ -208,9 +208,13 @@ class Seal:
 
 
 def _pack(
-    counter: int, state: SealState, log: bytes, is_copied: bool, census: tuple[int, int] | None
+    counter: int,
+    state: SealState,
+    log: bytes,
+    is_copied: bool,
+    entry_totals: tuple[int, int] | None,
 ) -> bytes:
-    count, total = census or (0, 0)
+    count, total = entry_totals or (0, 0)
     octets = _LAYOUT.pack(
         _MAGIC,
         counter,
@@ -219,7 +223,7 @@ def _pack(
         state.name,
         state.bound,
         is_copied,
-        census is not None,
+        entry_totals is not None,
         log,
         count,
         total & _LOW_HALF,
@@ -236,5 +240,5 @@ def _unpack(slot: bytes) -> tuple[int, SealState] | None:
     _, counter, turn, round_, name, bound, is_copied, is_counted, log, count, total = (
         _LAYOUT.unpack_from(slot)
     )
-    census = (count, total) if is_counted else None
-    return counter, SealState(turn, round_, name, bound, log, bool(is_copied), census)
+    entry_totals = (count, total) if is_counted else None
+    return counter, SealState(turn, round_, name, bound, log, bool(is_copied), entry_totals)

@@ -55,7 +55,7 @@ from amqproute.store.start_evidence import (
     StartEvidence,
     StoreFinding,
     Witness,
-    census_of,
+    entry_totals_of,
     examine,
     refusal,
     sync_folder,
@@ -509,7 +509,7 @@ class SqliteStore:
                 )
             found = QueueSummary(*summary)
             recovery.queues[names[number]] = replace(found, filed_bytes=filed.get(number, 0))
-        self._writer.census = count, total
+        self._writer.entry_totals = count, total
         connection.execute(NOBODYS)  # those that were set aside while a consumer had them
         for account, *held in connection.execute(
             f"SELECT flags >> {ACCOUNT_SHIFT} AS account, count(*),"  # noqa: S608
@@ -607,8 +607,8 @@ class SqliteStore:
                 self._writer.copy_log()
                 self._save_bound(next_id)
                 if self._writer.copy_log() and self._seal.state is not None:
-                    census = census_of(connection)
-                    sealed = replace(self._seal.state, is_copied=True, census=census)
+                    entry_totals = entry_totals_of(connection)
+                    sealed = replace(self._seal.state, is_copied=True, entry_totals=entry_totals)
                     self._write_seal(sealed)
                     self._write_seal(sealed)  # in both slots: neither is needed alone
                 self._writer.finish_log()
@@ -640,7 +640,7 @@ class SqliteStore:
         """Return what a seal has to say now."""
         writer = self._writer
         position = writer.log_position
-        return SealState(self._turn, self._round, *state, position, is_copied, writer.census)
+        return SealState(self._turn, self._round, *state, position, is_copied, writer.entry_totals)
 
     def _write_seal(self, sealed: SealState) -> None:
         try:

@@ -28,7 +28,7 @@ rows-missing       the seal is gone or damaged, or the mark is of another databa
 
 **What explains what.** A power failure may take back what was not synced: the seal is stale then,
 and the log goes further. Another program that opens the database after a crash takes the log into
-it and removes the file: then the census of entries agrees. A log that begins anew while the power
+it and removes the file: then the count of entries agrees. A log that begins anew while the power
 fails may have a torn header: then all its frames are in the database. A restore takes the mark
 away, as documented, or brings a copy of it: then an older database without a log is what it should
 be, and the store is numbered anew. A seal that is older than the database and its mark is stale,
@@ -74,7 +74,7 @@ __all__ = [
     "StoreFinding",
     "Witness",
     "accept",
-    "census_of",
+    "entry_totals_of",
     "examine",
     "holdings_of",
     "read_only",
@@ -143,7 +143,7 @@ class _Found:
         state: of the mark.
         log: see `SealState.log`.
         below: the round of the database file without its log; None if it cannot be read.
-        census: see `SealState.census`; None if it was not asked for.
+        entry_totals: see `SealState.entry_totals`; None if it was not asked for.
     """
 
     turn: int
@@ -151,7 +151,7 @@ class _Found:
     state: tuple[int, int]
     log: SealState
     below: int | None
-    census: tuple[int, int] | None
+    entry_totals: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ def holdings_of(path: str) -> tuple[set[int], Outbox]:
     return ids, rows
 
 
-def census_of(connection: sqlite3.Connection) -> tuple[int, int]:
+def entry_totals_of(connection: sqlite3.Connection) -> tuple[int, int]:
     """Return how many entries there are, and the sum of their ids modulo 2**32."""
     count, total = connection.execute(CENSUS).fetchone()
     return count, total & 0xFFFFFFFF
@@ -341,7 +341,7 @@ def _without_database(
     bodies = BodyDirectory.of(path).look()
     tells = []
     if sealed is not None:
-        held = "" if sealed.census is None else f" ({sealed.census[0]} entries)"
+        held = "" if sealed.entry_totals is None else f" ({sealed.entry_totals[0]} entries)"
         tells.append(f"{path}.seal{held}")
     if mark.exists():
         tells.append(mark.path)
@@ -403,13 +403,13 @@ def _compare(
     if (
         not evidence.has_log
         and sealed.is_copied
-        and sealed.census is not None
-        and found.census is not None
-        and sealed.census != found.census
+        and sealed.entry_totals is not None
+        and found.entry_totals is not None
+        and sealed.entry_totals != found.entry_totals
     ):
         evidence.notes.append(
             f"another program has changed {path} since it was closed: there were "
-            f"{sealed.census[0]} entries, there are {found.census[0]}"
+            f"{sealed.entry_totals[0]} entries, there are {found.entry_totals[0]}"
         )
     return None
 
@@ -443,7 +443,11 @@ def _without_log(
     path: str, sealed: SealState, found: _Found, evidence: StartEvidence, age: tuple[int | str, ...]
 ) -> StoreFinding | None:
     log = f"{path}-wal"
-    if found.turn == sealed.turn and sealed.census is not None and found.census == sealed.census:
+    if (
+        found.turn == sealed.turn
+        and sealed.entry_totals is not None
+        and found.entry_totals == sealed.entry_totals
+    ):
         evidence.notes.append(
             f"{log} is gone, and all messages are there: another program has opened {path} since. "
             "If none has, receipts of the last messages are lost, and some may arrive twice"
@@ -459,8 +463,9 @@ def _without_log(
     else:
         what = "has a damaged header"
     held = ""
-    if sealed.census is not None and found.census is not None:
-        held = f": there were {sealed.census[0]} entries, without it there are {found.census[0]}"
+    if sealed.entry_totals is not None and found.entry_totals is not None:
+        before, after = sealed.entry_totals[0], found.entry_totals[0]
+        held = f": there were {before} entries, without it there are {after}"
     words = f"{log} {what}, and {path} does not have what stood in its {sealed.frames} frames{held}"
     return StoreFinding("log-missing", words, age, drops_log=True)
 
@@ -478,12 +483,12 @@ def _look(path: str, sealed: SealState) -> _Found:
         ).fetchone()
         meta = dict(connection.execute("SELECT key, value FROM meta")) if tables == 2 else {}
         read = SealState(0, 0, 0, 0, _position(path))
-        census = None
+        entry_totals = None
         if not read.frames and (sealed.frames or sealed.is_copied):
-            census = census_of(connection) if tables == 2 else (0, 0)
+            entry_totals = entry_totals_of(connection) if tables == 2 else (0, 0)
         below = _round_below(path) if read.frames else None
     state = (meta.get("mark", 0), meta.get("next_id", 1))
-    return _Found(meta.get("turn", 0), meta.get("round", 0), state, read, below, census)
+    return _Found(meta.get("turn", 0), meta.get("round", 0), state, read, below, entry_totals)
 
 
 def _position(path: str) -> bytes:
@@ -557,8 +562,8 @@ class LossAcceptance:
         """Return the name of the finding, empty for none; and whether senders are to be told."""
         try:
             with open(self.path, encoding="utf-8") as file:
-                told = json.load(file)
-            return str(told["finding"]), bool(told["report-senders"])
+                finding = json.load(file)
+            return str(finding["finding"]), bool(finding["report-senders"])
         except FileNotFoundError:
             return "", False
         except (OSError, ValueError, KeyError, TypeError) as error:

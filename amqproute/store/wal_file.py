@@ -80,10 +80,10 @@ def read_header(path: str) -> WalHeader | None:
     if magic not in _MAGICS or page_size not in _PAGE_SIZES:
         return None
     order = _MAGICS[magic]
-    told = struct.unpack_from(">II", octets, 24)
-    if checksum(order, octets[:24], (0, 0)) != told:
+    stored = struct.unpack_from(">II", octets, 24)
+    if checksum(order, octets[:24], (0, 0)) != stored:
         return None
-    return WalHeader(order, page_size, octets[16:24], (told[0], told[1]))
+    return WalHeader(order, page_size, octets[16:24], (stored[0], stored[1]))
 
 
 def checksum(order: str, octets: bytes, begin: tuple[int, int]) -> tuple[int, int]:

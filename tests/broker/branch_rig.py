@@ -114,7 +114,7 @@ class BranchCase(SynchronousTestCase):
         notes = recovery.notes.get(NOTES, {})
         subscriptions = recovery.notes.get(SUBSCRIPTIONS, {})
         recovery.queues.pop(ROWS, None)
-        self.broker.unclaimed.recovered(recovery.queues, subscriptions, holds_of(notes))
+        self.broker.recovered_nodes.recovered(recovery.queues, subscriptions, holds_of(notes))
         self.broker.declare(nodes or self.nodes, {})
         self.terms = TransactionTerms(
             self.broker.begin,

@@ -245,7 +245,7 @@ class DuplicateTests(OptionCase):
         taker = self.taker(20)
         turn(self.clock)
         self.settle(taker, taker.held, ACCEPTED)
-        self.assertEqual((self.queue.depth, len(self.queue._intake._once or ())), (0, 0))
+        self.assertEqual((self.queue.depth, len(self.queue._enqueue._duplicates or ())), (0, 0))
         self.put(identified("id 1"))
         self.assertEqual(self.queue.depth, 1)
 
@@ -335,7 +335,7 @@ class DuplicateTests(OptionCase):
         self.put(*[identified(f"id {number}") for number in range(9)])
         self.queue.purge()
         turn(self.clock)
-        self.assertEqual((self.queue.depth, len(self.queue._intake._once or ())), (0, 0))
+        self.assertEqual((self.queue.depth, len(self.queue._enqueue._duplicates or ())), (0, 0))
 
     def test_shown_and_gone(self) -> None:
         """What a browser still has before it, and the queue does not, is no reason to drop."""

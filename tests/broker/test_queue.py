@@ -887,9 +887,9 @@ class DirectoryTests(QueueCase):
         self.put(b"1", queue=queue)
         self.assertRaises(NotAllowed, self.broker.target, "amqp$out/b")
         self.make()
-        self.assertEqual(list(self.broker.unclaimed.messages), ["amqp$out/b"])
+        self.assertEqual(list(self.broker.recovered_nodes.messages), ["amqp$out/b"])
         again = self.broker.make_internal("amqp$out/b", self.queue.limits)
-        self.assertEqual((again.depth, self.broker.unclaimed.messages), (1, {}))
+        self.assertEqual((again.depth, self.broker.recovered_nodes.messages), (1, {}))
         self.assertEqual(self.bodies(again), [b"1"])
 
     def test_timers_end(self) -> None:

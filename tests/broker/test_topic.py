@@ -391,7 +391,7 @@ class DurableTests(TopicCase):
         self.store.notes["subscription"].clear()
         self.build()
         self.assertEqual(len(self.store._where), 0)
-        self.assertEqual(self.broker.unclaimed.messages, {})
+        self.assertEqual(self.broker.recovered_nodes.messages, {})
 
     def test_capacity(self) -> None:
         """A full one takes credit from publishers and loses nothing."""
@@ -567,7 +567,7 @@ class KeptTests(TopicCase):
         self.assertEqual(self.kept(), [b"b1", b"r2", b"g1"])
         self.build(**limits)
         self.assertEqual(self.topic.retained, 3)
-        self.assertEqual(self.broker.unclaimed.messages, {})
+        self.assertEqual(self.broker.recovered_nodes.messages, {})
         self.assertEqual(self.subscriber().seen, [b"b1", b"r2", b"g1"])
         self.publish(colored("blue", b"b2"))
         self.assertEqual(self.kept(), [b"r2", b"g1", b"b2"])

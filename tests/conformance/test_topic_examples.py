@@ -139,7 +139,7 @@ class ExampleTests(SynchronousTestCase):
         old = house.broker
         old.stop()
         broker = Broker(store, self.world.clock, self.world.now_ms, old._new_name)
-        broker.unclaimed.recovered(recovery.queues, recovery.notes.get(NOTES, {}))
+        broker.recovered_nodes.recovered(recovery.queues, recovery.notes.get(NOTES, {}))
         broker.declare([TopicDeclaration("t")], {})
         broker.services.update(old.services)
         house.broker = house.shared.broker = broker

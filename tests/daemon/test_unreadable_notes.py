@@ -98,8 +98,8 @@ class UnreadableNotesTests(SynchronousTestCase):
 
     def test_definitions_and_branches(self) -> None:
         told = logged(self)
-        unclaimed = RecoveredNodes()
-        unclaimed.recovered({}, {f"s{index}": each for index, each in enumerate(GARBAGE)})
+        recovered_nodes = RecoveredNodes()
+        recovered_nodes.recovered({}, {f"s{index}": each for index, each in enumerate(GARBAGE)})
         self.assertEqual(len(told), len(GARBAGE))
         self.assertEqual(holds_of(dict.fromkeys(map(str, range(3)), b"\xff")), {})
 

@@ -22,7 +22,7 @@ from amqproute.log_rate_limit import EVERY_SECONDS
 from amqproute.net import listener as net_listener
 from amqproute.net.accept_policy import LEAST_SECONDS, AcceptPolicy, AcceptTerms
 from amqproute.net.handshake_scheduler import MOST_IN_TURN
-from amqproute.net.listener import MOST_TOLD, Listener, _AcceptErrors, activated_sockets
+from amqproute.net.listener import MOST_LOGGED, Listener, _AcceptErrors, activated_sockets
 from amqproute.net.pump import PumpLimits
 from tests.net.test_proxy_protocol import header
 from tests.net.wires import Side, WireEnd, contexts_in
@@ -179,11 +179,11 @@ class ListenerTests(SynchronousTestCase):
         listener = self.opened()
         for code, words in (("tls.plain-text", "spoke plain text"), ("tls.untrusted", "no")):
             lines = strangers(1000, code)
-            self.assertEqual(len(lines), MOST_TOLD)
+            self.assertEqual(len(lines), MOST_LOGGED)
             self.assertIn(words, lines[0])
             self.reactor.advance(EVERY_SECONDS)
             (line, *_) = strangers(1000, code)
-            self.assertIn(f"{1000 - MOST_TOLD} more", line)
+            self.assertIn(f"{1000 - MOST_LOGGED} more", line)
         listener = self.opened()
         self.assertEqual(len(strangers(1, "tls.untrusted")), 1)
 

@@ -424,13 +424,13 @@ class OutcomeTests(DestinationCase):
         beta = self.beta()
         self.breaks(beta, lambda body: body == b"poison")
         self.put(b"poison", b"1", b"2")
-        ledger = self.destination.ledger
+        outcomes = self.destination.outcomes
         for _ in range(2000):
             self.run_for(0.1)
-            if ledger.aside() and self.destination.session is not None:
+            if outcomes.aside() and self.destination.session is not None:
                 break
-        ((entry_id, entry),) = ledger.aside().items()
-        self.assertEqual(ledger.running_floor(), entry_id)
+        ((entry_id, entry),) = outcomes.aside().items()
+        self.assertEqual(outcomes.running_floor(), entry_id)
         found = why(self.destination, entry, self.alpha.relay.holds, 0)
         self.assertEqual(found["cause"], "set-aside")
         self.assertIn(f"amqproute retry {entry_id}", found["next"])
@@ -491,7 +491,7 @@ class OutcomeTests(DestinationCase):
         self.decide(beta, rule)
         self.put(*(b"%d" % number for number in range(40)))
         self.run_for(900)
-        self.assertGreater(len(self.destination.ledger.aside()), 10)
+        self.assertGreater(len(self.destination.outcomes.aside()), 10)
         is_broken = False
         self.run_for(120)
         self.assertEqual(len(set(beta.bodies("orders"))), 40)
@@ -862,8 +862,8 @@ class FailureTests(DestinationCase):
         self.alpha.store.is_failing = False
         self.assertTrue(self.destination.is_quiet)
         row = self.alpha.store.rows(f"amqp$out/{BETA}")[0]
-        self.assertLessEqual(self.destination.ledger.floor(), row.id)
-        self.assertLessEqual(self.destination.ledger.running_floor(), row.id)
+        self.assertLessEqual(self.destination.outcomes.floor(), row.id)
+        self.assertLessEqual(self.destination.outcomes.running_floor(), row.id)
         self.alpha.crash()
         self.alpha = self.house("alpha.example", node("dead"), store=self.alpha.store)
         self.run_for(10)
@@ -881,15 +881,15 @@ class FailureTests(DestinationCase):
         (row,) = self.alpha.store.rows(f"amqp$out/{BETA}")
         self.assertEqual(Message(row.encoded).body_values(), [b"no"])
         self.assertEqual(list(self.alpha.broker.gate.reasons), [STORE])
-        ledger = self.destination.ledger
-        self.assertLessEqual(ledger.floor(), row.id)
+        outcomes = self.destination.outcomes
+        self.assertLessEqual(outcomes.floor(), row.id)
         self.alpha.store.is_full = False
         self.alpha.broker.gate.open(STORE)
         self.run_now()
         self.assertEqual(self.alpha.store.rows(f"amqp$out/{BETA}"), [])
         self.assertEqual((beta.bodies("orders"), self.alpha.bodies("dead")), ([b"yes"], [b"no"]))
-        self.assertTrue(ledger.is_settled)
-        self.assertGreater(ledger.floor(), row.id)
+        self.assertTrue(outcomes.is_settled)
+        self.assertGreater(outcomes.floor(), row.id)
 
     def test_expired_here(self) -> None:
         """A message that waits longer than it lives is not sent (T-28, T-30)."""

@@ -79,7 +79,7 @@ class CensusCase(HouseTestCase):
     def held(self) -> int:
         """How many destinations there are."""
         relay = self.alpha.relay
-        self.assertEqual(len(relay.census), len(relay.destinations))
+        self.assertEqual(len(relay.destination_quota), len(relay.destinations))
         internal = [name for name in self.alpha.broker.internal if name.startswith("amqp$out/")]
         self.assertEqual(len(internal), len(relay.destinations))
         return len(relay.destinations)
@@ -133,15 +133,15 @@ class ShareTests(CensusCase):
         other = Origin(ANONYMOUS_PRINCIPAL, connection="[2001:db8::1]:4711")
         self.assertEqual(holder_of(first), holder_of(again))
         self.assertNotEqual(holder_of(first), holder_of(other))
-        census = DestinationQuota(self.clock.seconds, lambda: 40)
+        quota = DestinationQuota(self.clock.seconds, lambda: 40)
         for number in count():
             try:
-                census.check(holder_of(first))
+                quota.check(holder_of(first))
             except ResourceLimitExceeded:
                 break
-            census.add(f"n{number}", holder_of(first))
-        self.assertEqual(len(census), 10)
-        census.check(holder_of(other))
+            quota.add(f"n{number}", holder_of(first))
+        self.assertEqual(len(quota), 10)
+        quota.check(holder_of(other))
 
     def test_reload(self) -> None:
         """Another bound holds from the next message on."""
@@ -161,7 +161,7 @@ class ReturnTests(CensusCase):
         for destination in list(self.alpha.relay.destinations.values()):
             destination.purge()
         self.run_for(5)
-        self.assertEqual((self.held, len(self.alpha.relay.census)), (0, 0))
+        self.assertEqual((self.held, len(self.alpha.relay.destination_quota)), (0, 0))
         self.assertEqual(self.alpha.store.recovery().notes.get("destination", {}), {})
         self.assertEqual(self.taken(self.send(ANN, 20)), 20)
 
@@ -195,7 +195,9 @@ class ReturnTests(CensusCase):
         self.alpha = self.house(store=self.alpha.store)
         self.turn()
         self.assertEqual((self.held, self.taken(self.send(ANN, 5))), (20, 0))
-        holders = {self.alpha.relay.census.holder(key) for key in self.alpha.relay.destinations}
+        holders = {
+            self.alpha.relay.destination_quota.holder(key) for key in self.alpha.relay.destinations
+        }
         self.assertEqual(holders, {DestinationHolder(str(ANN))})
         for destination in list(self.alpha.relay.destinations.values()):
             destination.purge()
@@ -208,7 +210,9 @@ class ReturnTests(CensusCase):
         self.send(ANN, 20)
         self.alpha.crash()
         self.alpha = self.house(store=self.alpha.store)
-        holders = {self.alpha.relay.census.holder(key) for key in self.alpha.relay.destinations}
+        holders = {
+            self.alpha.relay.destination_quota.holder(key) for key in self.alpha.relay.destinations
+        }
         self.assertEqual((self.held, holders), (20, {DestinationHolder(str(ANN))}))
 
     def test_notes(self) -> None:
@@ -274,18 +278,18 @@ class TellTests(SynchronousTestCase):
     def test_row(self) -> None:
         """Who has reached its share stands among the marks, until it has places again."""
         clock = Clock()
-        census = DestinationQuota(clock.seconds, lambda: 2)
+        quota = DestinationQuota(clock.seconds, lambda: 2)
         ann = DestinationHolder("user:ann")
-        census.check(ann)
-        census.add("a", ann)
-        self.assertEqual((census.row()["state"], census.row()["reason"]), ("open", ""))
+        quota.check(ann)
+        quota.add("a", ann)
+        self.assertEqual((quota.row()["state"], quota.row()["reason"]), ("open", ""))
         for _ in range(3):
-            self.assertRaises(ResourceLimitExceeded, census.check, ann)
-        row = census.row()
+            self.assertRaises(ResourceLimitExceeded, quota.check, ann)
+        row = quota.row()
         self.assertEqual((row["state"], row["level"], row["limit"]), ("closed", 1, 2))
         self.assertEqual(row["reason"], "no further destinations for user:ann")
         self.assertEqual(row["refused"], 3)
-        census.check(OURSELVES)
-        census.remove("a")
-        census.check(ann)
-        self.assertEqual(census.row()["state"], "open")
+        quota.check(OURSELVES)
+        quota.remove("a")
+        quota.check(ann)
+        self.assertEqual(quota.row()["state"], "open")

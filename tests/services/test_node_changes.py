@@ -115,7 +115,9 @@ class InventoryCase(SynchronousTestCase):
         self.broker = Broker(
             self.store, self.clock, lambda: self.now_ms, lambda: f"dyn-{next(numbers)}"
         )
-        self.broker.unclaimed.recovered(recovery.queues, recovery.notes.get("subscription", {}))
+        self.broker.recovered_nodes.recovered(
+            recovery.queues, recovery.notes.get("subscription", {})
+        )
         self.inventory = NodeChanges(
             self.broker,
             describe,

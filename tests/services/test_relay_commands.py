@@ -56,7 +56,7 @@ class RelayOperationTests(SynchronousTestCase):
     def house(self) -> Relay:
         """A broker with a relay over the store, and its management node."""
         self.broker = Broker(self.store, self.clock, lambda: 0, lambda: "dynamic")
-        self.broker.unclaimed.recovered(self.recovery.queues)
+        self.broker.recovered_nodes.recovered(self.recovery.queues)
         relay = Relay(
             self.broker,
             self.agent,  # type: ignore[arg-type]

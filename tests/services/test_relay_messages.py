@@ -169,7 +169,7 @@ class RelayMessagesTests(_House):
                 batch.redo.append((ids, report))
 
         self.broker.declare([node("back")], {})
-        self.patch(self.broker.fates, "dropped", dropped)
+        self.patch(self.broker.disposal, "dropped", dropped)
         self.fail_commits()
         reply = self.part("DELETE-MESSAGES", all=True)
         self.assertEqual((reply.status, reply.body["messages"], reply.body["waiting"]), (200, 3, 1))
@@ -190,7 +190,7 @@ class RelayMessagesTests(_House):
         def dropped(of: Any, entries: Any, code: str, batch: Any) -> None:
             batch.redo.append(([entry.id for entry in entries], lambda batch: None))
 
-        self.patch(self.broker.fates, "dropped", dropped)
+        self.patch(self.broker.disposal, "dropped", dropped)
         self.patch(self.store, "_apply", self.refuse)
         reply = self.part("DELETE-MESSAGES", all=True)
         self.assertEqual(reply.status, 409)

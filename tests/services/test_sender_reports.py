@@ -198,7 +198,7 @@ class KindTests(ReportCase):
     def test_delay(self) -> None:
         """Once, after the time, also if a restart comes between; then the end is told as well."""
         self.network.dead.add(B)
-        reporter = self.alpha.broker.fates.reporter
+        reporter = self.alpha.broker.disposal.reporter
         watch = watch_delays(self.alpha, reporter, 100.0)
         self.send(asking(b"1", "delay", "failure", to=f"orders@{B}"))
         self.run_for(90, 10)
@@ -217,7 +217,7 @@ class KindTests(ReportCase):
         watch.stop()
         self.alpha.crash()
         self.alpha = self.house(A, "q", "back", "dead", store=self.alpha.store)
-        reporter = self.alpha.broker.fates.reporter
+        reporter = self.alpha.broker.disposal.reporter
         watch = watch_delays(self.alpha, reporter, 100.0)
         self.run_for(300, 10)
         self.assertEqual([each["kind"] for each in reports_on(self.alpha)], ["delay", "delay"])

@@ -598,19 +598,19 @@ class CensusTests(SynchronousTestCase):
         transaction.update(first[3], 2)
         house.reactor.wait(transaction.commit())
         with sqlite3.connect(path) as connection:
-            there = start_evidence.census_of(connection)
+            there = start_evidence.entry_totals_of(connection)
         connection.close()
         sealed = Seal(f"{path}.seal").read()
         assert sealed is not None
-        self.assertEqual((sealed.census, there[0]), (there, 5))
+        self.assertEqual((sealed.entry_totals, there[0]), (there, 5))
         transaction = house.store.begin()
         transaction.dequeue([first[1], first[3]])  # one of them is gone
         house.reactor.wait(transaction.commit())
         sealed = Seal(f"{path}.seal").read()
         assert sealed is not None
-        self.assertIsNone(sealed.census)
+        self.assertIsNone(sealed.entry_totals)
         house.close()
         sealed = Seal(f"{path}.seal").read()
         assert sealed is not None
-        assert sealed.census is not None
-        self.assertEqual((sealed.is_copied, sealed.census[0]), (True, 4))
+        assert sealed.entry_totals is not None
+        self.assertEqual((sealed.is_copied, sealed.entry_totals[0]), (True, 4))

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import StoreContradiction
 from amqproute.store.inspection import inspect_store
-from amqproute.store.start_evidence import JournalTestimony, census_of, examine, read_only
+from amqproute.store.start_evidence import JournalTestimony, entry_totals_of, examine, read_only
 from tests.store.rig import StoreFixture
 
 
@@ -53,7 +53,7 @@ class InspectionTests(SynchronousTestCase):
                     log.touch()
                 self.assertEqual(log.exists(), is_there)
                 with read_only(str(self.path)) as connection:
-                    self.assertEqual(census_of(connection)[0], 2)
+                    self.assertEqual(entry_totals_of(connection)[0], 2)
                 self.assertEqual(log.exists(), is_there)
 
     def test_whole(self) -> None:

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.store.mark import Mark
 from amqproute.store.seal import Seal
-from amqproute.store.start_evidence import census_of, read_only
+from amqproute.store.start_evidence import entry_totals_of, read_only
 from tests.store.rig import StoreFixture
 
 
@@ -152,16 +152,16 @@ class MarkTests(SynchronousTestCase):
         house.close()
         sealed = Seal(f"{self.path}.seal")
         with read_only(self.path) as connection:
-            census = census_of(connection)
-        self.assertEqual(census[0], 2)
-        self.assertEqual(house.store._writer.census, census)
+            entry_totals = entry_totals_of(connection)
+        self.assertEqual(entry_totals[0], 2)
+        self.assertEqual(house.store._writer.entry_totals, entry_totals)
         state = sealed.read()
         assert state is not None
-        self.assertEqual(state.census, census)
+        self.assertEqual(state.entry_totals, entry_totals)
         house = StoreFixture(self.path)
         house.open()
         house.reactor.wait(_dequeued(house, one))
-        self.assertIsNone(house.store._writer.census)
+        self.assertIsNone(house.store._writer.entry_totals)
         house.close()
 
     def copied_while_open(self) -> tuple[StoreFixture, int]:

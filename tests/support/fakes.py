@@ -138,7 +138,7 @@ def make_broker(
         journal=audit,
     )
     recovery = store.recovery()
-    broker.unclaimed.recovered(recovery.queues, recovery.notes.get(NOTES, {}))
+    broker.recovered_nodes.recovered(recovery.queues, recovery.notes.get(NOTES, {}))
     broker.declare(nodes, {}, bindings)
     return broker
 

@@ -67,7 +67,7 @@ def drain(
     if as_json:
         render.json_text(facts)
     else:
-        _tell(facts)
+        _print(facts)
     is_well = not facts["draining"] if end else True if no_wait else facts["done"]
     return DONE if is_well else NEGATIVE
 
@@ -92,7 +92,7 @@ def _wait(access: AccessOptions, timeout: float | None) -> dict[str, Any]:
     return runner.run(work)
 
 
-def _tell(facts: Mapping[str, Any]) -> None:
+def _print(facts: Mapping[str, Any]) -> None:
     click.echo(render.printable(str(facts["description"])))
     for name, why in facts["stuck"].items():
         click.echo(render.printable(f"  {name}: {why}"))

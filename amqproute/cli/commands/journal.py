@@ -245,14 +245,14 @@ def find(
     if as_json:
         render.json_text([reader.as_json(record) for record in story])
     elif story:
-        _tell(story, reader.newest_streams(folder))
+        _print(story, reader.newest_streams(folder))
     else:
         what = digest or (repr(message_id) if entry is None else f"entry {entry}")
         click.echo(render.printable(f"the journal knows nothing of {what}"))
     return DONE if story else NEGATIVE
 
 
-def _tell(story: Sequence[JournalRecord], streams: Mapping[str, str]) -> None:
+def _print(story: Sequence[JournalRecord], streams: Mapping[str, str]) -> None:
     render.table(
         ["TIME", "WHAT", "ENTRY", "STORY"],
         _rows(story),

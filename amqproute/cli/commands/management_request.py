@@ -130,7 +130,7 @@ def go_through(
     access: AccessOptions,
     operation: str,
     attributes: Mapping[str, Any],
-    told: Callable[[dict[str, Any]], bool],
+    on_answer: Callable[[dict[str, Any]], bool],
     *,
     name: str = "",
 ) -> None:
@@ -140,7 +140,7 @@ def go_through(
         access: how to get to the daemon.
         operation: an operation that answers with a ``cursor`` to go on by.
         attributes: which messages.
-        told: called with the attributes of each answer; False to stop.
+        on_answer: called with the attributes of each answer; False to stop.
         name: of a queue, for operations that take one.
 
     Raises:
@@ -161,7 +161,7 @@ def go_through(
             )
             facts = _attributes(*reply)
             cursor = str(facts.get("cursor") or "")
-            if not told(facts) or not cursor:
+            if not on_answer(facts) or not cursor:
                 return
 
     in_touch(access, work)

@@ -108,11 +108,11 @@ class MessageOptions:
             facts = {**total, "dry-run": self.is_dry, "queues": sorted(queues), "samples": samples}
             render.json_text(facts)
         else:
-            self._tell(total, samples, done, nothing)
+            self._print(total, samples, done, nothing)
         is_all = total["messages"] and not (total["refused"] or total["missing"])
         return DONE if is_all else NEGATIVE
 
-    def _tell(
+    def _print(
         self, total: Mapping[str, Any], samples: Sequence[Any], done: str, nothing: str
     ) -> None:
         count = total["messages"]

@@ -102,7 +102,7 @@ def go(domain: str, size: int, config: Path | None, as_json: bool) -> int:
             click.echo(render.printable(consulted.words))
         walk = PeerTest(settings, reactor, address, probe, size, consulted.routes)
         if not as_json:
-            walk.told = lambda step: _tell(step, _cure(step, walk))
+            walk.on_step = lambda step: _print_step(step, _cure(step, walk))
         await walk.run()
         return walk
 
@@ -138,7 +138,7 @@ def _at_the_partner(walk: PeerTest) -> str:
     return "the partner has seen nothing of it"
 
 
-def _tell(step: PeerTestStep, cure: str | None) -> None:
+def _print_step(step: PeerTestStep, cure: str | None) -> None:
     marks = {"ok": "ok", "failed": "FAILED", "skipped": "-"}
     place = f" {step.place}" if step.place else ""
     code = "" if step.code == "ok" else f" {step.code}:"

@@ -156,7 +156,7 @@ def create(
     given = _options(options)
     more = {"or-assert": True} if or_assert else {}
     facts = carry_out(AccessOptions(url, config, trust), "CREATE", kind, name, given, **more)
-    _tell(facts, as_json, f"{name}: there is a {facts.get('type', kind)}")
+    _print(facts, as_json, f"{name}: there is a {facts.get('type', kind)}")
 
 
 @queue.command("update")
@@ -181,7 +181,7 @@ def update(
 ) -> None:
     """Change options of the queue or topic NAME that was made at runtime."""
     facts = carry_out(AccessOptions(url, config, trust), "UPDATE", "queue", name, _options(options))
-    _tell(facts, as_json, f"{name}: changed")
+    _print(facts, as_json, f"{name}: changed")
 
 
 @queue.command("rename")
@@ -200,7 +200,7 @@ def rename(
     """Give NAME another name. Its messages stay, and its links keep working."""
     access = AccessOptions(url, config, trust)
     facts = carry_out(access, "RENAME", "queue", name, {"new-name": new_name})
-    _tell(facts, as_json, f"{name}: is {new_name} now")
+    _print(facts, as_json, f"{name}: is {new_name} now")
 
 
 @queue.command("delete")
@@ -222,7 +222,7 @@ def delete(
     conditions = {"if-empty": if_empty, "if-unused": if_unused}
     given = {key: True for key, value in conditions.items() if value}
     facts = carry_out(AccessOptions(url, config, trust), "DELETE", "queue", name, given)
-    _tell(facts, as_json, f"{name}: deleted with {counted(facts.get('messages', 0), 'message')}")
+    _print(facts, as_json, f"{name}: deleted with {counted(facts.get('messages', 0), 'message')}")
     branches = facts.get("kept-by") or []
     if branches:
         render.warn(
@@ -254,7 +254,7 @@ def purge(
     facts = carry_out(AccessOptions(url, config, trust), "PURGE", "queue", name, given)
     count = facts.get("messages", 0)
     words = "would be deleted" if dry_run else "are being deleted"
-    _tell(facts, as_json, f"{name}: {counted(count, 'message')} {words}")
+    _print(facts, as_json, f"{name}: {counted(count, 'message')} {words}")
 
 
 def _taking(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -331,7 +331,7 @@ def _take(
 
     go_through(AccessOptions(url, config, trust), operation, asked, told, name=name)
     words = f"would be {done}" if dry_run else done
-    _tell(
+    _print(
         {**total, "dry-run": dry_run}, as_json, f"{counted(total['messages'], 'message')} {words}"
     )
     if total["refused-because"]:
@@ -396,7 +396,7 @@ def _options(given: Iterable[str]) -> dict[str, Any]:
     return options
 
 
-def _tell(facts: Mapping[str, Any], as_json: bool, words: str) -> None:
+def _print(facts: Mapping[str, Any], as_json: bool, words: str) -> None:
     if as_json:
         render.json_text(facts)
     else:

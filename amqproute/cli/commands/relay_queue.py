@@ -92,11 +92,11 @@ def hold(selection: MessageOptions, reason: str, lasts: str | None, until: str |
         render.json_text(facts)
     else:
         click.echo(render.printable(f"{facts['name']}: {facts['reason']}"))
-        _tell_what_is_not_held(facts)
+        _print_not_held(facts)
     return NEGATIVE if facts["missing"] else DONE
 
 
-def _tell_what_is_not_held(facts: dict[str, Any]) -> None:
+def _print_not_held(facts: dict[str, Any]) -> None:
     if facts["missing"]:
         ids = " ".join(map(str, facts["missing"]))
         render.warn(f"not held, since no message on its way has this id: {ids}")

@@ -107,12 +107,12 @@ def requeue(
         facts = {**total, "dry-run": dry_run, "targets": targets, "missing": missing}
         render.json_text({**facts, "samples": samples})
     else:
-        _tell(queue, total, targets, samples, missing, dry_run)
+        _print(queue, total, targets, samples, missing, dry_run)
     failed = total["refused-because"] or missing or not total["messages"]
     return NEGATIVE if failed else DONE
 
 
-def _tell(
+def _print(
     queue: str,
     total: Mapping[str, Any],
     targets: Mapping[str, int],

@@ -368,8 +368,8 @@ class SendReport:
         if total <= 1:
             return
         seconds = time.monotonic() - self._started
-        told = ", ".join(f"{number} {name}" for name, number in sorted(self.counts.items()))
-        click.echo(f"{told} in {seconds:.2f} s ({total / max(seconds, 1e-9):.0f} a second)")
+        counts = ", ".join(f"{number} {name}" for name, number in sorted(self.counts.items()))
+        click.echo(f"{counts} in {seconds:.2f} s ({total / max(seconds, 1e-9):.0f} a second)")
 
 
 async def publish(
@@ -401,7 +401,7 @@ async def _publish(
         await sender.room()
         message_id, encoded = draft.encode(body, time.time_ns() // 1_000_000)
         outcome = sender.submit(encoded)
-        outcome.addCallback(lambda state, told: report.outcome(told, state), message_id)
+        outcome.addCallback(lambda state, message: report.outcome(message, state), message_id)
         outcome.addErrback(failed)
         if failures:
             break

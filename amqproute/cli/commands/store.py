@@ -72,7 +72,7 @@ def check(state: Path | None, config: Path | None, as_json: bool) -> int:
     count, size = quarantined(str(path))
     finding = found.finding
     if as_json:
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "store": str(path),
             "ok": finding is None and not problems,
             "finding": None,
@@ -82,14 +82,14 @@ def check(state: Path | None, config: Path | None, as_json: bool) -> int:
             "quarantine": {"files": count, "size": size},
         }
         if finding is not None:
-            told["finding"] = {
+            document["finding"] = {
                 "name": finding.name,
                 "code": finding.code,
                 "words": finding.words,
                 "is-restore": found.is_restore,
             }
-        render.json_text(told)
-        return DONE if told["ok"] else NEGATIVE
+        render.json_text(document)
+        return DONE if document["ok"] else NEGATIVE
     if finding is not None:
         click.echo(f"{finding.name}: {render.printable(finding.words)}")
         if found.is_restore:
@@ -218,7 +218,7 @@ def back_up(into: Path, state: Path | None, config: Path | None, as_json: bool) 
         if refusal.code != "store.in-use":
             raise
         made = backing.back_up(str(path), target, is_running=True)
-    return _tell_backup(made, as_json, f"{target}: a backup with", str(into))
+    return _print_backup(made, as_json, f"{target}: a backup with", str(into))
 
 
 @store.command("restore")
@@ -236,10 +236,10 @@ def restore(source: Path, state: Path | None, config: Path | None, as_json: bool
     path, _ = _database(state, config)
     with _held(path):
         made = backing.restore(os.path.abspath(source), str(path))
-    return _tell_backup(made, as_json, f"{path}: restored with", str(path))
+    return _print_backup(made, as_json, f"{path}: restored with", str(path))
 
 
-def _tell_backup(made: backing.BackupSummary, as_json: bool, words: str, where: str) -> int:
+def _print_backup(made: backing.BackupSummary, as_json: bool, words: str, where: str) -> int:
     if as_json:
         render.json_text(
             {
@@ -391,14 +391,14 @@ def _missing(path: Path) -> list[dict[str, Any]]:
     """Return what the journal says of the messages that it has and the store has not."""
     losses = look_for_losses(path.parent / JOURNAL, partial(start_evidence.holdings_of, str(path)))
     records = {record.entry: record for record in losses.records}
-    told: list[dict[str, Any]] = []
+    document: list[dict[str, Any]] = []
     for entry in losses.ids:
         record = records.get(entry)
         facts = {name: getattr(record, name.replace("-", "_"), None) for name in _TOLD}
-        told.append(
+        document.append(
             {name: value for name, value in facts.items() if value is not None} | {"entry": entry}
         )
-    return told
+    return document
 
 
 def _database(
