@@ -45,7 +45,7 @@ MOST_WAITING: Final = 32
 """Log-ins of an address that wait for a slot."""
 
 FIRST_HOLD_SECONDS: Final = 0.1
-LONGEST_HOLD_SECONDS: Final = 1.5
+LONGEST_HOLD_SECONDS: Final = 1.0
 FIRST_DELAY_SECONDS: Final = 1.0
 
 FORGIVE_SECONDS: Final = 60.0

@@ -7,9 +7,9 @@ comes, the others' credit is cut down to their new part, and all credit is when 
 full; what they sent before they knew is taken as long as it fits, and refused to its sender
 otherwise (Q-15).
 
-Up to `STEP` links are brought in line at once. Of more, so many are in each turn of the reactor,
-and whatever happens meanwhile adds one round at most: links that come and go cost everybody else
-no more than that, however many there are.
+Up to `STEP` links are brought in line at once. Of more, so many are every `PAUSE_SECONDS`, and
+whatever happens meanwhile adds one round at most: links that come and go cost everybody else no
+more than that, however many there are.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from twisted.internet.interfaces import IReactorTime
 
 STEP: Final = 64
 """Links whose credit is looked at in one turn of the reactor: about half a millisecond."""
+PAUSE_SECONDS: Final = 0.01
+"""Between two such turns: what all of them have is counted in each."""
 STEPS: Final = 32
 """Turns that one round may take: of very many links more are looked at in each."""
 
@@ -129,7 +131,7 @@ class Publishers:
         self._rounds = max(self._rounds, rounds)
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._clock.callLater(0, self._go_on)
+            self._clock.callLater(PAUSE_SECONDS, self._go_on)
 
     def _go_on(self) -> None:
         """Bring the next `STEP` links in line."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.publisher_credit import STEP, Publishers
+from amqproute.broker.publisher_credit import PAUSE_SECONDS, STEP, Publishers
 from amqproute.broker.queue import Queue
 from amqproute.broker.space_waiters import SpaceWaiters
 from tests.support.fakes import KeptStore, Turns, make_broker
@@ -111,7 +111,7 @@ class PublishersTests(SynchronousTestCase):
             node.looks, node.free = 0, 1
             node.publishers.changed()
             while node.clock.getDelayedCalls():
-                node.clock.turn()
+                node.clock.turn(PAUSE_SECONDS)
             looks.append(node.looks)
         self.assertLess(looks[1], 3 * looks[0])
 
@@ -121,7 +121,7 @@ class PublishersTests(SynchronousTestCase):
         node.free = 3000
         links = [node.link() for _ in range(300)]
         while node.clock.getDelayedCalls():
-            node.clock.turn()
+            node.clock.turn(PAUSE_SECONDS)
         self.assertEqual([link.credit for link in links], [10] * 300)
         for each in links:
             each.grants = 0
@@ -133,7 +133,7 @@ class PublishersTests(SynchronousTestCase):
         turns = 0
         while node.clock.getDelayedCalls():
             before = sum(each.grants for each in everybody)
-            node.clock.turn()
+            node.clock.turn(PAUSE_SECONDS)
             self.assertLessEqual(sum(each.grants for each in everybody) - before, STEP)
             self.assertLessEqual(sum(each.credit for each in everybody), node.free)
             turns += 1
@@ -149,12 +149,12 @@ class PublishersTests(SynchronousTestCase):
         node.free = 0
         node.publishers.filled()
         while node.clock.getDelayedCalls():
-            node.clock.turn()
+            node.clock.turn(PAUSE_SECONDS)
         self.assertEqual(sum(link.credit for link in links), 0)
         node.free = 300
         node.publishers.changed()
         while node.clock.getDelayedCalls():
-            node.clock.turn()
+            node.clock.turn(PAUSE_SECONDS)
         self.assertEqual(sum(link.credit for link in links), 300)
 
 

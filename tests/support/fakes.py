@@ -36,8 +36,9 @@ ORIGIN = Origin(ANONYMOUS_PRINCIPAL)
 class Turns(Clock):
     """A clock that, as a reactor does, leaves to the next turn what comes up in this one."""
 
-    def turn(self) -> None:
-        """Call what is due by now."""
+    def turn(self, seconds: float = 0.0) -> None:
+        """Call what is due after so many seconds, and nothing that comes up in it."""
+        self.rightNow += seconds
         due = [call for call in self.calls if call.getTime() <= self.seconds()]
         self.calls = [call for call in self.calls if call not in due]
         for call in due:
