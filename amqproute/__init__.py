@@ -23,6 +23,7 @@ Imports only go down, and packages of one layer do not know each other; a test h
     1  wire                                    engines: bytes in, events out; no sockets, no clock
     0  errors  conditions  address  url        what everything may use
        dial_policy  log_rate_limit  restore_detection  tracebacks  plurals  jsontext
+       turn_scheduler
 
 Only `amqproute.daemon.service` (and the command line) imports the reactor; clock, randomness,
 resolver and connector are arguments everywhere else.

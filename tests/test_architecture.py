@@ -31,6 +31,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
         "restore_detection",
         "tracebacks",
         "plurals",
+        "turn_scheduler",
     ),
     ("wire",),
     ("message", "values", "entry"),

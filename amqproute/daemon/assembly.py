@@ -119,6 +119,7 @@ from amqproute.store.model import DamagedEntry, StoreRecovery
 from amqproute.store.sqlite import SqliteStore
 from amqproute.store.start_evidence import holdings_of, ranges
 from amqproute.store.store_files import STORE_FILE
+from amqproute.turn_scheduler import TurnScheduler
 from amqproute.values import (
     NextHop,
     Principal,
@@ -239,7 +240,8 @@ class Application:
         self._targets = make_targets(
             lambda: self.config, lambda domain: domain in self.inventory.routes
         )
-        self.resolver = make_resolver(config, reactor, self._targets)
+        self._turns = TurnScheduler(reactor, time.thread_time)
+        self.resolver = make_resolver(config, reactor, self._targets, turns=self._turns)
         self._inbound = make_inbound_trust(lambda: self.config, self.resolver)
         self.relay: Relay | None = None
         self.transfer: TransferService | None = None
@@ -634,6 +636,7 @@ class Application:
             balancers=balancers(listen),
             limits=pump_limits(self.config),
             scheduler=self._scheduler,
+            turns=self._turns,
         )
         self._gate.open(listener, has_tls=listen.tls != "none")
         self.listeners.append(listener)

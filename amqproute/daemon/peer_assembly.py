@@ -37,6 +37,7 @@ from amqproute.resolver.dnssec import DnssecValidator
 from amqproute.resolver.dnssec_probe import DnssecProbe
 from amqproute.resolver.nameservers import Nameserver, parse_nameserver, read_resolv_conf
 from amqproute.resolver.srv import DnssecUse, SrvResolver
+from amqproute.turn_scheduler import TurnScheduler
 from amqproute.values import TRANSFER_CAPABILITY, NextHop, Resolution, TransportSecurity
 from amqproute.wire.amqp10.connection import ConnectionSettings
 from amqproute.wire.sasl_mechanisms import ANONYMOUS, EXTERNAL, SaslClient, client_mechanism
@@ -120,6 +121,7 @@ def make_resolver(
     reactor: Any,
     targets: Callable[[], TargetPolicy] | None = None,
     own: frozenset[tuple[str, int]] | None = None,
+    turns: TurnScheduler | None = None,
 ) -> SrvResolver:
     """Make the resolver of a configuration.
 
@@ -129,6 +131,7 @@ def make_resolver(
         targets: from `make_targets`; None for the rules of this configuration.
         own: where this broker is; None for `own_places`. Empty to look up our own domains as others
             do.
+        turns: shares out the reading of answers; None for one of its own.
 
     Raises:
         ConfigError: the trust anchors cannot be read.
@@ -147,6 +150,7 @@ def make_resolver(
         authentication=use is not DnssecUse.OFF,
         trusts=trusts(config),
         validator=validator,
+        turns=turns,
     )
     cache_limits = CacheLimits(
         max_entries=settings.cache_entries,

@@ -10,7 +10,6 @@ An engine (`amqproute.wire.engine`) knows bytes and no socket. Here is what know
     connector  addresses in order, TLS    ----+
 
     accept_policy         who gets a place, whose is taken back for it (pure)
-    handshake_scheduler   TLS handshakes, a few in each turn of the reactor
     proxy_protocol        what a load balancer says of the client behind it (pure)
     tls                   contexts, verification, reload
     tls_records           the TLS layer under the pump

@@ -7,12 +7,13 @@ read meanwhile, and goes on in a later turn of the reactor, so that in between o
 timers run and commits are answered. In one turn all connections together spend about one slice:
 with many greedy ones each turn stays as short as with one.
 
-Who goes next is decided as in start-time fair queueing (Goyal, Vin and Cheng, 1996): each
-connection has a virtual time, which grows by the work that it is given, and the one with the
-earliest is next. Whoever has only just read something is one slice ahead of those that have
-waited since an earlier read. A connection that asks for less than its share is therefore served
-before all that ask for more, and those share what is left evenly, whatever the number of their
-frames.
+Who goes next is decided as in start-time fair queueing (Goyal, Vin and Cheng, 1996), on two levels:
+among parties, and among the connections of a party. A party is a user, a peer, or an address whose
+connections have not logged in, or only as anonymous. Each has a virtual time, which grows by the
+work that it is given, and the one with the earliest is next. Whoever has only just read something
+is one slice ahead of those that have waited since an earlier read. A party that asks for less than
+its share is therefore served before all that ask for more, and those share what is left evenly,
+whatever the number of their frames and of their connections.
 
 Work is counted in units by the engines, from the input alone. Where the scheduler is given a clock
 of processor time it corrects the count: what took longer is charged as longer, and the next slices
@@ -25,12 +26,13 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from amqproute.wire.input_cost import SLICE
 
-__all__ = ["CROWD", "ConnectionScheduler", "ScheduledWork", "SchedulerShare"]
+__all__ = ["CROWD", "ConnectionScheduler", "PartyShare", "ScheduledWork", "SchedulerShare"]
 
 CROWD: Final = 16
 """Connections that may wait with a large read each (`net.direct_write.FULL_BYTES`)."""
@@ -42,21 +44,38 @@ _LONGEST: Final = 5.0
 """Microseconds that a slice may take for each of its units before the next ones get fewer."""
 
 
+class PartyShare:
+    """What the connections of one party have had of the processor together."""
+
+    __slots__ = ("__weakref__", "_is_queued", "_now", "_start", "_waiting")
+
+    def __init__(self) -> None:
+        self._start = 0.0  # virtual time among parties
+        self._now = 0.0  # virtual time within the party
+        self._is_queued = False
+        self._waiting: list[tuple[float, int, ScheduledWork]] = []
+
+    def __repr__(self) -> str:
+        return f"<PartyShare from {self._start:.0f}, {len(self._waiting)} wait>"
+
+
 class SchedulerShare:
     """What one connection has had of the processor.
 
     Attributes:
+        party: whose connection it is; one of its own until it is given another.
         is_waiting: it has input left and waits for its turn.
         slices: how often it has been served.
     """
 
-    __slots__ = ("_dearness", "_is_queued", "_start", "is_waiting", "slices")
+    __slots__ = ("_dearness", "_is_queued", "_start", "is_waiting", "party", "slices")
 
     def __init__(self) -> None:
+        self.party = PartyShare()
         self.is_waiting = False
         self.slices = 0
-        self._start = 0.0  # virtual time
-        self._is_queued = False  # it stands in the heap, whether it still waits or not
+        self._start = 0.0  # virtual time within the party
+        self._is_queued = False  # it stands in a heap, whether it still waits or not
         self._dearness = 1.0  # what its units count
 
     def __repr__(self) -> str:
@@ -90,6 +109,7 @@ class ConnectionScheduler:
         processor_time: returns the seconds of processor time that this thread has used; None to
             count units only.
         slice_units: what one connection may spend at once, and all together in one turn.
+        crowd: where so many wait it is half of that, so that turns are shorter for all.
     """
 
     def __init__(
@@ -97,57 +117,81 @@ class ConnectionScheduler:
         clock: IReactorTime,
         processor_time: Callable[[], float] | None = None,
         slice_units: int = SLICE,
+        crowd: int = CROWD,
     ) -> None:
         self._clock = clock
         self._processor_time = processor_time
-        self._slice = slice_units
+        self._full_slice = slice_units
+        self._crowd = crowd
         self._spent = 0.0  # in this turn
         self._now = 0.0  # virtual time: the start of the slice that was given last
-        self._waiting: list[tuple[float, int, ScheduledWork]] = []
+        self._parties: WeakValueDictionary[str, PartyShare] = WeakValueDictionary()
+        self._waiting: list[tuple[float, int, PartyShare]] = []
         self._order = count()
         self._turn_call: IDelayedCall | None = None
         self._served: ScheduledWork | None = None
+        self._queued = 0
 
     def __repr__(self) -> str:
         return f"<ConnectionScheduler {self.waiting} wait, {self._spent:.0f} spent>"
 
+    def party(self, name: str) -> PartyShare:
+        """Return what a party has, the same as long as it has connections."""
+        found = self._parties.get(name)
+        if found is None:
+            found = self._parties[name] = PartyShare()
+        return found
+
+    @property
+    def _slice(self) -> int:
+        return self._full_slice if self._queued < self._crowd else self._full_slice // 2
+
     @property
     def waiting(self) -> int:
         """How many connections wait for their turn."""
-        return sum(worker.share.is_waiting for _, _, worker in self._waiting)
+        return self._queued
 
     @property
     def is_crowded(self) -> bool:
         """Whether so many wait that each should read little at a time."""
-        return len(self._waiting) >= CROWD
+        return self._queued >= self._crowd
 
     def may_work(self, worker: ScheduledWork) -> bool:
         """Whether a connection may act at once on what it has read; else it has to `wait`."""
-        if worker.share._start - self._slice // 2 <= self._now:
+        share = worker.share
+        party = share.party
+        half = self._slice // 2
+        if party._start - half <= self._now and share._start - half <= party._now:
             # It has had less than others: as much again is kept for its kind in each turn. One that
             # uses most of a slice with each read is not of that kind, however soon it reads again.
             return self._spent < 2 * self._slice
-        start = worker.share._start - self._slice
+        if self._spent >= self._slice:
+            return False
+        if party._waiting and share._start - self._slice > party._waiting[0][0]:
+            return False
         waiting = self._waiting
-        return self._spent < self._slice and (not waiting or start <= waiting[0][0])
+        return not waiting or party._start - self._slice <= waiting[0][0]
 
     def serve(self, worker: ScheduledWork) -> None:
         """Let a connection work for one slice, charge it, and have it wait if it has more."""
         share = worker.share
+        party = share.party
         budget = max(_SMALLEST_SLICE, int(self._slice / share._dearness))
-        start = self._now = max(share._start, self._now)
+        start_of_party = self._now = max(party._start, self._now)
+        start = party._now = max(share._start, party._now)
         share.slices += 1
         self._served = worker
         try:
             cost = self._work(worker, budget)
         finally:
             self._served = None
+        party._start = start_of_party + cost
         share._start = start + cost
         self._spent += cost
         if self._spent * 4 >= self._slice:  # else there is no need to know where a turn ends
             self._schedule()
         if worker.has_work:
-            self._queue(worker, share._start)
+            self._queue(worker, share._start, party._start)
 
     def _work(self, worker: ScheduledWork, budget: int) -> float:
         """Let a connection work; return what it costs."""
@@ -167,28 +211,47 @@ class ConnectionScheduler:
         """Have a connection served in a later turn, unless it waits or is being served."""
         if worker is not self._served:
             share = worker.share
-            share._start = max(share._start, self._now)
-            self._queue(worker, share._start - self._slice)
+            party = share.party
+            party._start = max(party._start, self._now)
+            share._start = max(share._start, party._now)
+            self._queue(worker, share._start - self._slice, party._start - self._slice)
 
-    def _queue(self, worker: ScheduledWork, place: float) -> None:
+    def _queue(self, worker: ScheduledWork, place: float, place_of_party: float) -> None:
         share = worker.share
         if share.is_waiting:
             return
         share.is_waiting = True
+        self._queued += 1
+        party = share.party
         if not share._is_queued:
             share._is_queued = True
-            heapq.heappush(self._waiting, (place, next(self._order), worker))
+            heapq.heappush(party._waiting, (place, next(self._order), worker))
+        self._line_up(party, place_of_party)
         self._schedule()
+
+    def _line_up(self, party: PartyShare, place: float) -> None:
+        if not party._is_queued:
+            party._is_queued = True
+            heapq.heappush(self._waiting, (place, next(self._order), party))
 
     def forget(self, worker: ScheduledWork) -> None:
         """Serve a connection no more until it waits again."""
-        worker.share.is_waiting = False
-        waiting = self._waiting
-        while waiting and not waiting[0][2].share.is_waiting:
-            heapq.heappop(waiting)[2].share._is_queued = False
-        if not waiting and self._turn_call is not None:
-            self._turn_call.cancel()
-            self._turn_call = None
+        if worker.share.is_waiting:
+            worker.share.is_waiting = False
+            self._queued -= 1
+        if not self._queued:
+            while self._waiting:
+                self._clear(heapq.heappop(self._waiting)[2])
+            if self._turn_call is not None:
+                self._turn_call.cancel()
+                self._turn_call = None
+
+    def _clear(self, party: PartyShare) -> None:
+        """Take out those of a party that do not wait any more; none does."""
+        party._is_queued = False
+        for _, _, worker in party._waiting:
+            worker.share._is_queued = False
+        party._waiting.clear()
 
     def _schedule(self) -> None:
         if self._turn_call is None:
@@ -198,16 +261,28 @@ class ConnectionScheduler:
         """Begin a turn of the reactor: serve those who wait until a slice is spent."""
         self._turn_call = None
         self._spent = 0.0
-        waiting = self._waiting
         try:
-            while waiting and self._spent < self._slice:
-                worker = heapq.heappop(waiting)[2]
-                share = worker.share
-                share._is_queued = False
-                if share.is_waiting:
-                    share.is_waiting = False
-                    if worker.has_work:  # it may have to wait for something else by now
-                        self.serve(worker)
+            while self._waiting and self._spent < self._slice:
+                party = heapq.heappop(self._waiting)[2]
+                party._is_queued = False
+                try:
+                    self._serve_one(party)
+                finally:
+                    if party._waiting:
+                        self._line_up(party, party._start)
         finally:
-            if waiting:
+            if self._waiting:
                 self._schedule()
+
+    def _serve_one(self, party: PartyShare) -> None:
+        """Serve the connection of a party that is next, if one waits."""
+        while party._waiting:
+            worker = heapq.heappop(party._waiting)[2]
+            share = worker.share
+            share._is_queued = False
+            if share.is_waiting:
+                share.is_waiting = False
+                self._queued -= 1
+                if worker.has_work:  # it may have to wait for something else by now
+                    self.serve(worker)
+                    return

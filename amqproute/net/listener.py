@@ -60,7 +60,6 @@ from amqproute.net.accept_policy import (
 )
 from amqproute.net.connection_scheduler import ConnectionScheduler
 from amqproute.net.connection_set import ConnectionSet
-from amqproute.net.handshake_scheduler import HandshakeScheduler
 from amqproute.net.proxy_protocol import (
     ProxyHeader,
     ProxyHeaderError,
@@ -68,6 +67,7 @@ from amqproute.net.proxy_protocol import (
 )
 from amqproute.net.pump import ConnectionSecurity, EngineProtocol, Make, PumpLimits, unmapped
 from amqproute.net.tls import ClientCertificateMode, PeerJudge, TlsContexts
+from amqproute.turn_scheduler import TurnScheduler
 
 __all__ = ["Listener", "TlsMode", "activated_sockets"]
 
@@ -83,6 +83,8 @@ MOST_LOGGED: Final = 20
 """Lines about connections refused for one reason, within `log_rate_limit.EVERY_SECONDS`."""
 _UNIX_MODE: Final = 0o660
 _BACKLOG: Final = 512
+MOST_ACCEPTS: Final = 16
+"""Connections that a listening socket accepts in one turn of the reactor."""
 _PART: Final = re.compile(r"((?:[^:\\]|\\.)*)(?::|\Z)", re.DOTALL)
 
 
@@ -112,6 +114,7 @@ class Listener(Service):
         balancers: Sequence[IpNetwork] = (),
         limits: PumpLimits | None = None,
         scheduler: ConnectionScheduler | None = None,
+        turns: TurnScheduler | None = None,
         refused: Callable[[str, TlsError], None] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
@@ -131,6 +134,7 @@ class Listener(Service):
             limits: of each connection.
             scheduler: shares the processor out among connections; one of the listener's own if
                 None.
+            turns: shares out steps of TLS handshakes; one of the listener's own if None.
             refused: called with address and error of each whom TLS has refused.
             environ: where systemd has left the names of its sockets.
 
@@ -152,7 +156,7 @@ class Listener(Service):
         self._limits = limits or PumpLimits()
         self.header_seconds = self._limits.tls_seconds
         self._scheduler = scheduler or ConnectionScheduler(reactor)
-        self._handshakes = HandshakeScheduler(reactor)
+        self._turns = turns or TurnScheduler(reactor)
         self._environ = environ
         self._tls_refused = refused
         self._security = ConnectionSecurity()
@@ -261,7 +265,7 @@ class Listener(Service):
             security=self._security,
             limits=self._limits,
             scheduler=self._scheduler,
-            handshakes=self._handshakes,
+            turns=self._turns,
             on_lost=self._lost,
             on_identified=self._identified,
             client=client,
@@ -398,7 +402,7 @@ class Listener(Service):
             words = getattr(cause, "strerror", None) or str(cause)
             raise ListenError(f"cannot listen at {self.description}: {words}") from error
         for port in self._ports:
-            _AcceptErrors(port, self._reactor)
+            _AcceptBounds(port, self._reactor)
         log.info("listening at {listener}", listener=self.description)
 
     def _adopt(self, factory: Factory) -> list[IListeningPort]:
@@ -435,8 +439,11 @@ class Listener(Service):
 
 
 @implementer(ILogObserver)
-class _AcceptErrors:
-    """Lets a listening socket pause when the system does not let it accept anybody.
+class _AcceptBounds:
+    """Bounds what a listening socket accepts: `MOST_ACCEPTS` connections in one turn.
+
+    Twisted accepts up to a hundred before it looks at the connections that are there. When the
+    system does not let it accept anybody, the socket pauses.
 
     Twisted keeps a descriptor in reserve, to close with its help whoever comes when none is left.
     Once another thread has taken that one, the socket stays readable and is tried again without
@@ -447,6 +454,7 @@ class _AcceptErrors:
         self._port = port
         self._clock = clock
         self._is_pausing = False
+        port.doRead = self._accept
         # Twisted says it nowhere but to this logger.
         port._logger = Logger(namespace=_PORT_NAMESPACE, observer=self)
 
@@ -457,6 +465,11 @@ class _AcceptErrors:
             self._is_pausing = True
             self._port.stopReading()
             self._clock.callLater(_PAUSE_SECONDS, self._go_on)
+
+    def _accept(self) -> None:
+        port = self._port
+        port.numberAccepts = MOST_ACCEPTS  # Twisted changes it after each time
+        type(port).doRead(port)
 
     def _go_on(self) -> None:
         self._is_pausing = False

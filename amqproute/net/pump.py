@@ -67,9 +67,9 @@ from amqproute.log_rate_limit import source_of
 from amqproute.net import tls
 from amqproute.net.connection_scheduler import ConnectionScheduler, SchedulerShare
 from amqproute.net.direct_write import DirectWriter, is_fit, joined
-from amqproute.net.handshake_scheduler import HandshakeScheduler
 from amqproute.net.tls_records import RecordFactory, RecordLayer
 from amqproute.tracebacks import forget_frames
+from amqproute.turn_scheduler import TurnScheduler
 from amqproute.wire.amqp10.engine_events import TlsAgreed
 from amqproute.wire.amqp10.spec import Error
 from amqproute.wire.engine import Engine
@@ -207,7 +207,7 @@ class EngineProtocol(TwistedProtocol):
         is_client: bool = False,
         limits: PumpLimits | None = None,
         scheduler: ConnectionScheduler | None = None,
-        handshakes: HandshakeScheduler | None = None,
+        turns: TurnScheduler | None = None,
         on_ready: Callable[[EngineProtocol], object] | None = None,
         on_lost: Callable[[EngineProtocol, Failure], object] | None = None,
         on_identified: Callable[[EngineProtocol, str, str], str | None] | None = None,
@@ -222,7 +222,7 @@ class EngineProtocol(TwistedProtocol):
             is_client: which side of TLS this is.
             limits: the bounds.
             scheduler: shares the processor out; one of its own if None.
-            handshakes: gives turns to TLS handshakes; None: each step is taken at once.
+            turns: shares out steps of TLS handshakes; None: each step is taken at once.
             on_ready: called when the engine has been started.
             on_lost: called when the connection is gone, also if it never got to an engine.
             on_identified: see `identified`.
@@ -261,9 +261,10 @@ class EngineProtocol(TwistedProtocol):
         self._tls: Any = None  # a RecordLayer; Twisted has no types for it
         self._is_decrypting = False
         self._charged_records = 0
-        self._handshakes = handshakes
+        self._turns = turns
         self._unshaken: list[bytes] = []  # of the handshake, waiting for its turn
         self._verification: tls.Verification | None = None
+        self._is_undecided = False  # who the peer is, after the handshake: nothing is taken from it
         self._concluding: Deferred[None] | None = None  # asks the DNS who the peer is
         self._is_secured = False
         self._failure: TlsError | None = None
@@ -280,6 +281,9 @@ class EngineProtocol(TwistedProtocol):
         if is_fit(transport):
             self._outlet = DirectWriter(transport)
         self.facts = _facts_of(transport, self._client)
+        if self.facts.host and not self._is_client:
+            # Whoever has not logged in shares with all others that come from there.
+            self.share.party = self._scheduler.party(f"address {source_of(self.facts.host)}")
         _tune(transport)
         transport.registerProducer(self, True)
         if self._security.implicit:
@@ -289,7 +293,7 @@ class EngineProtocol(TwistedProtocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Hand what arrived to the engine, its events to the user, and write what came of it."""
-        if self._is_gathering or self._concluding is not None:
+        if self._is_gathering or self._is_undecided:
             self._gathered.append(data)
             return
         if self._is_over:
@@ -402,7 +406,7 @@ class EngineProtocol(TwistedProtocol):
         """Take what one read of the TLS layer has given."""
         self._is_gathering = False
         gathered = self._gathered
-        if gathered and self._concluding is None:
+        if gathered and not self._is_undecided:
             self._gathered = []
             self.dataReceived(gathered[0] if len(gathered) == 1 else b"".join(gathered))
         if not self._is_decrypting:
@@ -416,10 +420,23 @@ class EngineProtocol(TwistedProtocol):
             self._failure = TlsError("tls.name", "the peer's name was not verified")
             self.abort()
             return
-        host = self.facts.host or ""
-        concluding = None if self._verification is None else self._verification.conclude(host)
+        self._is_undecided = True
+        if self._turns is None:
+            self._decide()
+            return
+        # A step of its own: the one before it has verified a chain of certificates.
+        self._stop_reading(_TURN)
+        self._turns.ask("tls", source_of(self.facts.host or ""), self._decide)
+
+    def _decide(self) -> None:
+        """Have it decided who the peer is."""
+        if self._is_over or self._tls is None:
+            return
+        self._read_on(_TURN)
+        verification = self._verification
+        concluding = None if verification is None else verification.conclude(self.facts.host or "")
         if concluding is None:
-            self._secured()
+            self._decided()
             return
         # Within the time for the handshake: the guard goes on.
         self._concluding = concluding
@@ -429,13 +446,19 @@ class EngineProtocol(TwistedProtocol):
         )
 
     def _concluded(self) -> None:
-        """Go on when it is known who the peer is."""
+        """Note that whoever had to be asked has answered."""
         self._concluding = None
         if self._is_over:
             return
         self._read_on(_ASKING)
+        self._decided()
+
+    def _decided(self) -> None:
+        """Go on when it is known who the peer is."""
+        self._is_undecided = False
         self._secured()
-        self.read_ends()
+        if not self._is_gathering:
+            self.read_ends()
 
     def _secured(self) -> None:
         """Note what the handshake has given, and let the engine go on."""
@@ -580,6 +603,8 @@ class EngineProtocol(TwistedProtocol):
         Returns:
             The share of connections, in words, that it has exceeded; None if it has not.
         """
+        if user and kind != "anonymous":
+            self.share.party = self._scheduler.party(f"{kind} {user}")
         return None if self._on_identified is None else self._on_identified(self, kind, user)
 
     def abort(self) -> None:
@@ -751,7 +776,7 @@ class EngineProtocol(TwistedProtocol):
         transport.protocol = layer
         self.transport = layer
         layer.outlet = self._outlet
-        if self._handshakes is not None:
+        if self._turns is not None:
             layer.before_handshake = self._wait_for_handshake
         layer.makeConnection(transport)
         if self._tls is not layer:  # lost in the middle of it
@@ -761,11 +786,11 @@ class EngineProtocol(TwistedProtocol):
 
     def _wait_for_handshake(self, data: bytes) -> None:
         """Take octets of the handshake when it is their turn."""
-        assert self._handshakes is not None
+        assert self._turns is not None
         self._unshaken.append(data)
         if len(self._unshaken) == 1:
             self._stop_reading(_TURN)
-            self._handshakes.ask(source_of(self.facts.host or ""), self._take_handshake)
+            self._turns.ask("tls", source_of(self.facts.host or ""), self._take_handshake)
 
     def _take_handshake(self) -> None:
         data, self._unshaken = b"".join(self._unshaken), []

@@ -16,7 +16,7 @@ A server that stayed silent is asked last for half a minute, so that a dead firs
 resolv.conf costs one time-out and not one for each question.
 
 Dozens of answers may arrive together: few of them are read in one turn of the reactor, see
-`answer_scheduler`.
+`amqproute.turn_scheduler`.
 
 Against forged answers (RFC 5452): each query has its own UDP socket on a port the kernel chooses,
 connected to the server's address, and a random id; datagrams from elsewhere, with another id or
@@ -59,10 +59,10 @@ from amqproute.resolver.answer import (
     UnusableAnswer,
     read_response,
 )
-from amqproute.resolver.answer_scheduler import AnswerScheduler
 from amqproute.resolver.dnssec import DnssecValidator
 from amqproute.resolver.nameservers import Nameserver
 from amqproute.tracebacks import forget_frames, without_frames
+from amqproute.turn_scheduler import TurnScheduler
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall, IListeningPort
@@ -180,6 +180,8 @@ class DnsClient:
         authentication: ask for the AD bit (RFC 6840 §5.7).
         trusts: whether a server's AD bit is believed; None for all of them.
         validator: validates here instead of believing anybody.
+        turns: shares out the reading of answers over the turns of the reactor; one of its own if
+            None.
     """
 
     def __init__(
@@ -192,6 +194,7 @@ class DnsClient:
         authentication: bool = True,
         trusts: Callable[[Nameserver], bool] | None = None,
         validator: DnssecValidator | None = None,
+        turns: TurnScheduler | None = None,
     ) -> None:
         self._reactor = reactor
         self._random = random
@@ -203,7 +206,9 @@ class DnsClient:
         self._silent_until: dict[Nameserver, float] = {}
         self._flights: dict[DnsQuestion, _Flight] = {}
         self._slots = DeferredSemaphore(self.limits.max_concurrent)
-        self._turns_of_answers = AnswerScheduler(reactor)  # type: ignore[arg-type]  # IReactorTime
+        # An answer costs a few milliseconds with what it leads to: a message that is taken, a
+        # failed attempt, the next question. Dozens may be under way, and all may arrive together.
+        self._turns_of_answers = turns or TurnScheduler(reactor)  # type: ignore[arg-type]
         self.set_nameservers(nameservers)
 
     def __repr__(self) -> str:
@@ -501,7 +506,7 @@ class _UdpQuery(DatagramProtocol):
     noisy = False
 
     def __init__(
-        self, query: dns.message.QueryMessage, server: Nameserver, turns: AnswerScheduler
+        self, query: dns.message.QueryMessage, server: Nameserver, turns: TurnScheduler
     ) -> None:
         self._query = query
         self._server = server
@@ -528,7 +533,7 @@ class _UdpQuery(DatagramProtocol):
             self._pass_over()
         elif self._unread < MAX_STRAY_DATAGRAMS:
             self._unread += 1
-            self._turns.take(lambda: self._read(datagram))
+            self._turns.ask("dns", "", lambda: self._read(datagram))
 
     def _read(self, datagram: bytes) -> None:
         self._unread -= 1
@@ -568,7 +573,7 @@ class _UdpQuery(DatagramProtocol):
 class _TcpQuery(Int16StringReceiver):
     """One query over one TCP connection (RFC 7766)."""
 
-    def __init__(self, query: dns.message.QueryMessage, turns: AnswerScheduler) -> None:
+    def __init__(self, query: dns.message.QueryMessage, turns: TurnScheduler) -> None:
         self._query = query
         self._turns = turns
         self._has_answer = False
@@ -583,7 +588,7 @@ class _TcpQuery(Int16StringReceiver):
         if self.result.called or self._has_answer:
             return
         self._has_answer = True
-        self._turns.take(lambda: self._read(string))
+        self._turns.ask("dns", "", lambda: self._read(string))
 
     def _read(self, string: bytes) -> None:
         if self.result.called:

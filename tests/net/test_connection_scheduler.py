@@ -37,7 +37,7 @@ class Worked:
 class SchedulerTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Turns()
-        self.scheduler = ConnectionScheduler(self.clock, slice_units=1000)
+        self.scheduler = ConnectionScheduler(self.clock, slice_units=1000, crowd=100)
         self.log: list[str] = []
 
     def tearDown(self) -> None:
@@ -90,6 +90,21 @@ class SchedulerTests(SynchronousTestCase):
         self.assertEqual({len(each) for each in turns}, {1})
         self.assertEqual({connection.share.slices for connection in connections}, {2})
 
+    def test_half_slices(self) -> None:
+        """Where many wait, slices are half as long."""
+        connections = [self.worker("a") for number in range(150)]
+        for connection in connections:
+            self.read(connection, 3000)
+        self.assertGreater(self.scheduler.waiting, 100)
+        self.clock.turn()
+        self.clock.turn()
+        budgets = [each for connection in connections for each in connection.budgets]
+        self.assertEqual(budgets[-1], 500)
+        while self.scheduler.waiting:
+            self.clock.turn()
+        budgets = [each for connection in connections for each in connection.budgets]
+        self.assertEqual(set(budgets), {500, 1000})
+
     def test_in_turn(self) -> None:
         """Equals alternate."""
         for name in "abc":
@@ -110,6 +125,53 @@ class SchedulerTests(SynchronousTestCase):
             self.assertEqual(self.log, ["L"])
         for _ in range(300):
             self.turn()
+
+    def test_parties(self) -> None:
+        """Forty greedy connections of one party have no more than one connection of another."""
+        crowd = self.scheduler.party("address 192.0.2.1")
+        many = [self.worker(f"{number},") for number in range(40)]
+        for each in many:
+            each.share.party = crowd
+            self.read(each, 8000)
+        one = self.worker("A")
+        one.share.party = self.scheduler.party("user ann")
+        done = 0
+        for _ in range(40):
+            if not one.share.is_waiting:
+                self.read(one, 700)  # in sum far more than the fortieth part
+            self.turn()
+            done += self.log.count("A")
+        self.assertGreaterEqual(one.share.slices, 20)
+        self.assertLessEqual(sum(each.share.slices for each in many), 80)
+        while self.scheduler.waiting:
+            self.turn()
+
+    def test_within_a_party(self) -> None:
+        """Who asks for little comes before the others of its party, in the next turn."""
+        party = self.scheduler.party("address 192.0.2.1")
+        greedy = [self.worker(f"{number},") for number in range(20)]
+        light = self.worker("L")
+        for each in (*greedy, light):
+            each.share.party = party
+        for each in greedy:
+            self.read(each, 5000)
+        for _ in range(20):
+            self.turn()  # each has had its first slice
+        for _ in range(20):
+            del self.log[:]
+            self.read(light, 10)
+            self.clock.turn()
+            self.assertIn("L", self.log)
+        while self.scheduler.waiting:
+            self.turn()
+
+    def test_party_of_nobody(self) -> None:
+        """What a party has had is forgotten with its last connection."""
+        one = self.worker("a")
+        one.share.party = self.scheduler.party("user ann")
+        self.assertIs(self.scheduler.party("user ann"), one.share.party)
+        del one
+        self.assertEqual(len(self.scheduler._parties), 0)
 
     def test_light_before_those_that_read_on(self) -> None:
         """Whoever uses up a slice with each read takes nothing of what is kept for others."""
@@ -180,6 +242,7 @@ class SchedulerTests(SynchronousTestCase):
 
     def test_crowd(self) -> None:
         """A few waiting connections are no crowd."""
+        self.scheduler = ConnectionScheduler(self.clock, slice_units=1000)
         connections = [self.worker("a") for _ in range(CROWD)]
         for connection in connections:
             connection.left = 1

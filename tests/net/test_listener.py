@@ -21,9 +21,9 @@ from amqproute.errors import ListenError, TlsError
 from amqproute.log_rate_limit import EVERY_SECONDS
 from amqproute.net import listener as net_listener
 from amqproute.net.accept_policy import LEAST_SECONDS, AcceptPolicy, AcceptTerms
-from amqproute.net.handshake_scheduler import MOST_IN_TURN
-from amqproute.net.listener import MOST_LOGGED, Listener, _AcceptErrors, activated_sockets
+from amqproute.net.listener import MOST_LOGGED, Listener, _AcceptBounds, activated_sockets
 from amqproute.net.pump import PumpLimits
+from amqproute.turn_scheduler import STEPS_IN_TURN
 from tests.net.test_proxy_protocol import header
 from tests.net.wires import Side, WireEnd, contexts_in
 
@@ -199,7 +199,7 @@ class ListenerTests(SynchronousTestCase):
         """A socket that cannot accept pauses, once, and goes on unless it was closed."""
         did: list[str] = []
         port = Port(did)
-        _AcceptErrors(port, self.reactor)
+        _AcceptBounds(port, self.reactor)
         port._logger.info("EMFILE recovery: Closed socket from {address}", address="x")
         for _ in range(3):
             port._logger.info("Could not accept ({acceptError})", acceptError="EMFILE")
@@ -226,7 +226,7 @@ class ListenerTests(SynchronousTestCase):
         self.patch(tcp, "_reservedFD", reserve)
         self.patch(os, "open", opened)
         port = Port([])
-        _AcceptErrors(port, self.reactor)
+        _AcceptBounds(port, self.reactor)
         for is_there in (False, False, True):
             left = int(is_there)
             port._logger.info("Could not accept ({acceptError})", acceptError="EMFILE")
@@ -262,14 +262,14 @@ class ListenerTests(SynchronousTestCase):
             assert end is not None
             ends.append(end)
             end.protocol.dataReceived(b"no handshake at all, and refused when it is looked at")
-        self.assertEqual(sum(end.disconnecting for end in ends), MOST_IN_TURN)
-        self.assertEqual(len(listener._handshakes), 31 - MOST_IN_TURN)
+        self.assertEqual(sum(end.disconnecting for end in ends), STEPS_IN_TURN)
+        self.assertEqual(listener._turns.waiting, 31 - STEPS_IN_TURN)
         self.assertFalse(ends[-1].disconnecting)
         (turn,) = [c for c in self.reactor.getDelayedCalls() if c.getTime() == 0]
         take = turn.func
         turn.cancel()
         take()
-        self.assertEqual(sum(end.disconnecting for end in ends), 2 * MOST_IN_TURN)
+        self.assertEqual(sum(end.disconnecting for end in ends), 2 * STEPS_IN_TURN)
         self.assertTrue(ends[-1].disconnecting)
         self.reactor.advance(0)
         self.assertTrue(all(end.disconnecting for end in ends))

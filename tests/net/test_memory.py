@@ -14,10 +14,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ResolveError
 from amqproute.net.connector import Connector
-from amqproute.net.handshake_scheduler import MOST_IN_TURN, HandshakeScheduler
 from amqproute.net.inbound_trust import InboundTrust
 from amqproute.net.peer_trust import TrustLevel, TrustPolicy
 from amqproute.net.pump import ConnectionSecurity, EngineProtocol
+from amqproute.turn_scheduler import STEPS_IN_TURN, TurnScheduler
 from amqproute.values import Candidate, Resolution, TransportSecurity
 from tests.net.wires import Side, Wire, WireEnd, contexts_in, settle
 from tests.support.objects import PART, left_by, resident_octets
@@ -131,7 +131,7 @@ class InwardTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.turns = HandshakeScheduler(self.clock)
+        self.turns = TurnScheduler(self.clock)
         self.codes: list[str] = []
         self.beta = contexts_in(self.mktemp(), "beta.example")
         self.stranger = contexts_in(self.mktemp(), *["alpha.example"])
@@ -160,7 +160,7 @@ class InwardTests(SynchronousTestCase):
             security=ConnectionSecurity(
                 self.beta.server_creator("optional", self.judge), implicit=True
             ),
-            handshakes=self.turns,
+            turns=self.turns,
             on_lost=lambda _, reason: codes.append(reason.value.code),  # type: ignore[attr-defined]
         )
         wire = Wire(client, server)
@@ -183,7 +183,7 @@ class InwardTests(SynchronousTestCase):
                 Side().make,
                 self.clock,
                 security=ConnectionSecurity(self.beta.server_creator("required"), implicit=True),
-                handshakes=self.turns,
+                turns=self.turns,
                 on_lost=lambda _, reason: codes.append(reason.value.code),  # type: ignore[attr-defined]
             )
             end = WireEnd()
@@ -201,12 +201,12 @@ class InwardTests(SynchronousTestCase):
         """What a client has sent is not kept until a turn that it no longer needs."""
         octets = b"\x16\x03\x01" + bytes(64 * 1024)
         ends = []
-        for _ in range(MOST_IN_TURN + 1):
+        for _ in range(STEPS_IN_TURN + 1):
             pump = EngineProtocol(
                 Side().make,
                 self.clock,
                 security=ConnectionSecurity(self.beta.server_creator("required"), implicit=True),
-                handshakes=self.turns,
+                turns=self.turns,
             )
             end = WireEnd()
             end.protocol = pump
@@ -214,11 +214,11 @@ class InwardTests(SynchronousTestCase):
             end.protocol.dataReceived(octets)
             ends.append((end, pump))
         end, pump = ends[-1]
-        self.assertEqual((len(self.turns), pump._unshaken), (1, [octets]))
+        self.assertEqual((self.turns.waiting, pump._unshaken), (1, [octets]))
         end.lose(ConnectionDone())
         self.assertEqual(pump._unshaken, [])
         for end, _ in ends[:-1]:
             if not end.disconnected:
                 end.lose(ConnectionDone())
         self.clock.advance(0)
-        self.assertEqual((len(self.turns), self.clock.getDelayedCalls()), (0, []))
+        self.assertEqual((self.turns.waiting, self.clock.getDelayedCalls()), (0, []))

@@ -325,6 +325,8 @@ class ShareTests(SynchronousTestCase):
         light = self.connection()
         for name, (_, side, _) in zip("abL", [*greedy, light], strict=True):
             side.user.on_events = lambda _, name=name: order.append(name)
+        for name, (pump, _, _) in zip("abL", [*greedy, light], strict=True):
+            pump.share.party = self.scheduler.party(name)
         for pump, _, _ in greedy:
             pump.dataReceived(b"x" * 4000)
         for _ in range(3):

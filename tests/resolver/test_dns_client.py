@@ -29,7 +29,6 @@ from amqproute.resolver.answer import (
     UnusableAnswer,
     read_response,
 )
-from amqproute.resolver.answer_scheduler import ANSWERS_PER_TURN, AnswerScheduler
 from amqproute.resolver.dns_client import (
     MAX_STRAY_DATAGRAMS,
     ClientLimits,
@@ -44,6 +43,7 @@ from amqproute.resolver.nameservers import (
     read_resolv_conf,
 )
 from amqproute.resolver.zone import ZoneAuthority, ZoneFault, ZoneFaultKind
+from amqproute.turn_scheduler import STEPS_IN_TURN, TurnScheduler
 from tests.resolver.fakes import LATENCY, Datagram, PretendNetwork
 
 ZONE = """
@@ -405,15 +405,15 @@ class TcpQueryTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.turns = AnswerScheduler(self.clock)
+        self.turns = TurnScheduler(self.clock)
         self.query = dns.message.make_query("amqp.beta.example", "A", id=258)
         self.at_work = _TcpQuery(self.query, self.turns)
         self.at_work.makeConnection(StringTransport())
 
     def test_closed_behind_its_answer(self) -> None:
         """An answer that has come counts, though it is read in a later turn than the end."""
-        for _ in range(ANSWERS_PER_TURN):
-            self.turns.take(lambda: None)
+        for _ in range(STEPS_IN_TURN):
+            self.turns.ask("dns", "", lambda: None)
         reply = ZoneAuthority([ZONE]).respond(self.query.to_wire(), udp=False)
         assert reply is not None
         self.at_work.dataReceived(len(reply.wire).to_bytes(2, "big") + reply.wire)
@@ -515,7 +515,7 @@ class FlightTests(ClientTestCase):
             self.turn()
             per_turn.append(len(answered) - before)
             self.assertLess(len(per_turn), 10 * count)
-        self.assertLessEqual(max(per_turn), ANSWERS_PER_TURN)
+        self.assertLessEqual(max(per_turn), STEPS_IN_TURN)
 
 
 class NameserverTests(SynchronousTestCase):

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handshakes take turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.turn_scheduler import STEPS_IN_TURN, TURN_SECONDS, TurnScheduler
+
+
+class TurnClock(Clock):
+    """One second is one turn of a reactor, which runs what is asked for in it in the next one."""
+
+    def callLater(self, delay: float, function: Any, *args: Any, **kw: Any) -> Any:
+        return super().callLater(delay + 1, function, *args, **kw)
+
+
+class TurnTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = TurnClock()
+        self.turns = TurnScheduler(self.clock)
+        self.taken: list[str] = []
+
+    def ask(self, source: str) -> None:
+        self.turns.ask("tls", source, lambda: self.taken.append(source))
+
+    def test_at_once(self) -> None:
+        """Where there are few nobody waits, turn after turn, and nothing is left behind."""
+        for _ in range(5):
+            for _ in range(STEPS_IN_TURN):
+                self.ask("a")
+            self.assertEqual(len(self.taken), STEPS_IN_TURN)
+            self.taken.clear()
+            self.clock.advance(1)
+        self.clock.advance(1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_many(self) -> None:
+        """A thousand of one address are a few in each turn."""
+        for _ in range(1000):
+            self.ask("a")
+        turns = 0
+        while self.turns.waiting:
+            before = len(self.taken)
+            self.clock.advance(1)
+            self.assertLessEqual(len(self.taken) - before, STEPS_IN_TURN)
+            turns += 1
+        self.assertEqual((len(self.taken), turns), (1000, 1000 // STEPS_IN_TURN - 1))
+
+    def test_others(self) -> None:
+        """Whoever comes later from another address waits for a turn and not for all of those."""
+        for _ in range(1000):
+            self.ask("a")
+        for source in ("b", "c"):
+            self.ask(source)
+        self.taken.clear()
+        while len(self.taken) < 4:
+            self.clock.advance(1)
+        self.assertEqual(self.taken[:4], ["a", "b", "c", "a"])
+
+    def test_kinds(self) -> None:
+        """Kinds are served one after the other, however many steps there are of each."""
+        for _ in range(100):
+            self.ask("a")
+        for number in range(3):
+            self.turns.ask("dns", "", lambda number=number: self.taken.append(f"{number}"))
+        self.taken.clear()
+        while len(self.taken) < 6:
+            self.clock.advance(1)
+        self.assertEqual(self.taken[:6], ["a", "0", "a", "1", "a", "2"])
+
+    def test_long_steps(self) -> None:
+        """Where processor time is measured, a long step is the only one of its turn."""
+        used = [0.0]
+        for seconds, steps in ((TURN_SECONDS * 2, 1), (TURN_SECONDS / 8, 8)):
+            turns = TurnScheduler(self.clock, lambda: used[0])
+            self.taken.clear()
+
+            def step(seconds: float = seconds) -> None:
+                used[0] += seconds
+                self.taken.append("")
+
+            for _ in range(40):
+                turns.ask("tls", "a", step)
+            for number in range(1, 5):
+                self.assertEqual(len(self.taken), number * steps)
+                self.clock.advance(1)
+            while turns.waiting:
+                self.clock.advance(1)
+
+    def test_a_step_that_fails(self) -> None:
+        """The others are taken nevertheless."""
+
+        def fail() -> None:
+            raise ValueError
+
+        for _ in range(STEPS_IN_TURN):
+            self.ask("a")
+        self.turns.ask("tls", "a", fail)
+        self.ask("a")
+        self.taken.clear()
+        self.assertRaises(ValueError, self.clock.advance, 1)
+        while self.turns.waiting:
+            self.clock.advance(1)
+        self.assertEqual(self.taken, ["a"])
+
+    def test_steps_that_ask(self) -> None:
+        """A step may ask for another one."""
+
+        def again() -> None:
+            self.taken.append("a")
+            self.turns.ask("tls", "a", lambda: self.taken.append("b"))
+
+        for _ in range(STEPS_IN_TURN):
+            self.turns.ask("tls", "a", again)
+        self.assertEqual(len(self.taken), STEPS_IN_TURN)
+        self.clock.advance(1)
+        self.assertEqual(sorted(self.taken), ["a"] * STEPS_IN_TURN + ["b"] * STEPS_IN_TURN)
+        self.clock.advance(1)
+        self.clock.advance(1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
