@@ -222,6 +222,17 @@ class ArchitectureTests(SynchronousTestCase):
             ]
         )
 
+    def test_a_class_name_has_one_meaning(self) -> None:
+        """No two public classes have one name."""
+        found: dict[str, list[str]] = {}
+        for module, tree in self.trees.items():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found.setdefault(node.name, []).append(module)
+        self.assertNone(
+            [f"{name}: in {' and '.join(where)}" for name, where in found.items() if len(where) > 1]
+        )
+
     def test_no_relative_or_star_imports(self) -> None:
         """An import says in full what it takes."""
         offenses = [str(found) for found in self.imports if found.target.startswith(".")]

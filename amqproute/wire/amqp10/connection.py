@@ -261,17 +261,17 @@ class Connection(Negotiation, SessionConnection):
         self._now = now
         events = self._events = []
         self._batch_link = None
-        partial = link._partial
+        unfinished = link._unfinished
         if (
-            partial is None
-            or partial.mode is not PartsMode.GATHERED
+            unfinished is None
+            or unfinished.mode is not PartsMode.GATHERED
             or not link.takes_parts
             or link._state is not LinkStateName.OPEN
         ):
             return events
         session = self._by_channel[link.session.channel]
         try:
-            session._input.begin_parts(link, partial)
+            session._input.begin_parts(link, unfinished)
         except LinkFaultError as fault:
             self._fail_link(fault.link, fault.error)
         except SessionFaultError as fault:
@@ -839,7 +839,7 @@ class Connection(Negotiation, SessionConnection):
             self._emit(
                 LinkDetached(link, closed, error, list(link.unsettled.values()), by_fault=True)
             )
-        link._drop_partial()
+        link._drop_unfinished()
         if link._state is LinkStateName.OPEN or link._state is LinkStateName.OPENING:
             link._send_detach(closed, error)
         elif link._state is LinkStateName.OFFERED and link._failed is None:

@@ -19,8 +19,8 @@ A `Link` is one of our two possible ends: ``role`` is *ours*. What is counted wh
   objects by delivery-id, because dispositions name ids. A delivery leaves both when either side
   settles it. A delivery that was sent settled is never in them.
 
-A message in several frames is gathered in a `PartialDelivery` and reported after its last frame; on
-a link with ``takes_parts`` a large one is reported as it comes (`transfer_input`). Past
+A message in several frames is gathered in an `UnfinishedDelivery` and reported after its last
+frame; on a link with ``takes_parts`` a large one is reported as it comes (`transfer_input`). Past
 ``max_message_size`` nothing is kept: the link is detached at once. In the other direction
 `Link.send_parts` begins a delivery whose octets follow (`transfer_output`).
 
@@ -165,7 +165,7 @@ class PartsMode(Enum):
     IGNORED = auto()
 
 
-class PartialDelivery:
+class UnfinishedDelivery:
     """An incoming delivery that has begun and not ended.
 
     Attributes:
@@ -342,7 +342,7 @@ class LinkSession(ABC):
         # Deliveries that wait, in the order of `Link.send`.
         self._queue: deque[OutgoingParts] = deque()
         # The connection's links with a delivery that has begun and not ended.
-        self._unfinished = unfinished
+        self._unfinished_links = unfinished
 
     @property
     def state(self) -> LinkStateName:
@@ -444,12 +444,12 @@ class Link:
         "_is_gone",
         "_outgoing",
         "_overdraft",
-        "_partial",
         "_predecessor",
         "_queued",
         "_resumable",
         "_settle_rule",
         "_state",
+        "_unfinished",
         "available",
         "context",
         "credit",
@@ -514,7 +514,7 @@ class Link:
         self._grace = 0
         self._overdraft = 0
         self._errant_from: int | None = None
-        self._partial: PartialDelivery | None = None
+        self._unfinished: UnfinishedDelivery | None = None
         self.takes_parts = False
         self._resumable: Mapping[bytes, Any] = {}
 
@@ -804,42 +804,42 @@ class Link:
         self.credit = 0
         self._count(0)
         self._outgoing = None
-        self._drop_partial()
+        self._drop_unfinished()
 
     @property
     def unfinished(self) -> Delivery | None:
         """Receiver: the delivery that has begun on the link and not ended."""
-        return None if self._partial is None else self._partial.delivery
+        return None if self._unfinished is None else self._unfinished.delivery
 
     @property
     def unfinished_bytes(self) -> int:
         """Receiver: memory of the unfinished delivery, in octets, with overhead."""
-        return 0 if self._partial is None else self._partial.cost
+        return 0 if self._unfinished is None else self._unfinished.cost
 
     @property
     def is_in_parts(self) -> bool:
         """Receiver: whether the unfinished delivery is handed up as it comes (`PartsReceived`)."""
-        return self._partial is not None and self._partial.mode is not PartsMode.GATHERED
+        return self._unfinished is not None and self._unfinished.mode is not PartsMode.GATHERED
 
     @property
     def progress_at(self) -> float:
-        """Receiver: time of the last progress of the unfinished delivery (`PartialDelivery`); 0
+        """Receiver: time of the last progress of the unfinished delivery (`UnfinishedDelivery`); 0
         without one."""
-        return 0.0 if self._partial is None else self._partial.progress_at
+        return 0.0 if self._unfinished is None else self._unfinished.progress_at
 
     def restart_progress(self, now: float) -> None:
         """Receiver: count progress from now: until now we held the unfinished delivery up."""
-        if self._partial is not None:
-            self._partial.restart_progress(now)
+        if self._unfinished is not None:
+            self._unfinished.restart_progress(now)
 
-    def _drop_partial(self) -> None:
-        partial = self._partial
-        if partial is None:
+    def _drop_unfinished(self) -> None:
+        unfinished = self._unfinished
+        if unfinished is None:
             return
-        self._partial = None
-        self.session._unfinished.pop(self, None)
-        self.session.connection.partial_bytes -= partial.cost
-        if partial.mode is not PartsMode.GATHERED:
+        self._unfinished = None
+        self.session._unfinished_links.pop(self, None)
+        self.session.connection.partial_bytes -= unfinished.cost
+        if unfinished.mode is not PartsMode.GATHERED:
             self.session._parts_ended()
 
     def _advance(self, step: StateTransition) -> None:
@@ -1174,7 +1174,7 @@ __all__ = [
     "Link",
     "LinkSession",
     "OutgoingParts",
-    "PartialDelivery",
     "PartsMode",
     "Role",
+    "UnfinishedDelivery",
 ]

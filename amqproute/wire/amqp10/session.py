@@ -285,7 +285,7 @@ class Session(LinkSession):
             link._queued = 0
             link._drain_waits = False
             link._outgoing = None
-            link._drop_partial()
+            link._drop_unfinished()
 
     def _abandon_links(self) -> None:
         """Release all links: we have ended, or the connection has gone."""
@@ -481,7 +481,7 @@ class Session(LinkSession):
         link._count(0)
         link.credit = 0
         link._outgoing = None
-        link._drop_partial()
+        link._drop_unfinished()
         is_reported = link._end_reported
         link._advance(StateTransition.RECEIVE_CLOSING)
         if link._state is LinkStateName.DONE:
@@ -503,7 +503,7 @@ class Session(LinkSession):
         if link._state is not LinkStateName.WITHDRAWN:
             self._free_name(link)
         link.credit = 0
-        link._drop_partial()
+        link._drop_unfinished()
         if link._state is LinkStateName.DONE:
             self._release(link)
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from amqproute import conditions
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.link import Delivery, Link, LinkSession, PartialDelivery, PartsMode
+from amqproute.wire.amqp10.link import Delivery, Link, LinkSession, PartsMode, UnfinishedDelivery
 from amqproute.wire.amqp10.link_events import PartsReceived
 from amqproute.wire.amqp10.protocol_faults import (
     LinkFaultError,
@@ -103,8 +103,8 @@ class TransferInput:
             raise unattached(transfer.handle)
         if link._state is not LinkStateName.OPEN and not self._may_transfer(link):
             return None
-        if link._partial is not None:
-            return self._on_continuation(link, link._partial, transfer, payload)
+        if link._unfinished is not None:
+            return self._on_continuation(link, link._unfinished, transfer, payload)
         if link.role == "sender":
             raise LinkFaultError(link, conditions.NOT_ALLOWED, "a transfer came from the receiver")
         if link.credit > 0:
@@ -135,9 +135,9 @@ class TransferInput:
         if transfer.aborted:
             return None
         if transfer.more:
-            partial = link._partial = PartialDelivery(delivery, self._connection._now)
-            self._session._unfinished[link] = None
-            self._gather(link, partial, payload)
+            unfinished = link._unfinished = UnfinishedDelivery(delivery, self._connection._now)
+            self._session._unfinished_links[link] = None
+            self._gather(link, unfinished, payload)
             return None
         return self._enter(link, delivery, len(payload))
 
@@ -226,9 +226,9 @@ class TransferInput:
             )
 
     def _on_continuation(
-        self, link: Link, partial: PartialDelivery, transfer: spec.Transfer, payload: bytes
+        self, link: Link, unfinished: UnfinishedDelivery, transfer: spec.Transfer, payload: bytes
     ) -> Delivery | None:
-        delivery = partial.delivery
+        delivery = unfinished.delivery
         if transfer.delivery_id is not None and transfer.delivery_id != delivery.id:
             raise LinkFaultError(
                 link, conditions.NOT_ALLOWED, "a delivery begins within another (§2.6.14)"
@@ -247,9 +247,9 @@ class TransferInput:
                 "the message-format changes within a delivery",
             )
         if transfer.aborted:
-            if partial.mode is not PartsMode.GATHERED:
-                self._abort_parts(link, partial)
-            link._drop_partial()
+            if unfinished.mode is not PartsMode.GATHERED:
+                self._abort_parts(link, unfinished)
+            link._drop_unfinished()
             return None
         if transfer.settled:
             delivery.settled = True
@@ -257,21 +257,21 @@ class TransferInput:
             delivery.state = transfer.state
         if transfer.rcv_settle_mode is not None:
             _check_mode(delivery, transfer.rcv_settle_mode)
-        if partial.mode is not PartsMode.GATHERED:
-            self._continue_parts(link, partial, payload, not transfer.more)
+        if unfinished.mode is not PartsMode.GATHERED:
+            self._continue_parts(link, unfinished, payload, not transfer.more)
             return None
-        self._gather(link, partial, payload)
+        self._gather(link, unfinished, payload)
         if transfer.more:
             if (
                 link.takes_parts
-                and partial.size >= self._connection.settings.part_from
+                and unfinished.size >= self._connection.settings.part_from
                 and link._state is LinkStateName.OPEN
             ):
-                self.begin_parts(link, partial)
+                self.begin_parts(link, unfinished)
             return None
-        delivery.payload = b"".join(partial.parts)
-        link._drop_partial()
-        return self._enter(link, delivery, partial.size)
+        delivery.payload = b"".join(unfinished.parts)
+        link._drop_unfinished()
+        return self._enter(link, delivery, unfinished.size)
 
     def _grant(self, window: int) -> None:
         """Set the window and send it to the peer; earlier grants stay valid."""
@@ -281,11 +281,11 @@ class TransferInput:
         session = self._session
         session.connection._send(session.channel, session._flow())
 
-    def _gather(self, link: Link, partial: PartialDelivery, payload: bytes) -> None:
+    def _gather(self, link: Link, unfinished: UnfinishedDelivery, payload: bytes) -> None:
         connection = self._connection
-        partial.grow(len(payload), connection._now)
+        unfinished.grow(len(payload), connection._now)
         cost = len(payload) + PART_OCTETS
-        partial.cost += cost
+        unfinished.cost += cost
         connection.partial_bytes += cost
         if connection.partial_bytes > connection.settings.max_partial > 0:
             raise LinkFaultError(
@@ -294,45 +294,45 @@ class TransferInput:
                 "the unfinished deliveries of this connection have more than "
                 f"{connection.settings.max_partial} octets",
             )
-        if link.max_message_size and partial.size > link.max_message_size:
+        if link.max_message_size and unfinished.size > link.max_message_size:
             raise too_large(link)
         if payload:
-            partial.parts.append(payload)
+            unfinished.parts.append(payload)
 
     # ----------------------------------------------------------------- deliveries in parts
 
-    def begin_parts(self, link: Link, partial: PartialDelivery) -> None:
+    def begin_parts(self, link: Link, unfinished: UnfinishedDelivery) -> None:
         """Hand up the octets of an unfinished delivery so far; more follow as they come."""
-        delivery = partial.delivery
-        is_known = self._enter(link, delivery, partial.size) is not None
-        link._drop_partial()
-        parts, partial.parts, partial.cost = partial.parts, [], 0
-        link._partial = partial
-        self._session._unfinished[link] = None
+        delivery = unfinished.delivery
+        is_known = self._enter(link, delivery, unfinished.size) is not None
+        link._drop_unfinished()
+        parts, unfinished.parts, unfinished.cost = unfinished.parts, [], 0
+        link._unfinished = unfinished
+        self._session._unfinished_links[link] = None
         if not is_known:
-            partial.mode = PartsMode.IGNORED
+            unfinished.mode = PartsMode.IGNORED
         else:
-            partial.mode = PartsMode.SETTLED if delivery.settled else PartsMode.UNSETTLED
+            unfinished.mode = PartsMode.SETTLED if delivery.settled else PartsMode.UNSETTLED
         self.in_parts += 1
         if is_known:
-            self.untaken += partial.size
+            self.untaken += unfinished.size
             self._connection._emit(PartsReceived(link, delivery, parts))
         self.low_water = self._parts_window() // 2
         self._grant(min(self.window, self._parts_window()))
 
     def _continue_parts(
-        self, link: Link, partial: PartialDelivery, payload: bytes, is_last: bool
+        self, link: Link, unfinished: UnfinishedDelivery, payload: bytes, is_last: bool
     ) -> None:
         """Hand up the next octets of a delivery in parts.
 
         Raises:
             LinkFaultError: it has more octets than a message on this link may have.
         """
-        delivery = partial.delivery
-        partial.grow(len(payload), self._connection._now)
-        if link.max_message_size and partial.size > link.max_message_size:
+        delivery = unfinished.delivery
+        unfinished.grow(len(payload), self._connection._now)
+        if link.max_message_size and unfinished.size > link.max_message_size:
             raise too_large(link)
-        if self._is_wanted(partial):
+        if self._is_wanted(unfinished):
             self.untaken += len(payload)
             event = self._event(link, delivery)
             if payload:
@@ -341,21 +341,21 @@ class TransferInput:
             if is_last and delivery.settled:
                 self._forget_incoming(link, delivery)
         if is_last:
-            link._drop_partial()
+            link._drop_unfinished()
 
-    def _abort_parts(self, link: Link, partial: PartialDelivery) -> None:
+    def _abort_parts(self, link: Link, unfinished: UnfinishedDelivery) -> None:
         """Undo a delivery in parts: the peer has aborted it."""
-        delivery = partial.delivery
-        if self._is_wanted(partial):
+        delivery = unfinished.delivery
+        if self._is_wanted(unfinished):
             delivery.settled = True
             self._event(link, delivery).is_aborted = True
         self._forget_incoming(link, delivery)
 
-    def _is_wanted(self, partial: PartialDelivery) -> bool:
+    def _is_wanted(self, unfinished: UnfinishedDelivery) -> bool:
         """Return whether the user wants more parts: it does not after it has settled."""
-        if partial.mode is PartsMode.UNSETTLED:
-            return self.deliveries.get(partial.delivery.id) is partial.delivery
-        return partial.mode is PartsMode.SETTLED
+        if unfinished.mode is PartsMode.UNSETTLED:
+            return self.deliveries.get(unfinished.delivery.id) is unfinished.delivery
+        return unfinished.mode is PartsMode.SETTLED
 
     def _event(self, link: Link, delivery: Delivery) -> PartsReceived:
         connection = self._connection
