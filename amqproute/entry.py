@@ -14,11 +14,10 @@ hands (acquired), nowhere (archived).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakSet
 
-if TYPE_CHECKING:
-    from amqproute.message import Message
+from amqproute.message import Message
 
 MOST_COUNTED: Final = 0xFFFFFFFF
 """Where a delivery-count stays: it is a uint, and a sender may start it anywhere."""

@@ -18,17 +18,15 @@ inside the call that returned it, so deliver, settle and dispatch cannot recurse
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 from zope.interface import Attribute, Interface
 
-if TYPE_CHECKING:
-    from twisted.internet.defer import Deferred
-    from twisted.python.failure import Failure
-
-    from amqproute.entry import Entry
-    from amqproute.message import Message
-    from amqproute.values import NextHop, Origin
+from amqproute.entry import Entry
+from amqproute.message import Message
+from amqproute.values import NextHop, Origin
 
 __all__ = [
     "IBatch",

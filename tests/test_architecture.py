@@ -206,6 +206,17 @@ class ArchitectureTests(SynchronousTestCase):
                 graph.setdefault(found.importer, set()).add(found.target)
         self.assertNone(["a circle of imports: " + ", ".join(each) for each in circles(graph)])
 
+    def test_no_imports_for_type_checking(self) -> None:
+        """What an annotation names is imported like everything else."""
+        self.assertNone(
+            [
+                f"{module}:{node.lineno}: imports for type checking only"
+                for module, tree in self.trees.items()
+                for node in ast.walk(tree)
+                if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+            ]
+        )
+
     def test_the_frontends_common_parts_know_no_engine(self) -> None:
         """A second protocol's frontend uses what the first one uses."""
         self.assertNone(

@@ -34,8 +34,7 @@ from zope.interface import implementer
 from amqproute import conditions
 from amqproute.cli.client_links import COPY, OUTCOME_SYMBOLS, SELECTOR, Receiver, Sender
 from amqproute.cli.command_error import NEGATIVE, UNREACHABLE, ClientError, by_condition
-from amqproute.errors import AuthenticationFailed as SaslError
-from amqproute.errors import ConnectError, TlsError
+from amqproute.errors import AuthenticationFailed, ConnectError, TlsError
 from amqproute.net.connector import Connector, ConnectPace
 from amqproute.net.pump import EngineProtocol, IUpgradableUser, TransportFacts
 from amqproute.net.tls import TlsContexts
@@ -123,7 +122,7 @@ class _Mechanisms:
             words += " or ".join(wanted)
             if sasl_mechanisms.PLAIN in wanted and sasl_mechanisms.PLAIN in offered and not private:
                 words += " (PLAIN only over TLS)"
-            raise SaslError("auth.mechanism", words)
+            raise AuthenticationFailed("auth.mechanism", words)
         return sasl_mechanisms.client_mechanism(
             name,
             username=url.user or "",

@@ -15,8 +15,8 @@ from amqproute.cli.pipeline_analysis import filled
 from amqproute.cli.pipeline_session import started
 from amqproute.pipeline import soundness
 from amqproute.pipeline.days import spans
-from amqproute.pipeline.ingest import compact as put_together
-from amqproute.pipeline.retention import prune as take_off
+from amqproute.pipeline.ingest import compact as compact_tables
+from amqproute.pipeline.retention import prune as prune_tables
 from amqproute.pipeline.soundness import WRONG, Examined, State
 from amqproute.pipeline.warehouse import Warehouse
 from amqproute.plurals import counted
@@ -29,7 +29,7 @@ def compact(warehouse: str, most: int, as_json: bool, **spark: Any) -> int:
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
         filled(tables)
-        written = put_together(tables, most=most)
+        written = compact_tables(tables, most=most)
     if as_json:
         render.json_text({"written": written})
     else:
@@ -42,7 +42,7 @@ def prune(warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark:
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
         filled(tables)
-        gone = take_off(tables, keep_days, datetime.now(UTC).date(), is_trial=dry_run)
+        gone = prune_tables(tables, keep_days, datetime.now(UTC).date(), is_trial=dry_run)
     if as_json:
         said = {
             "since": gone.since.isoformat(),

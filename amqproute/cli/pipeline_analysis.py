@@ -19,14 +19,14 @@ from amqproute.cli.pipeline_session import reconnect, started
 from amqproute.config import load
 from amqproute.config.loader import find
 from amqproute.journal.record import RecordKind
-from amqproute.pipeline import stream as streaming
+from amqproute.pipeline import stream as table_stream
 from amqproute.pipeline.agreement import broker_name, instant
 from amqproute.pipeline.charts import duration, octets
 from amqproute.pipeline.days import spans
 from amqproute.pipeline.exchange import segments_of
 from amqproute.pipeline.facts import FATES, STAGES, WAITING, WarehouseFacts
 from amqproute.pipeline.ingest import IngestSummary
-from amqproute.pipeline.ingest import ingest as take_in
+from amqproute.pipeline.ingest import ingest as ingest_journals
 from amqproute.pipeline.nightly import facts_of, gone_of, refresh, retold, settle
 from amqproute.pipeline.report import BEHIND, headline, report_page
 from amqproute.pipeline.warehouse import Warehouse, WarehouseSnapshot
@@ -69,7 +69,7 @@ def ingest(
     """Take closed segments of journals into the tables."""
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
-        taken = take_in(tables, closed(journals), look_everywhere=everywhere)
+        taken = ingest_journals(tables, closed(journals), look_everywhere=everywhere)
     if as_json:
         render.json_text(dataclasses.asdict(taken))
         return DONE
@@ -106,17 +106,17 @@ def stream(
 ) -> int:  # fmt: skip
     """Follow journals, and keep the figures of each hour up to date."""
     with started(output, **spark) as running:
-        query = streaming.follow(
+        query = table_stream.follow(
             running, configured(journals), output,
             lateness=lateness, every=None if once else every, at_once=at_once,
         )  # fmt: skip
-        done = streaming.StreamProgress()
+        done = table_stream.StreamProgress()
         try:
             while not query.awaitTermination(_LOOK_SECONDS):
-                done = _told(done, streaming.progress(query, done))
+                done = _print_progress(done, table_stream.progress(query, done))
         except KeyboardInterrupt:
             reconnect(running)
-        done = _told(done, streaming.progress(query, done))
+        done = _print_progress(done, table_stream.progress(query, done))
         query.stop()
     upto = f"hours that ended before {done.until}" if done.until else "nothing new; the figures"
     click.echo(f"{done.steps:,} steps; {upto} are in {output}/live.")
@@ -126,9 +126,9 @@ def stream(
 _LOOK_SECONDS: Final = 5
 
 
-def _told(
-    before: streaming.StreamProgress, done: streaming.StreamProgress
-) -> streaming.StreamProgress:
+def _print_progress(
+    before: table_stream.StreamProgress, done: table_stream.StreamProgress
+) -> table_stream.StreamProgress:
     """Warn of what has been left out since the last look."""
     if dropped := done.dropped - before.dropped:
         render.warn(
@@ -321,7 +321,7 @@ def run(
     days = []
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
-        taken = take_in(tables, closed(journals), look_everywhere=everywhere)
+        taken = ingest_journals(tables, closed(journals), look_everywhere=everywhere)
         made = refresh(tables)
         if not as_json:
             click.echo(f"{taken.segments:,} new segments with {taken.records:,} records.")

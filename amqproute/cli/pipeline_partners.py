@@ -24,7 +24,7 @@ from amqproute.pipeline.reconcile import (
     Reconciliation,
 )
 from amqproute.pipeline.reconcile import (
-    reconcile as compare,
+    reconcile as reconcile_days,
 )
 from amqproute.pipeline.reuse import Reuse, may_lose_executors
 
@@ -47,7 +47,7 @@ def reconcile(
         if first.domain == second.domain:
             step = "give our journal with --ours and the partner's with --theirs"
             raise CommandError(USAGE, "pipeline.source", f"both are of {first.domain}", step)
-        result = compare(*between(first, second), day=day, grace_seconds=grace, reuse=reuse)
+        result = reconcile_days(*between(first, second), day=day, grace_seconds=grace, reuse=reuse)
         if day is not None:
             check_days((first, second), day, sum(result.counts.values()))
         place = output or Path(f"reconciliation-{second.domain}-{day or 'all'}")

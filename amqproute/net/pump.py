@@ -44,8 +44,7 @@ from typing import Any, Final, cast
 
 from cryptography import x509
 from OpenSSL import SSL
-from twisted.internet.defer import CancelledError as Cancelled
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import (
     IDelayedCall,
     IHandshakeListener,
@@ -442,7 +441,7 @@ class EngineProtocol(TwistedProtocol):
         self._concluding = concluding
         self._stop_reading(_ASKING)
         concluding.addCallbacks(
-            lambda _: self._concluded(), lambda failure: failure.trap(Cancelled)
+            lambda _: self._concluded(), lambda failure: failure.trap(CancelledError)
         )
 
     def _concluded(self) -> None:

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Final
 
-from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from amqproute.journal.record import RecordKind
@@ -269,7 +268,7 @@ def _add_messages(said: WarehouseFacts, messages: DataFrame, gone: DataFrame) ->
     ).first()
 
 
-def last_hop(name: str = "hops") -> Expression:
+def last_hop(name: str = "hops") -> Column:
     """Return the last hop of a message: the one that waits, if the message does.
 
     Args:
@@ -287,7 +286,7 @@ def _moments(said: WarehouseFacts) -> list[str]:
     return [f"{day} {hour:02}:00" for day in days for hour in range(24)]
 
 
-def _percentiles(name: str) -> list[Expression]:
+def _percentiles(name: str) -> list[Column]:
     return [percentile(name, 0.5).alias("p50"), percentile(name, 0.99).alias("p99")]
 
 
@@ -308,7 +307,7 @@ def _routes(hops: DataFrame) -> Sequence[Row]:
     )
 
 
-def _partner(name: str) -> Expression:
+def _partner(name: str) -> Column:
     return F.coalesce(partner(F.col(name)), F.lit(OWN))
 
 

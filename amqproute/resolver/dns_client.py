@@ -36,7 +36,7 @@ from __future__ import annotations
 import random as _random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import dns.exception
 import dns.flags
@@ -47,6 +47,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, connectProtocol
 from twisted.internet.error import CannotListenError, ConnectError
 from twisted.internet.error import TimeoutError as ConnectTimeoutError
+from twisted.internet.interfaces import IDelayedCall, IListeningPort
 from twisted.internet.protocol import DatagramProtocol
 from twisted.protocols.basic import Int16StringReceiver
 from twisted.python.failure import Failure
@@ -63,9 +64,6 @@ from amqproute.resolver.dnssec import DnssecValidator
 from amqproute.resolver.nameservers import Nameserver
 from amqproute.tracebacks import forget_frames, without_frames
 from amqproute.turn_scheduler import TurnScheduler
-
-if TYPE_CHECKING:
-    from twisted.internet.interfaces import IDelayedCall, IListeningPort
 
 __all__ = ["ClientLimits", "DnsClient", "DnsReactor", "ListeningReactor"]
 

@@ -84,8 +84,8 @@ from amqproute.values import (
     RETURN_TO,
     SECURE_PATH,
     DeadLetterReason,
+    Origin,
 )
-from amqproute.values import Origin as Sender
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import Symbol, Timestamp, UInt
 
@@ -100,7 +100,7 @@ NEVER: Final = "never"
 WORDS: Final = frozenset((FAILURE, DELAY, RELAYED, DELIVERED, RETURN, NEVER))
 NOTHING: Final[frozenset[str]] = frozenset()
 
-UNREPORTED: Final = Sender(ANONYMOUS_PRINCIPAL, event="reported")
+UNREPORTED: Final = Origin(ANONYMOUS_PRINCIPAL, event="reported")
 LONGEST_TEXT: Final = 1000
 STORE_LOST: Final = "store.lost"
 MOST_ATTEMPTS: Final = 32

@@ -197,10 +197,10 @@ def hook(night: Night) -> None:
 
         setattr(module, name, called)
 
-    within(pipeline_analysis, "take_in", "ingest")
+    within(pipeline_analysis, "ingest_journals", "ingest")
     within(nightly, "judged", "conservation")
     within(pipeline_analysis, "facts_of", "report")
-    within(pipeline_partners, "compare", "reconcile")
+    within(pipeline_partners, "reconcile_days", "reconcile")
 
     between = nightly.contradictions
 

@@ -327,13 +327,13 @@ class CommandTests(SparkCase):
         (planted.journals[PAIR[0]] / "open").mkdir()
         given: list[Path] = []
 
-        def take_in(
+        def ingest_journals(
             tables: Warehouse, journals: Sequence[Path], *, look_everywhere: bool
         ) -> IngestSummary:
             given.extend(journals)
             return bronze.ingest(tables, journals, look_everywhere=look_everywhere)
 
-        self.patch(pipeline_analysis, "take_in", take_in)
+        self.patch(pipeline_analysis, "ingest_journals", ingest_journals)
         journals = [f"--journal={journal}" for journal in planted.journals.values()]
         result = invoked("run", "--warehouse", self.warehouse, *journals, "--json")
         self.assertEqual(result.exit_code, 1, result.output)

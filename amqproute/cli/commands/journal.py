@@ -28,7 +28,7 @@ from amqproute.journal.export import ExportSummary, WrongExportTarget
 from amqproute.journal.export import export as write_export
 from amqproute.journal.record import FIELDS, JournalRecord, RecordKind
 from amqproute.journal.record_text import line_of, said, when
-from amqproute.journal.tail import follow as follow_on
+from amqproute.journal.tail import follow as follow_records
 from amqproute.journal.tail import last
 
 __all__ = ["journal"]
@@ -158,7 +158,7 @@ def tail(
         show(record)
     if follow:
         try:
-            for each in follow_on(folder, end):
+            for each in follow_records(folder, end):
                 if each is not None and selects(each):
                     show(each)
                 elif each is None:

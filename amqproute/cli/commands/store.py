@@ -21,11 +21,9 @@ from amqproute.config.loader import find
 from amqproute.daemon.loss_reports import look_for_losses, testimony
 from amqproute.errors import StoreError
 from amqproute.plurals import counted
-from amqproute.store import backup as backing
-from amqproute.store import fsck, start_evidence
-from amqproute.store import quarantine_commands as quarantined_entries
-from amqproute.store import salvage as salvaging
+from amqproute.store import backup, fsck, quarantine_commands, start_evidence
 from amqproute.store.quarantine import quarantined
+from amqproute.store.salvage import salvage as salvage_store
 
 __all__ = ["store"]
 
@@ -173,7 +171,7 @@ def salvage(into: Path, state: Path | None, config: Path | None, as_json: bool) 
     """
     path, _ = _database(state, config)
     with _held(path):
-        found = salvaging.salvage(str(path), os.path.abspath(into))
+        found = salvage_store(str(path), os.path.abspath(into))
     if as_json:
         render.json_text(found.facts())
         return DONE if found.is_complete else NEGATIVE
@@ -213,11 +211,11 @@ def back_up(into: Path, state: Path | None, config: Path | None, as_json: bool) 
     target = os.path.abspath(into)
     try:
         with _held(path):
-            made = backing.back_up(str(path), target, is_running=False)
+            made = backup.back_up(str(path), target, is_running=False)
     except CommandError as refusal:
         if refusal.code != "store.in-use":
             raise
-        made = backing.back_up(str(path), target, is_running=True)
+        made = backup.back_up(str(path), target, is_running=True)
     return _print_backup(made, as_json, f"{target}: a backup with", str(into))
 
 
@@ -235,11 +233,11 @@ def restore(source: Path, state: Path | None, config: Path | None, as_json: bool
     """
     path, _ = _database(state, config)
     with _held(path):
-        made = backing.restore(os.path.abspath(source), str(path))
+        made = backup.restore(os.path.abspath(source), str(path))
     return _print_backup(made, as_json, f"{path}: restored with", str(path))
 
 
-def _print_backup(made: backing.BackupSummary, as_json: bool, words: str, where: str) -> int:
+def _print_backup(made: backup.BackupSummary, as_json: bool, words: str, where: str) -> int:
     if as_json:
         render.json_text(
             {
@@ -275,7 +273,7 @@ def quarantine() -> None:
 def list_quarantined(state: Path | None, config: Path | None, as_json: bool) -> int:
     """List damaged messages and folders of files in quarantine, also while the daemon runs."""
     path, _ = _database(state, config)
-    found = quarantined_entries.listed(str(path)) if path.exists() else []
+    found = quarantine_commands.listed(str(path)) if path.exists() else []
     count, size = quarantined(str(path))
     rows = [
         {
@@ -313,7 +311,7 @@ def list_quarantined(state: Path | None, config: Path | None, as_json: bool) -> 
 def show_quarantined(entry: int, into: Path, state: Path | None, config: Path | None) -> int:
     """Write a damaged message into a file, also while the daemon runs."""
     path, _ = _database(state, config)
-    octets = quarantined_entries.octets_of(str(path), entry)
+    octets = quarantine_commands.octets_of(str(path), entry)
     try:
         with open(os.open(into, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
             file.write(octets)
@@ -340,7 +338,7 @@ def release_quarantined(
     """
     path, _ = _database(state, config)
     with _held(path):
-        given = quarantined_entries.release(str(path), entries, queue)
+        given = quarantine_commands.release(str(path), entries, queue)
     if as_json:
         render.json_text({"released": [{"entry": a, "as": b} for a, b in given.items()]})
         return DONE
@@ -369,8 +367,8 @@ def drop_quarantined(
     path, _ = _database(state, config)
     with _held(path):
         if drops_all:
-            entries = tuple(one.entry for one in quarantined_entries.listed(str(path)))
-        quarantined_entries.drop(str(path), entries)
+            entries = tuple(one.entry for one in quarantine_commands.listed(str(path)))
+        quarantine_commands.drop(str(path), entries)
     if as_json:
         render.json_text({"dropped": list(entries)})
     else:

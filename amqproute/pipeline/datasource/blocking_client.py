@@ -24,7 +24,7 @@ from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, Final
 
-from amqproute.errors import AuthenticationFailed as NotLoggedIn
+from amqproute.errors import AuthenticationFailed
 from amqproute.pipeline.datasource.blocking_links import SYMBOLS, ReceivingLink, SendingLink
 from amqproute.pipeline.datasource.place import (
     BrokerEndpoint,
@@ -78,7 +78,7 @@ class _Login:
         name = sasl_mechanisms.choose(offered, wanted, confidential=private)
         if name is None:
             ours = " or ".join(wanted)
-            raise NotLoggedIn(
+            raise AuthenticationFailed(
                 "auth.mechanism",
                 f"the broker offers {', '.join(offered)[:200]}, we could use {ours}",
             )
