@@ -25,7 +25,8 @@ if not MISSING:
 
     from amqproute.journal import record
     from amqproute.message import Message
-    from amqproute.pipeline.datasource.batch_reader import JournalReader
+    from amqproute.pipeline.datasource import AmqprouteDataSource
+    from amqproute.pipeline.datasource.batch_reader import JOURNAL_SCHEMA, JournalReader
     from amqproute.pipeline.datasource.blocking_client import BlockingClient
     from amqproute.pipeline.datasource.options import (
         OptionError,
@@ -470,6 +471,11 @@ class JournalTests(SynchronousTestCase):
     """A journal that is written while it is read."""
 
     skip = MISSING
+
+    def test_schema(self) -> None:
+        """A journal has its records' columns, a queue those of messages."""
+        self.assertEqual(AmqprouteDataSource({"journal": "j"}).schema(), JOURNAL_SCHEMA)
+        self.assertEqual(AmqprouteDataSource({"queue": "q"}).schema(), READ_SCHEMA)
 
     def test_moved(self) -> None:
         """A segment counts once, wherever it is by now."""

@@ -32,7 +32,7 @@ class RuleTests(TraceCase):
             self.behind_the_end, self.before_the_end, self.gap, self.missing, self.begins_late,
             self.second_attempt, self.copies_only, self.copies_only_twice, self.suppressed,
             self.recovered, self.ahead_of_its_commit, self.another_broker, self.stranger,
-            self.clocks, self.shown_to_others,
+            self.clocks, self.shown_to_others, self.nameless,
         )  # fmt: skip
         journals, expected = [], set()
         for number, case in enumerate(cases):
@@ -271,4 +271,10 @@ class RuleTests(TraceCase):
         """An export says nothing of hand-overs with others."""
         self.relay(1)
         self.beta.write(RecordKind.SEGMENT, {"previous": GENESIS, "peer": "peer:elsewhere.example"})
+        return set()
+
+    def nameless(self) -> Found:
+        """The receiver does not say from which entry it took a message; it has the same body."""
+        self.relay(1)
+        self.beta.receive(11, "orders", sender=f"peer:{self.alpha.domain}")
         return set()

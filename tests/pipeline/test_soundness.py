@@ -118,6 +118,9 @@ class FsckTests(WarehouseCase):
         self.assertEqual(found, expected)
         [words] = [e.words for e in examine(self.warehouse) if e.path.endswith(flipped.name)]
         self.assertIn("octets from 512 on", words)
+        self.assertEqual(
+            {each.octets for each in examine(self.warehouse) if each.state is State.MISSING}, {0}
+        )
 
     def test_lists(self) -> None:
         """A list that cannot be read is damaged, and so is that of a change's files."""

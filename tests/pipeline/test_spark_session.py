@@ -137,6 +137,7 @@ class SessionTests(SparkCase):
         self.assertEqual(conf.get("spark.sql.shuffle.partitions"), "2")
         self.assertEqual(conf.get("spark.driver.bindAddress"), "127.0.0.1")
         self.assertEqual(conf.get("spark.driver.memory"), "1g")
+        self.assertEqual(conf.get("spark.python.sql.dataFrameDebugging.enabled"), "false")
         machine = self.spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
         arguments = list(machine.getInputArguments())
         # What was given comes behind the defaults, and so holds.
@@ -145,10 +146,10 @@ class SessionTests(SparkCase):
 
     def test_few_questions(self) -> None:
         """To name a column is one call of Java or two, and no search for the line of Python."""
-        F.lit(0)  # what is looked up once
+        F.lit(0).alias("zero")  # what is looked up once
         client = self.spark.sparkContext._gateway._gateway_client
         with mock.patch.object(client, "send_command", wraps=client.send_command) as asked:
-            F.lit(0)
+            F.lit(0).alias("zero")
         self.assertLess(asked.call_count, 8)
 
     def test_shared(self) -> None:
