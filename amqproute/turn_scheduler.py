@@ -2,9 +2,10 @@
 """Steps that cost about a millisecond each, shared out over the turns of the reactor.
 
 A step of a TLS handshake is a signature or a chain of certificates to verify; an answer of a name
-server ends attempts and begins others. Strangers can ask for both as often as they like. When they
-come in numbers, the connections that are open must not wait for all of them: in one turn of the
-reactor all steps together take about `TURN_SECONDS`, one step at least. The kinds of steps are
+server ends attempts and begins others; a slice of input that waits is as much work
+(`amqproute.net.connection_scheduler`). Strangers can ask for all of them as often as they like.
+When they come in numbers, connections that want little must not wait for the sum: in one turn of
+the reactor all steps together take about `TURN_SECONDS`, one step at least. The kinds of steps are
 served one after the other, and within a kind the sources: one address
 (`amqproute.log_rate_limit.source_of`) waits behind itself, and not before others.
 
@@ -63,13 +64,21 @@ class TurnScheduler:
             source: whose it is.
             step: has to find out itself whether it is still wanted.
         """
-        if self._call is None:
-            self._call = self._clock.callLater(0, self._turn)
         if self._spent < TURN_SECONDS and not self._waiting:
+            self._arm()
             self._take(step)
         else:
-            sources = self._waiting.setdefault(kind, OrderedDict())
-            sources.setdefault(source, deque()).append(step)
+            self.put_off(kind, source, step)
+
+    def put_off(self, kind: str, source: str, step: Step) -> None:
+        """Have a step taken in a later turn; see `ask`."""
+        self._arm()
+        sources = self._waiting.setdefault(kind, OrderedDict())
+        sources.setdefault(source, deque()).append(step)
+
+    def _arm(self) -> None:
+        if self._call is None:
+            self._call = self._clock.callLater(0, self._turn)
 
     def _take(self, step: Step) -> None:
         if self._processor_time is None:

@@ -23,7 +23,7 @@ from twisted.internet.interfaces import IReactorTime
 
 STEP: Final = 64
 """Links whose credit is looked at in one turn of the reactor: about half a millisecond."""
-PAUSE_SECONDS: Final = 0.01
+PAUSE_SECONDS: Final = 0.02
 """Between two such turns: what all of them have is counted in each."""
 STEPS: Final = 32
 """Turns that one round may take: of very many links more are looked at in each."""

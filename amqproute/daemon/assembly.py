@@ -260,7 +260,7 @@ class Application:
         self.shared: FrontendContext | None = None
         self.amqp10: Amqp10Context | None = None
         self._places = AcceptPolicy(limits.max_connections)
-        self._scheduler = ConnectionScheduler(self._reactor, time.thread_time)
+        self._scheduler = ConnectionScheduler(self._reactor, time.thread_time, turns=self._turns)
 
     # -- parts -------------------------------------------------------------------------------------
 

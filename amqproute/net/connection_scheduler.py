@@ -23,6 +23,7 @@ of that connection get fewer units. Without one, everything here is a function o
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from itertools import count
 from typing import Final, Protocol
@@ -30,6 +31,7 @@ from weakref import WeakValueDictionary
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from amqproute.turn_scheduler import TurnScheduler
 from amqproute.wire.input_cost import SLICE
 
 __all__ = ["CROWD", "ConnectionScheduler", "PartyShare", "ScheduledWork", "SchedulerShare"]
@@ -110,6 +112,8 @@ class ConnectionScheduler:
             count units only.
         slice_units: what one connection may spend at once, and all together in one turn.
         crowd: where so many wait it is half of that, so that turns are shorter for all.
+        turns: shares turns out between those who wait and other work that may be put off; None to
+            serve them in each turn.
     """
 
     def __init__(
@@ -118,11 +122,14 @@ class ConnectionScheduler:
         processor_time: Callable[[], float] | None = None,
         slice_units: int = SLICE,
         crowd: int = CROWD,
+        turns: TurnScheduler | None = None,
     ) -> None:
         self._clock = clock
         self._processor_time = processor_time
         self._full_slice = slice_units
         self._crowd = crowd
+        self._turns = turns
+        self._is_put_off = False  # a step that serves those who wait
         self._spent = 0.0  # in this turn
         self._now = 0.0  # virtual time: the start of the slice that was given last
         self._parties: WeakValueDictionary[str, PartyShare] = WeakValueDictionary()
@@ -258,11 +265,27 @@ class ConnectionScheduler:
             self._turn_call = self._clock.callLater(0, self._turn)
 
     def _turn(self) -> None:
-        """Begin a turn of the reactor: serve those who wait until a slice is spent."""
+        """Begin a turn of the reactor."""
         self._turn_call = None
         self._spent = 0.0
+        if self._turns is None:
+            self._serve_waiting()
+            return
+        # Those who have had less than their share wait for no other work.
+        self._serve_up_to(self._now - self._slice // 2)
+        if self._waiting and not self._is_put_off:
+            self._is_put_off = True
+            self._turns.put_off("input", "", self._serve_waiting)
+
+    def _serve_waiting(self) -> None:
+        self._is_put_off = False
+        self._spent = 0.0  # the turn has begun, whichever of its calls comes first
+        self._serve_up_to(math.inf)
+
+    def _serve_up_to(self, place: float) -> None:
+        """Serve those who wait at this place or before until a slice is spent."""
         try:
-            while self._waiting and self._spent < self._slice:
+            while self._waiting and self._spent < self._slice and self._waiting[0][0] <= place:
                 party = heapq.heappop(self._waiting)[2]
                 party._is_queued = False
                 try:

@@ -83,7 +83,7 @@ MOST_LOGGED: Final = 20
 """Lines about connections refused for one reason, within `log_rate_limit.EVERY_SECONDS`."""
 _UNIX_MODE: Final = 0o660
 _BACKLOG: Final = 512
-MOST_ACCEPTS: Final = 16
+MOST_ACCEPTS: Final = 8
 """Connections that a listening socket accepts in one turn of the reactor."""
 _PART: Final = re.compile(r"((?:[^:\\]|\\.)*)(?::|\Z)", re.DOTALL)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.net.connection_scheduler import CROWD, ConnectionScheduler, SchedulerShare
+from amqproute.turn_scheduler import STEPS_IN_TURN, TurnScheduler
 from tests.support.fakes import Turns
 
 
@@ -252,6 +253,63 @@ class SchedulerTests(SynchronousTestCase):
         self.scheduler.wait(connections[-1])
         self.assertTrue(self.scheduler.is_crowded)
         self.turn()
+
+
+class PutOffTests(SynchronousTestCase):
+    """Those who wait share the turns with other work."""
+
+    def setUp(self) -> None:
+        self.clock = Turns()
+        self.turns = TurnScheduler(self.clock)
+        self.scheduler = ConnectionScheduler(self.clock, slice_units=1000, turns=self.turns)
+        self.log: list[str] = []
+
+    def read(self, connection: Worked, units: int) -> None:
+        connection.left += units
+        if self.scheduler.may_work(connection):
+            self.scheduler.serve(connection)
+        else:
+            self.scheduler.wait(connection)
+
+    def greedy(self) -> None:
+        """Have five connections wait that have had a slice each."""
+        for number in range(5):
+            self.read(Worked(f"{number}", self.log), 10_000)
+        while len(set(self.log)) < 5:
+            self.clock.turn()
+        self.log.clear()
+
+    def test_beside_other_steps(self) -> None:
+        """Slices and steps of other kinds alternate, and all are served in the end."""
+        self.greedy()
+        for _ in range(100):
+            self.turns.put_off("tls", "192.0.2.1", lambda: self.log.append("t"))
+        while self.scheduler.waiting:
+            before = len(self.log)
+            self.clock.turn()
+            self.assertLessEqual(len(self.log) - before, STEPS_IN_TURN)
+        steps = self.log.count("t")
+        self.assertLess(abs(len(self.log) - 2 * steps), 5, self.log)
+        while self.clock.getDelayedCalls():
+            self.clock.turn()
+        self.assertEqual(self.log.count("t"), 100)
+
+    def test_light(self) -> None:
+        """Whoever has had less than others waits for no step of another kind."""
+        light = Worked("L", self.log)
+        self.greedy()
+        for _ in range(100):
+            self.turns.put_off("tls", "192.0.2.1", lambda: None)
+        for _ in range(20):
+            self.log.clear()
+            # Others with little have used up what is kept for them in this turn.
+            self.scheduler._spent = 2000.0
+            self.read(light, 10)
+            self.assertTrue(light.share.is_waiting)
+            self.clock.turn()
+            self.assertIn("L", self.log)
+        while self.clock.getDelayedCalls():
+            self.clock.turn()
 
 
 class MeasuredTests(SynchronousTestCase):
