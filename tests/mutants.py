@@ -608,6 +608,17 @@ def load() -> dict[str, Verdict]:
     }
 
 
+def still_true(verdicts: Mapping[str, Verdict], chosen: Collection[Mutant]) -> dict[str, Verdict]:
+    """Return the verdicts of mutants that are drawn today, each with the line where it is now."""
+    now = {(mutant.key, mutant.before, mutant.after): mutant for mutant in chosen}
+    found = {}
+    for key, each in verdicts.items():
+        mutant = now.get((key, each.mutant.before, each.mutant.after))
+        if mutant is not None:
+            found[key] = dataclasses.replace(each, mutant=mutant)
+    return found
+
+
 def save(verdicts: Mapping[str, Verdict]) -> None:
     """Keep the verdicts, and write the page."""
     kept = {key: dataclasses.asdict(verdicts[key]) for key in sorted(verdicts)}
@@ -648,8 +659,7 @@ def run(only: str, again: str, count: int, jobs: int, seconds: float) -> None:
     reach = load_reach()
     verdicts = load()
     chosen = drawn([each.mutant for each in verdicts.values()])
-    keys = {mutant.key for mutant in chosen}
-    verdicts = {key: each for key, each in verdicts.items() if key in keys}
+    verdicts = still_true(verdicts, chosen)
     wanted = [
         mutant
         for mutant in chosen

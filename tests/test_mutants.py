@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -22,11 +23,13 @@ from tests.mutants import (
     Mutant,
     Reach,
     Trials,
+    Verdict,
     copies,
     digest_of,
     judge,
     load,
     mutants,
+    still_true,
     write,
 )
 
@@ -112,6 +115,13 @@ class MutantTests(SynchronousTestCase):
         # A test that fails for another reason says nothing about the mutant.
         (project / "tests" / "test_g.py").write_text(TESTS.replace("f(1), 1)", "f(1), 3)"))
         self.assertIsNone(verdict(wrong, {"tests.test_g": reach["tests.test_f"]}))
+
+    def test_moved(self) -> None:
+        """A verdict goes with its mutant to another line, and not to another mutant."""
+        one, moved = (Mutant("k", "x.py", line, line, line, "1", "2") for line in (3, 7))
+        kept = {"k": Verdict(one, SURVIVED, [], "why")}
+        self.assertEqual(still_true(kept, [moved]), {"k": Verdict(moved, SURVIVED, [], "why")})
+        self.assertEqual(still_true(kept, [replace(moved, before="5", after="6")]), {})
 
 
 class KeptTests(SynchronousTestCase):

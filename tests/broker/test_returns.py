@@ -10,8 +10,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.broker import Broker
-from amqproute.broker.disposal import REASON, SOURCE, WORDS
+from amqproute.broker.disposal import CONSUMER, REASON, SOURCE, WORDS, Disposal
 from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.recent_counts import RecentEvent
 from amqproute.message import Message
 from amqproute.store.memory import MemoryStore
 from amqproute.values import ANONYMOUS_PRINCIPAL, RELAY_PREFIX, RETURN_TO, DeadLetterReason, Origin
@@ -79,3 +80,30 @@ class ReturnTests(SynchronousTestCase):
         """A node here is told the queue, as dead letters are."""
         found = self.back("q", "orders@gamma.example")
         self.assertEqual(found[SOURCE], f"{RELAY_PREFIX}{GATEWAY}")
+
+
+class CountTests(SynchronousTestCase):
+    """What counts as an event of the last hour."""
+
+    def test_by_a_consumer(self) -> None:
+        """A rejection here is counted with its condition; one by a peer is counted elsewhere. A
+        message that has only had its time counts where dead letters of it are kept."""
+        clock = Clock()
+        store = MemoryStore(clock)
+        store.open()
+        clock.advance(0)
+        broker = Broker(store, clock, lambda: 1_700_000_000_000, lambda: "x")
+        here = broker.make_internal("orders", QueueLimits())
+        leaving = broker.make_internal(f"{RELAY_PREFIX}beta.example", QueueLimits())
+        leaving.is_relay = True
+        disposal = Disposal(lambda _: None, lambda: None, broker.rate_limited_log, broker.recent)
+        for queue in (here, leaving):
+            disposal.counted(queue, 2, DeadLetterReason.REJECTED, ERROR)
+            disposal.counted(queue, 3, DeadLetterReason.EXPIRED, None)
+        self.assertEqual(
+            broker.recent.totals(),
+            {
+                RecentEvent("rejected", "orders", CONSUMER, "amqp:not-found"): 2,
+                RecentEvent("dead-lettered", leaving.name, DeadLetterReason.EXPIRED.value): 3,
+            },
+        )

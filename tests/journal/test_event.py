@@ -142,6 +142,18 @@ class NumberTests(SynchronousTestCase):
             self.assertEqual("from_stream" in said, is_told)
 
 
+class SpanTests(SynchronousTestCase):
+    """How long an entry took."""
+
+    def test_microseconds(self) -> None:
+        """In its queue, from the millisecond in which it came; and from there to the outcome."""
+        one = entry(1)
+        came_us = one.arrived_ms * 1000
+        one.sent_us = came_us + 2_000_123
+        said = told(DepartureEvent(RecordKind.DELIVERED, one.sent_us + 456, "q", [one]))
+        self.assertEqual((said["queue_us"], said["wire_us"]), (2_000_123, 456))
+
+
 class LetGoTests(SynchronousTestCase):
     """What an event keeps of the messages that it was made from."""
 

@@ -56,6 +56,20 @@ class AuthorityTests(SynchronousTestCase):
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         self.assertEqual(len(list(usage)), 2)
 
+    def test_lengths(self) -> None:
+        """SRV-IDs are DER: one octet for a length up to 127, two for a longer one."""
+        make_authority(self.directory)
+        found = []
+        for length in (120, 121):
+            name = f"{'a' * 60}.{'b' * (length - 69)}.example"
+            (issued,) = issue(self.directory, [name])
+            certificate = x509.load_pem_x509_certificate(issued.chain.read_bytes())
+            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+            found += [each.value for each in names.value.get_values_for_type(x509.OtherName)]
+            self.assertEqual(names_of(certificate).srv, (f"_amqps.{name}", f"_amqp.{name}"))
+        heads = [value.partition(b"_")[0] for value in found]
+        self.assertEqual(heads, [b"\x16\x7f", b"\x16\x7e", b"\x16\x81\x80", b"\x16\x7f"])
+
     def test_never_overwrites(self) -> None:
         """Neither the authority nor a certificate, nor one half of several."""
         make_authority(self.directory)
