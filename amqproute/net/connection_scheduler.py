@@ -126,7 +126,7 @@ class ConnectionScheduler:
     ) -> None:
         self._clock = clock
         self._processor_time = processor_time
-        self._full_slice = slice_units
+        self._slice = self._full_slice = slice_units
         self._crowd = crowd
         self._turns = turns
         self._is_put_off = False  # a step that serves those who wait
@@ -148,10 +148,6 @@ class ConnectionScheduler:
         if found is None:
             found = self._parties[name] = PartyShare()
         return found
-
-    @property
-    def _slice(self) -> int:
-        return self._full_slice if self._queued < self._crowd else self._full_slice // 2
 
     @property
     def waiting(self) -> int:
@@ -229,12 +225,20 @@ class ConnectionScheduler:
             return
         share.is_waiting = True
         self._queued += 1
+        if self._queued == self._crowd:
+            self._slice = self._full_slice // 2
         party = share.party
         if not share._is_queued:
             share._is_queued = True
             heapq.heappush(party._waiting, (place, next(self._order), worker))
         self._line_up(party, place_of_party)
         self._schedule()
+
+    def _unqueue(self, share: SchedulerShare) -> None:
+        share.is_waiting = False
+        self._queued -= 1
+        if self._queued < self._crowd:
+            self._slice = self._full_slice
 
     def _line_up(self, party: PartyShare, place: float) -> None:
         if not party._is_queued:
@@ -244,8 +248,7 @@ class ConnectionScheduler:
     def forget(self, worker: ScheduledWork) -> None:
         """Serve a connection no more until it waits again."""
         if worker.share.is_waiting:
-            worker.share.is_waiting = False
-            self._queued -= 1
+            self._unqueue(worker.share)
         if not self._queued:
             while self._waiting:
                 self._clear(heapq.heappop(self._waiting)[2])
@@ -304,8 +307,7 @@ class ConnectionScheduler:
             share = worker.share
             share._is_queued = False
             if share.is_waiting:
-                share.is_waiting = False
-                self._queued -= 1
+                self._unqueue(share)
                 if worker.has_work:  # it may have to wait for something else by now
                     self.serve(worker)
                     return
