@@ -48,6 +48,7 @@ class TurnScheduler:
         self._clock = clock
         self._processor_time = processor_time
         self._spent = 0.0  # in this turn
+        self._is_taking = False  # a step is under way; what it asks for is one of its own
         self._waiting: OrderedDict[str, OrderedDict[str, deque[Step]]] = OrderedDict()
         self._call: IDelayedCall | None = None
 
@@ -64,7 +65,7 @@ class TurnScheduler:
             source: whose it is.
             step: has to find out itself whether it is still wanted.
         """
-        if self._spent < TURN_SECONDS and not self._waiting:
+        if self._spent < TURN_SECONDS and not self._waiting and not self._is_taking:
             self._arm()
             self._take(step)
         else:
@@ -81,15 +82,14 @@ class TurnScheduler:
             self._call = self._clock.callLater(0, self._turn)
 
     def _take(self, step: Step) -> None:
-        if self._processor_time is None:
-            self._spent += STEP_SECONDS
-            step()
-            return
-        began = self._processor_time()
+        processor_time = self._processor_time
+        began = 0.0 if processor_time is None else processor_time()
+        self._is_taking = True
         try:
             step()
         finally:
-            self._spent += self._processor_time() - began
+            self._is_taking = False
+            self._spent += STEP_SECONDS if processor_time is None else processor_time() - began
 
     def _turn(self) -> None:
         # Even where nothing waits: until then the turn has what was spent in it.

@@ -46,10 +46,6 @@ class Later:
     def __lt__(self, other: Later) -> bool:
         return self.due < other.due
 
-    def delay(self, seconds: float) -> None:
-        """Make it so much later; only calls that are not due yet keep their order by it."""
-        self.due += seconds
-
     def cancel(self) -> None:
         """Do not make it."""
         self.is_cancelled = True

@@ -65,7 +65,7 @@ connections in all         10,000     likewise
 mute, of an address        100        likewise
 mute, of a network         300        likewise
 PROXY header               10 s       dropped
-TLS handshakes             8 a turn   each address in its turn
+TLS handshakes             one ms     of a turn, with answers of name servers and slices of input
 TLS handshake              10 s       dropped; the AMQP handshake's deadline is the engine's
 work on input              4 ms       the rest waits for its turn, the peer is not read
 output behind a full pipe  1 MiB      the peer is not read

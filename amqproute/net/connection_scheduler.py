@@ -149,6 +149,12 @@ class ConnectionScheduler:
             found = self._parties[name] = PartyShare()
         return found
 
+    def move(self, worker: ScheduledWork, party: PartyShare) -> None:
+        """Count a connection towards another party from now on."""
+        share = worker.share
+        share.party = party
+        share._start = party._now  # what it has had before, it had of the other's share
+
     @property
     def waiting(self) -> int:
         """How many connections wait for their turn."""
@@ -189,8 +195,12 @@ class ConnectionScheduler:
         finally:
             self._served = None
         party._start = start_of_party + cost
-        share._start = start + cost
         self._spent += cost
+        if share.party is party:
+            share._start = start + cost
+        else:  # it has logged in meanwhile
+            party = share.party
+            party._start = max(party._start, self._now)
         if self._spent * 4 >= self._slice:  # else there is no need to know where a turn ends
             self._schedule()
         if worker.has_work:

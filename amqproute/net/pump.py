@@ -282,7 +282,8 @@ class EngineProtocol(TwistedProtocol):
         self.facts = _facts_of(transport, self._client)
         if self.facts.host and not self._is_client:
             # Whoever has not logged in shares with all others that come from there.
-            self.share.party = self._scheduler.party(f"address {source_of(self.facts.host)}")
+            party = self._scheduler.party(f"address {source_of(self.facts.host)}")
+            self._scheduler.move(self, party)
         _tune(transport)
         transport.registerProducer(self, True)
         if self._security.implicit:
@@ -292,13 +293,13 @@ class EngineProtocol(TwistedProtocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Hand what arrived to the engine, its events to the user, and write what came of it."""
-        if self._is_gathering or self._is_undecided:
-            self._gathered.append(data)
-            return
         if self._is_over:
             self._unheard += len(data)
             if self._unheard > MOST_UNHEARD:
                 self._drop()
+            return
+        if self._is_gathering or self._is_undecided:
+            self._gathered.append(data)
             return
         if self._outlet is not None:
             self._outlet.came(len(data))
@@ -603,7 +604,7 @@ class EngineProtocol(TwistedProtocol):
             The share of connections, in words, that it has exceeded; None if it has not.
         """
         if user and kind != "anonymous":
-            self.share.party = self._scheduler.party(f"{kind} {user}")
+            self._scheduler.move(self, self._scheduler.party(f"{kind} {user}"))
         return None if self._on_identified is None else self._on_identified(self, kind, user)
 
     def abort(self) -> None:

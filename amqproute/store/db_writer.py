@@ -45,8 +45,6 @@ PATIENCE_SECONDS: Final = 0.01
 """How long a transaction that nobody waits for may wait for others to share its fsync with."""
 FULL_HAND: Final = 64
 """Entries of patient transactions that are worth a place in somebody else's commit."""
-AT_ONCE_SECONDS: Final = 60.0
-"""So much earlier than what else is due a call has to be due that comes before all of it."""
 RESTARTS: Final = 8
 """How often a group is begun again because SQLite gave up the whole transaction."""
 
@@ -234,8 +232,8 @@ class DatabaseWriter:
         """
         self._turn.append(job)
         if len(self._turn) == 1:
-            # First of all that the next turn has to do: publishers wait for this.
-            self._reactor.callLater(0, self._turn_ends).delay(-AT_ONCE_SECONDS)
+            # This comes before all that a later turn has to do: publishers wait for it.
+            self._reactor.callFromThread(self._turn_ends)
 
     def _turn_ends(self) -> None:
         turn, self._turn = self._turn, []

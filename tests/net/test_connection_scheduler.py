@@ -147,6 +147,46 @@ class SchedulerTests(SynchronousTestCase):
         while self.scheduler.waiting:
             self.turn()
 
+    def test_move(self) -> None:
+        """Whoever logs in owes nothing of what others at the same address have had."""
+        crowd = self.scheduler.party("address 192.0.2.1")
+        greedy = self.worker("g")
+        greedy.share.party = crowd
+        self.read(greedy, 100_000)
+        while self.scheduler.waiting:
+            self.turn()
+        ann = self.scheduler.party("user ann")
+        bulk, light = self.worker("b"), self.worker("L")
+        self.scheduler.move(bulk, ann)
+        self.scheduler.move(light, crowd)
+        self.read(light, 10)
+        self.scheduler.move(light, ann)
+        self.read(bulk, 20_000)
+        self.turn()
+        self.turn()
+        self.read(light, 10)
+        self.turn()
+        self.turn()
+        self.assertFalse(light.share.is_waiting)
+        while self.scheduler.waiting:
+            self.turn()
+
+    def test_move_at_work(self) -> None:
+        """A connection may log in within its slice, and goes on as another party's."""
+        ann = self.scheduler.party("user ann")
+
+        class LogIn(Worked):
+            def work(worker, budget: int) -> int:
+                self.scheduler.move(worker, ann)
+                return super().work(budget)
+
+        self.read(self.worker("g"), 20_000)
+        one = LogIn("L", self.log)
+        self.read(one, 3000)
+        while self.scheduler.waiting:
+            self.turn()
+        self.assertEqual((one.left, one.share.party), (0, ann))
+
     def test_within_a_party(self) -> None:
         """Who asks for little comes before the others of its party, in the next turn."""
         party = self.scheduler.party("address 192.0.2.1")

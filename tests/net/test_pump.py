@@ -295,6 +295,17 @@ class ShareTests(SynchronousTestCase):
         """Return how many octets were taken each time."""
         return [len(each) for each in side.user.got if isinstance(each, bytes)]
 
+    def test_flood_behind_the_end(self) -> None:
+        """What comes after the end is counted and not kept, also if it is not known from whom."""
+        pump, _, end = self.connection()
+        pump._is_undecided = True
+        pump.dataReceived(b"x" * 100)
+        pump._finish()
+        for _ in range(64):
+            pump.dataReceived(b"x" * 65_536)
+        self.assertEqual(sum(map(len, pump._gathered)), 100)
+        self.assertTrue(end.disconnecting or end.disconnected)
+
     def test_slices(self) -> None:
         """The rest waits for later turns; nothing is read meanwhile, and then it is."""
         pump, side, end = self.connection()

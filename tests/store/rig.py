@@ -19,13 +19,6 @@ from tests.support.patience import PATIENCE
 T = TypeVar("T")
 
 
-class Timer(threading.Timer):
-    """A call that comes at its time."""
-
-    def delay(self, seconds: float) -> None:
-        """See `IDelayedCall`: which of the calls that are due comes first is no matter here."""
-
-
 class QueueReactor:
     """Collects the writer's calls; the test runs them, in their order, in its own thread."""
 
@@ -35,9 +28,9 @@ class QueueReactor:
     def callFromThread(self, callable: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         self.calls.put(lambda: callable(*args, **kwargs))
 
-    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Timer:
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> threading.Timer:
         """As a reactor does; the call is run like those from the thread."""
-        timer = Timer(delay, self.calls.put, (lambda: callable(*args),))
+        timer = threading.Timer(delay, self.calls.put, (lambda: callable(*args),))
         timer.daemon = True
         timer.start()
         return timer

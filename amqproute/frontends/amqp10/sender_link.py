@@ -370,7 +370,8 @@ class SenderLink(LinkEndpoint):
     def exhausted(self) -> None:
         """See `IConsumer.exhausted`: answer a drain (F-10), once all that is here has been sent."""
         link = self.link
-        waits = self._large is not None or self._behind or self._again
+        # Without credit nothing of what waits could be sent before the answer.
+        waits = self._large is not None or (link.credit > 0 and (self._behind or self._again))
         if link.drain and link.is_active and not waits:
             link.drained()
             self._connection.flush()
@@ -687,6 +688,8 @@ class SenderLink(LinkEndpoint):
         self.link.session.settle(deliveries, outcome, True)
         if self._behind and self._large is None:
             self._deliver_behind()
+            if self.link.drain:
+                self._connection.event_batch.afterwards(self.dispatch)
 
     def restored(self, retirements: Sequence[Retirement]) -> None:
         """A transaction was rolled back: the link holds as before what it can hold (X-19)."""

@@ -20,7 +20,8 @@ __all__ = ["check_sections"]
 
 _U32 = struct.Struct(">I").unpack_from
 _STR_8: Final = 0xA1
-_STR_32: Final = 0xB1
+_BOOLEAN: Final = 0x56
+_LONG: Final = frozenset((0xB0, 0xB1))
 _SYM_8: Final = 0xA3
 _ASCII: Final = frozenset((0xA1, 0xA3))
 _VARIABLE: Final = frozenset((0xA0, 0xA1, 0xA3))
@@ -37,7 +38,7 @@ _FIELDS: Final = (
 _FIXED: Final = {
     0x40: 1, 0x41: 1, 0x42: 1, 0x43: 1, 0x44: 1, 0x50: 2, 0x51: 2, 0x52: 2, 0x53: 2, 0x54: 2,
     0x55: 2, 0x60: 3, 0x61: 3, 0x70: 5, 0x71: 5, 0x72: 5, 0x80: 9, 0x81: 9, 0x82: 9, 0x83: 9,
-    0x98: 17,
+    0x74: 5, 0x84: 9, 0x94: 17, 0x98: 17,
 }  # fmt: skip
 
 
@@ -112,7 +113,11 @@ def _are_usual_application_properties(encoded: bytes, start: int, end: int) -> b
                 pos = after + 2 + encoded[after + 1]
                 if code == _SYM_8 and not encoded[after + 2 : pos].isascii():
                     return False
-            elif code == _STR_32:
+            elif code == _BOOLEAN:
+                if encoded[after + 1] > 1:
+                    return False
+                pos = after + 2
+            elif code in _LONG:
                 pos = after + 5 + _U32(encoded, after + 1)[0]
             else:
                 pos = after + _FIXED[code]

@@ -87,6 +87,25 @@ class CheckTests(SynchronousTestCase):
             self.assertTrue(self.passes(section + b"\xa1\x01k" + string + DATA))
         self.assertFalse(self.passes(b"\x00\x53\x73\xc0\x05\x01\xa1\x02\xff\xfe" + DATA))
 
+    def test_no_utf8_beside_others(self) -> None:
+        """Whatever else stands beside it, as RabbitMQ encodes it or others do."""
+        bad = b"\xa1\x01k\xa1\x01\xff\xa1\x01l"
+        for other in (
+            b"\x56\x01",
+            b"\xb0\x00\x00\x00\x02ab",
+            b"\x74abcd",
+            b"\x84abcdefgh",
+            b"\x94abcdefghabcdefgh",
+            b"\x81abcdefgh",
+            b"\x40",
+        ):
+            items = bad + other
+            section = b"\x00\x53\x74\xc1" + bytes((len(items) + 1, 4)) + items
+            self.assertTrue(self.passes(section + DATA), other.hex())
+        items = bad + b"\x56\x02"
+        section = b"\x00\x53\x74\xc1" + bytes((len(items) + 1, 4)) + items
+        self.assertFalse(self.passes(section + DATA))
+
     def test_no_utf8_and_more(self) -> None:
         """What else is wrong with such a section is found all the same."""
         bad = b"\xa1\x01\xff"
