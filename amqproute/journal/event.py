@@ -12,6 +12,7 @@ they are committed, and only then. Others go to the journal directly (`IJournal.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -42,6 +43,8 @@ from amqproute.wire.amqp10 import sections, spec
 from amqproute.wire.amqp10.sections import SectionOffsets
 from amqproute.wire.amqp10.types import ULong
 
+_MAKING: Final = threading.Lock()
+"""Held while an event is made: a few milliseconds at most."""
 _LARGE: Final = 32 * 1024
 _LATEST_US: Final = (1 << 63) - 1
 _LATEST_MS: Final = _LATEST_US // 1000
@@ -127,13 +130,15 @@ class JournalEvent:
     def runs(self) -> Sequence[MessageRun]:
         """Return what is written; made when first asked for, on whatever thread.
 
-        Two threads may ask at once: both get the same, made twice.
+        The journal's thread and whoever has the store carry it may ask at once. It is made once:
+        who came second would find the messages gone that it is made from.
         """
-        runs = self._runs
-        if runs is None:
-            runs = self._runs = self._made()
-            self._let_go()
-        return runs
+        if self._runs is None:
+            with _MAKING:
+                if self._runs is None:
+                    self._runs = self._made()
+                    self._let_go()
+        return self._runs
 
     def _made(self) -> Sequence[MessageRun]:
         raise NotImplementedError

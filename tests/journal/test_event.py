@@ -5,12 +5,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.entry import FLEETING_MS, Entry
-from amqproute.journal.event import ArrivalEvent, DepartureEvent, JournalEvent, RunEvent
+from amqproute.journal.event import (
+    ArrivalEvent,
+    DepartureEvent,
+    JournalEvent,
+    MessageRun,
+    RunEvent,
+)
 from amqproute.journal.record import LONGEST_NAME, LONGEST_RUN, RecordKind, named
 from amqproute.journal.recovery import begun_by
 from amqproute.message import Message
@@ -18,6 +26,7 @@ from amqproute.values import Origin
 from amqproute.wire.amqp10 import codec
 from amqproute.wire.amqp10.types import Symbol
 from tests.journal.rig import ANN, entry, message
+from tests.support.patience import PATIENCE
 
 LONG = 300_000
 LARGEST = 2**63 - 1
@@ -167,6 +176,43 @@ class LetGoTests(SynchronousTestCase):
         other.runs()
         self.assertFalse(other._entries)
         self.assertEqual(told(other)["entry"], 2)
+
+
+class ThreadTests(SynchronousTestCase):
+    """The journal's thread and the one that has the store carry an event ask at once."""
+
+    def test_made_once(self) -> None:
+        """Who comes second gets what the first one has made, and makes nothing of what is gone."""
+        began = [threading.Event(), threading.Event()]
+        goes_on = threading.Event()
+        made: list[str] = []
+
+        class SlowEvent(DepartureEvent):
+            def _made(self) -> Sequence[MessageRun]:
+                made.append(threading.current_thread().name)
+                began[0].set()
+                goes_on.wait(PATIENCE)
+                return super()._made()
+
+        event = SlowEvent(RecordKind.DELIVERED, 5, "q", [entry(1)], {})
+        event.committed_us = 7
+        found: list[Sequence[MessageRun]] = []
+
+        def ask(number: int) -> None:
+            began[number].set()
+            found.append(event.runs())
+
+        first = threading.Thread(target=lambda: found.append(event.runs()), name="first")
+        first.start()
+        self.assertTrue(began[0].wait(PATIENCE))
+        second = threading.Thread(target=ask, args=(1,), name="second")
+        second.start()
+        self.assertTrue(began[1].wait(PATIENCE))
+        goes_on.set()
+        first.join(PATIENCE)
+        second.join(PATIENCE)
+        self.assertEqual(made, ["first"])
+        self.assertEqual([[run.count for run in each] for each in found], [[1], [1]])
 
 
 class BegunTests(SynchronousTestCase):
