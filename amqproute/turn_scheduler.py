@@ -5,9 +5,11 @@ A step of a TLS handshake is a signature or a chain of certificates to verify; a
 server ends attempts and begins others; a slice of input that waits is as much work
 (`amqproute.net.connection_scheduler`). Strangers can ask for all of them as often as they like.
 When they come in numbers, connections that want little must not wait for the sum: in one turn of
-the reactor all steps together take about `TURN_SECONDS`, one step at least. The kinds of steps are
-served one after the other, and within a kind the sources: one address
-(`amqproute.log_rate_limit.source_of`) waits behind itself, and not before others.
+the reactor all steps together take about `TURN_SECONDS`. A step that takes longer is paid back by
+the turns after it, which take none: what they do besides has its share of the processor whatever a
+step costs, and where they do nothing else they are short. The kinds of steps are served one after
+the other, and within a kind the sources: one address (`amqproute.log_rate_limit.source_of`) waits
+behind itself, and not before others.
 
 Where few steps are asked for, each is taken at once. What waits is bounded by whoever asks: by the
 connections that may be mute (`amqproute.net.accept_policy`), by the questions under way at a time.
@@ -47,7 +49,7 @@ class TurnScheduler:
     ) -> None:
         self._clock = clock
         self._processor_time = processor_time
-        self._spent = 0.0  # in this turn
+        self._spent = 0.0  # in this turn, and what former ones have spent too much
         self._is_taking = False  # a step is under way; what it asks for is one of its own
         self._waiting: OrderedDict[str, OrderedDict[str, deque[Step]]] = OrderedDict()
         self._call: IDelayedCall | None = None
@@ -95,7 +97,7 @@ class TurnScheduler:
         # Even where nothing waits: until then the turn has what was spent in it.
         is_needed = bool(self._waiting or self._spent)
         self._call = self._clock.callLater(0, self._turn) if is_needed else None
-        self._spent = 0.0
+        self._spent = max(0.0, self._spent - TURN_SECONDS)
         while self._waiting and self._spent < TURN_SECONDS:
             self._take(self._next())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handshakes take turns."""
+"""Costly steps take turns."""
 
 from __future__ import annotations
 
@@ -73,9 +73,13 @@ class TurnTests(SynchronousTestCase):
         self.assertEqual(self.taken[:6], ["a", "0", "a", "1", "a", "2"])
 
     def test_long_steps(self) -> None:
-        """Where processor time is measured, a long step is the only one of its turn."""
+        """Where processor time is measured, the turns after a long step pay it back."""
         used = [0.0]
-        for seconds, steps in ((TURN_SECONDS * 2, 1), (TURN_SECONDS / 8, 8)):
+        for seconds, taken in (
+            (TURN_SECONDS * 2.1, [1, 1, 2, 2, 3, 3]),
+            (TURN_SECONDS * 1.4, [1, 2, 3, 3, 4, 5]),
+            (TURN_SECONDS / 7.9, [8, 16, 24, 32, 40, 40]),
+        ):
             turns = TurnScheduler(self.clock, lambda: used[0])
             self.taken.clear()
 
@@ -85,11 +89,14 @@ class TurnTests(SynchronousTestCase):
 
             for _ in range(40):
                 turns.ask("tls", "a", step)
-            for number in range(1, 5):
-                self.assertEqual(len(self.taken), number * steps)
+            counts = [len(self.taken)]
+            for _ in range(5):
                 self.clock.advance(1)
-            while turns.waiting:
+                counts.append(len(self.taken))
+            self.assertEqual(counts, taken)
+            while self.clock.getDelayedCalls():
                 self.clock.advance(1)
+            self.assertEqual(len(self.taken), 40)
 
     def test_a_step_that_fails(self) -> None:
         """The others are taken nevertheless."""

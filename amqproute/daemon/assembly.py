@@ -311,6 +311,7 @@ class Application:
                 ttl_ms=int(relay.lifetime * 1000),
             ),
             way=lambda domain: self._router_now().hop(domain).key,
+            turns=self._turns,
         )
 
     def _router_now(self) -> Router:

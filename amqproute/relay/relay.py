@@ -39,6 +39,7 @@ from amqproute.relay.lookup_scheduler import LookupScheduler
 from amqproute.relay.rejection_counts import RejectionCounts
 from amqproute.relay.relay_terms import RelayTerms
 from amqproute.tracebacks import without_frames
+from amqproute.turn_scheduler import TurnScheduler
 from amqproute.values import RELAY_PREFIX, NextHop, Origin, Principal
 
 REMEMBERED_DOMAINS = 10_000
@@ -70,6 +71,7 @@ class Relay:
         limits: of each relay queue; its ttl is the longest life of a message here.
         admission_seconds: how long admission waits for the DNS.
         way: the key of the next hop for a domain, as routes are now.
+        turns: shares the turns of the reactor out among costly steps; None for one of its own.
 
     Attributes:
         destinations: by the keys of their hops.
@@ -91,6 +93,7 @@ class Relay:
         limits: QueueLimits,
         admission_seconds: float = 5.0,
         way: Callable[[str], str] = str,
+        turns: TurnScheduler | None = None,
     ) -> None:
         self.destinations: dict[str, Destination] = {}
         self.dead_letter_name: str | None = None
@@ -103,7 +106,7 @@ class Relay:
         self._terms = terms
         self._limits = limits
         self._admission_seconds = admission_seconds
-        self._starts = ConnectScheduler(clock, terms.connects_per_second)
+        self._starts = ConnectScheduler(clock, terms.connects_per_second, turns)
         self.holds = RelayHolds(
             broker.begin,
             clock,

@@ -14,6 +14,8 @@ from amqproute.broker.token_bucket import Rate, RateLimiter
 from amqproute.relay.connect_scheduler import ConnectScheduler
 from amqproute.relay.receipt_floor import ReceiptFloor
 from amqproute.relay.send_window import SendWindow
+from amqproute.turn_scheduler import STEPS_IN_TURN, TurnScheduler
+from tests.test_turn_scheduler import TurnClock
 
 
 class WindowTests(SynchronousTestCase):
@@ -203,6 +205,25 @@ class StartsTests(SynchronousTestCase):
         self.assertEqual([name for name, _ in self.begun], ["0", "urgent", "1", "2", "3", "4"])
         times = [when for _, when in self.begun]
         self.assertTrue(all(b - a >= 0.0999 for a, b in pairwise(times)))
+
+    def test_turns(self) -> None:
+        """Where other costly steps wait it waits with them, and can be withdrawn meanwhile."""
+        self.clock = TurnClock()
+        turns = TurnScheduler(self.clock)
+        self.starts = ConnectScheduler(self.clock, 10.0, turns)
+        steps: list[int] = []
+        for name, begun in (("a", ["a"]), ("b", ["a"])):
+            for number in range(5 * STEPS_IN_TURN):
+                turns.ask("tls", "", lambda number=number: steps.append(number))
+            self.ask(name)
+            self.clock.advance(1)
+            self.assertEqual(turns.waiting, 3 * STEPS_IN_TURN + 1)
+            if name == "b":
+                self.starts.withdraw(self.askers["b"])  # type: ignore[arg-type]
+            while self.clock.getDelayedCalls():
+                self.clock.advance(1)
+            self.assertEqual([name for name, _ in self.begun], begun)
+        self.assertEqual(len(steps), 10 * STEPS_IN_TURN)
 
     def test_withdrawn(self) -> None:
         """Who does not want any more is passed over."""
