@@ -12,6 +12,7 @@ The layers
 Imports only go down, and packages of one layer do not know each other; a test holds it
 (``tests/test_architecture.py``). Each package's docstring is its theory of operation::
 
+    9  tools                                   demonstration, benchmark, made-up journals
     8  daemon  cli                             assembly, process, commands
     7  pipeline                                journals as tables; sees little of the rest
     6  frontends  relay  services              clients in, peers out, reserved nodes

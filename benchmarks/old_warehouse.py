@@ -6,7 +6,7 @@ Run as ``python -m benchmarks.old_warehouse [--days 1 30 365] [--partners 2 20 2
 one organization and its partners are written: each day has so many events, of messages between any
 two of them. Of the days before the night up to `READ` are really taken in, more than a night reads.
 What the warehouse has before that are copies, in files as nights would have left them
-(`amqproute.pipeline.synthetic.history`), and so are folders of the journals, up to `KEPT`.
+(`amqproute.tools.synthetic.history`), and so are folders of the journals, up to `KEPT`.
 
 A night is the command ``amqproute pipeline run`` in a process of its own, with 2 threads, on a copy
 of the warehouse; the rounds take turns. What is printed are medians, and how much of what the night
@@ -31,7 +31,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from amqproute.pipeline.synthetic import TrafficPlan, generate
+from amqproute.tools.synthetic import TrafficPlan, generate
 
 EVENTS_PER_TRANSFER: Final = 4.4
 READ: Final = 22
@@ -70,8 +70,8 @@ def build(journals: Sequence[Path], days: int, target: Path, work: str) -> None:
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.nightly import refresh, settle
     from amqproute.pipeline.spark_session import session
-    from amqproute.pipeline.synthetic.history import grow_old, journal_days
     from amqproute.pipeline.warehouse import Warehouse
+    from amqproute.tools.synthetic.history import grow_old, journal_days
 
     spark = session("benchmark", master="local[2]", local_dir=work, progress=False)
     warehouse = Warehouse(spark, target)

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from amqproute.journal.record import BEGINS, ENDS, FIELDS, LINE_FIELDS, RUN_FIELDS
-from amqproute.pipeline.synthetic import FaultPlan, TrafficPlan, generate
+from amqproute.tools.synthetic import FaultPlan, TrafficPlan, generate
 
 EVENTS_PER_TRANSFER = 4.4
 PAIR = ("alpha.example", "beta.example")

@@ -57,8 +57,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from amqproute.cli.daemon_pair import child_environment, dies_with, ended_by_signals, free_ports
 from amqproute.net.authority import issue, make_authority
+from amqproute.tools.daemon_pair import child_environment, dies_with, ended_by_signals, free_ports
 from benchmarks.campaign import revision
 from tests.network.campaign import machine
 

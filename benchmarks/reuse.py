@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from amqproute.pipeline.synthetic import TrafficPlan, generate
+from amqproute.tools.synthetic import TrafficPlan, generate
 from benchmarks.pipeline import EVENTS_PER_TRANSFER, FAULTS, Watch, _cpu_of
 
 Way = Callable[[Any, Any], Any]

@@ -55,7 +55,15 @@ VERDICTS: Final = ROOT / "tests" / "mutants.json"
 PAGE: Final = ROOT / "tests" / "MUTANTS.md"
 COVERAGE: Final = ROOT / ".mutants" / "coverage.json"
 
-PACKAGES: Final = ("broker", "store", "net", "resolver", "journal", "pipeline")
+PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
+    "broker": ("broker",),
+    "store": ("store",),
+    "net": ("net",),
+    "resolver": ("resolver",),
+    "journal": ("journal",),
+    "pipeline": ("pipeline", "tools/synthetic"),
+}
+"""Folders below ``amqproute`` that mutants are drawn from, by the package that they count for."""
 SLOW: Final = ("pipeline",)
 """Packages whose tests start a JVM."""
 SEED: Final = 13
@@ -247,8 +255,8 @@ def drawn(kept: Collection[Mutant] = (), seed: int = SEED, each: int = EACH) -> 
     """
     found = []
     before = {(mutant.key, mutant.before, mutant.after) for mutant in kept}
-    for package in PACKAGES:
-        files = sorted((PRODUCT / package).rglob("*.py"))
+    for package, folders in PACKAGES.items():
+        files = [file for each in folders for file in sorted((PRODUCT / each).rglob("*.py"))]
         all_mutants = [
             mutant
             for file in files
@@ -272,7 +280,8 @@ def test_modules() -> list[str]:
         for path in (ROOT / "tests").rglob("test_*.py")
         if path.relative_to(ROOT / "tests").parts[0] not in ELSEWHERE
     ]
-    found.sort(key=lambda parts: (PACKAGES.index(parts[1]) if parts[1] in PACKAGES else 4.5, parts))
+    order = list(PACKAGES)
+    found.sort(key=lambda parts: (order.index(parts[1]) if parts[1] in order else 4.5, parts))
     return [".".join(parts) for parts in found]
 
 
@@ -342,7 +351,8 @@ def _covered(module: str, copies_: Queue[Trials]) -> Reach | None:
     try:
         with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
             data = Path(directory) / "data"
-            sources = ",".join(f"amqproute/{package}" for package in PACKAGES)
+            folders = [each for own in PACKAGES.values() for each in own]
+            sources = ",".join(f"amqproute/{folder}" for folder in folders)
             measure = ["-m", "coverage", "run", f"--data-file={data}", f"--source={sources}"]
             command = [sys.executable, *measure, "-m", "twisted.trial", *_options(directory)]
             process = subprocess.Popen(
@@ -638,8 +648,9 @@ def page(verdicts: Sequence[Verdict]) -> str:
         "| package | mutants | killed | survived | no test module reaches it |",
         "|---|---:|---:|---:|---:|",
     ]
-    for package in PACKAGES:
-        own = [v.verdict for v in verdicts if v.mutant.file.startswith(f"{package}/")]
+    for package, folders in PACKAGES.items():
+        below = tuple(f"{folder}/" for folder in folders)
+        own = [v.verdict for v in verdicts if v.mutant.file.startswith(below)]
         counts = (own.count(KILLED), own.count(SURVIVED), own.count(UNREACHED))
         lines.append(f"| {package} | {len(own)} | " + " | ".join(map(str, counts)) + " |")
     lines += ["", "## Survivors", "", "| where | before | after | reason |", "|---|---|---|---|"]

@@ -41,6 +41,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
     ("frontends", "relay", "services"),
     ("pipeline",),
     ("daemon", "cli"),
+    ("tools",),
 )
 """From the ground up. Imports go to a lower storey or stay in the own room. On the ground and
 among the nouns rooms may also use each other (no cycles); from the capabilities up they may not."""
@@ -54,6 +55,10 @@ EVERYWHERE = {""}
 PIPELINE_SEES = {"journal", "wire", "message", "values"}
 """Aside from the house: it reads finished journal segments, and its data source is a client of
 brokers with the house's engine."""
+
+TOOLS = "amqproute.tools"
+"""Trial, measurement and made-up journals. The product starts them, if at all, by the name that
+stands in the table of the commands."""
 
 REACTOR_IN = ("amqproute.daemon.service", "amqproute.cli")
 """The only places that take the global reactor; everything else is given one."""
@@ -185,6 +190,24 @@ class ArchitectureTests(SynchronousTestCase):
             if here == "pipeline" and there not in PIPELINE_SEES and below > 0:
                 offenses.append(f"{found}: the pipeline sees the journal and the engine only")
         self.assertNone(offenses)
+
+    def test_the_product_runs_without_the_tools(self) -> None:
+        """No module of the product names one of the tools, except in the table of commands."""
+        named = [
+            f"{module}:{node.lineno}: names {node.value}"
+            for module, tree in self.trees.items()
+            if not module.startswith(TOOLS) and module != "amqproute.cli.commands"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value.startswith(TOOLS)
+        ]
+        imported = [
+            str(found)
+            for found in self.own
+            if found.target.startswith(TOOLS) and not found.importer.startswith(TOOLS)
+        ]
+        self.assertNone(named + imported)
 
     def test_no_cycles_between_rooms(self) -> None:
         """The rooms can be built one after the other."""

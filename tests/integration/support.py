@@ -37,9 +37,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import amqproute
 from amqproute.auth.users import add_user
-from amqproute.cli.daemon_pair import free_ports
 from amqproute.net.authority import Issued, issue, make_authority
 from amqproute.resolver.zone import ZoneAuthority
+from amqproute.tools.daemon_pair import free_ports
 from tests.integration.clients import (
     AMQP,
     SASL,

@@ -9,7 +9,7 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.daemon_pair import child_environment
+from amqproute.tools.daemon_pair import child_environment
 from tests.support.patience import PATIENCE
 
 

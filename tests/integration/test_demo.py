@@ -13,8 +13,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.daemon_pair import child_environment
 from amqproute.journal.record import read_line
+from amqproute.tools.daemon_pair import child_environment
 from tests.support.patience import PATIENCE
 
 NODES = ("orders", "amqp$out/beta.example")

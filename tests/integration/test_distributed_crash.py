@@ -23,7 +23,7 @@ from typing import Any
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 import amqproute
-from amqproute.cli.daemon_pair import child_environment
+from amqproute.tools.daemon_pair import child_environment
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10.types import Int

@@ -22,7 +22,7 @@ from tests.network.course import Course
 from tests.support.pairs import Pair
 
 FIRST_ID = 1 << 40
-"""Of `amqproute.cli.load_worker.MessageNumbers`."""
+"""Of `amqproute.tools.load_worker.MessageNumbers`."""
 
 
 class Books:

@@ -17,11 +17,11 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.daemon_pair import QUEUE
-from amqproute.cli.load_worker import Connected, LoadManagement
 from amqproute.journal import reader
 from amqproute.journal.record import RecordKind
 from amqproute.message import Message
+from amqproute.tools.daemon_pair import QUEUE
+from amqproute.tools.load_worker import Connected, LoadManagement
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.engine_events import DeliveriesReceived, DeliveriesUpdated, PartsReceived
 from tests.integration.support import Daemon, Wire, message

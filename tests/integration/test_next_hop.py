@@ -16,7 +16,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.daemon_pair import free_ports
+from amqproute.tools.daemon_pair import free_ports
 from amqproute.wire.amqp10 import spec
 from tests.integration.clients import AMQP, SASL, Raw, frame, message, sasl_frame
 from tests.integration.support import Daemon, Wire, Zone, certificates, until

@@ -19,9 +19,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.daemon_pair import free_ports as steady_ports
-from amqproute.cli.load_worker import Connected, LoadManagement, LoadTarget
 from amqproute.net.authority import Issued
+from amqproute.tools.daemon_pair import free_ports as steady_ports
+from amqproute.tools.load_worker import Connected, LoadManagement, LoadTarget
 from benchmarks.rabbitmq_shovel import HOME, Client, Node
 from tests.integration.support import (
     Daemon,

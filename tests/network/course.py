@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from amqproute.cli.command_error import ClientError
-from amqproute.cli.daemon_pair import QUEUE, DaemonPair, DaemonProcess
-from amqproute.cli.load_worker import CREDIT, Connected, LoadManagement, MessageNumbers, Publisher
+from amqproute.tools.daemon_pair import QUEUE, DaemonPair, DaemonProcess
+from amqproute.tools.load_worker import CREDIT, Connected, LoadManagement, MessageNumbers, Publisher
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.engine_events import DeliveriesReceived
 from tests.support.patience import PATIENCE

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from os import kill as send_signal
 from typing import ClassVar
 
-from amqproute.cli.daemon_pair import DaemonPair
+from amqproute.tools.daemon_pair import DaemonPair
 from tests.integration.support import until
 from tests.network.campaign import Finding, Scenario
 from tests.network.course import Course, Tally

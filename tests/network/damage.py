@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from amqproute.broker.xa_record import ROWS as BRANCH_ROWS
-from amqproute.cli.daemon_pair import free_ports
 from amqproute.message import Message
+from amqproute.tools.daemon_pair import free_ports
 from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Int

@@ -15,9 +15,9 @@ import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from amqproute.cli.daemon_pair import QUEUE
-from amqproute.cli.load_worker import CREDIT, Connected, MessageNumbers
 from amqproute.net.authority import issue
+from amqproute.tools.daemon_pair import QUEUE
+from amqproute.tools.load_worker import CREDIT, Connected, MessageNumbers
 from amqproute.wire.amqp10 import spec
 from tests.network.campaign import Finding, Scenario
 from tests.network.grounds import amend, quiet

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from amqproute.cli.daemon_pair import DaemonProcess
-from amqproute.cli.load_worker import Connected, LoadManagement
 from amqproute.net.authority import Issued, issue
+from amqproute.tools.daemon_pair import DaemonProcess
+from amqproute.tools.load_worker import Connected, LoadManagement
 from tests.integration.support import TROUBLE, until
 from tests.network.campaign import Finding
 from tests.network.line import Line

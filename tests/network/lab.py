@@ -42,7 +42,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from amqproute.cli.daemon_pair import dies_with
+from amqproute.tools.daemon_pair import dies_with
 from tests.integration.support import Zone, new_directory, until
 from tests.network.line import Line
 from tests.support.signing import SignedTree

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from amqproute.cli.daemon_pair import child_environment
-from amqproute.cli.load_worker import (
+from amqproute.net.authority import issue
+from amqproute.tools.daemon_pair import child_environment
+from amqproute.tools.load_worker import (
     Connected,
     Consumer,
     LoadManagement,
@@ -23,7 +24,6 @@ from amqproute.cli.load_worker import (
     MessageNumbers,
     Publisher,
 )
-from amqproute.net.authority import issue
 from tests.integration.support import Daemon, certificates, until
 from tests.network.campaign import Finding, Scenario
 from tests.network.course import Course, Tally

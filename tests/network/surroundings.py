@@ -20,11 +20,11 @@ from typing import ClassVar
 import dns.rdataset
 from cryptography import x509
 
-from amqproute.cli.daemon_pair import DaemonPair
-from amqproute.cli.daemon_pair import DaemonProcess as PairDaemon
 from amqproute.net.authority import Issued, make_authority
 from amqproute.net.dane import record_of
 from amqproute.resolver.zone import ZoneAuthority, ZoneReply
+from amqproute.tools.daemon_pair import DaemonPair
+from amqproute.tools.daemon_pair import DaemonProcess as PairDaemon
 from tests.integration.support import (
     Daemon,
     Wire,

@@ -21,8 +21,8 @@ from typing import Any
 from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.load_worker import Connected, Consumer, LoadTarget, MessageNumbers, Publisher
 from amqproute.net.dane import record_of
+from amqproute.tools.load_worker import Connected, Consumer, LoadTarget, MessageNumbers, Publisher
 from tests.integration.support import RUN, Certificates, Daemon, until
 from tests.network.lab import AMQPS, Host, Lab, make_lab
 from tests.support.patience import PATIENCE

@@ -18,7 +18,7 @@ from pathlib import Path
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 import amqproute
-from amqproute.cli.daemon_pair import dies_with
+from amqproute.tools.daemon_pair import dies_with
 from tests.integration.support import RUN, Daemon, until
 from tests.integration.test_operator import command
 from tests.network.lab import run, why_no_namespaces
@@ -99,7 +99,7 @@ class InsideTests(SynchronousTestCase):
         self.logs = {name: self.start(name, "-c", LISTENER) for name in self.spaces}
         zone = self.directory / "zone"
         zone.write_text(self.zone())
-        self.start("here", "-m", "amqproute.cli.zone_server", str(zone), "53", says="")
+        self.start("here", "-m", "amqproute.tools.zone_server", str(zone), "53", says="")
 
     @staticmethod
     def remove(space: str) -> None:

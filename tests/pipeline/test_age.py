@@ -24,9 +24,9 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.days import between
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.nightly import refresh, retold, settle
-    from amqproute.pipeline.synthetic.history import grow_old, journal_days
     from amqproute.pipeline.traces import hops
     from amqproute.pipeline.warehouse import TablePart, Warehouse
+    from amqproute.tools.synthetic.history import grow_old, journal_days
 
 DAY = 86_400
 ONE = timedelta(days=1)

@@ -31,9 +31,9 @@ if TYPE_CHECKING or not MISSING:
 
     from amqproute.cli import pipeline_analysis
     from amqproute.pipeline.stream import StreamProgress, follow, live, progress, read_live, timed
-    from amqproute.pipeline.synthetic import FaultPlan, TrafficPlan, generate
     from amqproute.pipeline.table_schema import TABLES
     from amqproute.pipeline.warehouse import Warehouse, WarehouseSnapshot
+    from amqproute.tools.synthetic import FaultPlan, TrafficPlan, generate
 
 WANTED = os.environ.get("AMQPROUTE_CLUSTER")
 IS_LONG = WANTED == "long"

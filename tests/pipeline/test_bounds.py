@@ -19,9 +19,9 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.exchange import between, open_source
     from amqproute.pipeline.figures import queues, reasons, volumes
     from amqproute.pipeline.ingest import IngestSummary, ingest
-    from amqproute.pipeline.synthetic import TrafficPlan, generate
     from amqproute.pipeline.traces import hops
     from amqproute.pipeline.warehouse import Warehouse
+    from amqproute.tools.synthetic import TrafficPlan, generate
 
 DAY = 86_400.0
 YEAR = 365 * DAY

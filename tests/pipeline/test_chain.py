@@ -27,9 +27,9 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.lines import records
     from amqproute.pipeline.nightly import facts_of, refresh, retold
     from amqproute.pipeline.report import headline
-    from amqproute.pipeline.synthetic import TrafficPlan, generate
     from amqproute.pipeline.traces import hops
     from amqproute.pipeline.warehouse import Warehouse
+    from amqproute.tools.synthetic import TrafficPlan, generate
 
 DAY = date(2026, 11, 22)
 LONG = 40_000

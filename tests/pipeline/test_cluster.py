@@ -27,9 +27,9 @@ from tests.pipeline.test_commands import invoked
 from tests.support.patience import PATIENCE, until
 
 if not MISSING:
-    from amqproute.pipeline.synthetic import FaultPlan, FaultRates, TrafficPlan, generate
     from amqproute.pipeline.table_schema import TABLES
     from amqproute.pipeline.warehouse import Warehouse
+    from amqproute.tools.synthetic import FaultPlan, FaultRates, TrafficPlan, generate
     from tests.pipeline.cluster import Cluster, executors
     from tests.pipeline.night import DRIVER, KEPT, PLACES
 

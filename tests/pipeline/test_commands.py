@@ -26,14 +26,14 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline import ingest as bronze
     from amqproute.pipeline import nightly
     from amqproute.pipeline.ingest import IngestSummary
-    from amqproute.pipeline.synthetic import (
+    from amqproute.pipeline.warehouse import Warehouse, WarehouseSnapshot
+    from amqproute.tools.synthetic import (
         FaultPlan,
         FaultRates,
         PlantedFaults,
         TrafficPlan,
         generate,
     )
-    from amqproute.pipeline.warehouse import Warehouse, WarehouseSnapshot
 
 PAIR = ("alpha.example", "beta.example")
 

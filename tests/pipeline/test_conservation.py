@@ -20,9 +20,9 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.coverage import RESTORED, holes
     from amqproute.pipeline.exchange import ExchangeSource, between
     from amqproute.pipeline.reconcile import AGREED, VERDICTS, reconcile
-    from amqproute.pipeline.synthetic import FaultPlan, FaultRates, TrafficPlan, generate
     from amqproute.pipeline.table_schema import BALANCE, VIOLATIONS
     from amqproute.pipeline.traces import hops
+    from amqproute.tools.synthetic import FaultPlan, FaultRates, TrafficPlan, generate
 
 
 Found = set[tuple[str, int, bool]]

@@ -21,7 +21,7 @@ if not MISSING:
     from amqproute.pipeline import exchange, reconcile
     from amqproute.pipeline.agreement import agreement_page, in_words
     from amqproute.pipeline.exchange import ExchangeSourceError, open_source
-    from amqproute.pipeline.synthetic import (
+    from amqproute.tools.synthetic import (
         FaultPlan,
         FaultRates,
         PlantedFaults,

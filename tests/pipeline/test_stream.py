@@ -37,8 +37,8 @@ if not MISSING:
         read_live,
         timed,
     )
-    from amqproute.pipeline.synthetic import TrafficPlan, generate
     from amqproute.pipeline.warehouse import Warehouse
+    from amqproute.tools.synthetic import TrafficPlan, generate
 
 ROOT = Path(__file__).parents[2]
 

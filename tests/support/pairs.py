@@ -2,7 +2,7 @@
 """Pairs of brokers that start quickly: their daemons are forked off the program.
 
 A daemon loads for 0.8 s of processor time, each time that it is started. What the command line does
-to have a pair, `tests.cli.test_daemon_pair` sees.
+to have a pair, `tests.tools.test_daemon_pair` sees.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import IO, cast
 
-from amqproute.cli import daemon_pair
+from amqproute.tools import daemon_pair
 from tests.support.program import Process
 
 __all__ = ["Pair"]
@@ -26,6 +26,6 @@ class _Daemon(daemon_pair.DaemonProcess):
 
 
 class Pair(daemon_pair.DaemonPair):
-    """`amqproute.cli.daemon_pair.DaemonPair`, with such daemons."""
+    """`amqproute.tools.daemon_pair.DaemonPair`, with such daemons."""
 
     _daemon = _Daemon

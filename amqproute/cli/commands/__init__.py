@@ -29,7 +29,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         "amqproute.cli.commands.batch:batch",
         "Carry out the commands in FILE, or on standard input: all of them, or none.",
     ),
-    "bench": CommandEntry("amqproute.cli.bench:bench", "Measure this machine with this program."),
+    "bench": CommandEntry("amqproute.tools.bench:bench", "Measure this machine with this program."),
     "certs": CommandEntry(
         "amqproute.cli.commands.certs:certs",
         "A certificate authority and certificates, for trying out and testing.",
@@ -55,7 +55,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         "Delete messages on their way to other domains.",
     ),
     "demo": CommandEntry(
-        "amqproute.cli.demo:demo",
+        "amqproute.tools.demo:demo",
         "Send messages from one organization to another, on this machine, from nothing.",
     ),
     "dns": CommandEntry(

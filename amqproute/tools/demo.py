@@ -22,8 +22,8 @@ import dns.rdatatype
 
 from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE
-from amqproute.cli.daemon_pair import QUEUE, USER, DaemonPair, DaemonProcess, ended_by_signals
-from amqproute.cli.load_worker import (
+from amqproute.tools.daemon_pair import QUEUE, USER, DaemonPair, DaemonProcess, ended_by_signals
+from amqproute.tools.load_worker import (
     Connected,
     Consumer,
     LoadManagement,

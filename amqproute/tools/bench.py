@@ -2,7 +2,7 @@
 """``amqproute bench relay``: how fast, for how much CPU, how soon.
 
 Two brokers on loopback, with mutual TLS between them and durable queues at both ends; the load
-comes from processes of its own (`amqproute.cli.load_worker`). Every phase has a fresh pair, and
+comes from processes of its own (`amqproute.tools.load_worker`). Every phase has a fresh pair, and
 every message is counted by its number: a measurement in which one is missing or came twice is none,
 and the command ends with 1.
 
@@ -41,7 +41,7 @@ import click
 
 from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE, CommandError
-from amqproute.cli.daemon_pair import (
+from amqproute.tools.daemon_pair import (
     QUEUE,
     DaemonPair,
     DaemonProcess,
@@ -49,7 +49,7 @@ from amqproute.cli.daemon_pair import (
     dies_with,
     ended_by_signals,
 )
-from amqproute.cli.load_worker import SMALLEST, Connected, LoadManagement, LoadTarget
+from amqproute.tools.load_worker import SMALLEST, Connected, LoadManagement, LoadTarget
 
 __all__ = ["PHASES", "BenchPhase", "bench", "measure"]
 
@@ -372,7 +372,7 @@ class Benchmark:
 
 
 class Load:
-    """A process that publishes or consumes; see `amqproute.cli.load_worker`."""
+    """A process that publishes or consumes; see `amqproute.tools.load_worker`."""
 
     def __init__(
         self, what: str, place: LoadTarget, address: str, messages: int, size: int, rate: float
@@ -390,7 +390,7 @@ class Load:
         }
         arguments = [f"--{name}={value}" for name, value in options.items()]
         self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-m", "amqproute.cli.load_worker", what, *arguments],
+            [sys.executable, "-m", "amqproute.tools.load_worker", what, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

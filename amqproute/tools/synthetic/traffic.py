@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from amqproute.journal import record
 from amqproute.journal.record import RecordKind
-from amqproute.pipeline.synthetic.journals import SyntheticBroker
-from amqproute.pipeline.synthetic.plan import (
+from amqproute.tools.synthetic.journals import SyntheticBroker
+from amqproute.tools.synthetic.plan import (
     LONGEST_DELAY,
     SECOND,
     PlannedFault,

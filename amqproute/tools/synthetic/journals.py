@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from amqproute.journal import record
 from amqproute.journal.record import RecordKind
-from amqproute.pipeline.synthetic.plan import SECOND, TrafficPlan
+from amqproute.tools.synthetic.plan import SECOND, TrafficPlan
 
 __all__ = ["SyntheticBroker", "SyntheticSegments"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.journal.record import BEGINS, ENDS, GENESIS, JournalRecord, RecordKind, read_line
-from amqproute.pipeline.synthetic import FaultPlan, FaultRates, PlantedFaults, TrafficPlan, generate
+from amqproute.tools.synthetic import FaultPlan, FaultRates, PlantedFaults, TrafficPlan, generate
 
 PAIR = ("alpha.example", "beta.example")
 EVERY = FaultPlan(

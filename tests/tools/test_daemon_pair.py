@@ -11,19 +11,19 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli import daemon_pair as pair_module
 from amqproute.cli.command_error import CommandError
-from amqproute.cli.daemon_pair import (
+from amqproute.config import check_files, load
+from amqproute.message import Message
+from amqproute.tools import daemon_pair as pair_module
+from amqproute.tools.daemon_pair import (
     LONGEST_SOCKET_PATH,
     ChildProcess,
     DaemonPair,
     child_environment,
     free_ports,
 )
-from amqproute.cli.demo import DemoMessage
-from amqproute.cli.load_worker import MessageNumbers, percentiles
-from amqproute.config import check_files, load
-from amqproute.message import Message
+from amqproute.tools.demo import DemoMessage
+from amqproute.tools.load_worker import MessageNumbers, percentiles
 from amqproute.wire.amqp10 import spec
 
 

@@ -3,7 +3,7 @@
 
 ::
 
-    with Pair() as pair:                # directory, certificates, zone, configurations
+    with DaemonPair() as pair:          # directory, certificates, zone, configurations
         pair.start()                    # name server, alpha, beta: three processes, all ready
         ...
         pair.beta.kill()                # kill -9
@@ -46,9 +46,9 @@ from twisted.internet.endpoints import quoteStringArgument
 import amqproute
 from amqproute.auth.users import add_user
 from amqproute.cli.command_error import NEGATIVE, USAGE, CommandError
-from amqproute.cli.load_worker import LoadTarget
 from amqproute.dial_policy import OTHER_SERVICES
 from amqproute.net.authority import issue, make_authority
+from amqproute.tools.load_worker import LoadTarget
 
 __all__ = [
     "ChildProcess",
@@ -351,7 +351,7 @@ class DaemonPair:
             zone.write_text(_zone(self.daemons))
             self.nameserver = ChildProcess(
                 "nameserver",
-                ("-m", "amqproute.cli.zone_server", str(zone), str(self.nameserver_port)),
+                ("-m", "amqproute.tools.zone_server", str(zone), str(self.nameserver_port)),
                 self.directory,
                 run,
             )

@@ -11,14 +11,14 @@ and how long each took. Times are CLOCK_MONOTONIC, which all processes of a mach
 
 ::
 
-    with Connected(Place("127.0.0.1", 5672), "load") as connected:
-        publisher = Publisher(connected, "orders@beta.example", Numbering(1000, 1024))
+    with Connected(LoadTarget("127.0.0.1", 5672), "load") as connected:
+        publisher = Publisher(connected, "orders@beta.example", MessageNumbers(1000, 1024))
         while not publisher.is_done:
             publisher.offer()
             connected.turn(1.0)
 
-As a program (``python -m amqproute.cli.load_worker publish|consume ...``) it does one of the two in
-a process of its own and prints what it counted as one JSON object; `amqproute.cli.bench` starts it.
+As a program (``python -m amqproute.tools.load_worker publish|consume ...``) it does one of the two
+in a process of its own and prints its counts as one JSON object; `amqproute.tools.bench` starts it.
 
 Bounds: the engine's; a `Publisher` keeps no more than the link's credit without an outcome.
 """
@@ -653,7 +653,7 @@ def consume(
 def main() -> int:
     """Do one of the two, as the command line says, and print the result."""
     parser = argparse.ArgumentParser(
-        prog="python -m amqproute.cli.load_worker", description="Make load."
+        prog="python -m amqproute.tools.load_worker", description="Make load."
     )
     parser.add_argument("what", choices=("publish", "consume"))
     parser.add_argument("--host", required=True, help="address, or path of a unix socket")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m amqproute.cli.zone_server ZONE PORT``: serve a zone on loopback until told to end.
+"""``python -m amqproute.tools.zone_server ZONE PORT``: serve a zone on loopback until told to end.
 
-For the demonstration, the benchmark and the tests (`amqproute.cli.daemon_pair`): brokers that know
-of each other only through the DNS need some DNS. Tells ``$NOTIFY_SOCKET`` when it answers.
+For the demonstration, the benchmark and the tests (`amqproute.tools.daemon_pair`): brokers that
+know of each other only through the DNS need some DNS. Tells ``$NOTIFY_SOCKET`` when it answers.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 
-from amqproute.pipeline.synthetic.plan import (
+from amqproute.tools.synthetic.plan import (
     FaultPlan,
     FaultRates,
     PlannedFault,
@@ -31,7 +31,7 @@ from amqproute.pipeline.synthetic.plan import (
     TrafficPlan,
     numbers_of,
 )
-from amqproute.pipeline.synthetic.traffic import Traffic
+from amqproute.tools.synthetic.traffic import Traffic
 
 __all__ = ["FaultPlan", "FaultRates", "PlannedFault", "PlantedFaults", "TrafficPlan", "generate"]
 
