@@ -226,8 +226,8 @@ class LongTests(MachineTests):
             "printf 'secret\\nsecret\\n' | amqproute user add ann; systemctl start amqproute"
         )
         url = "amqps://ann:secret@localhost:5671"
-        self.shell("head -c 3000000 /dev/urandom > /root/large")
-        self.send("--file", "/root/large")
+        self.shell("head -c 3000000 /dev/urandom > /var/tmp/large")
+        self.send("--file", "/var/tmp/large")
         self.shell("echo 127.0.0.1 broker.alpha.example >> /etc/hosts")
         self.send("--url", url.replace("localhost", "broker.alpha.example"), "--body", "by TLS")
         self.send("--body", "x", "--count", "500")
