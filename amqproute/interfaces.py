@@ -233,8 +233,7 @@ class IStore(Interface):
         """Return a Deferred of the ids of the queue's next entries, ascending."""
 
     def room() -> Deferred[Any]:
-        """Return a Deferred of the `amqproute.store.model.StoreRoom`: how much it may still
-        grow."""
+        """Return how much the store may still grow: a Deferred of a `store.model.StoreRoom`."""
 
     def statistics() -> dict[str, float]:
         """Return counters since the start: times in seconds, sizes in bytes."""

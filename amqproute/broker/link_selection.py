@@ -39,6 +39,7 @@ class LinkSelection:
             self._key = (bytes(codec.encode(said)), since_ms)
 
     def __call__(self, entry: Entry) -> bool:
+        """Return whether the link receives an entry."""
         return entry.arrived_ms >= self._since_ms and self._matches(entry.message, entry.origin)
 
     def __eq__(self, other: object) -> bool:

@@ -145,8 +145,7 @@ class PriorityQueues:
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the oldest available entry arrived, or None without one; see
-        `EntryList.oldest_ms`."""
+        """Arrival of the oldest available entry (`EntryList.oldest_ms`), None without one."""
         return min((ms for line in self.lines if (ms := line.oldest_ms) is not None), default=None)
 
     def entries(self) -> Iterator[Entry]:

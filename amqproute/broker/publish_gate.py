@@ -146,8 +146,7 @@ class HeldMemory:
 
     @property
     def most_arriving(self) -> int:
-        """The bound of `arriving_bytes`; 0 for none. See
-        `amqproute.broker.partial_delivery_eviction`."""
+        """The bound of `arriving_bytes` (`broker.partial_delivery_eviction`); 0 for none."""
         return self.limit_bytes // 4
 
     def arrive(self, octets: int) -> None:

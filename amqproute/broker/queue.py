@@ -383,8 +383,7 @@ class Queue:
 
     @property
     def oldest_arrival_ms(self) -> int | None:
-        """When the oldest available entry arrived, or None without one; see
-        `EntryList.oldest_ms`."""
+        """Arrival of the oldest available entry (`EntryList.oldest_ms`), None without one."""
         return self._levels.oldest_ms
 
     def arrivals_ms(self) -> list[int]:
@@ -463,8 +462,7 @@ class Queue:
         return self._enqueue.repeats(message)
 
     def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> None:
-        """Hand out entries whose commit is under way, as far as that may be
-        (`broker.early_delivery`)."""
+        """Hand out entries whose commit is in progress, where `broker.early_delivery` may."""
         if not (
             self._deleted
             or self._enqueue.is_in_doubt

@@ -540,8 +540,10 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close politely; after `ClientTimeouts.close_seconds` the transport is dropped. Never
-        fails."""
+        """Close the connection; never fails.
+
+        The transport is dropped after `ClientTimeouts.close_seconds`.
+        """
         self._is_closing = True
         if self._pump is None or self._closed.called:
             return

@@ -386,8 +386,10 @@ def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
 def _gone(
     tables: Warehouse, snapshot: WarehouseSnapshot, rows: Sequence[Row]
 ) -> dict[tuple[str, int], str]:
-    """Say which of the entries of messages have not ended, and do not wait either; and which the
-    next broker has not got."""
+    """Return the entries of messages that are missing, with what became of them.
+
+    They have not ended and do not wait either, or the next broker has not got them.
+    """
     left = [hop for row in rows for hop in row.hops if hop.fate in (None, RecordKind.RELAYED)]
     if not left:
         return {}

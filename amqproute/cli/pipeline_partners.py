@@ -61,8 +61,11 @@ def reconcile(
 
 
 def _shared(running: SparkSession, output: Path | None) -> Path | None:
-    """Return where tables are made on the way: beside the output, which all executors see, or in
-    the system's folder where they are this process."""
+    """Return the folder for intermediate tables.
+
+    It is beside the output, which all executors see, or None, the system's own, where the executors
+    are this process.
+    """
     if not may_lose_executors(running):
         return None
     place = Path() if output is None else output.parent

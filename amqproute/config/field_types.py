@@ -253,6 +253,11 @@ class Via:
 
 
 def parse_via(text: str) -> Via:
+    """Parse the fixed next hop of a route: ``amqp[s]://HOST[:PORT]``.
+
+    Raises:
+        ValueError: it is none.
+    """
     try:
         url: SplitResult = urlsplit(text)
         port = url.port

@@ -321,8 +321,10 @@ def queues_of(broker: Broker) -> Iterable[Queue]:
 
 
 def _is_of_node(key: str) -> bool:
-    """Whether a line of the store is a node's: messages that are on their way, and not copies that
-    are kept for newcomers, or postings of branches that are not committed."""
+    """Whether a line of the store holds messages on their way.
+
+    Others hold copies that are kept for newcomers, or postings of branches that are not committed.
+    """
     return key != BRANCH_ROWS and not key.startswith(LAST_PREFIX)
 
 

@@ -98,8 +98,7 @@ def _missing(journal: Path, known: ExpectedEntries, gone: set[int]) -> LossRepor
 
 
 def _ended_in(outbox: Outbox) -> tuple[set[int], int]:
-    """Return the entries that have ended, by what the journal is yet to be told; and how many
-    lines of that are damaged."""
+    """Return the entries that have ended by an outbox, and how many of its lines are damaged."""
     ended: set[int] = set()
     carried, damaged = read_rows(outbox)
     for _, run in carried:

@@ -81,7 +81,8 @@ class Filter(Protocol):
     """
 
     @property
-    def needs(self) -> frozenset[str]: ...
+    def needs(self) -> frozenset[str]:
+        """The sections of a message that `matches` reads."""
 
     def matches(self, message: Message, origin: str | None = None) -> bool:
         """Tell whether a message may travel along the link.
@@ -272,7 +273,12 @@ class Maker(Protocol):
 
     def __call__(
         self, name: str, value: Any, own_container: str, now_ms: Clock | None, /
-    ) -> Filter: ...
+    ) -> Filter:
+        """Return the filter.
+
+        Raises:
+            InvalidField: the value is none of its kind.
+        """
 
 
 _MAKERS: Final[Mapping[str, Maker]] = MappingProxyType(

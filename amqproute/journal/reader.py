@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a journal, or an export of one: everything in order, what concerns one message, and whether
-it is what was written. What comes is in `amqproute.journal.tail`.
+"""Reading a journal, or an export of one.
+
+Everything in order, what concerns one message, and whether it is what was written. Following one
+that is being written is in `amqproute.journal.tail`.
 
 It needs the files and no daemon, and takes no lock: a journal that is being written is read as far
 as it goes. A segment that is moved to its day meanwhile is found there.

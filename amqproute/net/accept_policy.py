@@ -224,8 +224,11 @@ class AcceptPolicy:
             places.leave(key)
 
     def fullest(self) -> tuple[int, Hashable, float] | None:
-        """Return the network with the largest part of its share: its class, and key and time of
-        arrival of its oldest mute connection; None if there is no mute connection."""
+        """Return the network with the largest part of its share; None if nobody is mute.
+
+        Returns:
+            Its class, and key and time of arrival of its oldest mute connection.
+        """
         found = [each for places in self._listeners if (each := places.fullest()) is not None]
         return max(found, key=lambda each: (each[0], -each[2]), default=None)
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chain of hashes within a segment: is each line the one that was written behind the line
-before it?
+"""The chain of hashes within a segment: whether each line follows from the line before it.
 
 A segment is a chain of its own. Its first line, of the kind ``segment``, says which hash it follows
 (`amqproute.journal.record`); in an export that is the beginning of a chain, so the two are checked
@@ -40,8 +39,10 @@ _BEHIND: Final = len(HEAD) + HASH + len('",')
 
 
 def with_previous(lines: DataFrame) -> DataFrame:
-    """Add what a line follows: `before` is the hash of the line before it in its file, None for
-    the first line; `is_proven` is false where the line right before it has none that can be read.
+    """Add what a line follows.
+
+    `before` is the hash of the line before it in its file, None for the first line; `is_proven` is
+    false where the line right before it has none that can be read.
 
     Args:
         lines: ``value``, ``path``, and ``at``, which grows with the lines of a path.

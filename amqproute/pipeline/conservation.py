@@ -222,8 +222,7 @@ def _those(*cases: tuple[Column, str]) -> Column:
 
 
 def _last_stocks(runs: DataFrame, grace: int) -> DataFrame:
-    """Return for each store its last start, and the last whole stock that its journal goes on
-    behind."""
+    """Return the last start of each store, and the last whole stock before more records."""
     kind, time = F.col("kind"), F.col("time")
     # Records of a line are of one instant, so they are one place in a stock, or its end.
     without = F.exists("each.node", lambda node: node.isNull())

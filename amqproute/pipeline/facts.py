@@ -160,8 +160,7 @@ class WarehouseFacts:
 
     @property
     def is_wrong(self) -> bool:
-        """Something is not accounted for, two brokers contradict each other, or a journal is not
-        what was written."""
+        """Messages are not accounted for, brokers disagree, or a journal was altered."""
         return self.unaccounted > 0 or self.disagreed > 0 or self.altered_lines > 0
 
     def number(self, *fates: str) -> int:
@@ -220,8 +219,10 @@ def facts(tables: FactTables, first: date, last: date) -> WarehouseFacts:
 
 
 def vanished(hops: DataFrame, violations: DataFrame, starts: DataFrame) -> DataFrame:
-    """Say what became of entries that have not ended, and are in no queue either; and of those
-    that were handed over to a broker which has not got them.
+    """Say what became of entries that are missing.
+
+    They have not ended and are in no queue either, or were handed over to a broker that has not
+    got them.
 
     Args:
         hops: `amqproute.pipeline.table_schema.HOPS`.
@@ -312,8 +313,10 @@ def _partner(name: str) -> Column:
 
 
 def _partners(hops: DataFrame, runs: DataFrame) -> Sequence[Row]:
-    """Sum up what went to and came from each partner, which is billed, and how often messages for
-    it were put off: each by itself, or all that waited for it."""
+    """Sum up what went to and came from each partner, which is billed.
+
+    Also how often messages for it were put off: each by itself, or all that waited for it.
+    """
     came = hops.where(F.col("sender").startswith(FOREIGN)).select(
         "domain", _partner("sender").alias("partner"), F.lit("from").alias("direction"), "size",
         "bare_size", F.lit(None).cast("long").alias("took"),

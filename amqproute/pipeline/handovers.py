@@ -398,8 +398,7 @@ def _lost(
 
 
 def _unnamed(entries: DataFrame) -> DataFrame:
-    """Return the digests of what other brokers sent, or the store had, with no word of where it
-    came from."""
+    """Return digests of entries, from other brokers or the store, whose origin is unknown."""
     found = F.col("kind") == RecordKind.RECOVERY
     came = (F.col("kind") == RecordKind.RECEIVED) & F.col("sender").startswith(FOREIGN)
     unnamed = entries.where(F.col("from_entry").isNull() & (found | came))

@@ -351,8 +351,10 @@ def _near(days: Sequence[date], reach: int) -> list[date]:
 
 
 def _reached(runs: DataFrame, read: Sequence[Row]) -> DataFrame:
-    """Return those of the runs that can have records in common with files, as `_counted` says of
-    them: by literal bounds, so that most of the tables need not be read."""
+    """Return those of the runs that can have records in common with files of `_counted`.
+
+    By literal bounds, so that most of the tables need not be read.
+    """
     journals = sorted({name for row in read if row.path is not None for name in row.journals})
     files = [row for row in read if row.path is not None]
     first, last = min(row.first_seq for row in files), max(row.end_seq for row in files)
@@ -492,8 +494,10 @@ def _numbered(
     refused: DataFrame | None,
     until_us: int,
 ) -> list[TablePart]:
-    """Return directories with the rejected lines and their numbers, which a reader of parts of
-    files does not know: the few files that have any are read again, each in one piece.
+    """Return directories with the rejected lines and their numbers.
+
+    A reader of parts of files does not know the numbers: the few files that have any are read
+    again, each in one piece.
 
     Args:
         warehouse: where they are.

@@ -131,8 +131,10 @@ def _reason() -> Column:
 
 
 def _out_of_range(folder: Column, until: Column | None) -> Column:
-    """Say which number of a line cannot be, in the journal of whoever it is: one such line would
-    make a day of its own, or a sum that nothing can hold."""
+    """Say which number of a line is out of its bounds, whoever wrote the journal.
+
+    One such line would make a day of its own, or a sum that nothing can hold.
+    """
     line = F.col("line")
     day_us = F.unix_date(folder) * F.lit(_DAY_US)
     span = LONGEST_SEGMENT_DAYS * _DAY_US

@@ -65,8 +65,10 @@ class _Window:
 
 
 def _windows(pending: Iterable[date]) -> list[_Window]:
-    """Return what is to be made anew, in order; what lies so far apart that no window reads what
-    another one makes, in windows of its own."""
+    """Return the windows of days to compute again, in order.
+
+    Days that lie so far apart that no window reads what another one makes have their own.
+    """
     runs: list[tuple[date, date]] = []
     for day in sorted(pending):
         if runs and day - runs[-1][1] <= timedelta(3 * REACH):

@@ -86,8 +86,7 @@ class Examined:
 def examine(
     warehouse: Warehouse, *, reads_all: bool = True, now: float | None = None
 ) -> Iterator[Examined]:
-    """Say of each file of a warehouse what it is, in the order of their paths; and of those that
-    are not there, at the end.
+    """Say of each file of a warehouse what it is, in the order of paths; the missing ones last.
 
     Args:
         warehouse: which one.

@@ -86,8 +86,7 @@ def _code_in(line: str) -> str:
 
 
 def row_for_senders(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a destination (`amqproute.relay.destination_row`) as reports may use
-    them."""
+    """Return the attributes of a destination (`relay.destination_row`) that reports may use."""
     hop, error = str(row["hop"]), str(row["last-error"])
     said = error_for_senders(error, hop)
     attempts = _attempts_for_senders(error.partition(":")[0], row["attempts"], hop)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on further names of nodes, while the daemon runs; see
-`amqproute.services.node_changes`."""
+"""Commands on further names of nodes, while the daemon runs (`amqproute.services.node_changes`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on bindings between nodes, while the daemon runs; see
-`amqproute.services.node_changes`."""
+"""Commands on bindings between nodes, while the daemon runs (`amqproute.services.node_changes`)."""
 
 from __future__ import annotations
 

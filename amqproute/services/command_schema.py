@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands to the management node: from text, or from maps, to `ManagementCommand` (G-02, G-05,
-G-18).
+"""Commands to the management node, from text or maps to `ManagementCommand` (G-02, G-05, G-18).
 
 The text has one command on a line; empty lines, and lines that begin with ``#``, are skipped::
 

@@ -107,8 +107,11 @@ class ProbeResults:
         self._count = 0
 
     def put(self, subject: str, number: int, row: dict[str, Any]) -> None:
-        """Add a row; if there are too many, whoever has the most, or is not seen for the longest
-        time, loses one."""
+        """Add a row.
+
+        If there are too many, the subject with the most of its own, or the one that was not seen
+        for the longest time, loses one.
+        """
         rows = self._rows.pop(subject, [])
         self._rows[subject] = rows
         rows.append((number, row))

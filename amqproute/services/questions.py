@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The questions of a batch to ``$management``: how much they read in a turn, and how large their
-reply is.
+"""Bounds on a batch of questions to ``$management``: work in a turn, and octets of the reply.
 
 A message may have a thousand questions, and each may go through all queues. Whoever answers one is
 a generator (`Asking`) that says how much it has done in between, so that the work can be cut.

@@ -281,8 +281,10 @@ class Reporter:
         return self._report(RELAYED, facts, is_last, queue, entry, batch)
 
     def delayed(self, queue: Queue, entry: Entry, batch: Batch) -> bool:
-        """Tell, if it is wanted, that an entry of a relay queue waits; see
-        `services.delay_reports`."""
+        """Report the delay of a relay queue's entry, if its sender wants that.
+
+        See `services.delay_reports`.
+        """
         if DELAY not in self.wishes(entry.message):
             return False
         row = self._row(queue) or {}

@@ -218,8 +218,10 @@ def _check_files(connection: sqlite3.Connection, path: str, version: int) -> lis
 
 
 def check(path: str, limit: int = 100) -> list[str]:
-    """Read everything: pages, indexes, sizes against bodies, queues' names, shared payloads, files,
-    and every row and body against its checksums.
+    """Read and compare everything.
+
+    That is pages, indexes, sizes against bodies, queues' names, shared payloads, files, and every
+    row and body against its checksums.
 
     Takes seconds per gigabyte and changes nothing: a log which a crash has left is read as the
     daemon would, and stays as it is.

@@ -65,8 +65,11 @@ class DamagedEntry:
 
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
-    """What a queue holds: entries, bytes of encoded messages, the ids at both ends, by the wall
-    clock when the first of them arrived, and octets of bodies that are files of their own."""
+    """What a queue holds.
+
+    Entries, bytes of encoded messages, the ids at both ends, when the first of them arrived by the
+    wall clock, and octets of bodies that are files of their own.
+    """
 
     count: int
     bytes: int

@@ -180,8 +180,7 @@ def _fault_of(row: Sequence[Any]) -> str | None:
 def _octets(
     connection: sqlite3.Connection, path: str, row: Sequence[Any]
 ) -> tuple[bytes, tuple[int, int] | None]:
-    """Return the octets of a message as they are; number and size of the file with the rest of it,
-    for a very large one.
+    """Return the octets of a message; and number and size of the file with the rest, if any.
 
     Raises:
         StoreError: they cannot be read.

@@ -376,8 +376,10 @@ def _octets(text: object) -> bytes:
 
 
 def _count_damaged(new: sqlite3.Connection, target: str, found: SalvageSummary) -> None:
-    """Say which messages do not match their checksums. They are kept: the daemon sets them aside
-    when it comes to them, and tells their senders."""
+    """Count the messages that do not match their checksums.
+
+    They are kept: the daemon sets them aside when it comes to them, and tells their senders.
+    """
     directory = BodyDirectory.of(target)
     files = BodyFiles(directory, 0, SEGMENT_BYTES, 0)
     bodies: dict[int, int] = {}

@@ -143,7 +143,6 @@ def release(
     holds: Sequence[str], url: str | None, trust: Path | None, config: Path | None, as_json: bool
 ) -> None:
     """End holds, by their ids; what waited for them goes out at once."""
-
     released: list[dict[str, Any]] = []
     refused: list[ClientError] = []
 

@@ -53,7 +53,6 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
     qualifier, the latter two in hexadecimal. NODES are those that it takes from and puts on. SINCE
     is for how long the branch has been there, or prepared, or resolved by an operator.
     """
-
     try:
         rows = entities(AccessOptions(url, config, trust), BRANCH_TYPE)
     except ClientError as error:

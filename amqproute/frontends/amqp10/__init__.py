@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AMQP 1.0: an engine in the server role, joined to the nodes. From the bottom up:
+"""AMQP 1.0: an engine in the server role, joined to the nodes.
+
+From the bottom up:
 
 * `suspended_links`: what the termini of links that are detached and not closed keep.
 * `terminus_resolution`: from a source or target to a node, and what is in force.

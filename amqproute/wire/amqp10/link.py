@@ -823,8 +823,7 @@ class Link:
 
     @property
     def progress_at(self) -> float:
-        """Receiver: time of the last progress of the unfinished delivery (`UnfinishedDelivery`); 0
-        without one."""
+        """Receiver: time of the last progress of the `UnfinishedDelivery`; 0 without one."""
         return 0.0 if self._unfinished is None else self._unfinished.progress_at
 
     def restart_progress(self, now: float) -> None:

@@ -128,6 +128,7 @@ class Float(float):
     __slots__ = ()
 
     def __new__(cls, value: float = 0.0) -> Float:
+        """Round a number to single precision."""
         return super().__new__(cls, _FLOAT.unpack(_FLOAT.pack(value))[0])
 
     def __repr__(self) -> str:
@@ -144,6 +145,7 @@ class Char(str):
     __slots__ = ()
 
     def __new__(cls, value: str) -> Char:
+        """Check the length."""
         if len(value) != 1:
             raise ValueError("a char is exactly one character")
         return super().__new__(cls, value)
