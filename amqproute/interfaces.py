@@ -33,6 +33,7 @@ __all__ = [
     "IBody",
     "IBodyDraft",
     "IBroker",
+    "IConnectionPump",
     "IConnectionUser",
     "IConsumer",
     "IDirectory",
@@ -456,14 +457,44 @@ class IHops(Interface):
         """
 
 
+class IConnectionPump(Interface):
+    """The transport of a connection, as the user of its engine sees it."""
+
+    def schedule_flush() -> None:
+        """Have the engine's output written in this reactor turn; as often as you like."""
+
+    def flush() -> None:
+        """Write the engine's output now, unless that happens at the end of this call anyway."""
+
+    def hold_reading() -> None:
+        """Take nothing more from the transport until `release_reading`."""
+
+    def release_reading() -> None:
+        """Read on."""
+
+    def identified(kind: str, user: str) -> str | None:
+        """Note that the peer is through its handshake.
+
+        Args:
+            kind: of its `Principal`.
+            user: the principal, as access rules write it.
+
+        Returns:
+            The share of connections, in words, that it has exceeded; None if it has not.
+        """
+
+    def abort() -> None:
+        """Drop the connection without a word, what is unwritten as well."""
+
+
 class IConnectionUser(Interface):
     """Whoever stands on an engine: a frontend, the relay's peer session, a client."""
 
-    def connected(pump: Any) -> None:
+    def connected(pump: IConnectionPump) -> None:
         """The transport is there; keep the pump to ask for flushes."""
 
-    def events(events: Sequence[Any]) -> None:
-        """Act on what the engine told, in order."""
+    def events(events: Sequence[object]) -> None:
+        """Act on what the engine told, in order: events of the user's own protocol."""
 
     def paused() -> None:
         """The transport's buffer is full: queue as little as possible until `writable`."""

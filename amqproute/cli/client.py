@@ -35,8 +35,9 @@ from amqproute import conditions
 from amqproute.cli.client_links import COPY, OUTCOME_SYMBOLS, SELECTOR, Receiver, Sender
 from amqproute.cli.command_error import NEGATIVE, UNREACHABLE, ClientError, by_condition
 from amqproute.errors import AuthenticationFailed, ConnectError, TlsError
+from amqproute.interfaces import IConnectionPump
 from amqproute.net.connector import Connector, ConnectPace
-from amqproute.net.pump import EngineProtocol, IUpgradableUser, TransportFacts
+from amqproute.net.pump import IUpgradableUser, TransportFacts
 from amqproute.net.tls import TlsContexts
 from amqproute.url import Url
 from amqproute.values import COMMAND_CONTAINER
@@ -205,7 +206,7 @@ class Client:
         self._container_id = container_id or f"{COMMAND_CONTAINER}{uuid.uuid4()}"
         self.patience = patience
         self.facts = TransportFacts("unknown")
-        self._pump: EngineProtocol | None = None
+        self._pump: IConnectionPump | None = None
         self._session: Session | None = None
         self._is_open = False
         self._is_closing = False
@@ -240,7 +241,7 @@ class Client:
         )
         return self.engine, self
 
-    def connected(self, pump: EngineProtocol) -> None:
+    def connected(self, pump: IConnectionPump) -> None:
         """Open and begin without waiting for answers in between (part 2 §2.4.1)."""
         self._pump = pump
         self.engine.open()

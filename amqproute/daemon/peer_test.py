@@ -37,10 +37,9 @@ from amqproute.daemon.peer_assembly import (
 )
 from amqproute.daemon.routes import make_router
 from amqproute.errors import AmqprouteError, ConnectError, ResolveError, TlsError
-from amqproute.interfaces import IConnectionUser
 from amqproute.net.certificate_identity import peer_domains
 from amqproute.net.connector import Connector, ConnectPace
-from amqproute.net.pump import PumpLimits
+from amqproute.net.pump import IUpgradableUser, PumpLimits
 from amqproute.net.tls import TlsContexts
 from amqproute.relay.connect_agent import static_candidate
 from amqproute.values import (
@@ -276,7 +275,7 @@ def _what_is_shown(certificate: x509.Certificate) -> str:
     )
 
 
-@implementer(IConnectionUser)
+@implementer(IUpgradableUser)
 class ProbeSession:
     """One connection of a test, from SASL to the probe's outcome.
 

@@ -22,7 +22,7 @@ import datetime
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -31,7 +31,6 @@ from amqproute import conditions
 from amqproute.errors import TlsError
 from amqproute.net.pump import EngineProtocol
 from amqproute.net.tls import TlsContexts
-from amqproute.wire.amqp10.spec import Error
 
 __all__ = ["FileWatch", "StaleConnections", "retire", "stale"]
 
@@ -197,11 +196,10 @@ def retire(connection: EngineProtocol, reason: StaleConnections) -> None:
     """Close a connection politely; the other side may come back at once."""
     if connection.is_over:
         return
-    engine: Any = getattr(connection, "engine", None)
-    if engine is None:
+    if not connection.has_engine:
         connection.abort()
         return
     log.info("{peer}: closed, {reason}", peer=connection.facts.remote, reason=reason.value)
     words = f"{reason.value}; connect again"
-    engine.close(Error(condition=conditions.CONNECTION_FORCED, description=words))
+    connection.engine.close_with(conditions.CONNECTION_FORCED, words)
     connection.schedule_flush()

@@ -61,7 +61,7 @@ from zope.interface import implementer
 
 from amqproute import conditions
 from amqproute.errors import TlsError
-from amqproute.interfaces import IConnectionUser
+from amqproute.interfaces import IConnectionPump, IConnectionUser
 from amqproute.log_rate_limit import source_of
 from amqproute.net import tls
 from amqproute.net.connection_scheduler import ConnectionScheduler, SchedulerShare
@@ -69,9 +69,7 @@ from amqproute.net.direct_write import DirectWriter, is_fit, joined
 from amqproute.net.tls_records import RecordFactory, RecordLayer
 from amqproute.tracebacks import forget_frames
 from amqproute.turn_scheduler import TurnScheduler
-from amqproute.wire.amqp10.engine_events import TlsAgreed
-from amqproute.wire.amqp10.spec import Error
-from amqproute.wire.engine import Engine
+from amqproute.wire.engine import Engine, TlsAgreed, UpgradableEngine
 from amqproute.wire.input_cost import MOST_UNHEARD, RECORD
 
 __all__ = [
@@ -137,8 +135,8 @@ class IUpgradableUser(IConnectionUser):
         """
 
 
-Make = Callable[[TransportFacts], tuple[Engine, Any]]
-"""Makes the engine and its `IConnectionUser` once the facts are known."""
+Make = Callable[[TransportFacts], tuple[Engine, IConnectionUser]]
+"""Makes the engine and its user once the facts are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +182,7 @@ _TURN: Final = 16
 """A step of its TLS handshake waits for its turn."""
 
 
-@implementer(IHandshakeListener, IPushProducer)
+@implementer(IConnectionPump, IHandshakeListener, IPushProducer)
 class EngineProtocol(TwistedProtocol):
     """One connection: see the module.
 
@@ -237,8 +235,8 @@ class EngineProtocol(TwistedProtocol):
         self._limits = limits or PumpLimits()
         self._on_ready = on_ready
         self._on_lost = on_lost
-        self._user: Any = None
-        self._user_events: Callable[[Sequence[Any]], None] | None = None
+        self._user: IConnectionUser | None = None
+        self._user_events: Callable[[Sequence[object]], None] = _no_user
         self.facts = TransportFacts("unknown")
         self.paused = False
         self._is_over = False  # nothing goes to the transport any more
@@ -522,7 +520,7 @@ class EngineProtocol(TwistedProtocol):
                 user.lost(reason)
             except Exception:
                 log.failure("connection {connection}: its end was not taken well", connection=self)
-        self._user_events = None
+        self._user_events = _no_user
         self._tls = None
         self._verification = None
         self._failure = None
@@ -566,6 +564,11 @@ class EngineProtocol(TwistedProtocol):
         """Do nothing: `connectionLost` follows."""
 
     # What the user calls.
+
+    @property
+    def has_engine(self) -> bool:
+        """Whether there is an engine yet: after the handshake of implicit TLS."""
+        return hasattr(self, "engine")
 
     @property
     def is_over(self) -> bool:
@@ -637,10 +640,10 @@ class EngineProtocol(TwistedProtocol):
         """Let the engine go on after an upgrade to TLS."""
         self._is_busy = True
         try:
-            secured = getattr(self._user, "secured", None)  # IUpgradableUser
-            if secured is not None:
-                secured(self.facts)
-            engine: Any = self.engine
+            if IUpgradableUser.providedBy(self._user):
+                self._user.secured(self.facts)
+            engine = self.engine
+            assert isinstance(engine, UpgradableEngine)
             events = engine.tls_established(self._seconds())
             if events:
                 self._dispatch(events)
@@ -649,19 +652,21 @@ class EngineProtocol(TwistedProtocol):
         self._is_busy = False
         self._flush_now()
 
-    def _dispatch(self, events: Sequence[Any]) -> None:
+    def _dispatch(self, events: Sequence[object]) -> None:
         if type(events[-1]) is TlsAgreed:  # nothing follows it before TLS is there
             events = events[:-1]
             if events:
-                self._user.events(events)
-            self._write(self.engine.data_to_send())
+                self._user_events(events)
+            engine = self.engine
+            assert isinstance(engine, UpgradableEngine)
+            self._write(engine.data_to_send())
             self._start_tls()
             # A client may send the beginning of its handshake right behind its header.
-            surplus = cast(Any, self.engine).take_surplus()
+            surplus = engine.take_surplus()
             if surplus and self._tls is not None:
                 self._tls.dataReceived(surplus)
             return
-        self._user_events(events)  # type: ignore[misc] # there is a user while there is an engine
+        self._user_events(events)
 
     def _flush_turn(self) -> None:
         self._flush_call = None
@@ -844,8 +849,8 @@ class EngineProtocol(TwistedProtocol):
         if self._is_over:
             return
         try:
-            engine: Any = self.engine
-            engine.close(Error(condition=conditions.INTERNAL_ERROR, description=words))
+            engine = self.engine
+            engine.close_with(conditions.INTERNAL_ERROR, words)
             parts = engine.data_to_send()
             if parts:
                 self._write(parts)
@@ -858,6 +863,11 @@ class EngineProtocol(TwistedProtocol):
     @property
     def _transport(self) -> Any:
         return self.transport
+
+
+def _no_user(events: Sequence[object]) -> None:
+    """Stand in for a user that is not there yet, or no more: nothing reads then."""
+    raise AssertionError(f"events without a user: {events!r}")
 
 
 def _failure(error: TlsError) -> Failure:

@@ -17,8 +17,8 @@ from amqproute import conditions
 from amqproute.address import TRANSFER_NODE
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, MessageSizeExceeded, NotAllowed
-from amqproute.interfaces import IConnectionUser
 from amqproute.message import rest_of
+from amqproute.net.pump import IUpgradableUser
 from amqproute.relay import failure_verdict
 from amqproute.relay.failure_verdict import FailureVerdict
 from amqproute.relay.hop_sections import prefix_maker
@@ -62,7 +62,7 @@ PROVED: Final = SECURITY_LEVELS[2:]
 OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
 
 
-@implementer(IConnectionUser)
+@implementer(IUpgradableUser)
 class PeerSession:
     """What stands on the engine of a relay connection.
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every protocol engine offers to the room that owns the transport.
+"""The contract between a protocol engine and the shell that owns the transport.
 
-An engine is a state machine over bytes. The shell around it (`amqproute.net.pump`) does four
+An engine is a state machine over octets. The shell around it (`amqproute.net.pump`) does four
 things and no more: hand in what arrived, within a budget of work, hand the events to the
 connection's user, write what `data_to_send` returns, and call `tick` when `next_deadline` has come.
+`Engine` has exactly what the shell calls; what the user of a connection calls, and the events that
+it gets, are the protocol's own. The shell looks at one event only, `TlsAgreed`.
 
 Why so: one path for every event (nothing is lost when a fault follows good frames in the same
 read), no exceptions for what a peer did, and a test can drive two engines against each other
@@ -13,7 +15,27 @@ with a pretend wire and a pretend clock.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from amqproute.conditions import Condition
+
+__all__ = ["Engine", "Event", "TlsAgreed", "UpgradableEngine"]
+
+
+class Event:
+    """Anything that an engine reports; each protocol has its own kinds."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class TlsAgreed(Event):
+    """Both sides have agreed on TLS (AMQP 1.0 part 5 §5.2.1); the last event of a read.
+
+    Write `data_to_send()`, wrap the transport in TLS, then call
+    `UpgradableEngine.tls_established`.
+    """
 
 
 class Engine(Protocol):
@@ -28,7 +50,7 @@ class Engine(Protocol):
         """Begin: a client-role engine queues its first protocol header; deadlines start."""
         ...
 
-    def receive_data(self, data: bytes, now: float, budget: int | None = None) -> Sequence[Any]:
+    def receive_data(self, data: bytes, now: float, budget: int | None = None) -> Sequence[object]:
         """Take what the transport delivered; return the events it causes, in order.
 
         Args:
@@ -50,7 +72,7 @@ class Engine(Protocol):
         """Units of work spent so far on what came in."""
         ...
 
-    def receive_eof(self, now: float) -> Sequence[Any]:
+    def receive_eof(self, now: float) -> Sequence[object]:
         """The peer will send nothing more, or the transport is gone."""
         ...
 
@@ -62,11 +84,34 @@ class Engine(Protocol):
         """Return when `tick` has to be called at the latest, or None."""
         ...
 
-    def tick(self, now: float) -> Sequence[Any]:
+    def tick(self, now: float) -> Sequence[object]:
         """Let time pass: heartbeats, idle time-out, handshake deadline."""
+        ...
+
+    def close_with(self, condition: Condition, words: str) -> None:
+        """Close the connection for a reason of the shell's, in the protocol's own terms.
+
+        Args:
+            condition: internal-error for a bug of ours, connection-forced if the transport cannot
+                stay.
+            words: for the peer.
+        """
         ...
 
     @property
     def is_closed(self) -> bool:
         """True once nothing more will be read: write what is left, then drop the transport."""
+        ...
+
+
+@runtime_checkable
+class UpgradableEngine(Engine, Protocol):
+    """An engine that may report `TlsAgreed`."""
+
+    def take_surplus(self) -> bytes:
+        """Hand over octets that came behind the agreement: the peer's TLS handshake begins."""
+        ...
+
+    def tls_established(self, now: float) -> Sequence[object]:
+        """Go on under TLS."""
         ...

@@ -14,10 +14,12 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from amqproute.conditions import Condition
 from amqproute.net.authority import issue, make_authority
 from amqproute.net.pump import EngineProtocol, IUpgradableUser, TransportFacts
 from amqproute.net.tls import TlsContexts
-from amqproute.wire.amqp10.engine_events import TlsAgreed
+from amqproute.wire.amqp10.spec import Error
+from amqproute.wire.engine import TlsAgreed
 
 
 class PretendEngine:
@@ -84,8 +86,8 @@ class PretendEngine:
         self.deadline = None
         return [("tick", now)]
 
-    def close(self, error: Any) -> None:
-        self.closed_with = error
+    def close_with(self, condition: Condition, words: str) -> None:
+        self.closed_with = Error(condition=condition, description=words)
         self.output.append(b"close")
 
 

@@ -26,8 +26,7 @@ from amqproute.frontends.common.client_connection import ClientConnection, IsRem
 from amqproute.frontends.common.contract_enforcement import RETRY_SECONDS, ActiveContract
 from amqproute.frontends.common.partial_deliveries import HEAD_BYTES
 from amqproute.frontends.common.peer_error_log import short
-from amqproute.interfaces import IConnectionUser
-from amqproute.net.pump import TransportFacts
+from amqproute.net.pump import IUpgradableUser, TransportFacts
 from amqproute.values import COMMAND_CONTAINER, CONTRACT, PROBE
 from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
@@ -42,7 +41,7 @@ LEAST_FRAME: Final = 65536
 and no more, and smaller ones would only cost time."""
 
 
-@implementer(IConnectionUser)
+@implementer(IUpgradableUser)
 class Frontend(ClientConnection):
     """One accepted connection.
 
@@ -176,7 +175,7 @@ class Frontend(ClientConnection):
 
     # -- IConnectionUser -------------------------------------------------------------------------
 
-    def events(self, events: Sequence[Any]) -> None:
+    def events(self, events: Sequence[object]) -> None:
         """See `IConnectionUser.events`: one batch for all of them."""
         handlers = self._handlers
         with self.event_batch:

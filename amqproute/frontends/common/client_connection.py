@@ -40,7 +40,7 @@ from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.frontends.common.node_access import NodeAccess
 from amqproute.frontends.common.partial_deliveries import PartialDeliveries
 from amqproute.frontends.common.peer_error_log import PeerErrorLog, short
-from amqproute.interfaces import ISource
+from amqproute.interfaces import IConnectionPump, ISource
 from amqproute.journal.event import RunEvent
 from amqproute.journal.record import RecordKind
 from amqproute.log_rate_limit import RateLimitedLog, and_more, source_of
@@ -192,7 +192,7 @@ class ClientConnection(ABC):
         self.is_lost = False
         self.probe = ""
         self._listener = listener
-        self._pump: Any = None
+        self._pump: IConnectionPump | None = None
         self._uncommitted_bytes = 0
         self._party: tuple[str, Hashable] | None = None
 
@@ -313,7 +313,7 @@ class ClientConnection(ABC):
 
     # -- the transport ---------------------------------------------------------------------------
 
-    def connected(self, pump: Any) -> None:
+    def connected(self, pump: IConnectionPump) -> None:
         """See `IConnectionUser.connected`."""
         self._pump = pump
         self.context.connections.add(self)

@@ -97,6 +97,7 @@ from amqproute.wire.amqp09.shapes import AmqpMethod, ContentProperties
 from amqproute.wire.amqp09.tags import ConfirmNumbers
 from amqproute.wire.amqp09.versions import ProtocolVersion
 from amqproute.wire.amqp09.violations import Violation, ViolationError
+from amqproute.wire.engine import Engine
 
 METHOD_WORK: Final = 50
 """Units of work of a method that the user acts on (see `amqproute.wire.input_cost`)."""
@@ -1091,3 +1092,6 @@ _RULES: Final[dict[type[AmqpMethod], _Rule]] = {
 """What the engine does about a method itself; true for what the user acts on as well."""
 
 __all__ = ["CHANNEL_WORK", "METHOD_WORK", "Connection09"]
+
+
+_CONTRACT: type[Engine] = Connection09  # for the type checker: it has all that is called

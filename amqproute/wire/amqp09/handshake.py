@@ -15,6 +15,7 @@ import enum
 from abc import ABC, abstractmethod
 from typing import Final
 
+from amqproute import conditions
 from amqproute.errors import LocalProtocolError
 from amqproute.wire.amqp09.arguments import decode_method, encode_method
 from amqproute.wire.amqp09.connection_settings import (
@@ -362,6 +363,11 @@ class Handshake(ABC):
             self._send_close(code, text, method)
         elif self._stage in _BEFORE_OPEN:
             self._go(code, text)
+
+    def close_with(self, condition: conditions.Condition, words: str) -> None:
+        """See `amqproute.wire.engine.Engine`."""
+        is_forced = condition == conditions.CONNECTION_FORCED
+        self.close(ReplyCode.CONNECTION_FORCED if is_forced else ReplyCode.INTERNAL_ERROR, words)
 
     def close_ok(self) -> None:
         """Answer the peer's close, once all that it ends has ended.

@@ -79,7 +79,6 @@ from amqproute.errors import AmqpError, LocalProtocolError
 from amqproute.wire import input_cost
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection_settings import ConnectionSettings
-from amqproute.wire.amqp10.connection_state import Event
 from amqproute.wire.amqp10.engine_events import (
     ConnectionClosed,
     DeliveriesReceived,
@@ -119,6 +118,7 @@ from amqproute.wire.amqp10.state_tables import (
     TransitionTable,
 )
 from amqproute.wire.amqp10.types import Described
+from amqproute.wire.engine import Event, UpgradableEngine
 from amqproute.wire.header import ProtocolHeader
 
 LEAST_HELD: Final = 4096
@@ -458,6 +458,10 @@ class Connection(Negotiation, SessionConnection):
             return
         self._close_error = error
         self._send_close(error)
+
+    def close_with(self, condition: conditions.Condition, words: str) -> None:
+        """See `amqproute.wire.engine.Engine`."""
+        self.close(spec.Error(condition=condition, description=words))
 
     def _send_due_close(self) -> None:
         self._close_due = False
@@ -940,6 +944,7 @@ def _weight_of_filters(source: spec.Source | None) -> int:
     return units
 
 
+_CONTRACT: type[UpgradableEngine] = Connection  # for the type checker
 _UNBOUNDED: Final = 0x7FFFFFFFFFFFFFFF
 _WEIGHTS: Final[dict[type, int]] = {
     spec.Open: input_cost.OPEN,

@@ -16,6 +16,7 @@ from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection_settings import ConnectionSettings
 from amqproute.wire.amqp10.frames import encode_frame
 from amqproute.wire.amqp10.state_tables import LinkStateName
+from amqproute.wire.engine import Event
 
 MOST_UNSETTLED: Final = 5_000
 """Entries in the unsettled map of an attach of ours: with their states no more than
@@ -23,12 +24,6 @@ MOST_UNSETTLED: Final = 5_000
 
 _HEAD_ROOM: Final = 128
 """Octets that frame header and transfer, without a state, have at most: 76, rounded up."""
-
-
-class Event:
-    """Anything that the engine reports; `amqproute.wire.amqp10.engine_events` has the kinds."""
-
-    __slots__ = ()
 
 
 class ConnectionState(ABC):
@@ -125,4 +120,4 @@ class ConnectionState(ABC):
         """
 
 
-__all__ = ["MOST_UNSETTLED", "ConnectionState", "Event"]
+__all__ = ["MOST_UNSETTLED", "ConnectionState"]

@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from amqproute.wire.amqp10.connection_state import Event
 from amqproute.wire.amqp10.link_events import (
     DeliveriesReceived,
     DeliveriesUpdated,
@@ -28,15 +27,8 @@ from amqproute.wire.amqp10.link_events import (
 )
 from amqproute.wire.amqp10.session import Session
 from amqproute.wire.amqp10.spec import Begin, Error, Flow, Open
+from amqproute.wire.engine import Event, TlsAgreed
 from amqproute.wire.sasl_mechanisms import VerifyCredentials
-
-
-@dataclass(slots=True)
-class TlsAgreed(Event):
-    """Both sides have sent the TLS protocol header (part 5 §5.2.1).
-
-    Write `data_to_send()`, wrap the transport in TLS, then call `Connection.tls_established`.
-    """
 
 
 @dataclass(slots=True)

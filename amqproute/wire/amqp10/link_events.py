@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amqproute.wire.amqp10.connection_state import Event
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.spec import Attach, Error, Flow
+from amqproute.wire.engine import Event
 
 
 @dataclass(slots=True)

@@ -24,17 +24,17 @@ from amqproute import conditions
 from amqproute.errors import AmqpError, LocalProtocolError
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection_settings import ConnectionSettings
-from amqproute.wire.amqp10.connection_state import ConnectionState, Event
+from amqproute.wire.amqp10.connection_state import ConnectionState
 from amqproute.wire.amqp10.engine_events import (
     Authenticated,
     AuthenticationRejected,
     CredentialsPresented,
-    TlsAgreed,
 )
 from amqproute.wire.amqp10.frames import TYPE_SASL, FrameBuffer, encode_sasl_frame
 from amqproute.wire.amqp10.protocol_faults import release_frames
 from amqproute.wire.amqp10.sasl import ClientExchange, Reaction, ServerExchange
 from amqproute.wire.amqp10.state_tables import PHASES, HandshakePhase, TransitionTable
+from amqproute.wire.engine import Event, TlsAgreed
 from amqproute.wire.header import TLS_ALERT, ProtocolHeader, UnknownHeaderError, recognize
 from amqproute.wire.input_cost import SLICE
 
