@@ -64,7 +64,6 @@ from amqproute.daemon.peer_assembly import (
     make_resolver,
     make_targets,
     peer_policy,
-    peer_settings,
     product,
     same_but_for_targets,
 )
@@ -77,7 +76,8 @@ from amqproute.daemon.policy_assembly import (
     suppresses,
     transfer_rules,
 )
-from amqproute.daemon.reporting import make_reporter, own_domain, proved_domain, report_terms
+from amqproute.daemon.relay_identity import RelayIdentity
+from amqproute.daemon.reporting import make_reporter, own_domain, report_terms
 from amqproute.daemon.routes import describe_route
 from amqproute.daemon.shutdown import drain_connections, flush, wait_until
 from amqproute.errors import AmqprouteError, NotAllowed
@@ -123,9 +123,7 @@ from amqproute.turn_scheduler import TurnScheduler
 from amqproute.values import (
     NextHop,
     Principal,
-    TransportSecurity,
 )
-from amqproute.wire.amqp10.connection import Connection
 
 log = Logger()
 
@@ -284,17 +282,12 @@ class Application:
         agent = ConnectAgent(
             self.resolver,
             connector,
-            self._relay_engine,
+            RelayIdentity(self.container_id, self._stream, lambda: self.config, self.contexts),
             self._reactor,
-            own_id=self.container_id,
-            stream=self._stream,
-            now_ms=self.clock.now_ms,
-            attempt_seconds=relay.connect_timeout + config.limits.handshake_timeout,
-            origin=lambda: proved_domain(
-                self.config, None if self.contexts is None else self.contexts.certificate
-            ),
-            decided=decisions.made,
-            journal=self.journaling.journal,
+            self.clock.now_ms,
+            relay.connect_timeout + config.limits.handshake_timeout,
+            decisions,
+            self.journaling.journal,
         )
         self._agent = agent
         return Relay(
@@ -338,9 +331,6 @@ class Application:
     def _allows(self, principal: Principal, verb: Verb, node: str) -> bool:
         """By the rules in force."""
         return self._policy.allows(principal, verb, node)
-
-    def _relay_engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
-        return Connection(peer_settings(self.config, hop, security, self.container_id))
 
     # -- start -------------------------------------------------------------------------------------
 

@@ -5,48 +5,85 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from amqproute.entry import Entry
 from amqproute.errors import AmqprouteError, ResolveError
+from amqproute.interfaces import IJournal
 from amqproute.journal.event import SILENCE, RunEvent
 from amqproute.journal.record import RecordKind
+from amqproute.net.pump import TransportFacts
 from amqproute.relay import failure_verdict
 from amqproute.relay.failure_verdict import FailureAction, FailureScope, FailureVerdict, PeerFailure
-from amqproute.relay.peer_session import PeerSession
+from amqproute.relay.peer_session import PeerSession, SessionListener, SessionTerms
 from amqproute.tracebacks import forget_frames
-from amqproute.values import RELAY_PREFIX, Candidate, NextHop, TransportSecurity
+from amqproute.values import (
+    RELAY_PREFIX,
+    Candidate,
+    NextHop,
+    Resolution,
+    TransportSecurity,
+)
 from amqproute.wire.amqp10.connection import Connection
 
 MOST_CONTAINERS = 10_000
 """Containers of which it is remembered for which domain they were reached."""
 
 
-@dataclass(slots=True)
-class SessionListener:
-    """What a session tells its destination, and asks it; see `PeerSession`.
+class Resolver(Protocol):
+    """What finds the places of a domain: `amqproute.resolver.srv.SrvResolver`."""
+
+    def resolve(self, domain: str) -> Awaitable[Resolution]:
+        """Return where to connect to; fails with `ResolveError`."""
+
+    def forget(self, domain: str) -> object:
+        """Ask the DNS again next time."""
+
+
+class PeerConnector(Protocol):
+    """What connects to a place and proves who is there: `amqproute.net.connector.Connector`."""
+
+    def connect(
+        self,
+        candidate: Candidate,
+        domain: str,
+        make: Callable[[TransportFacts], tuple[Connection, PeerSession]],
+        *,
+        extra_names: Sequence[str] = (),
+    ) -> Deferred[Any]:
+        """Return a Deferred that fails if no engine could be made; cancelling it gives up."""
+
+
+class OutgoingIdentity(Protocol):
+    """What this container is towards peers.
 
     Attributes:
-        avoid: host and port from which the last connection was lost: tried last.
-        attempt: which attempt this is, from 1.
+        own_id: the container-id.
+        stream: names the store to peers that keep receipts.
     """
 
-    floor: Callable[[], int]
-    ended: Callable[[PeerSession, FailureVerdict], None]
-    outcomes: Callable[[Sequence[Entry], FailureVerdict, Any], None]
-    commit: Callable[[], None]
-    room: Callable[[], None]
-    doubtful: Callable[[], Sequence[int]] = tuple
-    cannot_resume: Callable[[], None] = lambda: None
-    avoid: tuple[str, int] | None = None
-    attempt: int = 1
+    own_id: str
+    stream: str
+
+    def engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
+        """Return a new engine in the client role."""
+
+    def origin(self) -> str:
+        """Return the name that peers know us to have proved; empty for none."""
+
+
+class LookupListener(Protocol):
+    """Whoever keeps what each look-up leads to: `amqproute.relay.routing_decision`."""
+
+    def made(
+        self, hop: NextHop, candidates: Sequence[Candidate] = (), error: ResolveError | None = None
+    ) -> None:
+        """A hop has been looked up."""
 
 
 class HopPlaces(NamedTuple):
@@ -81,46 +118,36 @@ class ConnectAgent:
     """Opens connections to next hops.
 
     Args:
-        resolver: domain to `Resolution`.
-        connector: candidate to connected, verified transport.
-        engine: makes a client-role engine for (hop, security).
+        resolver: finds the places of a domain.
+        connector: connects and proves.
+        identity: what this container is towards peers.
         clock: for deadlines.
-        own_id: our container-id.
-        stream: names our store to peers that keep receipts.
         now_ms: the wall clock.
         attempt_seconds: the longest one candidate may take to an attached link.
-        origin: gives the name that peers know us to have proved; empty for none.
-        decided: told what each look-up leads to; see `routing_decision`.
-        journal: where each attempt is noted, an `IJournal`.
+        decisions: is notified of what each look-up leads to; None for nobody.
+        journal: where each attempt is noted.
     """
 
     log = Logger()
 
     def __init__(
         self,
-        resolver: Any,
-        connector: Any,
-        engine: Callable[[NextHop, TransportSecurity], Connection],
+        resolver: Resolver,
+        connector: PeerConnector,
+        identity: OutgoingIdentity,
         clock: IReactorTime,
-        *,
-        own_id: str,
-        stream: str,
         now_ms: Callable[[], int],
         attempt_seconds: float,
-        origin: Callable[[], str] = str,
-        decided: Callable[[NextHop, Sequence[Candidate], ResolveError | None], None] | None = None,
-        journal: Any = SILENCE,
+        decisions: LookupListener | None = None,
+        journal: IJournal = SILENCE,
     ) -> None:
         self._resolver = resolver
         self._connector = connector
-        self._engine = engine
+        self._identity = identity
         self._clock = clock
-        self._own_id = own_id
-        self._stream = stream
         self._now_ms = now_ms
         self.attempt_seconds = attempt_seconds
-        self._origin = origin
-        self._decided = decided or (lambda *_: None)
+        self._decisions = decisions
         self._journal = journal
         self._containers: OrderedDict[str, str] = OrderedDict()
 
@@ -142,15 +169,21 @@ class ConnectAgent:
         """
         if hop.via is not None:
             fixed = (static_candidate(hop.via),)
-            self._decided(hop, fixed, None)
+            self._looked_up(hop, fixed, None)
             return HopPlaces(fixed, (f"static route via {hop.via}",), None)
         try:
             found = await self._resolver.resolve(hop.domain)
         except ResolveError as error:
-            self._decided(hop, (), error)
+            self._looked_up(hop, (), error)
             raise
-        self._decided(hop, found.candidates, None)
+        self._looked_up(hop, found.candidates, None)
         return HopPlaces(found.candidates, found.attempts, found.ttl)
+
+    def _looked_up(
+        self, hop: NextHop, candidates: Sequence[Candidate], error: ResolveError | None
+    ) -> None:
+        if self._decisions is not None:
+            self._decisions.made(hop, candidates, error)
 
     def forget(self, hop: NextHop) -> None:
         """Ask the DNS anew next time: there is reason to think that things have changed."""
@@ -215,7 +248,7 @@ class ConnectAgent:
         facts |= {
             "node": RELAY_PREFIX + hop.key,
             "peer": f"peer:{hop.domain}",
-            "attempt": listener.attempt,
+            "attempt": listener.failures + 1,
         }
         if failure is not None:
             facts |= {
@@ -231,42 +264,22 @@ class ConnectAgent:
         ready: Deferred[PeerSession] = Deferred()
         made: list[PeerSession] = []
 
-        def attached(session: PeerSession) -> None:
-            if not ready.called:
-                ready.callback(session)
-            else:
-                session.abandon(deadline)
+        identity = self._identity
 
-        def ended(session: PeerSession, why: FailureVerdict) -> None:
-            if not ready.called:
-                ready.errback(PeerFailure(why))
-            else:
-                listener.ended(session, why)
-
-        def make(facts: Any) -> tuple[Connection, PeerSession]:
-            engine = self._engine(hop, candidate.security)
-            session = PeerSession(
-                engine,
-                hop,
-                own_id=self._own_id,
+        def make(facts: TransportFacts) -> tuple[Connection, PeerSession]:
+            engine = identity.engine(hop, candidate.security)
+            terms = SessionTerms(
+                own_id=identity.own_id,
                 # Each hop has a floor of its own, and so a stream of its own.
-                stream=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._stream}/{hop.key}")),
-                floor=listener.floor,
-                now_ms=self._now_ms,
-                attached=attached,
-                ended=ended,
-                outcomes=listener.outcomes,
-                commit=listener.commit,
-                room=listener.room,
-                doubtful=listener.doubtful,
-                cannot_resume=listener.cannot_resume,
+                stream=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{identity.stream}/{hop.key}")),
+                store=identity.stream,
+                origin=identity.origin(),
                 candidate=candidate,
                 address=facts.host,
                 ttl=ttl,
-                origin=self._origin(),
                 level=facts.level,
-                store=self._stream,
             )
+            session = PeerSession(engine, hop, listener, terms, self._now_ms, ready)
             made.append(session)
             return engine, session
 

@@ -3,22 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from amqproute.relay.connect_agent import ConnectAgent, PlacesUnreachable, SessionListener
+from amqproute.relay.connect_agent import ConnectAgent, PlacesUnreachable
 from amqproute.relay.connect_scheduler import ConnectScheduler
 from amqproute.relay.failure_verdict import FailureVerdict
-from amqproute.relay.peer_session import PeerSession
+from amqproute.relay.peer_session import PeerSession, SessionListener
 from amqproute.tracebacks import without_frames
 from amqproute.values import NextHop
 
 
-class AttemptHost(Protocol):
+class AttemptHost(SessionListener, Protocol):
     """Who wants a session."""
 
     def wants_session(self) -> bool:
@@ -42,8 +41,7 @@ class ConnectAttempt:
         agent: makes connections.
         starts: the line of those who are about to connect.
         clock: for the age of an attempt.
-        make_listener: makes what is called with the events of the session.
-        owner: who wants it.
+        owner: who wants them, and listens to them.
     """
 
     def __init__(
@@ -52,16 +50,14 @@ class ConnectAttempt:
         agent: ConnectAgent,
         starts: ConnectScheduler,
         clock: IReactorTime,
-        make_listener: Callable[[], SessionListener],
         owner: AttemptHost,
     ) -> None:
         self._hop = hop
         self._agent = agent
         self._starts = starts
         self._clock = clock
-        self._make_listener = make_listener
         self._owner = owner
-        self._opening: Deferred[Any] | None = None
+        self._opening: Deferred[PeerSession] | None = None
         self._began = 0.0
 
     @property
@@ -84,9 +80,7 @@ class ConnectAttempt:
         if not self._owner.wants_session():
             return
         self._began = self._clock.seconds()
-        self._opening = opening = Deferred.fromCoroutine(
-            self._agent.open(self._hop, self._make_listener())
-        )
+        self._opening = opening = Deferred.fromCoroutine(self._agent.open(self._hop, self._owner))
         opening.addCallbacks(self._opened, self._not_opened)
         opening.addErrback(self._owner.broken)
 

@@ -24,7 +24,7 @@ from amqproute.journal.event import SILENCE, EntryTaker, RunEvent
 from amqproute.journal.record import RecordKind
 from amqproute.relay import failure_errors
 from amqproute.relay.backoff import BackOff
-from amqproute.relay.connect_agent import ConnectAgent, SessionListener
+from amqproute.relay.connect_agent import ConnectAgent
 from amqproute.relay.connect_attempt import ConnectAttempt
 from amqproute.relay.connect_scheduler import ConnectScheduler
 from amqproute.relay.error_disclosure import error_for_senders
@@ -88,7 +88,6 @@ class Destination:
         "__weakref__",
         "_agent",
         "_attempt",
-        "_avoid",
         "_clock",
         "_contacted_at",
         "_doubtful",
@@ -110,6 +109,7 @@ class Destination:
         "_timers",
         "_was_of_use",
         "_watch",
+        "avoid",
         "backoff",
         "held",
         "hop",
@@ -161,7 +161,7 @@ class Destination:
         self._clock = clock
         self._now_ms = now_ms
         self._terms = terms
-        self._attempt = ConnectAttempt(hop, agent, starts, clock, self._make_listener, self)
+        self._attempt = ConnectAttempt(hop, agent, starts, clock, self)
         self._idle = idle
         self._spread = spread
         self._limits = queue.limits
@@ -177,7 +177,7 @@ class Destination:
         self._selects: Callable[[Entry], bool] | None = None
         self._was_of_use = False
         self._refused_until = 0.0
-        self._avoid: tuple[str, int] | None = None
+        self.avoid: tuple[str, int] | None = None
         self._doubtful: tuple[int, ...] = ()
         self._resumes = True
         queue.attach(self)
@@ -323,21 +323,22 @@ class Destination:
         self._is_urgent = False
         return True
 
-    def _make_listener(self) -> SessionListener:
-        return SessionListener(
-            self.outcomes.floor,
-            self._ended,
-            self._outcome,
-            self._read,
-            self.queue.dispatch,
-            lambda: self._doubtful,
-            self._cannot_resume,
-            self._avoid,
-            self.failures + 1,
-        )
+    # -- SessionListener ---------------------------------------------------------------------------
 
-    def _cannot_resume(self) -> None:
-        """The peer ends links that tell what is in doubt: none does so from now on."""
+    def floor(self) -> int:
+        """See `SessionListener.floor`."""
+        return self.outcomes.floor()
+
+    def doubtful(self) -> Sequence[int]:
+        """See `SessionListener.doubtful`."""
+        return self._doubtful
+
+    def capacity_changed(self) -> None:
+        """See `SessionListener.capacity_changed`."""
+        self.queue.dispatch()
+
+    def resumption_refused(self) -> None:
+        """See `SessionListener.resumption_refused`: no link names what is in doubt from now on."""
         if not self._resumes:
             return
         self.log.info(
@@ -403,7 +404,7 @@ class Destination:
     def not_opened(self, verdict: FailureVerdict, attempts: tuple[str, ...]) -> None:
         """See `AttemptHost.not_opened`."""
         self.backoff.last_attempts = attempts
-        self._avoid = None
+        self.avoid = None
         self._failed(verdict)
 
     def _failed(self, verdict: FailureVerdict, concerned: int | None = None) -> None:
@@ -587,25 +588,28 @@ class Destination:
 
     # -- an open session -------------------------------------------------------------------------
 
-    def _outcome(self, entries: Sequence[Entry], verdict: FailureVerdict, state: Any) -> None:
-        """The peer has decided about entries (T-23)."""
+    def outcome_received(
+        self, entries: Sequence[Entry], verdict: FailureVerdict, state: object
+    ) -> None:
+        """See `SessionListener.outcome_received` (T-23)."""
         count = len(entries)
         self.window.succeeded(count, self.in_flight + count)
         self._share.done(entries)
         self.outcomes.outcome(entries, verdict, state)
         if verdict.action is FailureAction.SETTLE:
             self._was_of_use = True
-            self._avoid = None
+            self.avoid = None
             if self.failures:
                 self._forget_failures()
 
-    def _read(self) -> None:
-        """All events of one read have been told."""
+    def events_handled(self) -> None:
+        """See `SessionListener.events_handled`."""
         self.outcomes.commit()
         if self._watch is not None:
             self._watch.read()
 
-    def _ended(self, session: PeerSession, verdict: FailureVerdict) -> None:
+    def session_ended(self, session: PeerSession, verdict: FailureVerdict) -> None:
+        """See `SessionListener.session_ended`."""
         if session is not self._session:
             return
         self._session = self.outcomes.session = None
@@ -661,7 +665,7 @@ class Destination:
         self.tally.stuck += verdict.code == "peer.stuck"
         if session.candidate is not None:
             # The next attempt begins with the other hosts, if there are others.
-            self._avoid = (session.candidate.host, session.candidate.port)
+            self.avoid = (session.candidate.host, session.candidate.port)
         if is_apart:
             # It is about one message, which waits by itself: the others must not wait for it.
             self.tally.failures += 1

@@ -40,7 +40,7 @@ BY_CONDITION: Final[dict[str, str]] = {
 """What a rejection by a peer means that gives no code."""
 
 
-def rejection(hop: str, verdict: FailureVerdict, state: Any) -> spec.Error:
+def rejection(hop: str, verdict: FailureVerdict, state: object) -> spec.Error:
     """Return why a peer's outcome ends a message.
 
     Args:

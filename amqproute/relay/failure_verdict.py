@@ -10,7 +10,7 @@ in the house decides this. The rows, and the reason of each, stand in
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from amqproute import conditions
 from amqproute.errors import LONGEST_DESCRIPTION, ConnectError, ResolveError, TlsError
@@ -126,18 +126,17 @@ _FAILED: Final = _of_outcome(
 _MODIFIED: Final = _of_outcome("modified", "message.modified", "the peer could not deliver it")
 
 
-def for_outcome(state: Any) -> FailureVerdict:
+def for_outcome(state: object) -> FailureVerdict:
     """Return what the peer's outcome for a message means (part 3 §3.4)."""
-    kind = type(state)
-    if kind is spec.Accepted:
+    if type(state) is spec.Accepted:
         return ACCEPTED
-    if kind is spec.Rejected:
+    if isinstance(state, spec.Rejected):
         return _rejected(state.error)
-    if kind is spec.Modified:
+    if isinstance(state, spec.Modified):
         if state.undeliverable_here:
             return _UNDELIVERABLE
         return _FAILED if state.delivery_failed else _MODIFIED
-    return _RELEASED if kind is spec.Released else _UNKNOWN
+    return _RELEASED if isinstance(state, spec.Released) else _UNKNOWN
 
 
 def _rejected(error: spec.Error | None) -> FailureVerdict:

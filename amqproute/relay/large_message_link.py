@@ -10,8 +10,8 @@ link meanwhile overtakes. A peer that refuses a second link gets them on the fir
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import Protocol
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -24,20 +24,43 @@ from amqproute.values import TAG_OCTETS
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Delivery, Link
 
-__all__ = ["LargeMessageLink"]
+__all__ = ["LargeMessageCarrier", "LargeMessageLink"]
+
+
+class LargeMessageCarrier(Protocol):
+    """A session that has a link for very large messages.
+
+    Attributes:
+        link: the link of the other messages.
+        is_paused: the transport has enough for now.
+    """
+
+    link: Link | None
+    is_paused: bool
+
+    def attach_large(self) -> Link | None:
+        """Attach the second link; None if the connection is not open."""
+
+    def head_of(self, entry: Entry) -> tuple[bytes, ...]:
+        """Return the buffers that precede the rest of an entry's message on the next hop."""
+
+    def settle_here(self, entry: Entry, state: object) -> None:
+        """Settle an entry with an outcome that the peer has not given.
+
+        Args:
+            entry: its message cannot be sent, or cannot be read.
+            state: an outcome, or `UNREADABLE`.
+        """
+
+    def flush(self) -> None:
+        """Have what was sent written."""
 
 
 class LargeMessageLink:
     """What sends very large messages on one connection.
 
     Args:
-        attach: attaches the second link.
-        first: gives the link of the other messages.
-        head: gives the buffers that precede the rest of an entry's message on the next hop.
-        is_paused: whether the transport has enough for now.
-        flush: has what was sent written.
-        outcome: called with an entry and an outcome that the peer has not given: its message
-            cannot be sent, or cannot be read.
+        carrier: the session whose messages they are.
 
     Attributes:
         link: the second link, once it is asked for; the first one if the peer refused that.
@@ -47,34 +70,16 @@ class LargeMessageLink:
     log = Logger()
 
     __slots__ = (
-        "_attach",
-        "_first",
-        "_flush",
-        "_head",
+        "_carrier",
         "_is_attached",
         "_is_over",
-        "_is_paused",
         "_large_message",
-        "_outcome",
         "link",
         "waiting",
     )
 
-    def __init__(
-        self,
-        attach: Callable[[], Link | None],
-        first: Callable[[], Link | None],
-        head: Callable[[Entry], tuple[bytes, ...]],
-        is_paused: Callable[[], bool],
-        flush: Callable[[], None],
-        outcome: Callable[[Entry, Any], None],
-    ) -> None:
-        self._attach = attach
-        self._first = first
-        self._head = head
-        self._is_paused = is_paused
-        self._flush = flush
-        self._outcome = outcome
+    def __init__(self, carrier: LargeMessageCarrier) -> None:
+        self._carrier = carrier
         self._large_message: LargeMessageSender | None = None
         self._is_attached = False
         self._is_over = False
@@ -91,7 +96,7 @@ class LargeMessageLink:
     @property
     def is_own(self) -> bool:
         """There is a second link."""
-        return self.link is not None and self.link is not self._first()
+        return self.link is not None and self.link is not self._carrier.link
 
     @property
     def in_flight(self) -> int:
@@ -118,13 +123,13 @@ class LargeMessageLink:
         """Send an entry's message when its turn comes."""
         self.waiting.append(entry)
         if self.link is None:
-            self.link = self._attach()
+            self.link = self._carrier.attach_large()
         self.go()
 
     def attached(self, is_refused: bool) -> None:
         """The peer has answered the second attach."""
         if is_refused:
-            self.link = self._first()
+            self.link = self._carrier.link
         self._is_attached = True
         self.go()
 
@@ -142,27 +147,30 @@ class LargeMessageLink:
             and not self._is_over
             and link is not None
             and link.sendable > 0
-            and not self._is_paused()
+            and not self._carrier.is_paused
         )
 
     def _begin(self, entry: Entry) -> None:
         link = self.link
         assert link is not None
         try:
-            head = self._head(entry)
+            head = self._carrier.head_of(entry)
             size = sum(map(len, head)) + entry.message.rest.size
             tag = entry.id.to_bytes(TAG_OCTETS, "big")
             outgoing = link.send_parts(size, tag, context=entry)
         except AmqpError as error:
             words = spec.Error(condition=error.condition, description=error.description)
-            self._outcome(entry, spec.Rejected(error=words))
+            self._carrier.settle_here(entry, spec.Rejected(error=words))
             return
         entry.attempted = True
         entry.message.forget()
         self._large_message = LargeMessageSender(
-            entry, outgoing, head, self._is_paused, self._flush, self._large_message_sent
+            entry, outgoing, head, self._is_paused, self._carrier.flush, self._large_message_sent
         )
-        self._flush()
+        self._carrier.flush()
+
+    def _is_paused(self) -> bool:
+        return self._carrier.is_paused
 
     def _large_message_sent(
         self, large_message: LargeMessageSender, failure: Failure | None
@@ -184,7 +192,7 @@ class LargeMessageLink:
                     "message {entry} cannot be read", failure, entry=large_message.entry.id
                 )
             large_message.outgoing.delivery.context = None
-            self._outcome(large_message.entry, outcome)
+            self._carrier.settle_here(large_message.entry, outcome)
         self.go()
 
     def end(self) -> Iterable[Entry]:

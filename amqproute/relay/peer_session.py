@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionClosed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -18,9 +19,9 @@ from amqproute.address import TRANSFER_NODE
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, MessageSizeExceeded, NotAllowed
 from amqproute.message import rest_of
-from amqproute.net.pump import IUpgradableUser
+from amqproute.net.pump import IUpgradableUser, TransportFacts
 from amqproute.relay import failure_verdict
-from amqproute.relay.failure_verdict import FailureVerdict
+from amqproute.relay.failure_verdict import FailureVerdict, PeerFailure
 from amqproute.relay.hop_sections import prefix_maker
 from amqproute.relay.large_message_link import LargeMessageLink
 from amqproute.values import (
@@ -62,31 +63,84 @@ PROVED: Final = SECURITY_LEVELS[2:]
 OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
 
 
+@dataclass(frozen=True, slots=True)
+class SessionTerms:
+    """Facts about one connection, plain values.
+
+    Attributes:
+        own_id: our container-id, for the trace.
+        stream: names the store that numbers our entries.
+        store: what our journal calls that store.
+        origin: our own name, as the peer knows it proved; empty for none.
+        candidate: the place it is a connection to.
+        address: the IP address there, if it is known.
+        ttl: the seconds for which the DNS holds it for the right place; None for ever.
+        level: what the connection has reached, one of `values.SECURITY_LEVELS`.
+    """
+
+    own_id: str
+    stream: str
+    store: str = ""
+    origin: str = ""
+    candidate: Candidate | None = None
+    address: str | None = None
+    ttl: float | None = None
+    level: str = "none"
+
+
+class SessionListener(Protocol):
+    """The owner of a session: a destination.
+
+    Attributes:
+        avoid: host and port from which the last connection was lost: tried last.
+        failures: failed attempts so far.
+    """
+
+    avoid: tuple[str, int] | None
+
+    @property
+    def failures(self) -> int:
+        """Return how many attempts have failed since one was of use."""
+
+    def floor(self) -> int:
+        """Return the lowest id that may still be sent."""
+
+    def doubtful(self) -> Sequence[int]:
+        """Return the ids of entries whose outcome an earlier link did not bring."""
+
+    def resumption_refused(self) -> None:
+        """The peer has refused a link because it named the doubtful entries."""
+
+    def outcome_received(
+        self, entries: Sequence[Entry], verdict: FailureVerdict, state: object
+    ) -> None:
+        """The peer has decided about entries; or their message cannot be sent (`UNREADABLE`)."""
+
+    def events_handled(self) -> None:
+        """All events of one read have been handled: commit what they settled."""
+
+    def capacity_changed(self) -> None:
+        """More can be sent: credit, window, or a transport that drained."""
+
+    def session_ended(self, session: PeerSession, verdict: FailureVerdict) -> None:
+        """An attached session is over; `PeerSession.in_doubt` has the entries without outcome."""
+
+
 @implementer(IUpgradableUser)
 class PeerSession:
-    """What stands on the engine of a relay connection.
+    """Sends entries on the engine of one relay connection.
 
     Args:
         connection: the engine, in the client role.
         hop: where to.
-        own_id: our container-id, for the trace.
-        stream: names the store that numbers our entries.
-        floor: gives the lowest id that may still be sent.
+        listener: is notified, except of an end before the link is attached.
+        terms: facts about the connection.
         now_ms: the wall clock.
-        attached: called once with this session when entries can be sent.
-        ended: called once with this session and a `FailureVerdict` when it is over, attached or
-            not; `in_doubt` then has the entries whose outcome never came.
-        outcomes: called with (entries, verdict, state) for the peer's outcomes.
-        doubtful: gives the ids of entries whose outcome an earlier link did not bring.
-        cannot_resume: called when the peer refuses a link for being told of them.
-        commit: called when all events of one read have been told.
-        room: called when more can be sent: credit, window, or a transport that drained.
-        candidate: the place it is a connection to.
-        address: the IP address there, if it is known.
-        ttl: the seconds for which the DNS holds it for the right place; None for ever.
-        origin: our own name, as the peer knows it proved; empty for none.
-        level: what the connection has reached, one of `values.SECURITY_LEVELS`.
-        store: what our journal calls the store that numbers our entries.
+        ready: fires with this session when entries can be sent; fails with `PeerFailure` if it
+            ends before.
+
+    Attributes:
+        in_doubt: once it is over, the entries whose outcome never came.
     """
 
     log = Logger()
@@ -95,48 +149,28 @@ class PeerSession:
         self,
         connection: Connection,
         hop: NextHop,
-        *,
-        own_id: str,
-        stream: str,
-        floor: Callable[[], int],
+        listener: SessionListener,
+        terms: SessionTerms,
         now_ms: Callable[[], int],
-        attached: Callable[[PeerSession], None],
-        ended: Callable[[PeerSession, FailureVerdict], None],
-        outcomes: Callable[[Sequence[Entry], FailureVerdict, Any], None],
-        commit: Callable[[], None],
-        room: Callable[[], None],
-        doubtful: Callable[[], Sequence[int]] = tuple,
-        cannot_resume: Callable[[], None] = lambda: None,
-        candidate: Candidate | None = None,
-        address: str | None = None,
-        ttl: float | None = None,
-        origin: str = "",
-        level: str = "none",
-        store: str = "",
+        ready: Deferred[PeerSession],
     ) -> None:
         self.connection = connection
         self.hop = hop
-        self.candidate = candidate
-        self.address = address
-        self.ttl = ttl
+        self.candidate = terms.candidate
+        self.address = terms.address
+        self.ttl = terms.ttl
         self.link: Link | None = None
         self.remote_id = ""
         self.is_paused = False
         self.no_credit_since_ms: int | None = None
         self.keeps_receipts = False
-        self.level = level
-        self._prefix = prefix_maker(own_id, origin, self._check_path)
-        self._stream = stream
-        self._store = store
-        self._floor = floor
+        self.level = terms.level
+        self._prefix = prefix_maker(terms.own_id, terms.origin, self._check_path)
+        self._stream = terms.stream
+        self._store = terms.store
+        self._listener = listener
         self._now_ms = now_ms
-        self._attached = attached
-        self._ended = ended
-        self._outcomes = outcomes
-        self._commit = commit
-        self._room = room
-        self._doubtful = doubtful
-        self._cannot_resume = cannot_resume
+        self._ready = ready
         self._kept: dict[bytes, Any] = {}
         self._pump: Any = None
         self._target = hop.target
@@ -148,14 +182,7 @@ class PeerSession:
         self._verdict: FailureVerdict | None = None
         self._answers: list[tuple[Sequence[Delivery], Any]] = []
         self._offered: frozenset[bytes] = frozenset()
-        self._large = LargeMessageLink(
-            self._attach_large,
-            lambda: self.link,
-            self._head_of,
-            lambda: self.is_paused,
-            self.flush,
-            self._decided,
-        )
+        self._large = LargeMessageLink(self)
         self.in_doubt: list[Entry] = []
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.TlsAgreed: _nothing,
@@ -297,18 +324,20 @@ class PeerSession:
         if 0 < most < size:
             raise MessageSizeExceeded(f"the message has {size} octets, the peer takes {most}")
 
-    def _head_of(self, entry: Entry) -> tuple[bytes, ...]:
+    def head_of(self, entry: Entry) -> tuple[bytes, ...]:
+        """See `LargeMessageCarrier.head_of`."""
         prefix, start = self._prefix(entry, self._now_ms())
         return prefix, rest_of(entry.message.encoded, start)
 
-    def _attach_large(self) -> Link | None:
+    def attach_large(self) -> Link | None:
+        """See `LargeMessageCarrier.attach_large`."""
         first = self.link
         if first is None or self.connection.state is not LinkStateName.OPEN:
             return None
         properties: Mapping[str, Any] | None = None
         if self.keeps_receipts:
             # The first link is at work: what is in flight there may come again.
-            floor = min([self._floor(), *filter(None, [self.lowest_in_flight])])
+            floor = min([self._listener.floor(), *filter(None, [self.lowest_in_flight])])
             properties = {STREAM: self._stream, STORE: self._store, FLOOR: floor}
         assert isinstance(first.target, spec.Target)
         return self.connection.begin().attach(
@@ -321,10 +350,11 @@ class PeerSession:
             properties=properties,
         )
 
-    def _decided(self, entry: Entry, state: Any) -> None:
-        """An outcome that is ours, not the peer's."""
-        self._outcomes([entry], failure_verdict.for_outcome(state), state)
-        self._commit()
+    def settle_here(self, entry: Entry, state: object) -> None:
+        """See `LargeMessageCarrier.settle_here`."""
+        listener = self._listener
+        listener.outcome_received([entry], failure_verdict.for_outcome(state), state)
+        listener.events_handled()
 
     def _resume(self, entry: Entry, tag: bytes) -> bool:
         """Act on what the peer has kept of a delivery of an earlier link (part 2 §2.6.13).
@@ -340,7 +370,8 @@ class PeerSession:
             return False
         del self._kept[tag]
         link.send((), tag, settled=True, state=state, resume=True)
-        self._outcomes([entry], self._heard(failure_verdict.for_outcome(state)), state)
+        verdict = self._heard(failure_verdict.for_outcome(state))
+        self._listener.outcome_received([entry], verdict, state)
         return True
 
     def _check_path(self, wanted: object) -> None:
@@ -407,7 +438,7 @@ class PeerSession:
         """See `IConnectionUser.connected`."""
         self._pump = pump
 
-    def secured(self, facts: Any) -> None:
+    def secured(self, facts: TransportFacts) -> None:
         """The connection has been upgraded to TLS."""
         self.level = facts.level
 
@@ -419,7 +450,7 @@ class PeerSession:
             self._is_lost = not last.clean and last.error is None
         for event in events:
             handlers[type(event)](event)
-        self._commit()
+        self._listener.events_handled()
 
     def paused(self) -> None:
         """See `IConnectionUser.paused`."""
@@ -428,7 +459,7 @@ class PeerSession:
     def writable(self) -> None:
         """See `IConnectionUser.writable`."""
         self.is_paused = False
-        self._room()
+        self._listener.capacity_changed()
         self._large.go()
 
     def lost(self, reason: Failure) -> None:
@@ -473,12 +504,12 @@ class PeerSession:
         target = spec.Target(address=address)
         unsettled: Mapping[bytes, Any] | None = None
         if self.keeps_receipts:
-            properties = {STREAM: self._stream, STORE: self._store, FLOOR: self._floor()}
+            properties = {STREAM: self._stream, STORE: self._store, FLOOR: self._listener.floor()}
         else:
             # Whoever keeps no receipts may keep what is unsettled, for a while.
             target.expiry_policy = spec.EXPIRE_CONNECTION_CLOSE
             target.timeout = UInt(KEEP_SECONDS)
-            unsettled = {id_.to_bytes(TAG_OCTETS, "big"): None for id_ in self._doubtful()}
+            unsettled = {id_.to_bytes(TAG_OCTETS, "big"): None for id_ in self._listener.doubtful()}
         self.link = session.attach(
             # Where it falls back, the first link's name is not free before its detach is answered.
             f"{self.remote_id}/{self.hop.key}{'' if self._target == self.hop.target else '/any'}",
@@ -508,13 +539,18 @@ class PeerSession:
         if event.attach.incomplete_unsettled:
             # Such a link may only resume; what it could resume is not worth a link of its own.
             self._verdict = failure_verdict.for_code("link.incomplete", "the peer's list was cut")
-            self._is_attached = True
-            self._attached(self)
+            self._become_ready()
             self.close(self._verdict)
             return
-        self._is_attached = True
         self._look_at_credit(self._now_ms())
-        self._attached(self)
+        self._become_ready()
+
+    def _become_ready(self) -> None:
+        self._is_attached = True
+        if self._ready.called:
+            self.abandon(self._verdict or CLOSED)  # the attempt was given up meanwhile
+        else:
+            self._ready.callback(self)
 
     def _link_detached(self, event: ev.LinkDetached) -> None:
         if event.link is not self.link and event.link is not self._large.link:
@@ -550,7 +586,7 @@ class PeerSession:
     def _check_resumption(self, error: spec.Error | None) -> None:
         """See whether the peer has refused the link for the deliveries it was told of."""
         if self._offered and error is not None and error.condition in _CANNOT_RESUME:
-            self._cannot_resume()
+            self._listener.resumption_refused()
 
     def _session_ended(self, event: ev.SessionEnded) -> None:
         if not self._is_attached and not event.by_fault:
@@ -592,7 +628,11 @@ class PeerSession:
         self.in_doubt += waiting
         if self._stranded:
             self.in_doubt = list(dict.fromkeys([*self.in_doubt, *self._stranded]))
-        self._ended(self, self._verdict or failure_verdict.for_code("peer.lost", ""))
+        verdict = self._verdict or failure_verdict.for_code("peer.lost", "")
+        if self._ready.called:
+            self._listener.session_ended(self, verdict)
+        else:
+            self._ready.errback(PeerFailure(verdict))
 
     # -- outcomes --------------------------------------------------------------------------------
 
@@ -611,12 +651,13 @@ class PeerSession:
         if not event.settled:
             self._answers.append((event.deliveries, state))
         if entries:
-            self._outcomes(entries, self._heard(failure_verdict.for_outcome(state)), state)
+            verdict = self._heard(failure_verdict.for_outcome(state))
+            self._listener.outcome_received(entries, verdict, state)
         self._large.go()
 
     def _flowed(self, event: object) -> None:
         self._look_at_credit(self._now_ms())
-        self._room()
+        self._listener.capacity_changed()
         self._large.go()
 
 
@@ -632,4 +673,4 @@ def _nothing(_: object) -> None:
     """Events that need no act of ours."""
 
 
-__all__ = ["PeerSession"]
+__all__ = ["PeerSession", "SessionListener", "SessionTerms"]

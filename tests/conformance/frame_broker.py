@@ -418,15 +418,15 @@ class FrameBroker:
             lambda _: tuple(relay_for),
             **(transfer or {}),
         )
+        self.own_id = name
+        self.stream = f"stream-of-{name}"
         agent = ConnectAgent(
             world,
             self,
-            self._relay_engine,
+            self,
             clock,
-            own_id=name,
-            stream=f"stream-of-{name}",
-            now_ms=world.now_ms,
-            attempt_seconds=10.0,
+            world.now_ms,
+            10.0,
         )
         self.relay = Relay(
             self.broker,
@@ -508,7 +508,12 @@ class FrameBroker:
         finally:
             self.is_calling = False
 
-    def _relay_engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
+    def origin(self) -> str:
+        """See `OutgoingIdentity.origin`."""
+        return ""
+
+    def engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
+        """See `OutgoingIdentity.engine`."""
         return Connection(
             ConnectionSettings(role="client", container_id=self.name, hostname=hop.domain)
         )

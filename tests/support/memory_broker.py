@@ -375,18 +375,16 @@ class MemoryBroker:
         self.broker = make_broker(clock, self.store, *nodes)
         self.receipts = Receipts()
         self.receipts.recovered(recovery.received)
-        self.id = f"ct-{domain}"
+        self.id = self.own_id = f"ct-{domain}"
+        self.stream = f"stream-{domain}"
         router = Router([domain], routes)
         self.agent = ConnectAgent(
             network,
             network.connector(self),
-            self._relay_engine,
+            self,
             clock,
-            own_id=self.id,
-            stream=f"stream-{domain}",
-            now_ms=wall(clock),
-            attempt_seconds=30.0,
-            origin=lambda: domain,
+            wall(clock),
+            30.0,
         )
         self.relay = Relay(
             self.broker,
@@ -424,7 +422,12 @@ class MemoryBroker:
         network.houses[domain] = self
         self.relay.start()
 
-    def _relay_engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
+    def origin(self) -> str:
+        """See `OutgoingIdentity.origin`."""
+        return self.domain
+
+    def engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
+        """See `OutgoingIdentity.engine`."""
         return Connection(
             settings(
                 "client",

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this broker is towards the peers that it connects to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from amqproute.config.schema import Config
+from amqproute.daemon.peer_assembly import peer_settings
+from amqproute.daemon.reporting import proved_domain
+from amqproute.net.tls import TlsContexts
+from amqproute.values import NextHop, TransportSecurity
+from amqproute.wire.amqp10.connection import Connection
+
+__all__ = ["RelayIdentity"]
+
+
+class RelayIdentity:
+    """The identity of the relay's connections, an `OutgoingIdentity`.
+
+    Args:
+        own_id: the container-id.
+        stream: names the store to peers that keep receipts.
+        config: gives the configuration in force.
+        contexts: with the certificate in force; None without TLS.
+    """
+
+    def __init__(
+        self,
+        own_id: str,
+        stream: str,
+        config: Callable[[], Config],
+        contexts: TlsContexts | None,
+    ) -> None:
+        self.own_id = own_id
+        self.stream = stream
+        self._config = config
+        self._contexts = contexts
+
+    def engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
+        """See `OutgoingIdentity.engine`."""
+        return Connection(peer_settings(self._config(), hop, security, self.own_id))
+
+    def origin(self) -> str:
+        """See `OutgoingIdentity.origin`."""
+        contexts = self._contexts
+        return proved_domain(self._config(), None if contexts is None else contexts.certificate)
