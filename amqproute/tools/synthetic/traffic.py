@@ -64,6 +64,51 @@ class _Batch:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Leg:
+    """One hop of a route.
+
+    Attributes:
+        route: the brokers that messages pass.
+        hop: index of the sender.
+    """
+
+    route: Sequence[SyntheticBroker]
+    hop: int
+
+    @property
+    def sender(self) -> SyntheticBroker:
+        return self.route[self.hop]
+
+    @property
+    def receiver(self) -> SyntheticBroker:
+        return self.route[self.hop + 1]
+
+    @property
+    def is_last(self) -> bool:
+        return self.hop == len(self.route) - 2
+
+    @property
+    def queue(self) -> str:
+        """The sender's."""
+        return f"amqp$out/{self.receiver.domain}"
+
+    @property
+    def node(self) -> str:
+        """The receiver's queue."""
+        return QUEUE if self.is_last else f"amqp$out/{self.route[self.hop + 2].domain}"
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What the receiver writes of a hand-over."""
+        return {
+            "sender": f"peer:{self.sender.domain}",
+            "from_stream": self.sender.stream,
+            "trail": " ".join(broker.container for broker in self.route[: self.hop + 1]),
+            "level": "authenticated",
+        }
+
+
 _ANNOTATIONS: Final = 60
 """Octets that a broker stores with each bare message, besides its trail."""
 
@@ -164,7 +209,7 @@ class Traffic:
                     {"peer": f"peer:{receiver.domain}", "attempt": 1},
                 )  # fmt: skip
             else:
-                shared = self._handed_over([sender, receiver], 0)
+                shared = _Leg((sender, receiver), 0).shared
                 columns = {"from_entry": entries}
                 self._receive(moment, receiver, QUEUE, batch, [0], shared, columns)
             self._fault("in_flight", batch.ids[0], sender, receiver, sender.stream, entries[0])
@@ -178,7 +223,7 @@ class Traffic:
         places: Sequence[int] = range(length)
         entries = self._published(now, route, batch, places)
         places, entries = self._expire(now, route, batch, places, entries)
-        self._forward(now, route, 0, batch, places, entries, faults)
+        self._forward(now, _Leg(route, 0), batch, places, entries, faults)
 
     def _route(self, *, forced: bool) -> list[SyntheticBroker]:
         domains = self._plan.organizations
@@ -312,16 +357,15 @@ class Traffic:
     def _forward(
         self,
         now: int,
-        route: Sequence[SyntheticBroker],
-        hop: int,
+        leg: _Leg,
         batch: _Batch,
         places: Sequence[int],
         entries: list[int],
         faults: Sequence[str],
     ) -> None:
         """Hand over to the next broker, and let it go on; some are later than the others."""
-        sender, rates = route[hop], self._plan.rates
-        if hop == len(route) - 2:
+        sender, rates = leg.sender, self._plan.rates
+        if leg.is_last:
             places, entries = self._dead_letter(now, sender, batch, places, entries)
         late = self._chosen(rates.delayed, range(len(places)))
         put_off = self._chosen(rates.deferred, range(len(places))) - late
@@ -332,15 +376,14 @@ class Traffic:
             groups.append((now + delay, 1, _only(places, entries, late)))
         if put_off:
             back = now + wait + 3000
-            peer = route[hop + 1].domain
             self._end(
                 back,
                 sender,
                 RecordKind.DEFERRED,
-                f"amqp$out/{peer}",
+                leg.queue,
                 _only(places, entries, put_off)[1],
                 {
-                    "peer": f"peer:{peer}",
+                    "peer": f"peer:{leg.receiver.domain}",
                     "attempt": 1,
                     "until": back + 60 * SECOND,
                     "condition": "amqp:resource-limit-exceeded",
@@ -349,77 +392,68 @@ class Traffic:
             groups.append((back + 60 * SECOND, 2, _only(places, entries, put_off)))
         for moment, attempt, (some, theirs) in groups:
             if some:
-                self._hand_over(now, moment, attempt, route, hop, batch, some, theirs, faults)
+                self._hand_over(now, moment, attempt, leg, batch, some, theirs, faults)
                 faults = ()
         if faults:
             raise ValueError("a fault found no message: plan more transfers")
 
-    def _handed_over(self, route: Sequence[SyntheticBroker], hop: int) -> dict[str, Any]:
-        """Say what the next broker writes of a hand-over."""
-        return {
-            "sender": f"peer:{route[hop].domain}",
-            "from_stream": route[hop].stream,
-            "trail": " ".join(broker.container for broker in route[: hop + 1]),
-            "level": "authenticated",
-        }
-
     def _hand_over(
-        self, since: int, now: int, attempt: int, route: Sequence[SyntheticBroker], hop: int,
-        batch: _Batch, places: Sequence[int], entries: list[int], faults: Sequence[str],
-    ) -> None:  # fmt: skip
-        """Let the next hop take messages, with or without faults, and go on with them."""
-        sender, receiver = route[hop], route[hop + 1]
-        wire = 1500 + self._random.randrange(30_000)
-        is_last = hop == len(route) - 2
-        node = QUEUE if is_last else f"amqp$out/{route[hop + 2].domain}"
-        shared = self._handed_over(route, hop)
-        on_hop = [kind for kind in faults if kind in _ON_A_HOP]
-        taken_at = now + wire // 2
-        spoilt = self._spoil(
-            taken_at, sender, receiver, node, batch, places, entries, on_hop, shared
-        )
-        taken = [i for i in range(len(places)) if i not in spoilt] if spoilt else None
-        there = list(places) if taken is None else [places[i] for i in taken]
-        froms = entries if taken is None else [entries[i] for i in taken]
-        theirs = self._receive(
-            taken_at, receiver, node, batch, there, shared, {"from_entry": froms}
-        )
-        again = self._chosen(self._plan.rates.suppressed, froms) if froms else ()
-        receiver.put(
-            taken_at + 2 * SECOND, RecordKind.DUPLICATE, "", len(again),
-            {"node": node, "sender": shared["sender"], "from_stream": sender.stream},
-            {"from_entry": sorted(again)},
-        )  # fmt: skip
-        queue_us = now - since
-        sender.put(
-            now + wire, RecordKind.RELAYED, f"amqp$out/{receiver.domain}", len(entries),
-            {"node": f"amqp$out/{receiver.domain}", "peer": f"peer:{receiver.domain}",
-             "attempt": attempt, "wire_us": wire, "settle_us": 900},
-            {"entry": entries, "queue_us": [queue_us + j for j in self._some_jitter(len(entries))]},
-        )  # fmt: skip
-        if is_last:
-            self._deliver(now + wire, receiver, batch, there, theirs, faults)
-        else:
-            self._forward(now + wire, route, hop + 1, batch, there, theirs, ())
-
-    def _spoil(
         self,
-        taken_at: int,
-        sender: SyntheticBroker,
-        receiver: SyntheticBroker,
-        node: str,
+        since: int,
+        now: int,
+        attempt: int,
+        leg: _Leg,
         batch: _Batch,
         places: Sequence[int],
         entries: list[int],
         faults: Sequence[str],
-        shared: Mapping[str, Any],
+    ) -> None:
+        """Let the next hop take messages, with or without faults, and go on with them."""
+        sender, receiver, shared = leg.sender, leg.receiver, leg.shared
+        wire = 1500 + self._random.randrange(30_000)
+        on_hop = [kind for kind in faults if kind in _ON_A_HOP]
+        taken_at = now + wire // 2
+        spoilt = self._spoil(taken_at, leg, batch, places, entries, on_hop)
+        taken = [i for i in range(len(places)) if i not in spoilt] if spoilt else None
+        there = list(places) if taken is None else [places[i] for i in taken]
+        froms = entries if taken is None else [entries[i] for i in taken]
+        theirs = self._receive(
+            taken_at, receiver, leg.node, batch, there, shared, {"from_entry": froms}
+        )
+        again = self._chosen(self._plan.rates.suppressed, froms) if froms else ()
+        receiver.put(
+            taken_at + 2 * SECOND, RecordKind.DUPLICATE, "", len(again),
+            {"node": leg.node, "sender": shared["sender"], "from_stream": sender.stream},
+            {"from_entry": sorted(again)},
+        )  # fmt: skip
+        queue_us = now - since
+        sender.put(
+            now + wire, RecordKind.RELAYED, leg.queue, len(entries),
+            {"node": leg.queue, "peer": f"peer:{receiver.domain}",
+             "attempt": attempt, "wire_us": wire, "settle_us": 900},
+            {"entry": entries, "queue_us": [queue_us + j for j in self._some_jitter(len(entries))]},
+        )  # fmt: skip
+        if leg.is_last:
+            self._deliver(now + wire, receiver, batch, there, theirs, faults)
+        else:
+            self._forward(now + wire, _Leg(leg.route, leg.hop + 1), batch, there, theirs, ())
+
+    def _spoil(
+        self,
+        taken_at: int,
+        leg: _Leg,
+        batch: _Batch,
+        places: Sequence[int],
+        entries: list[int],
+        faults: Sequence[str],
     ) -> set[int]:
         """Plant faults on a hop; return which messages do not go the ordinary way."""
+        sender, receiver = leg.sender, leg.receiver
         spoilt: set[int] = set()
         for kind in faults:
             free = [i for i in range(len(places)) if i not in spoilt]
             if kind == "unknown":
-                self._plant_unknown(taken_at, sender, receiver, node, shared)
+                self._plant_unknown(taken_at, leg)
                 continue
             if not free:
                 raise ValueError("more faults than messages: plan more transfers")
@@ -431,14 +465,14 @@ class Traffic:
                 own = self._receive(
                     taken_at + turn * SECOND,
                     receiver,
-                    node,
+                    leg.node,
                     batch,
                     [place],
-                    shared,
+                    leg.shared,
                     {"from_entry": [entry], **self._spoilt_digest(kind)},
                 )
                 at = taken_at + (turn + 5) * SECOND
-                self._end(at, receiver, RecordKind.DELIVERED, node, own, {"peer": "user:bob"})
+                self._end(at, receiver, RecordKind.DELIVERED, leg.node, own, {"peer": "user:bob"})
             if kind == "gap":
                 receiver.put(
                     taken_at + 1,
@@ -454,13 +488,13 @@ class Traffic:
     def _spoilt_digest(self, kind: str) -> dict[str, list[str]]:
         return {"digest": [self._random.randbytes(32).hex()]} if kind == "changed" else {}
 
-    def _plant_unknown(
-        self, taken_at: int, sender: SyntheticBroker, receiver: SyntheticBroker, node: str,
-        shared: Mapping[str, Any],
-    ) -> None:  # fmt: skip
+    def _plant_unknown(self, taken_at: int, leg: _Leg) -> None:
+        sender, receiver, node = leg.sender, leg.receiver, leg.node
         batch = self._messages(1, [sender, receiver])
         [entry] = sender.entries(1)
-        own = self._receive(taken_at, receiver, node, batch, [0], shared, {"from_entry": [entry]})
+        own = self._receive(
+            taken_at, receiver, node, batch, [0], leg.shared, {"from_entry": [entry]}
+        )
         at = taken_at + 5 * SECOND
         self._end(at, receiver, RecordKind.DELIVERED, node, own, {"peer": "user:bob"})
         self._fault("unknown", batch.ids[0], sender, receiver, sender.stream, entry)
