@@ -43,7 +43,7 @@ same movement; a client's consumer and a remote organization are the same kind o
                         v                 services.transfer: AliasTarget for "orders@beta.example"
                         |                 routing.table: Router.route -> NextHop("beta.example")
                         v                 relay: Relay.target(hop) -> queue "amqp$out/beta.example"
-                      broker.enqueue      Queue.put: Entry, id; store transaction
+                      broker.queue        Queue.put: Entry, id; store transaction
                         v                 store.sqlite: group commit, one fsync for many batches
     client <--accepted--+                 one disposition for a run of deliveries (T-20)
                         v                 broker.queue: arrived; broker.dispatch

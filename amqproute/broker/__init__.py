@@ -51,16 +51,21 @@ at a time.
 Parts of a queue
 ================
 
-`queue` is its parts put together. What comes in: `enqueue` takes messages until they stand on a
-line, `duplicate_filter` keeps repetitions off, `admission` what the options forbid;
-`queue_capacity` counts places, `publisher_credit` and `space_waiters` share out the free ones. What
-is there: `priority_queues` are the lines of entries, one for each priority, `entry_list` is one of
-them; `stored_backlog` is what stands in the store only. What goes out: `consumer_set` deals entries
-out, with a `consumer_cursor` for each consumer that selects or browses, `dispatch` hands them over,
-and `early_delivery` those that are still being committed; `settlement` is what outcomes do;
-`expiry`, `retry_delay` and `unmatched_entries` take entries off the lines, `selected_entries` what
-an operator picks of those that `queue_iterator` shows him, and `entry_removal` takes them off the
-queue for good.
+What a queue holds is data: `queue_state.QueueState`. Its parts are functions over that state; they
+return what is to be done, and know no store, clock, journal or timer. `queue.Queue` is the only one
+that acts: it asks them, and applies their decisions. So a model can drive the decisions without a
+reactor.
+
+What comes in: `enqueue` decides whether and where a message is kept, `admission` what the options
+forbid, `duplicate_filter` knows the message-ids that are held; `queue_capacity` notifies those who
+wait for free places, `publisher_credit` and `space_waiters` share these out. What is there:
+`priority_queues` are the lines of entries, one for each priority, `entry_list` is one of them;
+`stored_backlog` decides which pages of the store are read. What goes out: `dispatch` decides who
+gets what, `consumer_set` says who is there, with a `consumer_cursor` for each consumer that selects
+or browses, and `early_delivery` what is delivered before it is committed; `settlement` decides what
+outcomes do; `expiry`, `retry_delay` and `unmatched_entries` say which entries leave their lines for
+other reasons, `queue_iterator` shows them to an operator, and `entry_removal` puts it into batches
+that entries leave for good.
 
 The `lifetime_policy` of a dynamic queue ends with its links, its messages or its session.
 

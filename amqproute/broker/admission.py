@@ -3,9 +3,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from amqproute.broker.node_options import Excess, NonTransactional, QueueOptions, Visibility
+from amqproute.broker.node_options import (
+    Durability,
+    Excess,
+    NonTransactional,
+    QueueOptions,
+    Visibility,
+)
 from amqproute.errors import (
     NotAllowed,
     PreconditionFailed,
@@ -15,6 +23,45 @@ from amqproute.errors import (
 from amqproute.message import Message
 
 NON_TRANSACTED: Final = "x-opt-non-transacted"
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRules:
+    """What options mean for each message, worked out once.
+
+    Attributes:
+        keeps_all: every message is stored.
+        keeps_nothing: none is.
+        expires: messages whose time is over go.
+        is_selective: messages are examined before they are taken; else all are.
+    """
+
+    keeps_all: bool
+    keeps_nothing: bool
+    expires: bool
+    is_selective: bool
+
+
+@lru_cache(maxsize=256)
+def rules_of(options: QueueOptions, force_transient: bool, is_ending: bool) -> AdmissionRules:
+    """Return what options mean.
+
+    Args:
+        options: of the queue.
+        force_transient: nothing is stored whatever they say (Q-18).
+        is_ending: the queue takes nothing any more.
+    """
+    keeps_nothing = options.durability is Durability.TRANSIENT or force_transient
+    return AdmissionRules(
+        keeps_all=options.durability is Durability.FORCED and not keeps_nothing,
+        keeps_nothing=keeps_nothing,
+        expires=options.archive_expired,
+        is_selective=(
+            is_ending
+            or options.non_transactional is not NonTransactional.ALL
+            or (keeps_nothing and not options.takes_durable)
+        ),
+    )
 
 
 def check_source(name: str, options: QueueOptions, copies: bool, movers: int) -> None:

@@ -17,6 +17,7 @@ from amqproute.broker.disposal import Disposal
 from amqproute.broker.dynamic_node_terms import DynamicTerms
 from amqproute.broker.entry_removal import DAMAGED, DISCARD, IDisposal
 from amqproute.broker.lifetime_policy import LifetimePolicy
+from amqproute.broker.node_context import NodeContext
 from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration, circles, impossible
 from amqproute.broker.node_deletion import NodeDeletion
 from amqproute.broker.node_limits import MemoryBudget, QueueLimits, TopicLimits
@@ -24,6 +25,7 @@ from amqproute.broker.node_options import QueueOptions
 from amqproute.broker.priority_queues import level_of_key, queue_of_key
 from amqproute.broker.publish_gate import PublishGate
 from amqproute.broker.queue import Queue
+from amqproute.broker.queue_state import USUAL_OPTIONS
 from amqproute.broker.recent_counts import RecentCounts
 from amqproute.broker.recovered_nodes import RecoveredNodes
 from amqproute.broker.sender_quotas import SenderQuotas
@@ -88,7 +90,6 @@ class Broker:
         journal: Any = SILENCE,
     ) -> None:
         self.journal = journal
-        self._node_log = self.log  # each look at the class's makes another one
         self._store = store
         self._clock = clock
         self._now_ms = now_ms
@@ -110,6 +111,16 @@ class Broker:
         self.return_to: Callable[[str], Any] | None = None
         self.name_of: Callable[[str], str] = str
         self.answers_to: Callable[[str], str | ITarget] | None = None
+        self._context = NodeContext(
+            store,
+            clock,
+            now_ms,
+            self.begin,
+            journal,
+            self.log,  # each look at the class's makes another one
+            self.budget,
+            self.accounts,
+        )
         self.disposal = Disposal(
             self._node, lambda: self.return_to, self.rate_limited_log, self.recent
         )
@@ -233,7 +244,7 @@ class Broker:
             # What a subscriber has not taken is nobody's dead letter.
             lambda name, limits: self._make(name, limits, disposal=DISCARD),
             limits=limits,
-            log=self._node_log,
+            log=self._context.log,
         )
 
     def damaged(self, key: str, damages: Sequence[DamagedEntry]) -> None:
@@ -440,19 +451,12 @@ class Broker:
     ) -> Queue:
         queue = Queue(
             name,
-            self._store,
-            self._clock,
-            self.begin,
-            self._now_ms,
+            self._context,
             limits=limits,
-            options=options,
-            budget=self.budget,
-            accounts=self.accounts,
+            options=options or USUAL_OPTIONS,
             disposal=disposal or self.disposal,
             force_transient=force_transient,
             rows=rows,
-            journal=self.journal,
-            log=self._node_log,
         )
         self.recovered_nodes.claim_queue(queue)
         return queue

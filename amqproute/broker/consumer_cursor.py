@@ -3,23 +3,25 @@
 
 A plain consumer takes whatever stands at the head. A consumer with a filter has a head of its
 own, which can be ahead of the queue's (Q-31); a browser has one that moves without taking
-anything (L-23 to L-28). A `ConsumerCursor` is that head. Each entry is examined once for each feed:
+anything (L-23 to L-28). A `ConsumerCursor` is that head. Each entry is examined once for each
+cursor:
 
 * those in memory when the consumer attaches, and every one that arrives or is loaded later, are
   *offered*; what the filter selects waits in a heap, by priority and id;
 * those that stand in the store only are *scanned*, a page at a time, while somebody has room and
-  nothing that waits for it. A page is shown to every feed that has come as far as this
+  nothing that waits for it. A page is shown to every cursor that has come as far as this
   (`broker.stored_backlog`).
 
 What a scan finds beyond the room there is waits in the heap, too, up to `AHEAD_MESSAGES`; it
-still belongs to everybody. A feed that has enough of it stops, and goes on from there later.
+still belongs to everybody. A cursor that has enough of it stops, and goes on from there later.
 
 So a consumer that selects one message of a million has the million looked through once, whatever
 its credit, and from then on looks at new arrivals only; many such consumers share the reading.
 
 Filters are asked so many times in one turn of the reactor and no more (`AT_ONCE_TESTS`). What has
 to be examined beyond that is put off, and done in the turns that follow (`broker.stored_backlog`).
-Until then the feed gives out nothing, since what it has not looked at may stand before what it has.
+Until then the cursor gives out nothing, since what it has not looked at may stand before what it
+has.
 
 An entry that somebody else has taken is passed over. When it comes back it is offered again: to
 consumers always, to browsers if they have not been shown it. A browser therefore remembers two
@@ -37,22 +39,23 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from amqproute.broker.entry_list import EntryList
 from amqproute.entry import Entry
+from amqproute.interfaces import IConsumer
 
 Selects = Callable[[Entry], bool]
 
 AHEAD_MESSAGES: Final = 500
-"""Entries in the store that one feed may keep in memory because it wants them."""
+"""Entries in the store that one cursor may keep in memory because it wants them."""
 AHEAD_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of such entries that all feeds of a queue together may keep without having room for them;
+"""Bytes of such entries that all cursors of a queue together may keep without having room for them;
 one that several of them want counts for each."""
 AT_ONCE_TESTS: Final = 5000
 """How often filters are asked without a break, as short ones count (`broker.link_selection`)."""
 LEAST_TIDIED: Final = 128
-"""A feed does not look for what has gone while it keeps less than this."""
+"""A cursor does not look for what has gone while it keeps less than this."""
 
 
 def cost_of(selects: Selects | None) -> int:
@@ -84,7 +87,7 @@ class CursorMatch:
 
 
 class CursorLookahead:
-    """What the feeds of one queue keep of the paged part.
+    """What the cursors of one queue keep of the paged part.
 
     Attributes:
         bytes: of the messages.
@@ -103,7 +106,7 @@ class ConsumerCursor:
         consumer: whose.
         selects: its filter, or None for everything.
         copies: it browses: it is shown entries and takes none.
-        shared: what all feeds of the queue keep.
+        shared: what all cursors of the queue keep.
 
     Attributes:
         cost: what it costs to ask its filter.
@@ -114,12 +117,12 @@ class ConsumerCursor:
     __slots__ = (
         "_ahead",
         "_bound",
-        "_cursors",
         "_denied",
         "_gone",
         "_horizons",
         "_later",
         "_left",
+        "_positions",
         "_seen",
         "_shared",
         "_waiting",
@@ -131,7 +134,7 @@ class ConsumerCursor:
     )
 
     def __init__(
-        self, consumer: Any, selects: Selects | None, copies: bool, shared: CursorLookahead
+        self, consumer: IConsumer, selects: Selects | None, copies: bool, shared: CursorLookahead
     ) -> None:
         self.consumer = consumer
         self.selects = selects
@@ -142,7 +145,7 @@ class ConsumerCursor:
         self._left: set[int] = set()  # gone for good while they stand in `_later`
         self._shared = shared
         self._ahead: dict[int, int] = {}
-        self._cursors: dict[EntryList, int] = {}
+        self._positions: dict[EntryList, int] = {}
         self._waiting: list[tuple[int, int, Entry]] = []
         self._bound = LEAST_TIDIED
         self._gone: set[int] = set()  # since `_waiting` was tidied up
@@ -181,7 +184,7 @@ class ConsumerCursor:
                 else:
                     self._later.append((line, entry))
             last = line.resident[-1].id if line.resident else 0
-            self._cursors[line] = max(last, line.cursor)
+            self._positions[line] = max(last, line.cursor)
 
     def arrived(self, line: EntryList, entry: Entry, is_late: bool) -> None:
         """Examine an entry that has arrived in memory.
@@ -192,7 +195,7 @@ class ConsumerCursor:
             is_late: put it off.
         """
         if not line.is_paging:
-            self._cursors[line] = max(entry.id, self._cursors.get(line, 0))
+            self._positions[line] = max(entry.id, self._positions.get(line, 0))
         if self._later or (is_late and self.selects is not None):
             self._later.append((line, entry))
         else:
@@ -230,13 +233,13 @@ class ConsumerCursor:
 
     def offer(self, line: EntryList, chosen: CursorMatch) -> None:
         """Examine entries that were loaded, if they have not been when they stood in the store."""
-        position = self._cursors.get(line, 0)
+        position = self._positions.get(line, 0)
         last_id = chosen.entries[-1].id
         if position < last_id:
             for entry in chosen.by(self.selects):
                 if entry.id > position:
                     self._wait_for(line, entry)
-            self._cursors[line] = last_id
+            self._positions[line] = last_id
 
     def offer_again(self, line: EntryList, entry: Entry) -> None:
         """Examine an entry that has come back."""
@@ -326,7 +329,7 @@ class ConsumerCursor:
     # -- the paged part ------------------------------------------------------------------------
 
     def _position(self, line: EntryList) -> int:
-        return max(self._cursors.get(line, 0), line.cursor)
+        return max(self._positions.get(line, 0), line.cursor)
 
     def scan_from(self, line: EntryList) -> int | None:
         """Return the id after which the paged part is to be looked at; None if all of it was."""
@@ -356,13 +359,13 @@ class ConsumerCursor:
             if entry.id <= position:
                 continue
             if self.has_enough(room):
-                self._cursors[line] = entry.id - 1
+                self._positions[line] = entry.id - 1
                 return
             line.found(entry)
             self._ahead[entry.id] = size = len(entry.message.encoded)
             self._shared.bytes += size
             self._wait_for(line, entry)
-        self._cursors[line] = max(position, last_id)
+        self._positions[line] = max(position, last_id)
 
     def leave(self) -> None:
         """The consumer goes: nothing is kept for it any more."""

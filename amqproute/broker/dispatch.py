@@ -1,149 +1,228 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hands out what is available on a queue to those who have room, in fair shares (Q-29, Q-30).
+"""How available entries are distributed among consumers, in fair shares (Q-29, Q-30).
 
-What happens meanwhile, an entry given back at once or a message that arrives, does not hand out
-anything within: it has this done once more, when everybody has what was dealt to them.
+Whoever has capacity gets a fair share: one entry at a time in turn, and all of it delivered in one
+call. Entries leave their lines here, and are counted as acquired; the queue delivers them.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
-from twisted.logger import Logger
-
-from amqproute.broker.commit_batch import Batch
-from amqproute.broker.consumer_set import ConsumerSet
-from amqproute.broker.early_delivery import EarlyDelivery
-from amqproute.broker.node_limits import QueueLimits
-from amqproute.broker.priority_queues import PriorityQueues
-from amqproute.broker.settlement import QueueSettlement
-from amqproute.broker.stored_backlog import StoredBacklog
+from amqproute.broker.entry_list import EntryList
+from amqproute.broker.expiry import is_over
+from amqproute.broker.queue_state import QueueState
 from amqproute.entry import Entry
+from amqproute.interfaces import IConsumer
+
+__all__ = ["BROKEN_SECONDS", "Shares", "deal", "deal_unlisted"]
 
 BROKEN_SECONDS: Final = 60.0
-"""When entries are tried again at which a consumer has broken."""
+"""When entries are tried again whose delivery a consumer has broken off by an exception."""
+
+Shares = list[tuple[IConsumer, list[Entry]]]
+"""Which consumer gets which entries."""
 
 
-class Dispatch:
-    """The handing out of one queue.
+@dataclass(slots=True)
+class _Share:
+    """What one consumer gets of one deal."""
+
+    consumer: IConsumer
+    left: int
+    entries: list[Entry] = field(default_factory=list)
+
+
+def deal(state: QueueState, now_ms: int) -> tuple[Shares, list[Entry]]:
+    """Remove entries from the lines for those consumers that have capacity.
 
     Args:
-        levels: the queue's lines.
-        consumers: who takes.
-        ahead: what is handed out before it is committed.
-        backlog: read where little is left in memory.
-        settlement: takes back what a consumer could not take.
-        journal: whether entries note when they were handed out, an `IJournal`.
-        log: for what breaks.
+        state: of the queue.
+        now_ms: the wall clock; what has expired by then is not delivered.
 
-    Attributes:
-        limits: how much of the backlog may be in memory.
+    Returns:
+        Who gets what; and what was found to be expired, which is off the lines as well.
     """
+    consumers = state.consumers
+    expired: list[Entry] = []
+    shares = []
+    for consumer in consumers.rotation:
+        capacity = consumer.capacity()
+        if capacity > 0:
+            shares.append(_Share(consumer, capacity))
+    if not shares:
+        return [], expired
+    if consumers.cursors:
+        _deal_each(state, shares, now_ms, expired)
+    elif len(shares) == 1:
+        _deal_to_one(state, shares[0], now_ms, expired)
+    else:
+        turn = 0
+        for line in state.levels.lines:
+            if line.returned:
+                turn = _deal_returned(state, line, shares, turn, now_ms, expired)
+            left = sum([share.left for share in shares])
+            for entry in _take(state, line, left, now_ms, expired):
+                turn = _give(shares, turn, entry)
+        _turn_over(state, shares, turn)
+    return _given(shares), expired
 
-    __slots__ = (
-        "_again",
-        "_ahead",
-        "_backlog",
-        "_consumers",
-        "_is_busy",
-        "_journal",
-        "_levels",
-        "_log",
-        "_settlement",
-        "limits",
-    )
 
-    def __init__(
-        self,
-        levels: PriorityQueues,
-        consumers: ConsumerSet,
-        ahead: EarlyDelivery,
-        backlog: StoredBacklog,
-        settlement: QueueSettlement,
-        journal: Any,
-        log: Logger,
-    ) -> None:
-        self._levels = levels
-        self._consumers = consumers
-        self._ahead = ahead
-        self._backlog = backlog
-        self._settlement = settlement
-        self._journal = journal
-        self._log = log
-        self.limits = QueueLimits()
-        self._is_busy = False
-        self._again = False
+def deal_unlisted(state: QueueState, entries: Sequence[Entry]) -> Shares:
+    """Distribute entries that stand on no line yet, in shares as fair as those of `deal`.
 
-    def run(self) -> None:
-        """Hand out what there is."""
-        if self._is_busy:
-            self._again = True
-            return
-        self._is_busy = True
-        try:
-            self._again = True
-            while self._again:
-                self._again = False
-                self._run_once()
-        finally:
-            self._is_busy = False
+    Returns:
+        Who gets what; what nobody has capacity for is in no share.
+    """
+    shares = [
+        _Share(consumer, capacity)
+        for consumer in state.consumers.rotation
+        if (capacity := consumer.capacity()) > 0
+    ]
+    if len(shares) == 1:
+        shares[0].entries = list(entries[: shares[0].left])
+        state.acquired += len(shares[0].entries)
+    elif shares:
+        turn = 0
+        for entry in entries[: sum([share.left for share in shares])]:
+            turn = _give(shares, turn, entry)
+            state.acquired += 1
+        _turn_over(state, shares, turn)
+    return _given(shares)
 
-    def deliver_early(self, entries: Sequence[Entry], batch: Batch) -> None:
-        """Hand out entries whose commit is under way, as far as that may be."""
-        if self._is_busy or not self._consumers.active:
-            return
-        dealt = self._ahead.deal(entries, batch.now_ms)
-        for _, share in dealt:
-            batch.ahead += share
-        self._is_busy = True
-        self._again = False
-        try:
-            self._hand_out(dealt)
-        finally:
-            self._is_busy = False
-        if self._again:
-            self.run()
 
-    def _run_once(self) -> None:
-        consumers = self._consumers
-        consumers.notify_standby()
-        if not consumers.active:
-            return
-        if not self._levels.available:
-            if consumers.feeds:
-                self._backlog.scan()  # who is behind has to know that nothing is there any more
-            consumers.notify_exhausted()
-            return
-        self._hand_out(consumers.deal())
-        is_loading = self._backlog.refill(self.limits)
-        if consumers.feeds:
-            is_loading = self._backlog.scan() or is_loading
-        if not is_loading:
-            # What is left, if anything is, is not for those who still have room: they are barred
-            # from it, or it is not what they select.
-            consumers.notify_exhausted(with_room_only=self._levels.in_memory > 0)
+def _given(shares: Sequence[_Share]) -> Shares:
+    return [(share.consumer, share.entries) for share in shares if share.entries]
 
-    def _hand_out(self, dealt: Sequence[tuple[Any, list[Entry]]]) -> None:
-        """Give consumers what was dealt to them, and note when that was."""
-        now_us = self._journal.now_us()
-        for consumer, entries in dealt:
-            if now_us:
-                for entry in entries:
-                    entry.sent_us = now_us
-                    entry.tries += 1
-            acquired = self._consumers.acquired
-            try:
-                consumer.deliver(entries)
-            except Exception:  # a fault of this program; the others are to have their shares
-                self._log.failure("{consumer} could not take what it was handed", consumer=consumer)
-                if self._consumers.acquired == acquired:  # it has settled nothing of it
-                    self._take_back(consumer, entries)
 
-    def _take_back(self, consumer: Any, entries: Sequence[Entry]) -> None:
-        """Try entries again later that a consumer was handed and does not hold."""
-        feed = self._consumers.feeds.get(consumer)
-        if feed is None or not feed.copies:
-            held = set(consumer.holds())
-            rest = [each for each in entries if each not in held]
-            self._settlement.defer(rest, BROKEN_SECONDS)
+def _turn_over(state: QueueState, shares: Sequence[_Share], turn: int) -> None:
+    """Have whoever comes after the last one served be the first to be served next time."""
+    last = shares[(turn - 1) % len(shares)].consumer
+    state.consumers.turn_to(state.consumers.rotation.index(last) + 1)
+
+
+def _deal_to_one(state: QueueState, share: _Share, now_ms: int, expired: list[Entry]) -> None:
+    for line in state.levels.lines:
+        if line.returned:
+            _deal_returned(state, line, [share], 0, now_ms, expired)
+        if share.left and line.resident:
+            entries = _take(state, line, share.left, now_ms, expired)
+            share.left -= len(entries)
+            share.entries = share.entries + entries if share.entries else entries
+
+
+def _deal_returned(
+    state: QueueState,
+    line: EntryList,
+    shares: Sequence[_Share],
+    turn: int,
+    now_ms: int,
+    expired: list[Entry],
+) -> int:
+    """Deal from the returned entries, passing over what nobody with capacity may have."""
+    returned = line.returned
+    stay: list[Entry] = []
+    size = seen = dealt = 0
+    left = sum([share.left for share in shares])
+    for entry in returned:
+        if dealt == left:
+            break
+        seen += 1
+        if is_over(entry, now_ms, state.is_spared):
+            expired.append(entry)
+        else:
+            place = _give(shares, turn, entry)
+            if place < 0:
+                stay.append(entry)
+                continue
+            turn = place
+            dealt += 1
+        entry.taken = True
+        size += len(entry.message.encoded)
+    returned[:seen] = stay
+    state.acquired += dealt
+    line.forget(size)
+    return turn
+
+
+def _take(
+    state: QueueState, line: EntryList, count: int, now_ms: int, expired: list[Entry]
+) -> list[Entry]:
+    """Take up to ``count`` entries from the resident line, leaving out expired ones."""
+    taken: list[Entry] = []
+    while len(taken) < count:
+        missing = count - len(taken)
+        entries = line.take(missing)
+        found = len(entries)
+        for entry in entries:
+            if 0 < entry.expires_ms <= now_ms:
+                entries = _without_expired(state, entries, now_ms, expired)
+                break
+        taken = taken + entries if taken else entries
+        if found < missing:
+            break
+    state.acquired += len(taken)
+    return taken
+
+
+def _without_expired(
+    state: QueueState, entries: Sequence[Entry], now_ms: int, expired: list[Entry]
+) -> list[Entry]:
+    left: list[Entry] = []
+    for entry in entries:
+        (expired if is_over(entry, now_ms, state.is_spared) else left).append(entry)
+    return left
+
+
+def _deal_each(
+    state: QueueState, shares: Sequence[_Share], now_ms: int, expired: list[Entry]
+) -> None:
+    """Deal where consumers have heads of their own: one entry for each in turn."""
+    consumers = state.consumers
+    served = deque(shares)
+    while served:
+        share = served.popleft()
+        cursor = consumers.cursors.get(share.consumer)
+        entry = _head_for(state, share.consumer) if cursor is None else cursor.pop()
+        if entry is None:
+            continue
+        if is_over(entry, now_ms, state.is_spared):
+            entry.line.pluck(entry)
+            expired.append(entry)
+            served.appendleft(share)
+            continue
+        if cursor is None or not cursor.copies:
+            consumers.pluck(entry)
+            state.acquired += 1
+        share.entries.append(entry)
+        share.left -= 1
+        if share.left:
+            served.append(share)
+    consumers.turn_to(1)
+
+
+def _head_for(state: QueueState, consumer: IConsumer) -> Entry | None:
+    for entry in state.levels.entries():
+        if not (entry.barred and consumer in entry.barred):
+            return entry
+    return None
+
+
+def _give(shares: Sequence[_Share], turn: int, entry: Entry) -> int:
+    """Give an entry to the next who has capacity and may have it.
+
+    Returns:
+        Whose turn is next; -1 when nobody took it.
+    """
+    count = len(shares)
+    for step in range(count):
+        place = (turn + step) % count
+        share = shares[place]
+        if share.left and not (entry.barred and share.consumer in entry.barred):
+            share.entries.append(entry)
+            share.left -= 1
+            return place + 1
+    return -1

@@ -11,27 +11,26 @@ credit (from peers, or from other nodes) is compared with what has been read so 
 that leaves before the index has come to it is noted, so that the page it is still on does not
 bring its id back.
 
-Ids beyond `MOST` on one queue are not compared any more; the log says so.
+Ids beyond `MOST` on one queue are not compared any more; the log says so. The queue reads the pages
+that this asks for, and says what goes into the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.logger import Logger
-from twisted.python.failure import Failure
-
-from amqproute.broker.entry_list import LOAD_BYTES, LOAD_MESSAGES, EntryList, is_readable
+from amqproute.broker.entry_list import EntryList, is_readable
 from amqproute.broker.message_id_index import MessageIdIndex, identity_of
 from amqproute.entry import Entry
 from amqproute.errors import DecodeError
 from amqproute.message import Message
+from amqproute.store.model import StoredEntry
 
 MOST: Final = 5_000_000
 """Ids that are remembered for one queue: about 45 MB."""
 RETRY_SECONDS: Final = 1.0
+"""After what time a page that could not be read is asked for again."""
 UNKNOWN: Final = -1
 """The identity of an entry that may be there a second time: no message is compared with it."""
 
@@ -40,28 +39,28 @@ class DuplicateFilter:
     """The ids of one queue.
 
     Args:
-        name: of the queue, for the log.
-        store: the `IStore`.
-        clock: for another try when the store could not be read.
         with_numbers: ids of the type ulong count as well.
-        when_indexed: called when the backlog has been read.
+
+    Attributes:
+        is_full: ids have been left out since there were too many.
+        run: how often the index was begun: pages that were asked for in an earlier one are void.
     """
 
-    def __init__(
-        self,
-        name: str,
-        store: Any,
-        clock: IReactorTime,
-        with_numbers: bool,
-        when_indexed: Callable[[], None],
-        log: Logger,
-    ) -> None:
+    __slots__ = (
+        "_bound",
+        "_cursor",
+        "_doubtful",
+        "_held",
+        "_left",
+        "_lines",
+        "_uncommitted",
+        "is_full",
+        "run",
+        "with_numbers",
+    )
+
+    def __init__(self, with_numbers: bool) -> None:
         self.with_numbers = with_numbers
-        self._name = name
-        self._store = store
-        self._clock = clock
-        self._when_indexed = when_indexed
-        self._log = log
         self._held = MessageIdIndex()
         self._uncommitted: set[int] = set()
         self._doubtful: set[Entry] = set()
@@ -69,10 +68,8 @@ class DuplicateFilter:
         self._cursor = 0
         self._bound = 0
         self._left: set[int] = set()
-        self._is_full = False
-        self._runs = 0
-        self._stopped = False
-        self._retry: IDelayedCall | None = None
+        self.is_full = False
+        self.run = 0
 
     def __len__(self) -> int:
         return len(self._held)
@@ -96,27 +93,17 @@ class DuplicateFilter:
         """Tell whether a message of this id is held, safely or not yet."""
         return identity in self._held
 
-    def put(self, entry: Entry, identity: int) -> None:
-        """Note an entry that is about to be committed."""
+    def put(self, entry: Entry, identity: int) -> bool:
+        """Note an entry that is about to be committed; False if there are too many ids."""
         if identity in self._uncommitted:
             self._doubtful.add(entry)
-            return
+            return True
         if len(self._held) >= MOST:
-            self._complain()
-            return
+            return False
         entry.identity = identity
         self._uncommitted.add(identity)
         self._held.add(identity)
-
-    def _complain(self) -> None:
-        if not self._is_full:
-            self._is_full = True
-            self._log.warn(
-                "{queue} holds {most} messages with an id: repetitions of further ones will not "
-                "be noticed until there are fewer",
-                queue=self._name,
-                most=MOST,
-            )
+        return True
 
     def arrived(self, entries: Sequence[Entry]) -> list[Entry]:
         """Note entries that have been committed; return those that are held already."""
@@ -162,7 +149,7 @@ class DuplicateFilter:
                 self._left.add(entry.id)
             else:
                 discard(entry.identity or self._known(entry.message))
-        self._is_full = False
+        self.is_full = False
 
     def back(self, entries: Iterable[Entry]) -> None:
         """Remember entries again that are held after all."""
@@ -186,49 +173,37 @@ class DuplicateFilter:
 
     # -- the backlog ---------------------------------------------------------------------------
 
-    def index(self, lines: Iterable[EntryList], in_memory: Iterable[Entry] = ()) -> None:
-        """Read the ids of what is held: of entries in memory, and of those in the store.
-
-        What is being read already is begun anew.
+    def begin_index(
+        self, lines: Iterable[EntryList], bound: int, in_memory: Iterable[Entry] = ()
+    ) -> None:
+        """Begin to read the ids of what is held, anew if they are being read.
 
         Args:
             lines: those with entries in the store.
+            bound: only entries with smaller ids are read.
             in_memory: entries that are not in the store.
         """
-        self._bound = self._store.next_id()
+        self._bound = bound
         self._lines = list(lines)
         self._cursor = 0
-        self._runs += 1
-        self._stop_retry()
+        self.run += 1
         for entry in in_memory:
             if entry.identity == UNKNOWN:
                 continue
             entry.identity = self._known(entry.message)
             if entry.identity:
                 self._held.add(entry.identity)
-        self._next()
 
     def stop(self) -> None:
-        """Read nothing more."""
-        self._stopped = True
-        self._stop_retry()
+        """Void the page that was asked for."""
+        self.run += 1
 
-    def _stop_retry(self) -> None:
-        if self._retry is not None and self._retry.active():
-            self._retry.cancel()
+    def next_page(self) -> tuple[str, int] | None:
+        """Return the key of a line and the id after which to read it; None at the end."""
+        return (self._lines[0].key, self._cursor) if self._lines else None
 
-    def _next(self) -> None:
-        if self._stopped:
-            return
-        if not self._lines:
-            self._when_indexed()
-            return
-        page = self._store.load(self._lines[0].key, self._cursor, LOAD_MESSAGES, LOAD_BYTES)
-        page.addCallbacks(self._read, self._failed, (self._runs,), errbackArgs=(self._runs,))
-
-    def _read(self, rows: Sequence[Any], run: int) -> None:
-        if self._stopped or run != self._runs:
-            return
+    def indexed(self, rows: Sequence[StoredEntry]) -> None:
+        """Note the ids of the page that `next_page` has asked for."""
         last = 0
         for row in rows:
             last = row.id
@@ -245,9 +220,3 @@ class DuplicateFilter:
             self._cursor = 0
             if not self._lines:
                 self._left.clear()
-        self._next()
-
-    def _failed(self, failure: Failure, run: int) -> None:
-        self._log.failure("{queue} could not read its message-ids", failure, queue=self._name)
-        if not self._stopped and run == self._runs:
-            self._retry = self._clock.callLater(RETRY_SECONDS, self._next)

@@ -27,73 +27,57 @@ sent again: it would not be safe, and its sender would be told that it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from amqproute.broker.consumer_set import ConsumerSet
-from amqproute.broker.priority_queues import PriorityQueues
+from amqproute.broker.dispatch import Shares, deal_unlisted
+from amqproute.broker.queue_state import QueueState
 from amqproute.entry import FLEETING_MS, Entry
 
-__all__ = ["EarlyDelivery"]
+__all__ = ["confirm_early", "deal_early", "keep_early"]
 
 
-class EarlyDelivery:
-    """What one queue has handed out before its commit.
-
-    Args:
-        levels: the queue's lines.
-        consumers: who takes.
-
-    Attributes:
-        entries: those whose commit is still under way, and the octets that they had when they were
-            put: a consumer may have changed them since.
-    """
-
-    __slots__ = ("_consumers", "_levels", "entries")
-
-    def __init__(self, levels: PriorityQueues, consumers: ConsumerSet) -> None:
-        self._levels = levels
-        self._consumers = consumers
-        self.entries: dict[Entry, int] = {}
-
-    def deal(self, entries: Sequence[Entry], now_ms: int) -> list[tuple[Any, list[Entry]]]:
-        """Take what may go ahead and has somebody to go to; return who gets what."""
-        consumers = self._consumers
-        levels = self._levels
-        if (
-            consumers.feeds
-            or levels.available
-            or levels.pending != len(entries) + len(self.entries)
-            or not all(consumer.takes_ahead for consumer in consumers)
-        ):
+def deal_early(state: QueueState, entries: Sequence[Entry], now_ms: int) -> Shares:
+    """Acquire what may go ahead and has somebody to go to; return who gets what."""
+    consumers = state.consumers
+    levels = state.levels
+    if (
+        consumers.cursors
+        or not levels.is_empty
+        or levels.pending != len(entries) + len(state.early)
+    ):
+        return []
+    for consumer in consumers.rotation:
+        if not consumer.takes_ahead:
             return []
-        line = entries[0].line
-        for entry in entries:
-            # Behind what is paged, in another order than it came, or over by now or once offered.
-            if entry.taken or entry.line is not line:
-                return []
-            if 0 < entry.expires_ms <= now_ms or entry.expires_ms == FLEETING_MS:
-                return []
-        dealt = consumers.deal_out(entries)
-        for _, share in dealt:
-            for entry in share:
-                entry.taken = True
-                self.entries[entry] = len(entry.message.encoded)
-        return dealt
+    line = entries[0].line
+    for entry in entries:
+        # Behind what is paged, in another order than it came, or over by now or once offered.
+        if entry.taken or entry.line is not line:
+            return []
+        if 0 < entry.expires_ms <= now_ms or entry.expires_ms == FLEETING_MS:
+            return []
+    dealt = deal_unlisted(state, entries)
+    for _, share in dealt:
+        for entry in share:
+            entry.taken = True
+            state.early[entry] = len(entry.message.encoded)
+    return dealt
 
-    def arrived(self, entries: list[Entry]) -> list[Entry]:
-        """Note that entries are safe; return those that did not go ahead."""
-        rest = []
-        for entry in entries:
-            size = self.entries.pop(entry, None)
-            if size is None:
-                rest.append(entry)
-            else:
-                entry.line.passed(size)
-        return rest
 
-    def not_arrived(self, entries: list[Entry]) -> list[Entry]:
-        """Let those that went ahead live on in memory; return the others."""
-        for entry in entries:
-            if entry in self.entries:
-                entry.durable = entry.stored = False
-        return self.arrived(entries)
+def confirm_early(state: QueueState, entries: Sequence[Entry]) -> list[Entry]:
+    """Note that entries are safe; return those that did not go ahead."""
+    rest = []
+    for entry in entries:
+        size = state.early.pop(entry, None)
+        if size is None:
+            rest.append(entry)
+        else:
+            entry.line.passed(size)
+    return rest
+
+
+def keep_early(state: QueueState, entries: Sequence[Entry]) -> list[Entry]:
+    """Let those that went ahead live on in memory, since their commit failed; return the others."""
+    for entry in entries:
+        if entry in state.early:
+            entry.durable = entry.stored = False
+    return confirm_early(state, entries)

@@ -26,23 +26,21 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 from weakref import WeakValueDictionary
-
-from twisted.internet.defer import Deferred
 
 from amqproute.broker.node_limits import MemoryBudget, QueueLimits
 from amqproute.broker.sender_quotas import SenderQuotas
 from amqproute.entry import ACCOUNT_SHIFT, TRANSIENT, Entry, later_by
 from amqproute.errors import DecodeError
 from amqproute.message import Message
+from amqproute.store.model import StoredEntry
 
 LOAD_MESSAGES = 500
 LOAD_BYTES = 4 * 1024 * 1024
 
 
-def is_readable(row: Any) -> bool:
+def is_readable(row: StoredEntry) -> bool:
     """Tell whether the octets of a row of the store are the sections of a message."""
     message = Message(row.encoded, row.rest)
     try:
@@ -57,11 +55,8 @@ class EntryList:
     Args:
         key: the name of its rows in the store.
         level: the priority; higher levels are served first.
-        store: the `IStore`.
         budget: the memory budget shared by all queues.
         accounts: those in which entries stand.
-        unreadable: given the level, and rows of the store whose octets are no message: nobody else
-            gets them.
 
     Attributes:
         returned: what consumers gave back, sorted by id.
@@ -74,8 +69,11 @@ class EntryList:
         paged_expiry_ms: a lower bound of when the first of them expires; 0 for never.
         cursor: the highest id that is or was in memory, once the line pages.
         is_paging: new entries go to the store only.
-        is_busy: something is being done with the paged part.
+        is_busy: somebody reads the paged part; whoever has asked for rows sets it, and hands the
+            rows back in.
+        seats: of taken entries within `resident`.
         pending: entries put and not committed yet.
+        plucked_ids: of plucked entries whose rows may still be in the store.
     """
 
     __slots__ = (
@@ -86,10 +84,6 @@ class EntryList:
         "_pending_bytes",
         "_pending_from",
         "_pending_paged",
-        "_plucked",
-        "_seats",
-        "_store",
-        "_unreadable",
         "cursor",
         "is_busy",
         "is_paging",
@@ -100,9 +94,11 @@ class EntryList:
         "paged_expiry_ms",
         "paged_since_ms",
         "pending",
+        "plucked_ids",
         "resident",
         "resident_bytes",
         "returned",
+        "seats",
         "tail",
     )
 
@@ -110,13 +106,10 @@ class EntryList:
         self,
         key: str,
         level: int,
-        store: Any,
         budget: MemoryBudget,
         accounts: SenderQuotas,
-        unreadable: Callable[[int, Sequence[Any]], None] | None = None,
     ) -> None:
         self._accounts = accounts
-        self._unreadable = unreadable
         self.key = key
         self.level = level
         self.returned: list[Entry] = []
@@ -135,10 +128,9 @@ class EntryList:
         self._pending_paged = 0
         self._pending_bytes = 0
         self._pending_from = 0
-        self._seats = 0
-        self._plucked: set[int] = set()
+        self.seats = 0
+        self.plucked_ids: set[int] = set()
         self._ahead: WeakValueDictionary[int, Entry] | None = None  # made when it is needed
-        self._store = store
         self._budget = budget
 
     def __repr__(self) -> str:
@@ -149,12 +141,12 @@ class EntryList:
     @property
     def in_memory(self) -> int:
         """Available entries in memory."""
-        return len(self.returned) + len(self.resident) - self._seats
+        return len(self.returned) + len(self.resident) - self.seats
 
     @property
     def available(self) -> int:
         """Available entries."""
-        return len(self.returned) + len(self.resident) - self._seats + self.paged
+        return len(self.returned) + len(self.resident) - self.seats + self.paged
 
     @property
     def filed_bytes(self) -> int:
@@ -196,20 +188,33 @@ class EntryList:
                 yield entry
 
     def recovered(
-        self, count: int, size_bytes: int, first_arrived_ms: int = 0, filed_bytes: int = 0
+        self,
+        count: int,
+        size_bytes: int,
+        newest_id: int,
+        first_arrived_ms: int = 0,
+        filed_bytes: int = 0,
     ) -> None:
-        """Take over what an earlier run of the daemon left in the store."""
+        """Take over what an earlier run of the daemon left in the store.
+
+        Args:
+            count: entries.
+            size_bytes: of their messages.
+            newest_id: an upper bound of their ids.
+            first_arrived_ms: when the first of them arrived.
+            filed_bytes: octets of bodies that are files of their own.
+        """
         self.paged = count
         self.paged_bytes = size_bytes
         self._filed = filed_bytes
         self.is_paging = count > 0
         self.paged_since_ms = first_arrived_ms
         self.paged_expiry_ms = 1 if count else 0
-        self.tail = self._store.next_id() if count else 0
+        self.tail = newest_id if count else 0
 
     def hold(self, entry_id: int, size: int) -> None:
         """Keep an entry in the store out of everybody's hands: a prepared branch has it."""
-        self._plucked.add(entry_id)
+        self.plucked_ids.add(entry_id)
         self._unpage(1, size)
 
     # -- in ------------------------------------------------------------------------------------
@@ -249,14 +254,15 @@ class EntryList:
                 insort(self.returned, entry)
             else:
                 self.resident.append(entry)
-            self.remember(size)
+            self.resident_bytes += size
+            self._budget.used_bytes += size
             return True
         self._pending_paged -= 1
         if entry.id <= self.cursor or entry.id < self.tail:
             # A batch that was begun later was committed, and perhaps loaded, first: not everybody
             # would read this row any more.
             if entry.id > self.cursor:
-                self._plucked.add(entry.id)
+                self.plucked_ids.add(entry.id)
             entry.taken = False
             insort(self.returned, entry)
             self.remember(size)
@@ -296,7 +302,7 @@ class EntryList:
 
     def unmatched(self, entry: Entry, size: int) -> None:
         """Forget an entry that has been committed: its row is not to be loaded until it is gone."""
-        self._plucked.add(entry.id)
+        self.plucked_ids.add(entry.id)
         self.not_arrived(entry, size)
 
     def back(self, entry: Entry) -> None:
@@ -306,7 +312,7 @@ class EntryList:
         entry.taken = False
         if entry.has_seat:
             entry.has_seat = False
-            self._seats -= 1
+            self.seats -= 1
         else:
             insort(self.returned, entry)
         self.remember(len(entry.message.encoded))
@@ -342,28 +348,31 @@ class EntryList:
     def take(self, count: int) -> list[Entry]:
         """Take up to ``count`` entries from the resident line."""
         resident = self.resident
-        if not self._seats:
-            entries = [resident.popleft() for _ in range(min(count, len(resident)))]
-        else:
-            entries = []
-            while resident and len(entries) < count:
-                entry = resident.popleft()
-                if not entry.taken:
-                    entries.append(entry)
-                else:
-                    self._drop_seat(entry)
-        for entry in entries:
+        entries: list[Entry] = []
+        size = filed = 0
+        while resident and len(entries) < count:
+            entry = resident.popleft()
+            if entry.taken:
+                self._drop_seat(entry)
+                continue
             entry.taken = True
-        self.forget(sum([len(entry.message.encoded) for entry in entries]))
-        self._unfile(entries)
+            message = entry.message
+            size += len(message.encoded)
+            if message.rest is not None:
+                filed += message.rest.size
+            entries.append(entry)
+        self.resident_bytes -= size
+        self._budget.used_bytes -= size
+        if filed and self._filed:
+            self._filed = max(0, self._filed - filed)
         return entries
 
     def pluck(self, entry: Entry) -> bool:
         """Take one entry, wherever it is; True if it was in the paged part."""
         entry.taken = True
         self._unfile((entry,))
-        if self.is_paging and entry.id > self.cursor and entry.id not in self._plucked:
-            self._plucked.add(entry.id)
+        if self.is_paging and entry.id > self.cursor and entry.id not in self.plucked_ids:
+            self.plucked_ids.add(entry.id)
             self._unpage(1, len(entry.message.encoded))
             return True
         self.forget(len(entry.message.encoded))
@@ -378,35 +387,32 @@ class EntryList:
             resident.popleft()
             return False
         entry.has_seat = True
-        self._seats += 1
-        if self._seats > 64 and self._seats > len(self.resident) // 2:
+        self.seats += 1
+        if self.seats > 64 and self.seats > len(self.resident) // 2:
             self._compact()
         return False
 
-    @property
-    def plucked_ids(self) -> Collection[int]:
-        """The ids of plucked entries whose rows may still be in the store."""
-        return self._plucked
-
     def plucked(self, entries: Sequence[Entry]) -> list[int]:
         """Return the ids of those entries that were plucked out of the paged part."""
-        return [entry.id for entry in entries if entry.line is self and entry.id in self._plucked]
+        return [
+            entry.id for entry in entries if entry.line is self and entry.id in self.plucked_ids
+        ]
 
     def rows_removed(self, ids: Sequence[int]) -> None:
         """The rows of plucked entries are not in the store any more: nobody can load them."""
-        self._plucked.difference_update(ids)
+        self.plucked_ids.difference_update(ids)
 
     def _drop_seat(self, entry: Entry) -> None:
         if entry.has_seat:
             entry.has_seat = False
-        self._seats -= 1
+        self.seats -= 1
 
     def _compact(self) -> None:
         """Drop seats: those who come back then stand among the returned, in their order."""
         for entry in self.resident:
             entry.has_seat = False
         self.resident = deque(entry for entry in self.resident if not entry.taken)
-        self._seats = 0
+        self.seats = 0
 
     def remove(self, gone: set[Entry]) -> None:
         """Take these entries out of memory for good."""
@@ -427,14 +433,14 @@ class EntryList:
 
     def lost(self, entry_id: int, size: int) -> None:
         """A paged entry is damaged: the store gives it to nobody any more."""
-        if entry_id > self.cursor and entry_id not in self._plucked:
+        if entry_id > self.cursor and entry_id not in self.plucked_ids:
             self._unpage(1, size)
 
     def needs_refill(self, limits: QueueLimits) -> bool:
         """Tell whether the next page should be loaded: little is left, and there is room."""
         if not self.paged or self.is_busy:
             return False
-        if len(self.resident) - self._seats > LOAD_MESSAGES // 2:
+        if len(self.resident) - self.seats > LOAD_MESSAGES // 2:
             return False
         if self.resident and self.resident_bytes > LOAD_BYTES // 2:
             return False
@@ -444,17 +450,10 @@ class EntryList:
             and self.resident_bytes < limits.resident_bytes
         )
 
-    def load(self, after_id: int, most: int | None = None) -> Deferred[Sequence[Any]]:
-        """Ask for the next page; the line is busy until it is handed back in."""
-        self.is_busy = True
-        limit = LOAD_MESSAGES if most is None else min(most, LOAD_MESSAGES)
-        rows: Deferred[Sequence[Any]] = self._store.load(self.key, after_id, limit, LOAD_BYTES)
-        return rows.addCallback(self._readable, lambda last: self.load(last, most))
-
-    def refilled(self, rows: Sequence[Any]) -> list[Entry]:
+    def refilled(self, rows: Sequence[StoredEntry]) -> list[Entry]:
         """Line up a page that was loaded after the cursor; return its entries."""
         self.is_busy = False
-        entries = [self.entry(row) for row in rows if row.id not in self._plucked]
+        entries = [self.entry(row) for row in rows if row.id not in self.plucked_ids]
         if rows:
             self.cursor = rows[-1].id
             self.paged_since_ms = rows[-1].arrived_ms
@@ -462,19 +461,17 @@ class EntryList:
             self.resident.extend(entries)
             self._unpage(len(entries), size)
             self.remember(size)
-            self._plucked = {one for one in self._plucked if one > self.cursor}
+            self.plucked_ids = {one for one in self.plucked_ids if one > self.cursor}
         else:
             # Rows that the count promised and the store has not: expired in the store meanwhile.
             self.paged = self.paged_bytes = 0
             self.leave_paging()
         return entries
 
-    def scanned(self, rows: Sequence[Any]) -> list[Entry]:
+    def scanned(self, rows: Sequence[StoredEntry]) -> list[Entry]:
         """Return the entries of a page that are still paged and nobody's."""
         self.is_busy = False
-        return [
-            self.entry(row) for row in rows if row.id > self.cursor and row.id not in self._plucked
-        ]
+        return [self.entry(row) for row in self.unread(rows)]
 
     def found(self, entry: Entry) -> None:
         """Know an entry of the paged part that somebody wants, as long as they want it."""
@@ -483,7 +480,7 @@ class EntryList:
             self._ahead = WeakValueDictionary()
         self._ahead[entry.id] = entry
 
-    def cleared(self, rows: Sequence[Any]) -> list[Entry]:
+    def cleared(self, rows: Sequence[StoredEntry]) -> list[Entry]:
         """Take a page that was loaded after the cursor off the line; return its entries."""
         entries = self.scanned(rows)
         for entry in entries:
@@ -495,41 +492,16 @@ class EntryList:
             self._unfile(entries)
         return entries
 
-    def find_expired(self, now_ms: int) -> Deferred[Sequence[Any]]:
-        """Ask for paged entries that have expired; the line is busy until `swept`."""
-        self.is_busy = True
-        rows: Deferred[Sequence[Any]] = self._store.expired(
-            self.key, now_ms, self.cursor, LOAD_MESSAGES
-        )
-        return rows.addCallback(self._readable)
+    def unread(self, rows: Sequence[StoredEntry]) -> list[StoredEntry]:
+        """Return those of these rows that are still paged and nobody's."""
+        return [row for row in rows if row.id > self.cursor and row.id not in self.plucked_ids]
 
-    def _readable(
-        self,
-        rows: Sequence[Any],
-        load_next: Callable[[int], Deferred[Sequence[Any]]] | None = None,
-    ) -> Sequence[Any] | Deferred[Sequence[Any]]:
-        """Return the rows of a page that are messages; the others are set aside.
-
-        Their checksums fit, so they were written like this: by an earlier release, or by a fault
-        of this one. A page of which nothing is left would be taken for the end of the line.
-        """
-        bad = [row for row in rows if not is_readable(row)]
-        if not bad:
-            return rows
-        found = [row for row in bad if row.id > self.cursor and row.id not in self._plucked]
-        if self._unreadable is not None and found:
-            self._unreadable(self.level, found)
-        left = [row for row in rows if row not in bad]
-        if left or load_next is None:
-            return left
-        return load_next(rows[-1].id)
-
-    def swept(self, rows: Sequence[Any], now_ms: int) -> list[Entry]:
+    def swept(self, rows: Sequence[StoredEntry], now_ms: int) -> list[Entry]:
         """Take paged entries that have expired off the line; return them."""
         entries = self.scanned(rows)
         for entry in entries:
             entry.taken = True
-            self._plucked.add(entry.id)
+            self.plucked_ids.add(entry.id)
         # Full page: there may be more. Otherwise look again in a while: later arrivals that
         # expire earlier lower the mark themselves.
         self.paged_expiry_ms = now_ms if len(rows) == LOAD_MESSAGES else now_ms + 60_000
@@ -544,7 +516,7 @@ class EntryList:
             self.paged_expiry_ms = 0
             self.leave_paging()
 
-    def entry(self, row: Any) -> Entry:
+    def entry(self, row: StoredEntry) -> Entry:
         """Make an entry of a row of the store, or find the one there is."""
         if self._ahead:
             known = self._ahead.get(row.id)
@@ -556,7 +528,7 @@ class EntryList:
         entry.message.forget()
         return entry
 
-    def damaged(self, row: Any) -> Entry:
+    def damaged(self, row: StoredEntry) -> Entry:
         """Make an entry of a damaged row of the store, whose octets may be no message."""
         entry = Entry(
             row.id,

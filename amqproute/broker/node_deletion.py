@@ -89,7 +89,7 @@ class NodeDeletion:
             "`commit` resolve",
             node=queue.name,
             count=queue.depth,
-            places=queue.holds.places,
+            places=queue.promised,
         )
 
     def _failed(self, failure: Failure) -> None:

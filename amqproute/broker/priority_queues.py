@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from amqproute.broker.entry_list import EntryList
 from amqproute.broker.node_limits import MemoryBudget
@@ -54,10 +54,8 @@ class PriorityQueues:
 
     Args:
         name: the queue's.
-        store: the `IStore`.
         budget: the memory budget shared by all queues.
         accounts: those in which entries stand.
-        unreadable: see `EntryList`.
 
     Attributes:
         lines: those in use, the highest priority first. A line more makes a new list, so one
@@ -65,27 +63,19 @@ class PriorityQueues:
         usual: the line of the usual priority, which is always there.
     """
 
-    __slots__ = ("_accounts", "_budget", "_name", "_store", "_unreadable", "lines", "usual")
+    __slots__ = ("_accounts", "_budget", "_name", "lines", "usual")
 
     def __init__(
-        self,
-        name: str,
-        store: Any,
-        budget: MemoryBudget,
-        accounts: SenderQuotas | None = None,
-        unreadable: Callable[[int, Sequence[Any]], None] | None = None,
+        self, name: str, budget: MemoryBudget, accounts: SenderQuotas | None = None
     ) -> None:
-        self._unreadable = unreadable
         self._name = name
         self._accounts = SenderQuotas() if accounts is None else accounts
-        self._store = store
         self._budget = budget
         self.usual = self._make(USUAL_PRIORITY)
         self.lines: list[EntryList] = [self.usual]
 
     def _make(self, level: int) -> EntryList:
-        key = line_key(self._name, level)
-        return EntryList(key, level, self._store, self._budget, self._accounts, self._unreadable)
+        return EntryList(line_key(self._name, level), level, self._budget, self._accounts)
 
     def line(self, level: int) -> EntryList:
         """Return the line of a level; it is made when it is asked for first."""
@@ -104,9 +94,25 @@ class PriorityQueues:
         return sum([line.available for line in self.lines])
 
     @property
+    def is_empty(self) -> bool:
+        """Nothing is available."""
+        for line in self.lines:
+            if line.paged or line.returned or len(line.resident) > line.seats:
+                return False
+        return True
+
+    @property
     def in_memory(self) -> int:
-        """Those of them in memory."""
+        """Available entries in memory."""
         return sum([line.in_memory for line in self.lines])
+
+    @property
+    def has_resident(self) -> bool:
+        """Some available entries are in memory."""
+        for line in self.lines:  # noqa: SIM110 -- a generator costs a call for each line
+            if line.returned or len(line.resident) > line.seats:
+                return True
+        return False
 
     @property
     def paged(self) -> int:
@@ -134,14 +140,9 @@ class PriorityQueues:
         return sum([line.filed_bytes for line in self.lines])
 
     @property
-    def next_id(self) -> int:
-        """A lower bound of the ids of entries that are or will be available."""
-        lows = [low for line in self.lines if (low := line.next_id) is not None]
-        return min(lows) if lows else int(self._store.next_id())
-
-    def newest_id(self) -> int:
-        """Return an upper bound of the ids that entries have so far, on the lines or elsewhere."""
-        return int(self._store.next_id())
+    def next_id(self) -> int | None:
+        """A lower bound of the ids that are or will be available; None when nothing is here."""
+        return min((low for line in self.lines if (low := line.next_id) is not None), default=None)
 
     @property
     def oldest_ms(self) -> int | None:

@@ -15,7 +15,7 @@ more than that, however many there are.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -40,12 +40,22 @@ class IPublisher(Protocol):
         """Have its credit brought in line with its part."""
 
 
+class IBoundedNode(Protocol):
+    """A node with a capacity, or without."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """There is a capacity."""
+
+    def space(self) -> int:
+        """Return how many more messages fit."""
+
+
 class Publishers:
-    """The publishers of one queue.
+    """The publishers of one node.
 
     Args:
-        space: tells how many more messages fit.
-        is_bounded: tells whether there is a capacity at all.
+        node: whose space they share.
         clock: for the turns of the reactor.
     """
 
@@ -53,22 +63,18 @@ class Publishers:
         "_clock",
         "_floor",
         "_had",
-        "_is_bounded",
         "_is_scheduled",
         "_last",
         "_links",
+        "_node",
         "_reserved",
         "_rest",
         "_rounds",
-        "_space",
         "_total",
     )
 
-    def __init__(
-        self, space: Callable[[], int], is_bounded: Callable[[], bool], clock: IReactorTime
-    ) -> None:
-        self._space = space
-        self._is_bounded = is_bounded
+    def __init__(self, node: IBoundedNode, clock: IReactorTime) -> None:
+        self._node = node
         self._clock = clock
         self._links: dict[IPublisher, None] = {}  # in the order in which they came
         # While there are many: those to be brought in line in this round, and rounds after it.
@@ -116,7 +122,7 @@ class Publishers:
                 each.grant()
 
     def _share_out(self, newcomer: IPublisher | None) -> None:
-        if not self._is_bounded():
+        if not self._node.is_bounded:
             return
         if len(self._links) > STEP:
             self._bring_in_line(1)  # the newcomer is the last of the round, and gets its part then
@@ -157,7 +163,7 @@ class Publishers:
             yield
             return
         granted = [each.granted for each in self._links]
-        self._floor = self._space() // max(1, len(granted))
+        self._floor = self._node.space() // max(1, len(granted))
         self._total = sum(granted)
         self._reserved = sum([max(each, self._floor) for each in granted])
         try:
@@ -167,8 +173,8 @@ class Publishers:
 
     def allowance(self, publisher: IPublisher) -> int:
         """Return how many messages this one may have on the way."""
-        space = self._space()
-        if not self._is_bounded() or len(self._links) < 2:
+        space = self._node.space()
+        if not self._node.is_bounded or len(self._links) < 2:
             return space
         granted, reserved = self._of_others(publisher)
         part, left_over = divmod(space, len(self._links))
@@ -179,7 +185,7 @@ class Publishers:
     def _of_others(self, publisher: IPublisher) -> tuple[int, int]:
         """Return what the others have, and what is reserved for them."""
         if self._total is None:
-            floor = self._space() // len(self._links)
+            floor = self._node.space() // len(self._links)
             granted = [each.granted for each in self._links if each is not publisher]
             return sum(granted), sum([max(each, floor) for each in granted])
         floor = self._floor

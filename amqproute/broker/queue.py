@@ -1,73 +1,114 @@
 # SPDX-License-Identifier: Apache-2.0
 """A queue: each message to one consumer, in order of priority and arrival (topics Q and D).
 
-`Queue` is its parts put together, and what others see of them. The parts:
+What a queue holds is data (`queue_state`); its parts are functions over it that decide, and change
+nothing else. `Queue` asks them, and applies what they decide to the store, the journal, consumers,
+senders and timers. The parts:
 
-    enqueue            what is taken, and what is known of it until it stands on a line
+    enqueue            which messages are taken; admission: what the options forbid
+    duplicate_filter   message-ids, so that nothing is held twice
     priority_queues    the lines of entries, one for each priority in use
-    consumer_set       who takes, and how entries are dealt to them; dispatch: hands them over
-    early_delivery     what is handed out while its commit is under way
-    stored_backlog     what stands in the store only: refilled, scanned, purged
+    consumer_set       who receives; dispatch: who gets what
+    early_delivery     what is delivered while its commit is under way
+    stored_backlog     which pages of the store are read, and what becomes of them
     expiry             entries whose time is over
     retry_delay        entries that wait for their next attempt
-    entry_removal      how entries leave for good
     settlement         what outcomes do
     unmatched_entries  entries that no attached link needs
-    duplicate_filter   message-ids, so that nothing is held twice
-    admission          whom it lets attach and what it takes, by its options
-    queue_capacity     how many more it takes; publisher_credit: who sends, how the
-                       free ones are shared;
-                       space_waiters: who waits for some
-    queue_iterator     shows all of them to an operator, a page at a time; selected_entries:
-                       what he picks
-    xa_queue_holds     what prepared branches of distributed transactions keep of it
+    entry_removal      how entries leave for good
+    queue_capacity     who is told that places are free; publisher_credit: how senders share them
+    queue_iterator     shows all entries to an operator, a page at a time
+    xa_queue_holds     what prepared branches of distributed transactions hold of it
     lifetime_policy    when a dynamic one goes
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Final
 
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
+from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from amqproute.broker import admission
+from amqproute.broker import admission, entry_list
+from amqproute.broker.alarm import Alarm
 from amqproute.broker.call_once import CallOnce
 from amqproute.broker.commit_batch import Batch
+from amqproute.broker.commit_retry import all_of, retry_settle
 from amqproute.broker.consumer_cursor import Selects
-from amqproute.broker.consumer_set import UNBOUNDED, ConsumerSet
-from amqproute.broker.dispatch import Dispatch
-from amqproute.broker.early_delivery import EarlyDelivery
-from amqproute.broker.enqueue import Enqueue
-from amqproute.broker.entry_removal import DISCARD, NODE_DELETED, EntryRemoval, IDisposal
-from amqproute.broker.expiry import Expiry
+from amqproute.broker.consumer_set import UNBOUNDED
+from amqproute.broker.dispatch import BROKEN_SECONDS, Shares, deal
+from amqproute.broker.duplicate_filter import MOST, RETRY_SECONDS, DuplicateFilter
+from amqproute.broker.early_delivery import confirm_early, deal_early, keep_early
+from amqproute.broker.enqueue import admit
+from amqproute.broker.entry_list import EntryList, is_readable
+from amqproute.broker.entry_removal import (
+    DISCARD,
+    DUPLICATE,
+    NODE_DELETED,
+    NODE_GONE,
+    EntryRemoval,
+    IDisposal,
+)
+from amqproute.broker.expiry import (
+    earliest,
+    lines_to_sweep,
+    next_expiry,
+    take_expired,
+    take_fleeting,
+    wait_until,
+)
 from amqproute.broker.lifetime_policy import LifetimePolicy
-from amqproute.broker.node_limits import MemoryBudget, QueueLimits
-from amqproute.broker.node_options import QueueOptions
-from amqproute.broker.priority_queues import USUAL_PRIORITY, PriorityQueues
+from amqproute.broker.node_context import NodeContext
+from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.node_options import Duplicates, QueueOptions
+from amqproute.broker.outcomes import Outcome
+from amqproute.broker.priority_queues import USUAL_PRIORITY
 from amqproute.broker.queue_capacity import QueueCapacity
 from amqproute.broker.queue_counters import QueueCounters
 from amqproute.broker.queue_iterator import QueueIterator
-from amqproute.broker.retry_delay import RetryDelay
-from amqproute.broker.selected_entries import SelectedEntries
-from amqproute.broker.sender_quotas import SenderQuotas
-from amqproute.broker.settlement import QueueSettlement
-from amqproute.broker.stored_backlog import StoredBacklog
-from amqproute.broker.unmatched_entries import UnmatchedEntries
-from amqproute.broker.xa_queue_holds import BranchHolds
-from amqproute.entry import FLEETING_MS, Entry
+from amqproute.broker.queue_state import USUAL_LIMITS, USUAL_OPTIONS, QueueState
+from amqproute.broker.settlement import (
+    Browsed,
+    Bury,
+    Quarantine,
+    Remove,
+    Return,
+    Rewrite,
+    SettlementDecision,
+    decide,
+    is_release,
+    make_available,
+    released_code,
+)
+from amqproute.broker.stored_backlog import (
+    RELOAD_SECONDS,
+    Scan,
+    catch_up,
+    next_scan,
+    refilled,
+    scanned,
+)
+from amqproute.broker.unmatched_entries import take_unmatched
+from amqproute.broker.xa_queue_holds import hold_recovered, load_rows
+from amqproute.entry import ACCOUNT_SHIFT, FLEETING_MS, TRANSIENT, Entry
 from amqproute.interfaces import IConsumer, ISource, ITarget
-from amqproute.journal.event import SILENCE
+from amqproute.journal.event import SOMEBODY, EntryTaker, RunEvent
+from amqproute.journal.record import RecordKind
 from amqproute.message import Message
-from amqproute.store.model import DamagedEntry
-from amqproute.values import DeadLetterReason
+from amqproute.store.model import DamagedEntry, StoredEntry
+from amqproute.values import QUARANTINE, DeadLetterReason, Origin
 from amqproute.wire.amqp10 import spec
 
-USUAL_OPTIONS = QueueOptions()
+MOST_RESTS: Final = 16
+"""Pages that wait in memory for a full disk to have room before no more are read."""
+_NO_IDS: Final[frozenset[int]] = frozenset()
+"""One for all queues: nearly none ever needs a set of its own, and each would take 216 octets."""
+
+Remover = Callable[[list[Entry], Batch], None]
+"""Removes entries with a batch."""
 
 
 @implementer(ITarget, ISource)
@@ -76,27 +117,19 @@ class Queue:
 
     Args:
         name: its name; it may change.
-        store: the `IStore`.
-        clock: for expiry and deferral timers.
-        begin: makes a `Batch`, for what the queue does on its own account.
-        now_ms: the wall clock, ms since the epoch.
+        context: what it shares with the other nodes.
         limits: its bounds.
-        options: its habits.
-        budget: the memory budget it shares with the other queues.
-        accounts: who is charged for what entries occupy.
-        journal: where it is noted what becomes of entries, an `IJournal`.
+        options: its options.
         disposal: what becomes of entries that leave.
         force_transient: nothing is written: every entry lives in memory only (dynamic queues,
             Q-18); such a queue never pages.
         rows: the name of its rows in the store, if that is not its own.
 
     Attributes:
-        put: takes a message into a batch; see `ITarget.put`.
+        state: what it holds.
+        dead_letter_name: the node for its dead letters, or None.
         publishers: the links that send to it, which share its free space.
-        picked: what an operator picks out of it.
-        holds: what prepared branches keep of it.
         life: how long it lives, if it is dynamic; None for ever.
-        is_relay: what it hands out goes to another broker.
         when_empty: called soon after its last message has left; None for nobody.
         takes_any_format: messages may be of another message-format than that of part 3 (M-09).
     """
@@ -106,200 +139,119 @@ class Queue:
     # A relay queue waits for each of thousands of destinations: a dictionary is a kilobyte more.
     __slots__ = (
         "__weakref__",
-        "_accounts",
-        "_ahead",
-        "_backlog",
+        "_again",
         "_begin",
         "_clock",
-        "_consumers",
-        "_deferral",
-        "_deleted",
-        "_dispatch",
-        "_enqueue",
-        "_expiry",
-        "_is_ending",
-        "_levels",
-        "_limits",
+        "_expiry_alarm",
+        "_ids_alarm",
+        "_is_busy",
+        "_journal",
         "_log",
-        "_options",
+        "_now_ms",
+        "_pages",
+        "_quarantined",
+        "_reload_alarm",
         "_removal",
-        "_settlement",
+        "_retry_alarm",
         "_soon",
         "_space",
-        "_unreachable",
+        "_store",
         "dead_letter_name",
-        "holds",
-        "is_relay",
         "life",
-        "name",
-        "picked",
         "publishers",
-        "put",
-        "rows",
-        "tally",
+        "state",
         "when_empty",
     )
 
     def __init__(
         self,
         name: str,
-        store: Any,
-        clock: IReactorTime,
-        begin: Callable[[], Batch],
-        now_ms: Callable[[], int],
+        context: NodeContext,
         *,
-        limits: QueueLimits | None = None,
-        options: QueueOptions | None = None,
-        budget: MemoryBudget | None = None,
-        accounts: SenderQuotas | None = None,
+        limits: QueueLimits = USUAL_LIMITS,
+        options: QueueOptions = USUAL_OPTIONS,
         disposal: IDisposal = DISCARD,
         force_transient: bool = False,
         rows: str | None = None,
-        journal: Any = SILENCE,
-        log: Logger | None = None,
     ) -> None:
-        self.name = name
-        self.rows = rows or name
-        self.tally = QueueCounters()
-        self.dead_letter_name: str | None = None
-        self._clock = clock
-        self._begin = begin
-        self._log = log or Logger()
-        self._accounts = SenderQuotas() if accounts is None else accounts
-        self._levels = PriorityQueues(
-            self.rows, store, budget or MemoryBudget(), self._accounts, self._unreadable
-        )
-        self._deferral = RetryDelay(clock, lambda entries: self._settlement.back(entries))
-        self._expiry = Expiry(
-            clock,
-            now_ms,
-            self._levels,
-            self._deferral,
-            lambda entries: self._removal.expire_now(entries),
-            self.dispatch,
-            lambda failure, line: self._backlog.failed(failure, line),
-        )
-        self._consumers = ConsumerSet(self._levels, self._expiry, now_ms)
-        self._ahead = EarlyDelivery(self._levels, self._consumers)
-        self._backlog = StoredBacklog(
-            self._levels,
-            self._consumers,
-            clock,
-            self._loaded,
-            self.dispatch,
-            self._load_failed,
-        )
-        self._removal: EntryRemoval = EntryRemoval(
-            self,
-            self._levels,
-            self._consumers,
-            self._deferral,
-            self._backlog,
-            self.tally,
-            begin,
-            disposal,
-            self._gone,
-            self._commit_failed,
-        )
-        self._unreachable: UnmatchedEntries = UnmatchedEntries(
-            self._levels,
-            self._consumers,
-            self._removal.unreachable_now,
-            lambda: self._call_once(self._unreachable.look),
-            self._removal.clear_out_unreachable,
-        )
-        self._settlement: QueueSettlement = QueueSettlement(
-            self,
-            self._consumers,
-            self._deferral,
-            self._expiry,
-            self._removal,
-            self._unreachable,
-            self.tally,
-            journal,
-            self.dispatch,
-        )
-        self._dispatch = Dispatch(
-            self._levels,
-            self._consumers,
-            self._ahead,
-            self._backlog,
-            self._settlement,
-            journal,
-            self._log,
-        )
-        self.holds = BranchHolds(
-            self._levels,
-            self._consumers,
-            store,
-            lambda: self._call_once(self._space.look),
-            self._unreadable,
-        )
-        self._space: QueueCapacity = QueueCapacity(
-            self._levels, self._consumers, self._deferral, self._ahead, self.holds, clock
-        )
-        self._enqueue = Enqueue(
-            self,
-            self._levels,
-            self._space,
-            self._ahead,
-            self._removal,
-            self._accounts,
-            self.tally,
-            store,
-            clock,
-            self._log,
-            force_transient,
-            self._check_lifetime,
-        )
-        self.picked = SelectedEntries(
-            self._consumers,
-            self._deferral,
-            self._removal,
-            self._settlement,
-            self._enqueue.back,
-        )
-        self.put = self._enqueue.put  # as it is: not by another call for each message
+        self._store = context.store
+        self._clock = context.clock
+        self._now_ms = context.now_ms
+        self._begin = context.begin
+        self._journal = context.journal
+        self._log = context.log
+        self.state = QueueState(name, rows, context.budget, context.quotas, force_transient)
+        self._removal = EntryRemoval(self, self.state, disposal)
+        self._space = QueueCapacity(self.state, self._clock)
         self.publishers = self._space.publishers
-        self._deleted = False
-        self._is_ending = False
-        self._soon = CallOnce(clock)
+        self._soon = CallOnce(self._clock)
+        self._expiry_alarm = Alarm(self._clock)
+        self._retry_alarm = Alarm(self._clock)
+        self._reload_alarm = Alarm(self._clock)
+        self._ids_alarm = Alarm(self._clock)
+        self._is_busy = False
+        self._again = False
+        self._pages = 0  # that cursors have read
+        self._quarantined = _NO_IDS  # of entries that prepared branches hold
+        self.dead_letter_name: str | None = None
         self.life: LifetimePolicy | None = None
-        self.is_relay = False
         self.when_empty: Callable[[], None] | None = None
-        self.limits = limits or QueueLimits()
-        self._options = USUAL_OPTIONS
-        self.options = options or USUAL_OPTIONS
+        self.limits = limits
+        self.options = options
 
-    # -- habits --------------------------------------------------------------------------------
+    # -- name, limits, options -------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Its name; it may change."""
+        return self.state.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self.state.name = name
+
+    @property
+    def rows(self) -> str:
+        """The name of its rows in the store."""
+        return self.state.rows
+
+    @property
+    def is_relay(self) -> bool:
+        """What it delivers goes to another broker."""
+        return self.state.is_relay
+
+    @is_relay.setter
+    def is_relay(self, is_relay: bool) -> None:
+        self.state.is_relay = is_relay
 
     @property
     def limits(self) -> QueueLimits:
         """Its bounds. Another capacity is shared out at once; what is there stays."""
-        return self._limits
+        return self.state.limits
 
     @limits.setter
     def limits(self, limits: QueueLimits) -> None:
-        self._limits = limits
-        self._enqueue.limits = limits
-        self._space.resize(limits.capacity)
-        self._settlement.most_deliveries = limits.max_deliveries
-        self._dispatch.limits = limits
+        before, self.state.limits = self.state.limits, limits
+        if limits.capacity != before.capacity:
+            self._space.changed()
 
     @property
     def options(self) -> QueueOptions:
-        """Its habits. A change concerns what arrives, and who attaches, from then on."""
-        return self._options
+        """Its options. A change concerns what arrives, and who attaches, from then on."""
+        return self.state.options
 
     @options.setter
     def options(self, options: QueueOptions) -> None:
-        self._options = options
-        self._enqueue.adopt(options, self._is_ending)
-        consumers = self._consumers
+        state = self.state
+        before, state.options = state.options, options
+        self._apply_rules()
+        if options.duplicates is not before.duplicates:
+            self._watch_duplicates(options.duplicates)
+        consumers = state.consumers
         consumers.notes_needs = options.archive_unreachable
-        for feed in consumers.feeds.values():
-            if feed.copies and feed.needed is None and options.archive_unreachable:
-                feed.needed = set()
+        for cursor in consumers.cursors.values():
+            if cursor.copies and cursor.needed is None and options.archive_unreachable:
+                cursor.needed = set()
         most = options.destructive_links
         consumers.most_movers = UNBOUNDED if most is None else most
         self._promote()
@@ -307,93 +259,109 @@ class Queue:
     @property
     def is_ending(self) -> bool:
         """Nothing is taken any more: it is about to be deleted (`broker.node_deletion`)."""
-        return self._is_ending
+        return self.state.is_ending
 
     @is_ending.setter
     def is_ending(self, is_ending: bool) -> None:
-        self._is_ending = is_ending
-        self._enqueue.adopt(self._options, is_ending)
+        self.state.is_ending = is_ending
+        self._apply_rules()
+
+    def _apply_rules(self) -> None:
+        state = self.state
+        state.rules = admission.rules_of(state.options, state.force_transient, state.is_ending)
 
     # -- what an operator sees -----------------------------------------------------------------
 
     @property
+    def tally(self) -> QueueCounters:
+        """What happened on it."""
+        return self.state.counters
+
+    @property
     def available(self) -> int:
         """Entries that a consumer could take now."""
-        return self._levels.available
+        return self.state.levels.available
 
     @property
     def acquired(self) -> int:
         """Entries in consumers' hands."""
-        return self._consumers.acquired
+        return self.state.acquired
 
     @property
     def deferred(self) -> int:
         """Entries that wait for their next attempt."""
-        return len(self._deferral)
+        return len(self.state.retry_delay)
 
     @property
     def depth(self) -> int:
         """Messages held: available, acquired and deferred (Q-15)."""
-        return self._space.depth
+        return self.state.depth
 
     @property
     def resident(self) -> int:
         """Available entries in memory."""
-        return self._levels.in_memory
+        return self.state.levels.in_memory
 
     @property
     def resident_bytes(self) -> int:
         """Bytes of their messages, and of those that are deferred."""
-        return self._levels.resident_bytes
+        return self.state.levels.resident_bytes
 
     @property
     def paged_bytes(self) -> int:
-        """Bytes of the entries that stand in the store only."""
-        return self._levels.paged_bytes
+        """Bytes of the entries that are in the store only."""
+        return self.state.levels.paged_bytes
 
     @property
     def filed_bytes(self) -> int:
         """Octets of very large bodies, which are files and in neither of the other two counts."""
-        return self._levels.filed_bytes
+        return self.state.levels.filed_bytes
 
     @property
     def consumers(self) -> int:
         """Consumers attached, browsers and those that wait for their turn among them."""
-        return len(self._consumers)
+        return len(self.state.consumers)
 
     @property
     def is_used(self) -> bool:
         """Something is held, or on its way here."""
-        return self._space.is_used
+        return self.state.is_used
 
     @property
     def is_settled(self) -> bool:
         """Nothing of this queue is on its way to the store."""
-        return not (self._consumers.acquired or self._levels.pending or self.holds.places)
+        state = self.state
+        return not (state.acquired or state.levels.pending or state.promised)
+
+    @property
+    def promised(self) -> int:
+        """Places kept free for messages of prepared branches."""
+        return self.state.promised
 
     @property
     def lowest_id(self) -> int:
         """A lower bound of the ids of entries that are or will be on this queue."""
-        return min([self.next_id, *(entry.id for entry in self._deferral.entries())])
+        return min([self.next_id, *(entry.id for entry in self.deferred_entries)])
 
     @property
     def next_id(self) -> int:
         """A lower bound of the ids of entries that are or will be available (not deferred)."""
-        return self._levels.next_id
+        low = self.state.levels.next_id
+        return self._store.next_id() if low is None else low
 
     @property
     def oldest_arrival_ms(self) -> int | None:
         """Arrival of the oldest available entry (`EntryList.oldest_ms`), None without one."""
-        return self._levels.oldest_ms
+        return self.state.levels.oldest_ms
 
     def arrivals_ms(self) -> list[int]:
         """Return when each entry in memory arrived that waits; those in the store are newer."""
-        return [entry.arrived_ms for entry in self._in_memory()]
+        return [entry.arrived_ms for entry in self.state.waiting()]
 
     def __repr__(self) -> str:
         return (
             f"<Queue {self.name} available={self.available} acquired={self.acquired} "
-            f"paged={self._levels.paged} consumers={self._consumers.active}>"
+            f"paged={self.state.levels.paged} consumers={len(self.state.consumers.rotation)}>"
         )
 
     # -- recovery and end ----------------------------------------------------------------------
@@ -407,51 +375,116 @@ class Queue:
         filed_bytes: int = 0,
     ) -> None:
         """Take over what an earlier run of the daemon left in the store, of one priority."""
-        line = self._levels.line(level)
-        line.recovered(count, size_bytes, first_arrived_ms, filed_bytes)
+        line = self.state.levels.line(level)
+        newest_id = self._store.next_id() if count else 0
+        line.recovered(count, size_bytes, newest_id, first_arrived_ms, filed_bytes)
         if not count:
             return
-        self._expiry.watch(0)
-        self._enqueue.recovered()
-        if self._options.archive_unreachable:
-            self._call_once(self._unreachable.look)
+        self._watch_expiry(0)
+        if self.state.duplicates is not None:
+            self._read_ids([each for each in self.state.levels.lines if each.paged])
+        if self.state.options.archive_unreachable:
+            self._call_once(self._check_unmatched)
 
     def delete(self) -> None:
         """End the queue (lifetime policies): entries go, timers stop."""
-        self._deleted = True
-        self._enqueue.end()
+        state = self.state
+        state.is_deleted = True
+        self.is_ending = True
         batch = self._begin()
-        if self._accounts:
-            self._accounts.gone(list(self._consumers.held()))  # nobody settles them any more
-        self._removal.drop(self._removal.take_all(), NODE_DELETED, batch)
-        self._consumers.clear()
-        self._backlog.end()
-        self._expiry.end()
+        if state.quotas.by_number:
+            state.quotas.gone(list(state.consumers.held()))  # nobody settles them any more
+        state.duplicates = None
+        self._removal.drop(state.take_all(), NODE_DELETED, batch)
+        self._departed()
+        state.consumers.clear()
         self.stop()
-        self._removal.commit(batch)
+        self._commit(batch)
 
     def stop(self) -> None:
         """Cancel the timers; the entries stay where they are."""
         self._soon.stop()
-        self._enqueue.stop()
-        self._expiry.stop()
-        self._deferral.stop()
-        self._backlog.stop()
+        self._expiry_alarm.stop()
+        self._retry_alarm.stop()
+        self._reload_alarm.stop()
+        self._ids_alarm.stop()
+        if self.state.duplicates is not None:
+            self.state.duplicates.stop()
 
-    def _call_once(self, function: Callable[[], Any]) -> None:
+    def _call_once(self, function: Callable[[], object]) -> None:
         """Call a method when what is going on now is over, unless the queue is no more then."""
-        if not self._deleted:
+        if not self.state.is_deleted:
             self._soon.call(function)
+
+    def _commit(self, batch: Batch, patient: bool = False) -> None:
+        """Commit a batch of the queue's own; what a full disk does not take is done later."""
+        done = batch.commit(patient)
+        done.addErrback(retry_settle, batch, self._begin).addErrback(self._commit_failed)
+
+    def _commit_failed(self, failure: Failure) -> None:
+        self._log.failure("{queue} could not write to the store", failure, queue=self.name)
 
     # -- publish -------------------------------------------------------------------------------
 
     def space(self) -> int:
         """Return how many more messages fit (Q-15)."""
-        return self._space.left()
+        return self.state.space()
 
     def when_space(self, notify: Callable[[], None]) -> None:
         """Have ``notify``, a method, called once when there is space again; it is held weakly."""
-        self._space.when_left(notify)
+        self._space.waiters.add(notify)
+
+    def put(self, message: Message, batch: Batch, origin: Origin) -> None:
+        """Take a message into the batch. See `ITarget.put`."""
+        state = self.state
+        duplicates = state.duplicates
+        identity = 0
+        if duplicates is not None:
+            identity = duplicates.identity(message)
+            if identity and duplicates.holds(identity):
+                state.counters.duplicates += not batch.is_rehearsal
+                batch.repeated(state.name, message, origin)
+                return
+        now_ms = batch.now_ms
+        line, pages, is_durable, expires_ms = admit(
+            state,
+            message,
+            now_ms,
+            is_transactional=batch.is_transactional,
+            is_dead_letter=origin.is_dead_letter,
+            leaving=batch.leaving.get(self, 0) if batch.leaving else 0,
+        )
+        entry_id = self._store.next_id()
+        header = message.header
+        encoded = message.encoded
+        account = origin.account
+        stored = is_durable or pages
+        entry = Entry(
+            entry_id, message, is_durable, stored, now_ms, expires_ms, header.delivery_count
+        )
+        entry.line = line
+        entry.origin = origin.container_id
+        if stored:
+            flags = 0 if is_durable else TRANSIENT
+            if account is not None:
+                flags |= account.number << ACCOUNT_SHIFT
+            batch.transaction.enqueue(
+                line.key, entry_id, encoded, now_ms, expires_ms, flags, message.rest
+            )
+        if expires_ms and header.ttl == 0 and not pages:
+            entry.expires_ms = FLEETING_MS
+        line.put(entry, len(encoded), pages)
+        if account is not None:
+            state.quotas.put(entry, account)
+        if identity and duplicates is not None and not duplicates.put(entry, identity):
+            self._warn_of_many_ids(duplicates)
+        if batch.came is not None:
+            batch.came.append((state.name, entry, origin, origin.tag, None))
+        batch.last_id = entry_id
+        try:
+            batch.arrivals[self].append(entry)
+        except KeyError:
+            batch.arrivals[self] = [entry]
 
     def repeats(self, message: Message) -> bool:
         """Tell whether the queue has a message of this id, and would drop a second one.
@@ -459,54 +492,179 @@ class Queue:
         Raises:
             DecodeError: the message's id cannot be read.
         """
-        return self._enqueue.repeats(message)
+        duplicates = self.state.duplicates
+        if duplicates is None:
+            return False
+        identity = duplicates.identity(message)
+        return identity != 0 and duplicates.knows(identity)
 
     def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> None:
-        """Hand out entries whose commit is in progress, where `broker.early_delivery` may."""
-        if not (
-            self._deleted
-            or self._enqueue.is_in_doubt
-            or (self.is_relay and not batch.is_plain)
-            or self._options.archive_unreachable
+        """Deliver entries whose commit is in progress, where `broker.early_delivery` may."""
+        state = self.state
+        if (
+            not state.consumers.rotation
+            or self._is_busy
+            or state.is_deleted
+            or (state.duplicates is not None and state.duplicates.is_in_doubt)
+            or (state.is_relay and not batch.is_plain)
+            or state.options.archive_unreachable
         ):
-            self._dispatch.deliver_early(entries, batch)
+            return
+        dealt = deal_early(state, entries, batch.now_ms)
+        if not dealt:
+            return
+        for _, share in dealt:
+            batch.ahead += share
+        self._is_busy = True
+        self._again = False
+        try:
+            self._deliver(dealt)
+        finally:
+            self._is_busy = False
+        if self._again:
+            self.dispatch()
 
     def is_ahead(self, entry: Entry) -> bool:
-        """Tell whether an entry has been handed out whose commit is still under way."""
-        return entry in self._ahead.entries
+        """Tell whether an entry has been delivered whose commit is still under way."""
+        return entry in self.state.early
 
     def arrived(self, entries: list[Entry]) -> None:
         """Line up entries whose batch has been committed."""
-        if self._deleted:
-            self._removal.archive_now(self._ahead.arrived(entries))
+        state = self.state
+        if state.is_deleted:
+            self._remove_late(confirm_early(state, entries))
             return
-        entries = self._enqueue.arrived(entries)
-        earliest = 0
-        feeds = self._consumers.feeds
+        if state.duplicates is not None:
+            entries = self._without_repetitions(entries, state.duplicates)
+        state.counters.enqueued += len(entries)
+        if state.early:
+            entries = confirm_early(state, entries)
+            self._check_lifetime()
+        earliest_ms = 0
+        consumers = state.consumers
         fleeting: list[Entry] = []
         for entry in entries:
             expires_ms = entry.expires_ms
-            if expires_ms == FLEETING_MS:
-                fleeting.append(entry)
-            elif expires_ms and (not earliest or expires_ms < earliest):
-                earliest = expires_ms
-            line = entry.line
-            if not feeds:
-                line.arrived(entry, len(entry.message.encoded))
+            if expires_ms:
+                if expires_ms == FLEETING_MS:
+                    fleeting.append(entry)
+                elif not earliest_ms or expires_ms < earliest_ms:
+                    earliest_ms = expires_ms
+            if consumers.cursors:
+                consumers.arrived(entry.line, entry)
             else:
-                self._consumers.arrived(line, entry)
-        if earliest:
-            self._expiry.watch(earliest)
-        self._dispatch.run()
-        if fleeting:
-            self._expiry.let_go(fleeting)
-        if self._options.archive_unreachable:
-            self._unreachable.look_at(entries)
-        self._space.filled()
+                entry.line.arrived(entry, len(entry.message.encoded))
+        if earliest_ms:
+            self._watch_expiry(earliest_ms)
+        if consumers.rotation or consumers.standby:
+            self.dispatch()
+        if fleeting and (expired := take_fleeting(fleeting)):
+            self._expire(expired)
+        if state.options.archive_unreachable:
+            self._remove_unmatched(entries)
+        if state.limits.capacity:
+            self._space.filled()
+
+    def _remove_late(self, entries: Sequence[Entry]) -> None:
+        """Remove entries that arrived when the queue was no more."""
+        batch = self._begin()
+        batch.ended(RecordKind.DELETED, self.name, entries, NODE_GONE)
+        self._removal.archive(entries, batch)
+        self._departed()
+        self._commit(batch)
 
     def not_arrived(self, entries: list[Entry]) -> None:
         """Forget entries whose batch could not be committed."""
-        self._enqueue.not_arrived(entries)
+        state = self.state
+        duplicates = state.duplicates
+        if state.early:
+            if duplicates is not None:
+                out = [entry for entry in entries if entry in state.early]
+                duplicates.arrived([entry for entry in out if not entry.durable])
+                duplicates.not_safe([entry for entry in out if entry.durable])
+            entries = keep_early(state, entries)
+            self._check_lifetime()
+        if duplicates is not None:
+            duplicates.not_arrived(entries)
+        state.quotas.gone(entries)
+        for entry in entries:
+            entry.line.not_arrived(entry, len(entry.message.encoded))
+        self._space.freed()
+
+    # -- message-ids ---------------------------------------------------------------------------
+
+    def _watch_duplicates(self, policy: Duplicates) -> None:
+        state = self.state
+        self._ids_alarm.stop()
+        if policy is Duplicates.OFF:
+            state.duplicates = None
+        else:
+            state.duplicates = DuplicateFilter(with_numbers=policy is Duplicates.ALL)
+            if state.is_used:
+                here = [entry for entry in state.in_memory() if not entry.stored]
+                self._read_ids(state.levels.lines, here)
+                return
+        state.is_reading_ids = False
+        self._space.changed()  # nobody waits for ids that are not read
+
+    def _read_ids(self, lines: Sequence[EntryList], in_memory: Sequence[Entry] = ()) -> None:
+        """Read the message-ids of what is held; nothing is taken within credit meanwhile."""
+        self._ids_alarm.stop()
+        if self.state.duplicates is not None:
+            self.state.is_reading_ids = True
+            self.state.duplicates.begin_index(lines, self._store.next_id(), in_memory)
+            self._read_next_ids()
+
+    def _read_next_ids(self) -> None:
+        duplicates = self.state.duplicates
+        page = None if duplicates is None else duplicates.next_page()
+        if duplicates is None or page is None:
+            self.state.is_reading_ids = False
+            self._space.changed()
+            return
+        key, after = page
+        rows = self._store.load(key, after, entry_list.LOAD_MESSAGES, entry_list.LOAD_BYTES)
+        read = (duplicates, duplicates.run)
+        rows.addCallbacks(self._ids_read, self._ids_not_read, read, errbackArgs=read)
+
+    def _ids_read(self, rows: Sequence[StoredEntry], duplicates: DuplicateFilter, run: int) -> None:
+        if duplicates is self.state.duplicates and run == duplicates.run:
+            duplicates.indexed(rows)
+            self._read_next_ids()
+
+    def _ids_not_read(self, failure: Failure, duplicates: DuplicateFilter, run: int) -> None:
+        self._log.failure("{queue} could not read its message-ids", failure, queue=self.name)
+        if duplicates is self.state.duplicates and run == duplicates.run:
+            self._ids_alarm.set(RETRY_SECONDS, self._read_next_ids)
+
+    def _warn_of_many_ids(self, duplicates: DuplicateFilter) -> None:
+        if not duplicates.is_full:
+            duplicates.is_full = True
+            self._log.warn(
+                "{queue} holds {most} messages with an id: repetitions of further ones will not "
+                "be noticed until there are fewer",
+                queue=self.name,
+                most=MOST,
+            )
+
+    def _without_repetitions(
+        self, entries: list[Entry], duplicates: DuplicateFilter
+    ) -> list[Entry]:
+        """Remove what is held already: its other copy was on its way when it was put."""
+        twice = duplicates.arrived(entries)
+        if not twice:
+            return entries
+        state = self.state
+        state.counters.duplicates += len(twice)
+        for entry in twice:
+            entry.line.unmatched(entry, len(entry.message.encoded))
+        state.quotas.gone(twice)
+        batch = self._begin()
+        batch.ended(RecordKind.DELETED, self.name, twice, DUPLICATE)
+        self._removal.end_rows(twice, batch)
+        batch.commit().addErrback(self._commit_failed)
+        gone = set(twice)
+        return [entry for entry in entries if entry not in gone]
 
     # -- deliver -------------------------------------------------------------------------------
 
@@ -517,20 +675,29 @@ class Queue:
 
         One that takes entries away and is more than there may be waits until another goes (Q-21).
         """
-        self._consumers.attach(consumer, selects, copies)
+        consumers = self.state.consumers
+        if consumers.is_full and not copies:
+            consumers.standby.append((consumer, selects))
+            return
+        cursor = consumers.cursor_for(consumer, selects, copies)
+        if cursor is not None:
+            cursor.join(self.state.levels.lines, self._store.next_id())
+        consumers.add(consumer, cursor)
 
     def detach(self, consumer: IConsumer) -> None:
         """Remove a consumer; the one that waits longest takes its place."""
-        if self._consumers.detach(consumer):
-            # Later: what the one that goes now holds comes back first.
-            self._call_once(self.dispatch)
-        if self._options.archive_unreachable:
-            self._call_once(self._unreachable.look)
+        self.state.consumers.remove(consumer)
+        self._promote()
+        if self.state.options.archive_unreachable:
+            self._call_once(self._check_unmatched)
         if self.life is not None:
             self.life.look()
 
     def _promote(self) -> None:
-        if self._consumers.promote():
+        consumers = self.state.consumers
+        while (waiting := consumers.next_standby()) is not None:
+            self.attach(*waiting)
+            # Later: what the one that goes now holds comes back first.
             self._call_once(self.dispatch)
 
     def check_source(self, copies: bool, leaving: int = 0) -> None:
@@ -543,8 +710,8 @@ class Queue:
         Raises:
             AmqpError: it may not.
         """
-        movers = self._consumers.movers - leaving
-        admission.check_source(self.name, self._options, copies, movers)
+        movers = self.state.consumers.movers - leaving
+        admission.check_source(self.name, self.options, copies, movers)
 
     def check_target(self) -> None:
         """Refuse a link, or a message, to this queue (N-14).
@@ -552,25 +719,179 @@ class Queue:
         Raises:
             NotAllowed: it can be received from only.
         """
-        admission.check_target(self.name, self._options)
+        admission.check_target(self.name, self.options)
 
     def dispatch(self) -> None:
-        """Hand out what is available. See `ISource.dispatch`."""
-        self._dispatch.run()
+        """Deliver what is available. See `ISource.dispatch`.
 
-    def _loaded(self, entries: list[Entry]) -> None:
-        """Note a page that is in memory now."""
-        self.tally.loaded += len(entries)
+        What happens meanwhile, an entry given back at once or a message that arrives, does not
+        deliver anything within: that is done once more, when everybody has what was dealt to them.
+        """
+        self._again = True
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            while self._again:
+                self._again = False
+                self._dispatch_once()
+        finally:
+            self._is_busy = False
+
+    def _dispatch_once(self) -> None:
+        state = self.state
+        consumers = state.consumers
+        if consumers.standby:
+            for consumer, _ in tuple(consumers.standby):
+                consumer.exhausted()
+        if not consumers.rotation:
+            return
+        if state.levels.is_empty:
+            if consumers.cursors:
+                self._scan()  # who is behind has to know that nothing is there any more
+            self._notify_exhausted(with_capacity_only=False)
+            return
+        dealt, expired = deal(state, self._now_ms())
+        if expired:
+            self._expire(expired)
+        if dealt:
+            self._deliver(dealt)
+        is_loading = self._refill()
+        if consumers.cursors:
+            is_loading = self._scan() or is_loading
+        if not is_loading:
+            # What is left, if anything is, is not for those who still have capacity: they are
+            # barred from it, or it is not what they select.
+            self._notify_exhausted(with_capacity_only=state.levels.has_resident)
+
+    def _notify_exhausted(self, with_capacity_only: bool) -> None:
+        """Notify those for whom nothing waits that there is nothing more."""
+        consumers = self.state.consumers
+        notified = consumers.rotation
+        if with_capacity_only:
+            notified = [each for each in notified if each.capacity() > 0]
+        for consumer in tuple(notified):
+            if not (consumers.cursors and consumers.cursors.get(consumer)):
+                consumer.exhausted()
+
+    def _deliver(self, dealt: Shares) -> None:
+        """Give consumers what was dealt to them, and note when that was."""
+        state = self.state
+        now_us = self._journal.now_us()
+        for consumer, entries in dealt:
+            if now_us:
+                for entry in entries:
+                    entry.sent_us = now_us
+                    entry.tries += 1
+            acquired = state.acquired
+            try:
+                consumer.deliver(entries)
+            except Exception:  # a fault of this program; the others are to have their shares
+                self._log.failure("{consumer} could not take what it was handed", consumer=consumer)
+                if state.acquired == acquired:  # it has settled nothing of it
+                    self._take_back(consumer, entries)
+
+    def _take_back(self, consumer: IConsumer, entries: Sequence[Entry]) -> None:
+        """Try entries again later that a consumer was handed and does not hold."""
+        cursor = self.state.consumers.cursors.get(consumer)
+        if cursor is None or not cursor.copies:
+            held = set(consumer.holds())
+            self.defer([each for each in entries if each not in held], BROKEN_SECONDS)
+
+    # -- read ----------------------------------------------------------------------------------
+
+    def load(
+        self, line: EntryList, after_id: int, limit: int | None = None
+    ) -> Deferred[Sequence[StoredEntry]]:
+        """Read a page of a line, which is busy until the page is handed back in.
+
+        Rows that are no messages are set aside. A page of which nothing is left would be taken for
+        the end of the line: the next one is read then.
+        """
+        line.is_busy = True
+        most = entry_list.LOAD_MESSAGES
+        rows: Deferred[Sequence[StoredEntry]] = self._store.load(
+            line.key,
+            after_id,
+            most if limit is None else min(limit, most),
+            entry_list.LOAD_BYTES,
+        )
+        return rows.addCallback(self._page_read, line, limit)
+
+    def _page_read(
+        self, rows: Sequence[StoredEntry], line: EntryList, limit: int | None
+    ) -> Sequence[StoredEntry] | Deferred[Sequence[StoredEntry]]:
+        left = self._readable(rows, line)
+        return left if left or not rows else self.load(line, rows[-1].id, limit)
+
+    def _readable(self, rows: Sequence[StoredEntry], line: EntryList) -> Sequence[StoredEntry]:
+        """Return the rows of a page that are messages; set the others aside.
+
+        Their checksums fit, so they were written like this: by an earlier release, or by a fault
+        of this one.
+        """
+        bad = [row for row in rows if not is_readable(row)]
+        if not bad:
+            return rows
+        unread = line.unread(bad)
+        if unread:
+            self._quarantine(line.level, unread)
+        return [row for row in rows if row not in bad]
+
+    def _page_failed(self, failure: Failure, line: EntryList) -> None:
+        """A page could not be read: say so, and have it asked for again after a while."""
+        line.is_busy = False
+        self._log.failure("{queue} could not load its backlog", failure, queue=self.name)
+        if not (self.state.is_deleted or self._reload_alarm.is_set):
+            self._reload_alarm.set(RELOAD_SECONDS, self.dispatch)
+
+    def _refill(self) -> bool:
+        """Read the next pages of lines of which little is left in memory; True if some come."""
+        is_loading = False
+        for line in self.state.levels.lines:
+            if line.paged and line.needs_refill(self.state.limits):
+                rows = self.load(line, line.cursor)
+                rows.addCallback(self._refilled, line).addErrback(self._page_failed, line)
+            is_loading = is_loading or line.is_busy
+        return is_loading and not self.state.is_deleted
+
+    def _refilled(self, rows: Sequence[StoredEntry], line: EntryList) -> None:
+        state = self.state
+        if state.is_deleted:
+            line.is_busy = False
+            return
+        entries = refilled(state, line, rows)
         if entries:
             self._log.debug("{queue} loaded {count} entries", queue=self.name, count=len(entries))
-        if self._options.archive_unreachable:
-            self._unreachable.look_at(entries)
-        self._expiry.watch_all(entries)
+        if state.options.archive_unreachable:
+            self._remove_unmatched(entries)
+        self._watch_expiry_of(entries)
+        self.dispatch()
 
-    def _load_failed(self, failure: Failure) -> None:
-        self._log.failure("{queue} could not load its backlog", failure, queue=self.name)
+    def _scan(self) -> bool:
+        """Have the paged part read for cursors with capacity; True if it is."""
+        for cursor in self.state.consumers.cursors.values():
+            if cursor.is_behind:
+                self._call_once(self._catch_up)
+                return True
+        scan = next_scan(self.state, self._pages + 1)
+        if scan is None:
+            return False
+        if not scan.line.is_busy:
+            self._pages += 1
+            rows = self.load(scan.line, scan.after, scan.limit)
+            rows.addCallback(self._scanned, scan).addErrback(self._page_failed, scan.line)
+        return True
 
-    def _unreadable(self, level: int, rows: Sequence[Any]) -> None:
+    def _scanned(self, rows: Sequence[StoredEntry], scan: Scan) -> None:
+        scanned(self.state, scan, rows)
+        self.dispatch()
+
+    def _catch_up(self) -> None:
+        catch_up(self.state)
+        self.dispatch()
+
+    def _quarantine(self, level: int, rows: Sequence[StoredEntry]) -> None:
         """Paged entries are no messages, although they are what was written: set them aside."""
         for row in rows:
             self._log.error(
@@ -592,36 +913,93 @@ class Queue:
             damages: what is left of them.
             is_moved: the store has set them aside itself.
         """
-        line = self._levels.line(level)
+        line = self.state.levels.line(level)
         entries = []
         for damage in damages:
             if damage.entry is not None:
                 entry = line.damaged(damage.entry)
-                self._accounts.gone([entry])
+                self.state.quotas.gone([entry])
                 entry.charge = None
                 entries.append(entry)
             line.lost(damage.entry_id, damage.size)
         ids = [damage.entry_id for damage in damages]
-        self._removal.damaged_now(entries, ids, () if is_moved else ids)
+        batch = self._begin()
+        if not is_moved:
+            for entry_id in ids:
+                batch.transaction.move(entry_id, QUARANTINE, entry_id)
+        self._removal.damaged(entries, ids, batch)
+        self._departed()
+        self._commit(batch)
 
     # -- settle --------------------------------------------------------------------------------
 
     def settle(
-        self, entries: Sequence[Entry], outcome: Any, batch: Batch, consumer: object = None
+        self, entries: Sequence[Entry], outcome: Outcome, batch: Batch, consumer: object = None
     ) -> None:
         """Act on an outcome (O-10 to O-13). See `ISource.settle`."""
-        if not self._deleted:
-            self._settlement.settle(entries, outcome, batch, consumer)
+        state = self.state
+        if state.is_deleted:
+            return
+        if type(outcome) is spec.Accepted and not state.consumers.cursors:
+            self._accept(entries, batch, consumer)
+            return
+        is_given_back = False
+        for decision in decide(state, entries, outcome, consumer):
+            self._apply(decision, batch, consumer)
+            is_given_back = is_given_back or is_release(decision)
+        if is_given_back and self._journal.is_kept:
+            self._note_released(entries, released_code(outcome), consumer)
+
+    def _accept(self, entries: Sequence[Entry], batch: Batch, consumer: object) -> None:
+        self.state.acquired -= len(entries)
+        self._removal.taken(entries, batch, consumer)
+        self._departed()
+
+    def _apply(self, decision: SettlementDecision, batch: Batch, consumer: object) -> None:
+        match decision:
+            case Remove(entries):
+                self._accept(entries, batch, consumer)
+            case Quarantine(entries):
+                self.state.acquired -= len(entries)
+                self._removal.set_aside(entries, batch)
+                self._departed()
+            case Bury(entries, reason, error):
+                if reason is DeadLetterReason.REJECTED:
+                    self.state.counters.rejected += len(entries)
+                self.give_up(entries, reason, error, batch)
+            case Rewrite(entry, encoded):
+                batch.transaction.update(entry.id, entry.delivery_count, encoded)
+            case Return(entries):
+                self.release(entries)
+            case Browsed(entries, is_again):
+                if is_again:
+                    self.dispatch()
+                else:
+                    self._remove_unmatched(entries)
+
+    def _note_released(self, entries: Sequence[Entry], code: str | None, consumer: object) -> None:
+        """Note that a consumer has given back what it was handed."""
+        taker: EntryTaker = getattr(consumer, "taker", SOMEBODY)
+        facts = {"node": self.name, "code": code, **taker.facts}
+        columns = {"entry": [entry.id for entry in entries]}
+        self._journal.note(RunEvent(RecordKind.RELEASED, self._journal.now_us(), facts, columns))
 
     def retake(self, entries: Sequence[Entry]) -> None:
         """Undo `settle` with an outcome that archives. See `ISource.retake`."""
-        self._consumers.acquired += len(entries)
-        self._enqueue.back(entries)
+        self.state.acquired += len(entries)
+        self.state.remember(entries)
 
     def release(self, entries: Sequence[Entry]) -> None:
         """Put entries back into their old places, unchanged (O-11)."""
-        if not self._deleted:
-            self._settlement.release(entries)
+        state = self.state
+        if state.is_deleted:
+            return
+        state.acquired -= len(entries)
+        state.counters.released += len(entries)
+        for entry in entries:
+            entry.attempted = True
+        self._watch_expiry_of(entries)
+        self._make_available(entries)
 
     def give_up(
         self,
@@ -631,24 +1009,29 @@ class Queue:
         batch: Batch,
     ) -> None:
         """Dead-letter acquired entries for a reason other than an outcome."""
-        self._settlement.give_up(entries, reason, error, batch)
+        self.state.acquired -= len(entries)
+        self._removal.dead_letter(list(entries), reason, error, batch)
+        self._departed()
 
-    def _gone(self, entries: Sequence[Entry]) -> None:
-        """Draw the conclusions from entries' having left."""
-        self._enqueue.gone(entries)
+    def _make_available(self, entries: Sequence[Entry]) -> None:
+        make_available(self.state, entries)
+        self.dispatch()
+
+    def _departed(self) -> None:
+        """Notify those who wait for entries to leave."""
         if self.life is not None:
-            self._check_lifetime()
-        if self.when_empty is not None and not self.depth:
+            self._call_once(self.life.look)
+        if self.when_empty is not None and not self.state.depth:
             self._call_once(self.when_empty)
-        self._space.freed()
+        if self._space.waiters.waiting:
+            self._space.freed()
 
     def _check_lifetime(self) -> None:
         """Have it looked at when what is going on now is over: messages have left."""
         if self.life is not None:
             self._call_once(self.life.look)
 
-    def _commit_failed(self, failure: Failure) -> None:
-        self._log.failure("{queue} could not write to the store", failure, queue=self.name)
+    # -- what an operator removes --------------------------------------------------------------
 
     def purge(self) -> Deferred[int]:
         """Archive every available and deferred entry.
@@ -658,7 +1041,7 @@ class Queue:
         Returns:
             A Deferred of how many, when that is durable.
         """
-        return self._removal.clear_out(self._removal.purge)
+        return self._clear_out(self._removal.purge)
 
     def expire(self, error: spec.Error) -> Deferred[int]:
         """End the life of every available and deferred entry now, as an operator wants it.
@@ -669,34 +1052,184 @@ class Queue:
         Returns:
             A Deferred of how many, when that is durable.
         """
-        return self._removal.clear_out(
-            lambda entries, batch: self._removal.expire(entries, batch, error)
-        )
+        return self._clear_out(partial(self._removal.expire, error=error))
 
-    # -- what an operator looks at ---------------------------------------------------------------
+    def _clear_out(self, remove: Remover) -> Deferred[int]:
+        """Remove everything: what is in memory at once, the rest a page at a time.
+
+        What is being loaded at this moment stays. On a full disk what needs no room goes at once,
+        since that makes some; what needs some, for dead letters or reports, goes when there is.
+
+        Args:
+            remove: called with entries and the batch in which it has to remove them.
+
+        Returns:
+            A Deferred of how many, when that is durable.
+        """
+        counts: list[int] = []
+        rests: list[Deferred[None]] = []
+
+        def page(entries: list[Entry]) -> Deferred[None]:
+            batch = self._begin()
+            remove(entries, batch)
+            self._departed()
+            counts.append(len(entries))
+            done = batch.commit().addErrback(retry_settle, batch, self._begin, rests)
+            return done.addCallback(waited)
+
+        def waited(_: object) -> Deferred[None] | None:
+            return all_of(rests) if len(rests) > MOST_RESTS else None
+
+        done = page(self.state.take_all())
+        for line in self.state.levels.lines:
+            done.addCallback(lambda _, line: self._clear_line(line, page), line)
+        return done.addCallback(lambda _: all_of(rests)).addCallback(lambda _: sum(counts))
+
+    def _clear_line(
+        self, line: EntryList, remove: Callable[[list[Entry]], Deferred[None]]
+    ) -> Deferred[None]:
+        """Remove what is in the store only, unless somebody else reads the line."""
+        if not line.paged or line.is_busy or self.state.is_deleted:
+            return succeed(None)
+        rows = self.load(line, line.cursor)
+        return rows.addCallback(self._clear_page, line, remove)
+
+    def _clear_page(
+        self,
+        rows: Sequence[StoredEntry],
+        line: EntryList,
+        remove: Callable[[list[Entry]], Deferred[None]],
+    ) -> Deferred[None] | None:
+        entries = line.cleared(rows)
+        if not rows:
+            return None
+        return remove(entries).addCallback(lambda _: self._clear_line(line, remove))
+
+    # -- what no link needs ----------------------------------------------------------------------
+
+    def _check_unmatched(self) -> None:
+        """Look at everything: a link has gone, or none has come yet (Q-23)."""
+        state = self.state
+        if state.consumers.rotation:
+            self._remove_unmatched(list(state.levels.entries()))
+        elif not state.consumers.standby and (state.levels.available or state.retry_delay):
+            done = self._clear_out(self._removal.remove_unmatched)
+            done.addErrback(self._commit_failed)
+
+    def _remove_unmatched(self, entries: Sequence[Entry]) -> None:
+        """Remove those of these available entries that no attached link needs."""
+        consumers = self.state.consumers
+        if not consumers.rotation:
+            if not consumers.standby:
+                self._call_once(self._check_unmatched)
+            return
+        unmatched = take_unmatched(self.state, entries)
+        if unmatched:
+            batch = self._begin()
+            self._removal.remove_unmatched(unmatched, batch)
+            self._departed()
+            self._commit(batch, patient=True)
+
+    # -- what an operator looks at, and picks --------------------------------------------------
 
     def walk(self) -> QueueIterator:
         """Return what goes through all entries that are here now, a page at a time."""
-        return QueueIterator(
-            self._levels, self._deferral, self._clock, self.dispatch, self._levels.newest_id()
-        )
+        return QueueIterator(self, self._clock, self._store.next_id())
 
-    def wait_of(self, entry: Entry) -> float | None:
-        """Return the seconds until a deferred entry is available; None for any other."""
-        return self._deferral.wait_of(entry)
+    def pick(self, entries: Sequence[Entry]) -> None:
+        """Remove entries that `walk` has shown from where they wait, for one of the following."""
+        self.state.take(entries)
+
+    def purge_picked(self, entries: list[Entry], batch: Batch) -> None:
+        """Archive picked entries as `purge` does."""
+        self._removal.purge(entries, batch)
+        self._departed()
+
+    def expire_picked(self, entries: list[Entry], error: spec.Error, batch: Batch) -> None:
+        """End the lives of picked entries as `expire` does."""
+        self._removal.expire(entries, batch, error)
+        self._departed()
+
+    def move_picked(self, entries: Sequence[Entry], batch: Batch) -> None:
+        """Archive picked entries that are put on another node within the same batch.
+
+        If the store does not take it, they are available again.
+        """
+        self._removal.moved(entries, batch)
+        self._departed()
+        batch.when_failed(partial(self._not_moved, entries))
+
+    def _not_moved(self, entries: Sequence[Entry]) -> None:
+        self.state.remember(entries)
+        self._make_available(entries)
+
+    def recall(self, entries: Sequence[Entry]) -> int:
+        """Make those of these entries available that are deferred; return how many."""
+        recalled = sorted(self.state.retry_delay.take(entries))
+        if recalled:
+            self._make_available(recalled)
+        return len(recalled)
 
     def held_by_consumers(self) -> Iterator[Entry]:
         """Iterate over the entries in consumers' hands, as far as these tell."""
-        return self._consumers.held()
+        return self.state.consumers.held()
 
-    # -- deferral and expiry -------------------------------------------------------------------
+    # -- what prepared branches hold -----------------------------------------------------------
+
+    def promise(self, count: int) -> None:
+        """Keep so many places free, more than before; fewer, if it is negative."""
+        self.state.promised += count
+        self._call_once(self._space.look)
+
+    def hold_recovered(self, entries: Sequence[tuple[int, int]], level: int) -> None:
+        """Keep recovered entries as if a consumer had them: see `xa_queue_holds`."""
+        hold_recovered(self.state, entries, level)
+
+    def forget_recovered(self, count: int) -> None:
+        """So many of these entries turned out not to be in the store any more."""
+        self.state.acquired -= count
+
+    async def load_recovered(self, key: str, ids: Sequence[int]) -> list[Entry]:
+        """Read such entries of a line; those that are in the store no more are left out.
+
+        So are those that are no messages: they are set aside, as on any line.
+
+        Args:
+            key: the line's.
+            ids: theirs, ascending.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        line = next(each for each in self.state.levels.lines if each.key == key)
+        rows = await load_rows(self._store, key, ids)
+        bad = [row for row in rows if not is_readable(row)]
+        fresh = [row for row in bad if row.id not in self._quarantined]
+        if fresh:
+            self._quarantined |= {row.id for row in fresh}
+            self._quarantine(line.level, fresh)
+        found = [line.entry(row) for row in rows if row not in bad]
+        for entry in found:
+            entry.taken = True
+        return found
+
+    # -- deferral --------------------------------------------------------------------------------
 
     def defer(self, entries: Sequence[Entry], seconds: float) -> None:
         """Take back acquired entries, to be available again after some time.
 
         The wait is not persisted: after a restart the entries are available at once.
         """
-        self._settlement.defer(entries, seconds)
+        self.state.acquired -= len(entries)
+        for entry in entries:
+            entry.attempted = True
+        self._watch_expiry_of(entries)
+        self.state.retry_delay.add(entries, self._clock.seconds() + seconds)
+        self._watch_retries()
+
+    def wait_of(self, entry: Entry) -> float | None:
+        """Return the seconds until a deferred entry is available; None for any other."""
+        return self.state.retry_delay.wait_of(entry, self._clock.seconds())
 
     def hold_back(self, entries: Container[Entry], seconds: float, step: float) -> None:
         """Have those of these entries that are deferred come back one by one.
@@ -706,16 +1239,18 @@ class Queue:
             seconds: until the first of them, at least.
             step: seconds between two of them, at least.
         """
-        self._deferral.hold_back(entries, seconds, step)
+        self.state.retry_delay.hold_back(entries, self._clock.seconds() + seconds, step)
+        self._watch_retries()
 
     def bring_forward(self, entry: Entry) -> None:
         """Make a deferred entry available at once."""
-        self._deferral.bring_forward(entry)
+        self.state.retry_delay.bring_forward(entry, self._clock.seconds())
+        self._watch_retries()
 
     @property
     def deferred_entries(self) -> Iterator[Entry]:
         """The deferred entries, the next to be available first."""
-        return self._deferral.entries()
+        return self.state.retry_delay.entries()
 
     def undefer(self, everything: bool = False, but: Container[int] = ()) -> None:
         """Make deferred entries available whose time has come, or all of them.
@@ -724,31 +1259,86 @@ class Queue:
             everything: all of them.
             but: ids of those that wait nevertheless until their time has come.
         """
-        self._deferral.end(everything, but)
+        ended = self.state.retry_delay.end(self._clock.seconds(), everything, but)
+        self._watch_retries()
+        if ended:
+            self._make_available(ended)
+
+    def _watch_retries(self) -> None:
+        due = self.state.retry_delay.next_due
+        if due is None:
+            self._retry_alarm.stop()
+        else:
+            self._retry_alarm.set(max(0.0, due - self._clock.seconds()), self.undefer)
+
+    # -- expiry ----------------------------------------------------------------------------------
 
     def spare(self) -> None:
         """Let the lifetime that this broker gives end no message until `end_sparing`."""
-        self._expiry.is_spared = True
+        self.state.is_spared = True
 
     def end_sparing(self) -> None:
         """Let what is overdue expire from now on; see `broker.expiry`."""
-        self._expiry.end_sparing()
+        if self.state.is_spared:
+            self.state.is_spared = False
+            self._watch_next_expiry()
+
+    def _watch_expiry(self, at_ms: int) -> None:
+        """Have the timer go off at this time at the latest."""
+        self._expiry_alarm.set_earlier(wait_until(at_ms, self._now_ms()), self._sweep)
+
+    def _watch_expiry_of(self, entries: Sequence[Entry]) -> None:
+        if at_ms := earliest(entries):
+            self._watch_expiry(at_ms)
+
+    def _watch_next_expiry(self) -> None:
+        if at_ms := next_expiry(self.state):
+            self._watch_expiry(at_ms)
+
+    def _sweep(self) -> None:
+        """Remove what has expired, in memory and in the store, and set the next timer."""
+        state = self.state
+        if state.is_spared:
+            return  # `end_sparing` sets the timer
+        now_ms = self._now_ms()
+        if expired := take_expired(state, now_ms):
+            self._expire(expired)
+        for line in lines_to_sweep(state, now_ms):
+            line.is_busy = True
+            rows: Deferred[Sequence[StoredEntry]] = self._store.expired(
+                line.key, now_ms, line.cursor, entry_list.LOAD_MESSAGES
+            )
+            rows.addCallback(self._readable, line).addCallback(self._swept, line, now_ms)
+            rows.addErrback(self._page_failed, line)
+        self._watch_next_expiry()
+
+    def _swept(self, rows: Sequence[StoredEntry], line: EntryList, now_ms: int) -> None:
+        if self.state.is_deleted:
+            line.is_busy = False
+            return
+        entries = line.swept(rows, now_ms)
+        if entries:
+            self._expire(entries)
+        self._watch_next_expiry()
+        self.dispatch()
+
+    def _expire(self, entries: list[Entry]) -> None:
+        """Remove entries whose time is over."""
+        batch = self._begin()
+        self._removal.expire(entries, batch)
+        self._departed()
+        self._commit(batch)
 
     def postpone(self, ms: int, now_ms: int) -> None:
         """Note that the wall clock was set ahead by so much: everything here ages from there on.
 
-        What stands in the store only is changed there (`IStoreTransaction.postpone`).
+        What is in the store only is changed there (`IStoreTransaction.postpone`).
         """
         for entry in self.in_memory():
             entry.postpone(ms, now_ms)
-        for line in self._levels.lines:
+        for line in self.state.levels.lines:
             line.postpone(ms, now_ms)
 
     def in_memory(self) -> Iterator[Entry]:
         """Iterate over the entries in memory, those in consumers' hands among them."""
-        yield from self._in_memory()
-        yield from self._consumers.held()
-
-    def _in_memory(self) -> Iterator[Entry]:
-        yield from self._levels.entries()
-        yield from self._deferral.entries()
+        return self.state.in_memory()

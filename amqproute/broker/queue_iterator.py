@@ -15,15 +15,17 @@ the queue, or walks again.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from amqproute.broker.entry_list import EntryList
-from amqproute.broker.priority_queues import HIGHEST_PRIORITY, PriorityQueues
-from amqproute.broker.retry_delay import RetryDelay
+from amqproute.broker.priority_queues import HIGHEST_PRIORITY
+from amqproute.broker.queue_state import QueueState
 from amqproute.entry import Entry
+from amqproute.store.model import StoredEntry
 
 __all__ = ["START", "IteratorPosition", "QueueIterator"]
 
@@ -50,32 +52,37 @@ class IteratorPosition(NamedTuple):
 START: Final = IteratorPosition(HIGHEST_PRIORITY + 1, 0)
 
 
+class IteratedQueue(Protocol):
+    """The queue that is gone through."""
+
+    @property
+    def state(self) -> QueueState:
+        """Its state."""
+
+    def load(self, line: EntryList, after_id: int, limit: int) -> Deferred[Sequence[StoredEntry]]:
+        """Read a page of a line, which is busy until the page is handed back in."""
+
+    def dispatch(self) -> None:
+        """Deliver what is available: somebody may have waited for a line that was busy."""
+
+
 class QueueIterator:
     """A walk through one queue.
 
     Args:
-        levels: its lines.
-        deferral: its deferred entries.
+        queue: it.
         clock: for the turns.
-        dispatch: called when the lines have been read: somebody may have waited for it.
         until: the id from which on entries are too new.
 
     Attributes:
         until: as given.
     """
 
-    def __init__(
-        self,
-        levels: PriorityQueues,
-        deferral: RetryDelay,
-        clock: IReactorTime,
-        dispatch: Callable[[], None],
-        until: int,
-    ) -> None:
-        self._levels = levels
-        self._deferral = deferral
+    def __init__(self, queue: IteratedQueue, clock: IReactorTime, until: int) -> None:
+        self._queue = queue
+        self._levels = queue.state.levels
+        self._deferral = queue.state.retry_delay
         self._clock = clock
-        self._dispatch = dispatch
         self.until = until
 
     async def run(
@@ -160,7 +167,7 @@ class QueueIterator:
     ) -> tuple[list[Entry], int]:
         """Read a page; return its entries and the last id read, 0 at the end."""
         try:
-            rows = await line.load(after, most)
+            rows = await self._queue.load(line, after, most)
         except BaseException:
             line.is_busy = False
             raise
@@ -171,5 +178,5 @@ class QueueIterator:
             waits = look(list(entries))
             if waits is not None:
                 await waits
-        self._dispatch()
+        self._queue.dispatch()
         await deferLater(self._clock, 0)

@@ -76,7 +76,7 @@ class RecoveredNodes:
             queue.recovered(left.count, left.bytes, level, left.first_arrived_ms, left.filed_bytes)
             held = self._held.pop(key, None)
             if held:
-                queue.holds.hold(held, level)
+                queue.hold_recovered(held, level)
                 self._holding[queue.rows] = queue
             self.log.info(
                 "{node} recovered {messages}",

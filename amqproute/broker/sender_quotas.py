@@ -96,10 +96,10 @@ class SenderQuotas:
         self._begin = begin
         self._last = 0
         self._by_key: dict[str, SenderQuota] = {}
-        self._by_number: dict[int, SenderQuota] = {}
+        self.by_number: dict[int, SenderQuota] = {}
 
     def __len__(self) -> int:
-        return len(self._by_number)
+        return len(self.by_number)
 
     def recovered(
         self, notes: Mapping[str, bytes], held: Mapping[int, tuple[int, int]]
@@ -159,14 +159,14 @@ class SenderQuotas:
 
     def _enter(self, key: str, number: int) -> SenderQuota:
         self._last = max(self._last, number)
-        account = self._by_key[key] = self._by_number[number] = SenderQuota(key, number)
+        account = self._by_key[key] = self.by_number[number] = SenderQuota(key, number)
         return account
 
     # -- entries ---------------------------------------------------------------------------------
 
     def loaded(self, entry: Entry, flags: int) -> None:
         """Know whose an entry is that was read from the store; it is counted already."""
-        account = self._by_number.get(flags >> ACCOUNT_SHIFT)
+        account = self.by_number.get(flags >> ACCOUNT_SHIFT)
         if account is not None:
             entry.charge = (account, entry.message.size)
 

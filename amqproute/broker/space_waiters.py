@@ -14,19 +14,22 @@ class SpaceWaiters:
     """Methods to be called once each; the objects they belong to are held weakly.
 
     Links that come and go while a node is full leave nothing behind.
+
+    Attributes:
+        waiting: references to the methods, in the order in which they came.
     """
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        self._waiting: dict[WeakMethod[Notify], None] = {}  # in the order in which they came
+        self.waiting: dict[WeakMethod[Notify], None] = {}  # in the order in which they came
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def add(self, notify: Notify) -> None:
         """Have a method called; once, however often it is added."""
-        waiting = self._waiting
+        waiting = self.waiting
         waiting[WeakMethod(notify, lambda gone: waiting.pop(gone, None))] = None
 
     def leave(self, most: int) -> list[Notify]:
@@ -35,7 +38,7 @@ class SpaceWaiters:
         Args:
             most: of them. Those whose objects have gone are not returned.
         """
-        waiting = self._waiting
+        waiting = self.waiting
         first = list(islice(waiting, most))
         for each in first:
             del waiting[each]

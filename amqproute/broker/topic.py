@@ -137,7 +137,7 @@ class Topic:
         self._leaving: dict[tuple[str, ...], list[Callable[[], None]]] = {}
         self._calls: dict[Queue, IDelayedCall] = {}
         self._waiters = SpaceWaiters()
-        self.publishers = Publishers(self.space, self._is_bounded, clock)
+        self.publishers = Publishers(self, clock)
         self._deleted = False
 
     def __repr__(self) -> str:
@@ -223,7 +223,9 @@ class Topic:
             spaces.extend(each.space() for each in self._subscriptions)
         return min(spaces, default=UNBOUNDED)
 
-    def _is_bounded(self) -> bool:
+    @property
+    def is_bounded(self) -> bool:
+        """Somebody may take no more at some time."""
         return bool(self._bounded) or self._limits.holds_publishers
 
     def when_space(self, notify: Callable[[], None]) -> None:

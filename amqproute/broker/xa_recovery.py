@@ -152,7 +152,7 @@ async def revive(
             leftover.strayed[line] = set(outcomes)
             continue
         keeper = _Keeper(queue)
-        entries = await queue.holds.load(line, sorted(outcomes))
+        entries = await queue.load_recovered(line, sorted(outcomes))
         if len(entries) < len(outcomes):
             gone = len(outcomes) - len(entries)
             leftover.missing[queue] = leftover.missing.get(queue, 0) + gone
@@ -170,7 +170,7 @@ def forget_leftover(leftover: RecoveryRemainder, broker: Broker) -> None:
     for line, ids in leftover.strayed.items():
         broker.recovered_nodes.forget_held(line, ids)
     for queue, count in leftover.missing.items():
-        queue.holds.forget(count)
+        queue.forget_recovered(count)
 
 
 __all__ = ["Find", "forget_leftover", "revive"]

@@ -681,12 +681,12 @@ class BranchRegistry:
         if not branch.reserved:
             branch.reserved = dict(found)
             for queue, count in found.items():
-                queue.holds.reserve(count)
+                queue.promise(count)
 
     def _release(self, branch: Branch) -> None:
         reserved, branch.reserved = branch.reserved, {}
         for queue, count in reserved.items():
-            queue.holds.reserve(-count)
+            queue.promise(-count)
 
     # -- time ------------------------------------------------------------------------------------
 

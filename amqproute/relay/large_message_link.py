@@ -16,8 +16,9 @@ from typing import Protocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from amqproute.broker.entry_removal import DAMAGED_WORDS, UNREADABLE
+from amqproute.broker.entry_removal import DAMAGED_WORDS
 from amqproute.broker.large_message_sender import LargeMessageSender
+from amqproute.broker.outcomes import UNREADABLE
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, MessageDamaged
 from amqproute.values import TAG_OCTETS

@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from amqproute import conditions
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.commit_retry import retry_settle
-from amqproute.broker.entry_removal import UNREADABLE
+from amqproute.broker.outcomes import UNREADABLE
 from amqproute.broker.queue import Queue
 from amqproute.entry import MOST_COUNTED, Entry
 from amqproute.errors import AmqpError

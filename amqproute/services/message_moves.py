@@ -262,8 +262,8 @@ class _Job:
             batch.abandon()
             return is_full
         if self.moves:
-            self.source.picked.take(taken)
-            self.source.picked.moved(taken, batch)
+            self.source.pick(taken)
+            self.source.move_picked(taken, batch)
         await batch.commit()
         self.count += len(taken)
         return is_full

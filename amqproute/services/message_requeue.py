@@ -353,8 +353,8 @@ class RequeueCommand:
             batch.abandon()
         else:
             moved = [entry for entry, _ in taken]
-            queue.picked.take(moved)
-            queue.picked.moved(moved, batch)
+            queue.pick(moved)
+            queue.move_picked(moved, batch)
             await batch.commit()
         count.messages += len(taken)
         count.bytes += sum(entry.message.size for entry, _ in taken)

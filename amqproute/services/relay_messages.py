@@ -375,7 +375,7 @@ class RelayMessages:
             page.count.held += len(held)
             page.tell([entry for entry in page.entries if entry not in held], self._row)
             if not page.is_dry:
-                page.queue.picked.recall(page.entries)
+                page.queue.recall(page.entries)
                 page.destination.wake()
 
         return await self._each(request, act)
@@ -389,8 +389,8 @@ class RelayMessages:
             if page.is_dry:
                 return None
             batch = self._broker.begin()
-            page.queue.picked.take(page.entries)
-            page.queue.picked.expire(page.entries, error, batch)
+            page.queue.pick(page.entries)
+            page.queue.expire_picked(page.entries, error, batch)
             return self._commit(page, batch)
 
         return await self._each(request, act)
@@ -401,8 +401,8 @@ class RelayMessages:
             if page.is_dry:
                 return None
             batch = self._broker.begin()
-            page.queue.picked.take(page.entries)
-            page.queue.picked.purge(page.entries, batch)
+            page.queue.pick(page.entries)
+            page.queue.purge_picked(page.entries, batch)
             return self._commit(page, batch)
 
         return await self._each(request, act)
@@ -448,8 +448,8 @@ class RelayMessages:
             if page.is_dry or not moved:
                 batch.abandon()
                 return None
-            page.queue.picked.take(moved)
-            page.queue.picked.moved(moved, batch)
+            page.queue.pick(moved)
+            page.queue.move_picked(moved, batch)
             self._relay.holds.follow(ids, batch)
             return batch.commit().addErrback(self._not_moved)
 

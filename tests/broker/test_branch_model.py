@@ -204,7 +204,7 @@ class ModelTests(BranchCase):
                 if each[1] == name
             ]
             self.assertEqual((queue.available, queue.acquired), (len(self.where[name]), len(held)))
-            self.assertEqual(queue.holds.places, len(promised))
+            self.assertEqual(queue.promised, len(promised))
             room = max(0, CAPACITY - queue.depth - len(promised))
             self.assertEqual(queue.space(), room)
 

@@ -206,7 +206,7 @@ class LateTests(FeedTestCase):
         self.assertEqual(sorted(int(body) for each in takers for body in each.seen), [*range(20)])
 
     def asked_of(self, taker: Taker) -> list[int]:
-        selects: Any = self.queue._consumers.feeds[taker].selects
+        selects: Any = self.queue.state.consumers.cursors[taker].selects
         asked: list[int] = selects.asked
         return asked
 
@@ -660,7 +660,7 @@ class BrowserTests(FeedTestCase):
             consumer.take(99)
             self.settle(consumer, list(consumer.held), ACCEPTED)
         self.assertEqual(self.queue.depth, 0)
-        for feed in self.queue._consumers.feeds.values():
+        for feed in self.queue.state.consumers.cursors.values():
             self.assertLess(len(feed), 300)
         consumer.room = 0
         self.put(-1, -2)
@@ -705,7 +705,7 @@ class ScanTests(FeedTestCase):
     @property
     def line(self) -> Any:
         """The line of the usual priority."""
-        return self.queue._levels.usual
+        return self.queue.state.levels.usual
 
     def test_one_reading(self) -> None:
         """However many select, a row is read once; each gets what it selects, in order."""
@@ -720,11 +720,11 @@ class ScanTests(FeedTestCase):
 
     def assertEmpty(self) -> None:
         """All is taken: nothing is remembered once it is settled."""
-        for taker in list(self.queue._consumers):
+        for taker in list(self.queue.state.consumers.rotation):
             self.settle(taker, list(taker.held), ACCEPTED)
         self.assertEqual((self.queue.depth, self.queue.paged_bytes), (0, 0))
         self.assertFalse(self.line.plucked_ids)
-        self.assertEqual(self.queue._consumers._ahead.bytes, 0)
+        self.assertEqual(self.queue.state.consumers._lookahead.bytes, 0)
         self.assertEqual(self.store.rows("q"), [])
 
     def test_credit_for_one(self) -> None:
@@ -758,7 +758,7 @@ class ScanTests(FeedTestCase):
             self.long_turn()
             self.assertEqual(fast.seen, bodies(*range(1, 500, 2)))
             self.assertEqual(slow.seen, bodies(0))
-            self.assertLessEqual(len(self.queue._consumers.feeds[slow]._ahead), 3)
+            self.assertLessEqual(len(self.queue.state.consumers.cursors[slow]._ahead), 3)
             for number in range(2, 500, 2):
                 slow.take(1)
                 self.long_turn()

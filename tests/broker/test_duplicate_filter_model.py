@@ -123,7 +123,7 @@ class OnceMachine(RuleBasedStateMachine):
         turn(self.clock)
         assert self.queue.depth == 0, self.queue
         assert self.store.rows("q") == []
-        assert len(self.queue._enqueue._duplicates) == 0
+        assert len(self.queue.state.duplicates or ()) == 0
         self.broker.stop()
 
 

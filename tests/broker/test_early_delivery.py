@@ -248,7 +248,7 @@ class AheadTests(QueueCase):
             self.turn()
             done.addErrback(lambda failure: failure.trap(StoreError))
             self.store.is_failing = False
-            self.assertEqual(self.queue._levels.usual._pending_bytes, 0)
+            self.assertEqual(self.queue.state.levels.usual._pending_bytes, 0)
             self.assertEqual(len(self.bodies(self.queue)), 1)
         self.assertEqual(self.broker.budget.used_bytes, 0)
 

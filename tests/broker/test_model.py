@@ -45,8 +45,8 @@ GRAIN = 0.06
 
 def nothing_pending(queue: Queue) -> None:
     """Nothing is on its way to the store, and none of it is counted."""
-    assert not queue._ahead.entries
-    for line in queue._levels.lines:
+    assert not queue.state.early
+    for line in queue.state.levels.lines:
         assert (line.pending, line._pending_bytes, line._pending_paged) == (0, 0, 0), line
 
 
@@ -571,7 +571,7 @@ class SharedMachine(RuleBasedStateMachine):
         assert self.queue.depth == 0, self.queue
         self.bury()
         assert self.broker.budget.used_bytes == 0
-        for line in self.queue._levels.lines:
+        for line in self.queue.state.levels.lines:
             assert self.store.rows(line.key) == []
         self.broker.stop()
 

@@ -15,6 +15,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker import duplicate_filter as once_module
+from amqproute.broker import entry_list
 from amqproute.broker.message_id_index import MessageIdIndex, identity_of
 from amqproute.broker.node_declaration import NodeDeclaration
 from amqproute.broker.node_limits import QueueLimits
@@ -245,13 +246,13 @@ class DuplicateTests(OptionCase):
         taker = self.taker(20)
         turn(self.clock)
         self.settle(taker, taker.held, ACCEPTED)
-        self.assertEqual((self.queue.depth, len(self.queue._enqueue._duplicates or ())), (0, 0))
+        self.assertEqual((self.queue.depth, len(self.queue.state.duplicates or ())), (0, 0))
         self.put(identified("id 1"))
         self.assertEqual(self.queue.depth, 1)
 
     def test_restarted_with_priorities(self) -> None:
         """Q-09: however many lines the backlog has, all of it is read."""
-        self.patch(once_module, "LOAD_MESSAGES", 2)
+        self.patch(entry_list, "LOAD_MESSAGES", 2)
         everything = [
             identified(f"{priority} {number}", priority=priority)
             for priority in (1, 4, 6, 9)
@@ -285,7 +286,7 @@ class DuplicateTests(OptionCase):
 
     def test_while_the_backlog_is_read(self) -> None:
         """No credit is given meanwhile, and what leaves then is forgotten as well."""
-        self.patch(once_module, "LOAD_MESSAGES", 2)
+        self.patch(entry_list, "LOAD_MESSAGES", 2)
         self.boot(duplicates=Duplicates.GLOBAL_IDS)
         self.put(*[identified(f"id {number}") for number in range(9)])
         node = NodeDeclaration("q", QueueLimits(), None, QueueOptions(duplicates=Duplicates.ALL))
@@ -335,7 +336,7 @@ class DuplicateTests(OptionCase):
         self.put(*[identified(f"id {number}") for number in range(9)])
         self.queue.purge()
         turn(self.clock)
-        self.assertEqual((self.queue.depth, len(self.queue._enqueue._duplicates or ())), (0, 0))
+        self.assertEqual((self.queue.depth, len(self.queue.state.duplicates or ())), (0, 0))
 
     def test_shown_and_gone(self) -> None:
         """What a browser still has before it, and the queue does not, is no reason to drop."""

@@ -22,9 +22,18 @@ class Node:
     def __init__(self) -> None:
         self.free = 0
         self.clock = Turns()
-        self.publishers = Publishers(lambda: self.free, lambda: True, self.clock)
+        self.publishers = Publishers(self, self.clock)
         self.waiters = SpaceWaiters()
         self.looks = 0
+
+    @property
+    def is_bounded(self) -> bool:
+        """See `IBoundedNode`."""
+        return True
+
+    def space(self) -> int:
+        """See `IBoundedNode`."""
+        return self.free
 
     def link(self) -> Link:
         """Attach one more."""

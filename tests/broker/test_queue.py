@@ -532,7 +532,7 @@ class BoundsTests(QueueCase):
         self.put(b"1")
         for _ in range(100):
             self.queue.when_space(Sender().tell)
-        self.assertLessEqual(len(self.queue._space._waiters), 1)
+        self.assertLessEqual(len(self.queue._space.waiters), 1)
 
     def test_failed_commit_makes_space(self) -> None:
         """Whoever waits behind a batch that fails hears of the space."""

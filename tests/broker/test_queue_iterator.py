@@ -107,8 +107,8 @@ class WalkTests(QueueCase):
         def look(page: list[Entry]) -> None:
             odd = [each for each in page if int(body_of(each)) % 2]
             batch = self.broker.begin()
-            self.queue.picked.take(odd)
-            self.queue.picked.purge(odd, batch)
+            self.queue.pick(odd)
+            self.queue.purge_picked(odd, batch)
             batch.commit()
 
         self.walk(look)
@@ -124,8 +124,8 @@ class WalkTests(QueueCase):
 
         def look(page: list[Entry]) -> None:
             batch = self.broker.begin()
-            self.queue.picked.take(page)
-            self.queue.picked.expire(page, spec.Error(condition="amqp:gone"), batch)
+            self.queue.pick(page)
+            self.queue.expire_picked(page, spec.Error(condition="amqp:gone"), batch)
             batch.commit()
 
         self.walk(look)
@@ -145,11 +145,11 @@ class WalkTests(QueueCase):
         held = list(taker.held)
         self.queue.defer(held, 60)
         self.assertEqual(self.seen(), bodies)
-        self.assertEqual(self.queue.picked.recall([held[0]]), 1)
-        self.assertEqual((self.queue.deferred, self.queue.picked.recall([held[0]])), (1, 0))
-        self.queue.picked.take([held[1]])
+        self.assertEqual(self.queue.recall([held[0]]), 1)
+        self.assertEqual((self.queue.deferred, self.queue.recall([held[0]])), (1, 0))
+        self.queue.pick([held[1]])
         batch = self.broker.begin()
-        self.queue.picked.purge([held[1]], batch)
+        self.queue.purge_picked([held[1]], batch)
         batch.commit()
         self.turn()
         self.assertEqual(self.seen(), [bodies[0], bodies[2]])

@@ -259,9 +259,9 @@ class RestartTests(BranchCase):
             if restarts:
                 self.restart(*nodes)
             queue = self.broker.topics["t"].durable["c", f"s{restarts}"].queue
-            self.assertEqual((queue.depth, queue.holds.places), (0, 1))
+            self.assertEqual((queue.depth, queue.promised), (0, 1))
             self.assertEqual((self.do("commit"), queue.depth), ("OK", 1))
-            self.assertEqual(queue.holds.places, 0)
+            self.assertEqual(queue.promised, 0)
 
     def test_very_large(self) -> None:
         """The rest of a very large message stays where it is, and is named by rows throughout."""

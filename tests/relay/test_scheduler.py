@@ -13,6 +13,7 @@ from amqproute import conditions
 from amqproute.broker.entry_list import LOAD_MESSAGES
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.priority_queues import line_key
+from amqproute.broker.queue import Queue
 from amqproute.broker.token_bucket import Rate
 from amqproute.errors import ResolveError, ResourceLimitExceeded
 from amqproute.frontends.amqp10.receiver_link import ReceiverLink
@@ -142,16 +143,16 @@ class RetryAfterTests(SchedulerCase):
         self.network.levels[BETA] = "authenticated"
         seen: list[float] = []
         queue = beta.broker.nodes["orders"]
-        put = queue.put
+        put = Queue.put
 
-        def taking(message: Message, batch: Any, origin: Any) -> None:
-            if message.body_values()[0] == b"late":
+        def taking(node: Queue, message: Message, batch: Any, origin: Any) -> None:
+            if node is queue and message.body_values()[0] == b"late":
                 seen.append(self.clock.seconds())
                 if len(seen) < 3:
                     raise ResourceLimitExceeded("not now", info={"retry-after": 20})
-            put(message, batch, origin)
+            put(node, message, batch, origin)
 
-        queue.put = taking  # type: ignore[method-assign]
+        self.patch(Queue, "put", taking)
         self.put(b"late", b"1", b"2")
         self.run_for(60)
         self.assertEqual(beta.bodies("orders"), [b"1", b"2", b"late"])

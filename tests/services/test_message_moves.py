@@ -149,10 +149,10 @@ class RequestTests(MovingCase):
     def test_lifetime(self) -> None:
         """What is left of the ttl is left."""
         self.put("dead", 1, ttl=60_000)
-        (entry,) = self.broker.nodes["dead"]._in_memory()
+        (entry,) = self.broker.nodes["dead"].state.waiting()
         entry.expires_ms -= 50_000  # as if it had waited so long
         self.ask("MOVE", "dead", target="jobs")
-        (entry,) = self.broker.nodes["jobs"]._in_memory()
+        (entry,) = self.broker.nodes["jobs"].state.waiting()
         self.assertEqual(entry.expires_ms, 5000 + 10_000)
 
     def test_topic(self) -> None:

@@ -400,7 +400,7 @@ class CommandTests(InventoryCase):
         """The answer names the branch and what to do; the log says so if it lasts."""
         self.do("create queue a")
         queue = self.broker.nodes["a"]
-        queue.holds.reserve(1)
+        queue.promise(1)
         self.inventory.keeping = lambda node: ["user:ann/0:6a:6b"] if node is queue else []
         row = self.run_text("delete queue a")[1]["results"][0]
         self.assertEqual(row["attributes"]["kept-by"], ["user:ann/0:6a:6b"])
@@ -410,7 +410,7 @@ class CommandTests(InventoryCase):
         self.patch(NodeDeletion, "log", SimpleNamespace(warn=lambda text, **of: told.append(text)))
         self.clock.pump([EMPTYING_SECONDS] * 3 * TOLD_ROUNDS)
         self.assertEqual(len(told), 1)
-        queue.holds.reserve(-1)
+        queue.promise(-1)
         self.clock.pump([EMPTYING_SECONDS] * 3)
         self.assertEqual(self.notes(), {})
 

@@ -424,7 +424,7 @@ class RelayMessagesTests(_House):
         ids = self.ids()
         destination = self.relay.destinations["beta.example"]
         (entry, _) = destination.queue.in_memory()
-        destination.queue.picked.take([entry])
+        destination.queue.pick([entry])
         self.patch(type(destination), "holds", lambda _: [entry])
         reply = self.part("HOLD-MESSAGES", ids=ids)
         self.assertEqual((reply.body["ids"], reply.body["in-flight"]), (ids, ids[:1]))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
 from amqproute.broker.publish_gate import STORE
+from amqproute.broker.queue import Queue
 from amqproute.errors import ConnectError, PreconditionFailed, ResolveError
 from amqproute.message import Message
 from amqproute.relay.destination import Destination
@@ -404,7 +405,14 @@ class CodeTests(ReportCase):
         """A rejection for a reason of the peer's own."""
         self.house(B, "q", reports=False)
         beta = self.network.houses[B]
-        beta.broker.nodes["q"].put = _reject  # type: ignore[method-assign]
+        queue, put = beta.broker.nodes["q"], Queue.put
+
+        def rejecting(node: Queue, *given: Any) -> None:
+            if node is queue:
+                _reject()
+            put(node, *given)
+
+        self.patch(Queue, "put", rejecting)
         self.send(asking(b"x", "failure", to=f"q@{B}"))
         self.run_for(2)
         report = self.report()
@@ -420,7 +428,7 @@ class CodeTests(ReportCase):
         self.assertEqual(self.code(), "node.deliveries")
 
 
-def _reject(*_: Any) -> None:
+def _reject() -> None:
     raise PreconditionFailed("not on a Sunday", info={"code": "beta.own"})
 
 

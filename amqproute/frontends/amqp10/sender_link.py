@@ -18,9 +18,10 @@ from zope.interface import implementer
 
 from amqproute import conditions
 from amqproute.broker.commit_batch import Batch
-from amqproute.broker.entry_removal import DAMAGED_WORDS, UNREADABLE
+from amqproute.broker.entry_removal import DAMAGED_WORDS
 from amqproute.broker.large_message_sender import LargeMessageSender
 from amqproute.broker.local_transaction import Retirement, Transaction
+from amqproute.broker.outcomes import UNREADABLE
 from amqproute.broker.subscription import DurableSubscription, Subscription, is_seen
 from amqproute.entry import Entry
 from amqproute.errors import (

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all nodes of a broker share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.node_limits import MemoryBudget
+from amqproute.broker.sender_quotas import SenderQuotas
+from amqproute.interfaces import IJournal, IStore
+
+__all__ = ["NodeContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """The surroundings of a node.
+
+    Attributes:
+        store: what is durable.
+        clock: for timers and turns of the reactor.
+        now_ms: the wall clock, ms since the epoch.
+        begin: makes a `Batch`, for what a node does on its own account.
+        journal: where it is noted what becomes of entries.
+        log: of all nodes.
+        budget: memory that all queues share.
+        quotas: who is charged for what entries occupy.
+    """
+
+    store: IStore
+    clock: IReactorTime
+    now_ms: Callable[[], int]
+    begin: Callable[[], Batch]
+    journal: IJournal
+    log: Logger
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
+    quotas: SenderQuotas = field(default_factory=SenderQuotas)

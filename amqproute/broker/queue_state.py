@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a queue holds, and how it stands: data.
+
+Nothing here knows a clock, a store, a journal or a timer. The parts of a queue are functions over
+this state that change it and return what is to be done about it; `broker.queue.Queue` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from amqproute.broker.admission import rules_of
+from amqproute.broker.consumer_set import UNBOUNDED, ConsumerSet
+from amqproute.broker.duplicate_filter import DuplicateFilter
+from amqproute.broker.node_limits import MemoryBudget, QueueLimits
+from amqproute.broker.node_options import QueueOptions
+from amqproute.broker.priority_queues import PriorityQueues
+from amqproute.broker.queue_counters import QueueCounters
+from amqproute.broker.retry_delay import RetryDelay
+from amqproute.broker.sender_quotas import SenderQuotas
+from amqproute.entry import Entry
+
+USUAL_OPTIONS = QueueOptions()
+USUAL_LIMITS = QueueLimits()
+
+
+class QueueState:
+    """The state of one queue.
+
+    Args:
+        name: its name; it may change.
+        rows: the name of its rows in the store.
+        budget: the memory budget it shares with the other queues.
+        quotas: who is charged for what entries occupy.
+        force_transient: nothing is written: every entry lives in memory only (dynamic queues,
+            Q-18); such a queue never pages.
+
+    Attributes:
+        limits: its bounds.
+        options: its options.
+        levels: the available entries.
+        retry_delay: the deferred entries.
+        consumers: who receives.
+        acquired: how many entries consumers hold.
+        early: entries handed out whose commit is still under way, with the octets that they had
+            when they were put: a consumer may have changed them since (`broker.early_delivery`).
+        duplicates: the message-ids that it holds, if it takes each message once; else None.
+        rules: what the options mean for messages that come.
+        promised: places kept free for messages of prepared branches (`broker.xa_queue_holds`).
+        counters: what happened, for operators.
+        is_relay: what it hands out goes to another broker.
+        is_ending: nothing is taken any more: it is about to be deleted.
+        is_deleted: it has been.
+        is_spared: the lifetime that this broker gives ends no message (`broker.expiry`).
+        is_reading_ids: no message is taken within credit until its message-ids are read
+            (`broker.duplicate_filter`).
+    """
+
+    __slots__ = (
+        "acquired",
+        "consumers",
+        "counters",
+        "duplicates",
+        "early",
+        "force_transient",
+        "is_deleted",
+        "is_ending",
+        "is_reading_ids",
+        "is_relay",
+        "is_spared",
+        "levels",
+        "limits",
+        "name",
+        "options",
+        "promised",
+        "quotas",
+        "retry_delay",
+        "rows",
+        "rules",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        rows: str | None = None,
+        budget: MemoryBudget | None = None,
+        quotas: SenderQuotas | None = None,
+        force_transient: bool = False,
+    ) -> None:
+        self.name = name
+        self.rows = rows or name
+        self.force_transient = force_transient
+        self.limits = USUAL_LIMITS
+        self.options = USUAL_OPTIONS
+        self.quotas = SenderQuotas() if quotas is None else quotas
+        self.levels = PriorityQueues(self.rows, budget or MemoryBudget(), self.quotas)
+        self.retry_delay = RetryDelay()
+        self.consumers = ConsumerSet()
+        self.acquired = 0
+        self.early: dict[Entry, int] = {}
+        self.duplicates: DuplicateFilter | None = None
+        self.rules = rules_of(self.options, force_transient, is_ending=False)
+        self.promised = 0
+        self.counters = QueueCounters()
+        self.is_relay = False
+        self.is_ending = False
+        self.is_deleted = False
+        self.is_spared = False
+        self.is_reading_ids = False
+
+    # -- how many (Q-15) -----------------------------------------------------------------------
+
+    @property
+    def depth(self) -> int:
+        """Messages held: available, acquired and deferred."""
+        return self.levels.available + self.acquired + len(self.retry_delay)
+
+    @property
+    def taken(self) -> int:
+        """Places that are not free: of what is held, of what is on its way, of what is promised."""
+        # What was delivered early is acquired already, or has left.
+        on_their_way = self.levels.pending - len(self.early)
+        return self.depth + on_their_way + self.promised
+
+    @property
+    def is_used(self) -> bool:
+        """Messages are held, or on their way here."""
+        return bool(self.depth or self.levels.pending)
+
+    @property
+    def is_bounded(self) -> bool:
+        """There is a capacity."""
+        return self.limits.capacity > 0
+
+    def space(self) -> int:
+        """Return how many more messages fit."""
+        if self.is_reading_ids:
+            return 0
+        capacity = self.limits.capacity
+        if not capacity:
+            return UNBOUNDED
+        return max(0, capacity - self.taken)
+
+    @property
+    def is_full(self) -> bool:
+        """There is a capacity, and no place is free.
+
+        Senders may still have credit then, where the messages that took the places came without:
+        in a transaction or from a node, or they will come, since they are promised to a branch.
+        """
+        return self.limits.capacity > 0 and self.space() <= 0
+
+    # -- which ---------------------------------------------------------------------------------
+
+    def waiting(self) -> Iterator[Entry]:
+        """Iterate over the entries in memory that no consumer holds."""
+        yield from self.levels.entries()
+        yield from self.retry_delay.entries()
+
+    def in_memory(self) -> Iterator[Entry]:
+        """Iterate over the entries in memory, those that consumers hold among them."""
+        yield from self.waiting()
+        yield from self.consumers.held()
+
+    def take_all(self) -> list[Entry]:
+        """Remove everything available and deferred from memory, and return it."""
+        return self.retry_delay.clear() + self.levels.clear()
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """Remove these available or deferred entries from where they wait; they may come back."""
+        deferred = self.retry_delay.take(entries)
+        for entry in entries:
+            if entry not in deferred:
+                self.consumers.pluck(entry)
+
+    # -- what is known of those that are held --------------------------------------------------
+
+    def forget(self, entries: Sequence[Entry]) -> None:
+        """Forget what is known of entries that the queue does not hold any more."""
+        if self.duplicates is not None:
+            self.duplicates.gone(entries)
+        if self.quotas.by_number:
+            self.quotas.gone(entries)
+
+    def remember(self, entries: Sequence[Entry]) -> None:
+        """Undo `forget`: the store still holds them."""
+        if self.quotas.by_number:
+            self.quotas.back(entries)
+        if self.duplicates is not None:
+            self.duplicates.back(entries)
+
+
+__all__ = ["USUAL_LIMITS", "USUAL_OPTIONS", "QueueState"]
