@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
@@ -158,7 +159,16 @@ class Broker:
         aliases: Mapping[str, str],
         bindings: Iterable[BindingDeclaration] = (),
     ) -> None:
-        """Bring the nodes in line with the configuration; called at start and on reload.
+        """Bring the nodes in line with the configuration, at once; see `prepare_declaration`."""
+        self.prepare_declaration(nodes, aliases, bindings)()
+
+    def prepare_declaration(
+        self,
+        nodes: Iterable[NodeDeclaration | TopicDeclaration],
+        aliases: Mapping[str, str],
+        bindings: Iterable[BindingDeclaration] = (),
+    ) -> Callable[[], None]:
+        """Check a configuration's nodes, and return what brings these nodes in line with it.
 
         Nodes that are new are made, limits of existing ones change. A node that the new
         configuration does not name any more goes if it is empty and unused, and stays, with a
@@ -175,6 +185,14 @@ class Broker:
         problems += self._changed_types(declared.values())
         if problems:
             raise ConfigError(problems)
+        return partial(self._declare, declared, dict(aliases), wanted)
+
+    def _declare(
+        self,
+        declared: Mapping[str, NodeDeclaration | TopicDeclaration],
+        aliases: dict[str, str],
+        wanted: Sequence[BindingDeclaration],
+    ) -> None:
         for each in [each for each in self.bindings if each not in wanted]:
             self.unbind(each)
         for node in declared.values():
@@ -188,7 +206,7 @@ class Broker:
         for name in [name for name in self.topics if name not in declared]:
             if name not in self.dynamic:
                 self._retire_topic(name)
-        self.aliases = dict(aliases)
+        self.aliases = aliases
         for each in wanted:
             if each not in self.bindings:
                 self.bind(each)

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print the configuration file with every setting: ``python -m amqproute.config``."""
+"""Print what is made from the schema: ``python -m amqproute.config [reload]``.
+
+Without an argument it is the configuration file with every setting; with ``reload`` the page
+``docs/reload.md``, which says of each setting whether it needs a reload or a restart.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from amqproute.config.yaml_document import describe
+from amqproute.config.yaml_document import describe, describe_reload
 
 if __name__ == "__main__":
-    sys.stdout.write(describe())
+    sys.stdout.write(describe_reload() if sys.argv[1:] == ["reload"] else describe())

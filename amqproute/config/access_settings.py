@@ -22,7 +22,7 @@ from amqproute.config.field_types import (
     Trust,
     Who,
 )
-from amqproute.config.schema_base import InheritingSettings, Settings
+from amqproute.config.schema_base import AT_START, InheritingSettings, Settings
 
 __all__ = ["AccessSettings", "ContractSettings", "ListenSettings", "TlsSettings", "UserSettings"]
 
@@ -33,7 +33,8 @@ class TlsSettings(Settings):
     certificate: FilePath | None = Field(
         default=None,
         description="PEM file with the certificate chain, this host's own certificate first. Its "
-        "names have to cover the domains above, for peers check them. Read again on reload.",
+        "names have to cover the domains above, for peers check them. Read again on reload; "
+        "a first certificate, and none any more, take effect at the next start.",
     )
     private_key: FilePath | None = Field(
         default=None,
@@ -51,7 +52,7 @@ class TlsSettings(Settings):
         "is refused in both directions, whatever else speaks for it. Authorities without a list "
         "are not held against their certificates.",
     )
-    watch: Seconds = Field(
+    watch: Annotated[Seconds, AT_START] = Field(
         default=10.0,
         gt=0,
         le=3600,
@@ -63,21 +64,21 @@ class TlsSettings(Settings):
 class ListenSettings(Settings):
     """One place where clients and peers connect."""
 
-    endpoint: EndpointText = Field(
+    endpoint: Annotated[EndpointText, AT_START] = Field(
         description="A Twisted endpoint description: tcp:PORT, tcp:PORT:interface=ADDRESS, "
         "tcp6:PORT, unix:PATH, or systemd:domain=INET:index=0 for a socket that systemd opened.",
     )
-    tls: Literal["none", "upgrade", "implicit"] = Field(
+    tls: Annotated[Literal["none", "upgrade", "implicit"], AT_START] = Field(
         default="none",
         description="none: no TLS. upgrade: the client may ask for TLS with the AMQP TLS header "
         "(the custom of port 5672). implicit: TLS from the first octet (port 5671).",
     )
-    client_certificate: Literal["none", "optional", "required"] = Field(
+    client_certificate: Annotated[Literal["none", "optional", "required"], AT_START] = Field(
         default="none",
         description="Whether a certificate is asked of the client. Peers prove their domain by "
         "one, so a place where peers connect needs optional or required.",
     )
-    mechanisms: Annotated[tuple[Mechanism, ...], FromList] = Field(
+    mechanisms: Annotated[tuple[Mechanism, ...], FromList, AT_START] = Field(
         default=("SCRAM-SHA-256",),
         min_length=1,
         description="The SASL mechanisms offered here: EXTERNAL (the client certificate, or on a "

@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between two configurations, by the keys of the file."""
+"""What differs between two configurations, and what of it a reload puts in force.
+
+The schema marks the settings that take effect at the next start (`schema_base.AT_START`).
+`after_reload` carries their running values over into a configuration that was read again, so that
+nothing in the daemon ever sees the new ones: neither at once nor half.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
+from amqproute.config.access_settings import ListenSettings
 from amqproute.config.schema import Config
-from amqproute.config.schema_base import Settings
+from amqproute.config.schema_base import Settings, is_at_start
 
-__all__ = ["differences", "in_words"]
+__all__ = ["after_reload", "differences", "in_words", "named"]
+
+Group = TypeVar("Group", bound=Settings)
 
 MOST_NAMED = 20
 """Keys that are named in words; of further ones the number is."""
@@ -38,10 +47,57 @@ def _differences(old: Settings, new: Settings, prefix: str) -> Iterator[str]:
             yield key
 
 
-def in_words(keys: list[str]) -> str:
-    """Return keys that differ as the log says it."""
+def after_reload(running: Config, wanted: Config) -> Config:
+    """Return the configuration that a reload puts in force.
+
+    It is the wanted one, with the running values of all settings that take effect at the next
+    start. `differences` between the two names those that wait.
+
+    Args:
+        running: the configuration in force.
+        wanted: the one that was read again.
+    """
+    tls = wanted.tls
+    if (running.tls.certificate is None) != (tls.certificate is None):
+        tls = running.tls  # listeners and connectors with TLS, or without, are made at the start
+    update: dict[str, object] = {
+        "listen": _listeners(running.listen, wanted.listen),
+        "tls": _carried(running.tls, tls),
+    }
+    for name, info in Config.model_fields.items():
+        before, after = getattr(running, name), getattr(wanted, name)
+        if is_at_start(info):
+            update[name] = before
+        elif name not in update and isinstance(before, Settings):
+            update[name] = _carried(before, after)
+    return wanted.model_copy(update=update)
+
+
+def _carried(running: Group, wanted: Group) -> Group:
+    kept = {
+        name: getattr(running, name)
+        for name, info in type(running).model_fields.items()
+        if is_at_start(info)
+    }
+    return wanted.model_copy(update=kept)
+
+
+def _listeners(
+    running: Sequence[ListenSettings], wanted: Sequence[ListenSettings]
+) -> tuple[ListenSettings, ...]:
+    """Return the listeners that are open, each with what a reload changes of it."""
+    by_endpoint = {each.endpoint: each for each in wanted}
+    return tuple(_carried(each, by_endpoint.get(each.endpoint, each)) for each in running)
+
+
+def named(keys: Sequence[str]) -> str:
+    """Return keys in one line, however many they are."""
+    more = len(keys) - MOST_NAMED
+    return f"{', '.join(keys[:MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
+
+
+def in_words(keys: Sequence[str]) -> str:
+    """Return keys that a reload has changed as the log says it."""
     if not keys:
         return "no setting has changed; files that it names were read again"
-    more = len(keys) - MOST_NAMED
-    named = ", ".join(keys[:MOST_NAMED])
-    return f"changed: {named}{f' and {more} more' if more > 0 else ''}"
+    return f"changed: {named(keys)}"

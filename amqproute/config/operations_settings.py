@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from amqproute.config.field_types import Bytes, BytesOrPart, EndpointText, Seconds
-from amqproute.config.schema_base import DAY, HOUR, MEBIBYTE, Settings
+from amqproute.config.schema_base import AT_START, DAY, HOUR, MEBIBYTE, Settings
 
 __all__ = [
     "DistributedTransactionSettings",
@@ -42,81 +42,81 @@ class StoreSettings(Settings):
 class LimitSettings(Settings):
     """Bounds that keep one client from using up the daemon."""
 
-    max_frame_size: Bytes = Field(
+    max_frame_size: Annotated[Bytes, AT_START] = Field(
         default=262144,
         ge=512,
         le=16 * MEBIBYTE,
         description="The largest frame taken; it is announced to the other end. A message that "
         "fits into one frame costs about half of one that has to be cut.",
     )
-    max_message_size: Bytes | None = Field(
+    max_message_size: Annotated[Bytes | None, AT_START] = Field(
         default=None,
         ge=1024,
         description="The largest message taken; it is announced on each link. Large ones stand on "
         "the disk, not in memory. null: as large as the disk.",
     )
-    max_connections: int = Field(
+    max_connections: Annotated[int, AT_START] = Field(
         default=10000,
         ge=1,
         description="The most connections of clients and peers at one time, all places together.",
     )
-    max_sessions: int = Field(
+    max_sessions: Annotated[int, AT_START] = Field(
         default=256,
         ge=1,
         le=65536,
         description="The most sessions on one connection.",
     )
-    max_links: int = Field(
+    max_links: Annotated[int, AT_START] = Field(
         default=1024,
         ge=1,
         le=65536,
         description="The most links on one session.",
     )
-    handshake_timeout: Seconds = Field(
+    handshake_timeout: Annotated[Seconds, AT_START] = Field(
         default=15.0,
         gt=0,
         description="A connection has to be through TLS and SASL and opened in this time.",
     )
-    idle_timeout: Seconds = Field(
+    idle_timeout: Annotated[Seconds, AT_START] = Field(
         default=60.0,
         ge=1,
         description="A connection that is silent this long is closed; it is announced, and the "
         "other end sends empty frames in time.",
     )
-    link_prefetch: int = Field(
+    link_prefetch: Annotated[int, AT_START] = Field(
         default=1000,
         ge=1,
         le=100000,
         description="The most credit given to a link that sends to this broker. Links to a node "
         "with a capacity share what is free there; credit is topped up when half is used.",
     )
-    session_window: int = Field(
+    session_window: Annotated[int, AT_START] = Field(
         default=4096,
         ge=1,
         le=1000000,
         description="The transfer frames a session may have under way in each direction.",
     )
-    unsettled_per_link: int = Field(
+    unsettled_per_link: Annotated[int, AT_START] = Field(
         default=5000,
         ge=1,
         le=1000000,
         description="The most deliveries to one consumer that it has not settled; it gets no "
         "more until it does, whatever its credit.",
     )
-    resume_timeout: Seconds = Field(
+    resume_timeout: Annotated[Seconds, AT_START] = Field(
         default=3600.0,
         ge=1,
         le=604800,
         description="The longest that a link which is detached, and not closed, may come back. Its "
         "client may ask for less. Until then the messages that it had not settled are kept for it.",
     )
-    delivery_timeout: Seconds = Field(
+    delivery_timeout: Annotated[Seconds, AT_START] = Field(
         default=300.0,
         ge=5,
         description="A delivery that has begun, and of which nothing more comes for this long, is "
         "ended with its link. Frames without octets of the message do not count.",
     )
-    transaction_timeout: Seconds = Field(
+    transaction_timeout: Annotated[Seconds, AT_START] = Field(
         default=120.0,
         ge=1,
         description="A client's transaction in which nothing happens for this long is rolled back.",
@@ -129,13 +129,13 @@ class LimitSettings(Settings):
         "back and offered again, as after a failed attempt; it may last a quarter longer. 0: "
         "for as long as its link is attached.",
     )
-    output_buffer: Bytes = Field(
+    output_buffer: Annotated[Bytes, AT_START] = Field(
         default=MEBIBYTE,
         ge=4096,
         description="The octets that may wait for one connection's other end to read; above "
         "this nothing more is sent to it.",
     )
-    memory: Bytes = Field(
+    memory: Annotated[Bytes, AT_START] = Field(
         default=512 * MEBIBYTE,
         ge=16 * MEBIBYTE,
         description="The octets of messages that may be on their way in memory, all connections "
@@ -145,17 +145,17 @@ class LimitSettings(Settings):
         "be with receivers, consumers and other domains, that have not settled them; from half of "
         "that on each gets its part. What queues keep in memory comes on top.",
     )
-    queue_memory_messages: int = Field(
+    queue_memory_messages: Annotated[int, AT_START] = Field(
         default=10000,
         ge=1,
         description="The messages of one queue kept in memory; the rest stays on disk.",
     )
-    queue_memory_bytes: Bytes = Field(
+    queue_memory_bytes: Annotated[Bytes, AT_START] = Field(
         default=64 * MEBIBYTE,
         ge=65536,
         description="The octets of one queue's messages kept in memory.",
     )
-    max_nodes: int = Field(
+    max_nodes: Annotated[int, AT_START] = Field(
         default=100000,
         ge=1,
         description="The most nodes, those of clients and those made by the relay together.",
@@ -165,31 +165,31 @@ class LimitSettings(Settings):
 class DistributedTransactionSettings(Settings):
     """Branches of XA transactions, prepared and committed at amqp$dtxCoordinator."""
 
-    enabled: bool = Field(
+    enabled: Annotated[bool, AT_START] = Field(
         default=False,
         description="Offer them. Who may use them is said under access, with the right manage "
         "and the node amqp$dtxCoordinator.",
     )
-    max_branches: int = Field(
+    max_branches: Annotated[int, AT_START] = Field(
         default=1000,
         ge=1,
         le=10000,
         description="The most branches at one time, those that are prepared or were resolved by "
         "an operator among them. One user may have at most as many as stay free.",
     )
-    timeout: Seconds = Field(
+    timeout: Annotated[Seconds, AT_START] = Field(
         default=120.0,
         ge=1,
         description="A branch in which nothing happens for this long is rolled back, unless it "
         "is prepared or its transaction manager has asked for another time.",
     )
-    memory: Bytes = Field(
+    memory: Annotated[Bytes, AT_START] = Field(
         default=128 * MEBIBYTE,
         ge=65536,
         description="The octets of all messages sent in branches that are not resolved. One user "
         "may hold at most as much as stays free: half of it alone, a third beside another.",
     )
-    warn_after: Seconds = Field(
+    warn_after: Annotated[Seconds, AT_START] = Field(
         default=600.0,
         ge=1,
         description="The log tells of branches that have been prepared for this long, and again "
@@ -201,9 +201,9 @@ class JournalSettings(Settings):
     """The audit journal: what happened to every message, without its body, in the folder `journal`
     of the state directory."""
 
-    enabled: bool = Field(
+    enabled: Annotated[bool, AT_START] = Field(
         default=True,
-        description="Keep a journal. It is read at the start only.",
+        description="Keep a journal.",
     )
     segment_bytes: Bytes = Field(
         default=64 * MEBIBYTE,
@@ -282,7 +282,7 @@ class StatusSettings(Settings):
 class ManagementSettings(Settings):
     """Metrics and health over HTTP. The setting is taken and kept for the release that has it."""
 
-    http: EndpointText | None = Field(
+    http: Annotated[EndpointText | None, AT_START] = Field(
         default=None,
         description="Endpoint description of the HTTP service, as in "
         "tcp:9672:interface=127.0.0.1. null: there is none. Reserved.",
@@ -292,7 +292,7 @@ class ManagementSettings(Settings):
 class LogSettings(Settings):
     """What the daemon says about itself."""
 
-    format: Literal["auto", "text", "json"] = Field(
+    format: Annotated[Literal["auto", "text", "json"], AT_START] = Field(
         default="auto",
         description="text: a line for people. json: an object on each line. auto: text, but under "
         "systemd, whose journal has the time, without it and with the level as the priority.",

@@ -31,7 +31,7 @@ from amqproute.config.field_types import (
     ViaText,
     parse_via,
 )
-from amqproute.config.schema_base import DAY, HOUR, MEBIBYTE, InheritingSettings, Settings
+from amqproute.config.schema_base import AT_START, DAY, HOUR, MEBIBYTE, InheritingSettings, Settings
 
 __all__ = ["PeerSettings", "RelaySettings", "ReportSettings", "ResolverSettings", "RouteSettings"]
 
@@ -39,35 +39,35 @@ __all__ = ["PeerSettings", "RelaySettings", "ReportSettings", "ResolverSettings"
 class ResolverSettings(Settings):
     """How the DNS is asked where a domain's broker is."""
 
-    nameservers: Annotated[tuple[Nameserver, ...], FromList] = Field(
+    nameservers: Annotated[tuple[Nameserver, ...], FromList, AT_START] = Field(
         default=(),
         description="The name servers to ask, as IP address with an optional port. Empty: those "
         "of /etc/resolv.conf.",
     )
-    dnssec: Literal["use", "require", "off"] = Field(
+    dnssec: Annotated[Literal["use", "require", "off"], AT_START] = Field(
         default="use",
         description="use: where a domain's records are signed and valid, believe them: names of "
         "SRV targets, TLSA records. require: send nothing to a domain whose records are not. off: "
         "never mind. Records that fail validation keep messages waiting in any case.",
     )
-    validate_by: Literal["resolver", "self"] = Field(
+    validate_by: Annotated[Literal["resolver", "self"], AT_START] = Field(
         default="resolver",
         alias="validate",
         description="Who validates. resolver: the name server, which says so with the AD bit; it "
         "is believed on loopback, and where trusted names it. self: this daemon, from the trust "
         "anchors down; any name server will do that passes signatures on.",
     )
-    trusted: Annotated[tuple[Network, ...], FromList] = Field(
+    trusted: Annotated[tuple[Network, ...], FromList, AT_START] = Field(
         default=(),
         description="Networks of name servers whose AD bit is believed although they are not on "
         "this machine. The whole way there has to be trusted: anybody on it can set the bit.",
     )
-    anchors: FilePath | None = Field(
+    anchors: Annotated[FilePath | None, AT_START] = Field(
         default=None,
         description="File with the trust anchors for validate: self, as DS or DNSKEY records. "
         "null: the root keys of IANA that came with this release.",
     )
-    dnssec_probe: ProbeZone = Field(
+    dnssec_probe: Annotated[ProbeZone, AT_START] = Field(
         default=".",
         description="A zone that is signed for certain. Where it does not come with DNSSEC the "
         "name servers do not pass DNSSEC on, which is told as dns.not-dnssec-capable.",
@@ -93,23 +93,23 @@ class ResolverSettings(Settings):
         description="Ports that any domain's records may name although they are below 1024 (443 "
         "always may) or those of other services by custom, such as 5432, 6379 or 8080.",
     )
-    timeout: Seconds = Field(
+    timeout: Annotated[Seconds, AT_START] = Field(
         default=5.0,
         gt=0,
         le=120,
         description="How long one question may take, over all name servers.",
     )
-    cache_entries: int = Field(
+    cache_entries: Annotated[int, AT_START] = Field(
         default=10000,
         ge=1,
         description="The most domains whose answers are remembered.",
     )
-    cache_longest: Seconds = Field(
+    cache_longest: Annotated[Seconds, AT_START] = Field(
         default=DAY,
         gt=0,
         description="No answer is remembered longer than this, whatever its TTL.",
     )
-    cache_longest_negative: Seconds = Field(
+    cache_longest_negative: Annotated[Seconds, AT_START] = Field(
         default=300.0,
         gt=0,
         description="The same for the answer that there is no such domain or record.",
@@ -271,7 +271,7 @@ class RelaySettings(Settings):
         gt=0,
         description="A connection to a peer with nothing to send is closed after this time.",
     )
-    connect_timeout: Seconds = Field(
+    connect_timeout: Annotated[Seconds, AT_START] = Field(
         default=30.0,
         gt=0,
         description="The time for one host to connect, do TLS and SASL, and attach the link.",

@@ -60,7 +60,7 @@ from amqproute.config.routing_settings import (
     ResolverSettings,
     RouteSettings,
 )
-from amqproute.config.schema_base import Settings
+from amqproute.config.schema_base import AT_START, Settings
 from amqproute.errors import AmqpError
 
 __all__ = ["Config", "ConfigSource"]
@@ -84,7 +84,7 @@ class ConfigSource:
 class Config(Settings):
     """The whole configuration."""
 
-    container_id: ContainerId | None = Field(
+    container_id: Annotated[ContainerId | None, AT_START] = Field(
         default=None,
         description="The name of this broker in the protocol, different from every other "
         "broker's. null: made once and kept in the state directory.",
@@ -92,9 +92,10 @@ class Config(Settings):
     domains: Annotated[tuple[Domain, ...], FromList] = Field(
         default=(),
         description="The domains whose nodes live here: orders@alpha.example is the node orders "
-        "of this broker if alpha.example is in the list.",
+        "of this broker if alpha.example is in the list. The journal goes under the first of them "
+        "as it was at the start.",
     )
-    state_directory: FilePath = Field(
+    state_directory: Annotated[FilePath, AT_START] = Field(
         default=Path("/var/lib/amqproute"),
         description="The directory of the store and of the container id. Only one daemon uses it "
         "at a time.",

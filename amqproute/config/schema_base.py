@@ -6,12 +6,37 @@ from __future__ import annotations
 from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic.fields import FieldInfo
 
-__all__ = ["DAY", "HOUR", "MEBIBYTE", "InheritingSettings", "Settings"]
+__all__ = [
+    "AT_START",
+    "DAY",
+    "HOUR",
+    "MEBIBYTE",
+    "InheritingSettings",
+    "Settings",
+    "is_at_start",
+]
 
 DAY: Final = 86400.0
 HOUR: Final = 3600.0
 MEBIBYTE: Final = 2**20
+
+
+class _AtStart:
+    """The mark of a setting that takes effect at the next start; see `AT_START`."""
+
+
+AT_START: Final = _AtStart()
+"""Marks a setting that takes effect at the next start, as in ``Annotated[Bytes, AT_START]``.
+
+A reload puts every other setting in force.
+"""
+
+
+def is_at_start(info: FieldInfo) -> bool:
+    """Return whether a setting takes effect at the next start only."""
+    return AT_START in info.metadata
 
 
 class Settings(BaseModel):

@@ -28,9 +28,18 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from amqproute.config.schema import Config
-from amqproute.config.schema_base import InheritingSettings, Settings
+from amqproute.config.schema_base import InheritingSettings, Settings, is_at_start
 
-__all__ = ["ParsedDocument", "all_keys", "describe", "keys_at", "read", "uncomment"]
+__all__ = [
+    "ParsedDocument",
+    "all_keys",
+    "at_start_keys",
+    "describe",
+    "describe_reload",
+    "keys_at",
+    "read",
+    "uncomment",
+]
 
 Location = tuple[str | int, ...]
 
@@ -222,16 +231,24 @@ def _model_at(at: Location) -> type[Settings] | None:
 @cache
 def all_keys() -> tuple[tuple[str, ...], ...]:
     """Every key of the schema with the keys above it, without indexes."""
+    return tuple(key for key, _ in _all_settings(Config, ()))
 
-    def walk(model: type[Settings], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        for info in model.model_fields.values():
-            here = (*above, info.alias or "")
-            yield here
-            inner = _model_of(info)
-            if inner is not None:
-                yield from walk(inner, here)
 
-    return tuple(walk(Config, ()))
+@cache
+def at_start_keys() -> frozenset[tuple[str, ...]]:
+    """The keys of the settings that take effect at the next start, not with a reload."""
+    return frozenset(key for key, info in _all_settings(Config, ()) if is_at_start(info))
+
+
+def _all_settings(
+    model: type[Settings], above: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    for info in model.model_fields.values():
+        here = (*above, info.alias or "")
+        yield here, info
+        inner = _model_of(info)
+        if inner is not None:
+            yield from _all_settings(inner, here)
 
 
 def _model_of(info: FieldInfo) -> type[Settings] | None:
@@ -257,7 +274,11 @@ and change the value. A key without a value means its default. Durations are wri
 1h30m or 5d, sizes as 64KiB or 16MiB; a bare number is seconds or bytes. Relative files are looked
 for next to this file.
 
-After a change run: amqproute check --config FILE, then: systemctl reload amqproute"""
+After a change run: amqproute check --config FILE, then: systemctl reload amqproute. A reload puts
+every setting in force except those that take effect at the next start, as it says there; the log
+and systemctl status name the changes that wait for it."""
+
+_AT_START: Final = "Takes effect at the next start."
 
 
 def describe() -> str:
@@ -271,12 +292,12 @@ def describe() -> str:
 
 
 def _setting(key: str, info: FieldInfo, default: Any) -> Iterator[str]:
-    yield _prose(info.description or "", 0)
+    yield _prose(_description(info), 0)
     model = _model_of(info)
     if model is not None and isinstance(info.default, Settings):
         yield f"{key}:"
         for inner in model.model_fields.values():
-            yield _prose(inner.description or "", 2)
+            yield _prose(_description(inner), 2)
             yield f"  #{inner.alias}: {_flow(default[inner.alias])}"
         return
     if model is not None:
@@ -291,10 +312,50 @@ def _setting(key: str, info: FieldInfo, default: Any) -> Iterator[str]:
     yield f"#{key}: {_flow(default)}"
 
 
+def _description(info: FieldInfo) -> str:
+    return " ".join(filter(None, (info.description, _AT_START if is_at_start(info) else "")))
+
+
 def _entry(info: FieldInfo) -> str:
     is_plain = not (info.is_required() or isinstance(info.default, Settings))
     default = f" Default: {_flow(_plain(info.default))}." if is_plain else ""
-    return _prose(f"{info.alias}: {info.description}{default}", 0, hanging=True)
+    return _prose(f"{info.alias}: {_description(info)}{default}", 0, hanging=True)
+
+
+_RELOAD_HEAD: Final = """\
+# What a reload puts in force
+
+Made from the schema of the settings by `python -m amqproute.config reload`.
+
+`systemctl reload amqproute`, or SIGHUP, has the daemon read its file and the files that it names
+again. Either all of it takes effect or nothing: every part of the daemon first checks what it would
+change, and the first that cannot use its part refuses the whole. The log then has the line
+`reload refused, the old configuration stays` with the reason, and `systemctl status` says so until
+a reload succeeds.
+
+Where a restart is needed the running values stay in force, in every part of the daemon. The log
+says `changes of SETTINGS take effect at the next start`, and `systemctl status` shows
+`waiting for a restart` with them, until the daemon is started again or the file says what it said
+before.
+
+Listeners are matched by their `endpoint`: what a reload changes of those that are open is in force,
+a new one is opened at the next start, and one that has gone from the file stays open until then. A
+first certificate under `tls`, and none any more, take effect at the next start, with all of `tls`.
+
+| setting | needs |
+|---|---|
+"""
+
+
+def describe_reload() -> str:
+    """Write the page that says of each setting whether it needs a reload or a restart."""
+    rows = []
+    keys = all_keys()
+    for key in keys:
+        if not any(other != key and other[: len(key)] == key for other in keys):
+            need = "restart" if key in at_start_keys() else "reload"
+            rows.append(f"| `{'.'.join(key)}` | {need} |\n")
+    return _RELOAD_HEAD + "".join(rows)
 
 
 def _plain(value: Any) -> Any:

@@ -39,9 +39,11 @@ from amqproute.broker.xa_record import ROWS as BRANCH_ROWS
 from amqproute.broker.xa_record import holds_of
 from amqproute.broker.xa_registry import BranchRegistry
 from amqproute.config.access_settings import ListenSettings
+from amqproute.config.config_diff import named
 from amqproute.config.loader import read_node
 from amqproute.config.schema import Config
 from amqproute.daemon.certificate_gate import CertificateGate
+from amqproute.daemon.config_reload import Apply, ConfigReloader, ReloadReport
 from amqproute.daemon.container_identity import identify
 from amqproute.daemon.descriptors import make_room_for_descriptors
 from amqproute.daemon.disk_watch import disk_terms, make_watermarks
@@ -53,7 +55,6 @@ from amqproute.daemon.listeners import (
     accepting,
     balancers,
     pump_limits,
-    without_shares,
 )
 from amqproute.daemon.loss_reports import LossReports, look_for_losses, report_losses, testimony
 from amqproute.daemon.management_assembly import offer_branches, offer_relay_operations
@@ -63,9 +64,9 @@ from amqproute.daemon.peer_assembly import (
     make_inbound_trust,
     make_resolver,
     make_targets,
+    own_places,
     peer_policy,
     product,
-    same_but_for_targets,
 )
 from amqproute.daemon.policy_assembly import (
     contract_of,
@@ -156,7 +157,7 @@ class Application:
     def __init__(
         self, config: Config, reactor: Any, on_death: Callable[[str], None] = lambda _: None
     ) -> None:
-        self.config = self._begun_with = config
+        self.reloader = ConfigReloader(config)
         self._on_death = on_death
         self.container_id = ""
         self.listeners: list[Listener] = []
@@ -219,7 +220,7 @@ class Application:
         )
         self.inventory = NodeChanges(
             self.broker,
-            lambda options: described(read_node(options), self.config),
+            lambda options: described(read_node(options), config),
             self.store.next_id,
             describe_route=lambda options: describe_route(options, self.config),
             most_nodes=limits.max_nodes,
@@ -260,6 +261,11 @@ class Application:
         self._places = AcceptPolicy(limits.max_connections)
         self._scheduler = ConnectionScheduler(self._reactor, time.thread_time, turns=self._turns)
 
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.reloader.config
+
     # -- parts -------------------------------------------------------------------------------------
 
     def _make_relay(self) -> Relay:
@@ -293,7 +299,7 @@ class Application:
         return Relay(
             self.broker,
             agent,
-            lambda key: self._rules().router.hop_of_key(key),
+            lambda key: self._rules(self.config).router.hop_of_key(key),
             self._reactor,
             self.clock.now_ms,
             self._random.random,
@@ -309,11 +315,13 @@ class Application:
 
     def _router_now(self) -> Router:
         """Return the router in force; before there is one, that of the configuration."""
-        return self._rules().router if self.transfer is None else self.transfer.rules.router
+        if self.transfer is None:
+            return self._rules(self.config).router
+        return self.transfer.rules.router
 
-    def _rules(self) -> TransferRules:
+    def _rules(self, config: Config) -> TransferRules:
         return transfer_rules(
-            self.config,
+            config,
             self.container_id,
             self._allows,
             lambda container: None if self._agent is None else self._agent.domain_of(container),
@@ -325,7 +333,7 @@ class Application:
         assert self.transfer is not None
         assert self.relay is not None
         relay = self.config.relay
-        self.transfer.reload(self._rules())
+        self.transfer.reload(self._rules(self.config))
         self.relay.reload(relay_terms(self.config), int(relay.lifetime * 1000), relay.dead_letter)
 
     def _allows(self, principal: Principal, verb: Verb, node: str) -> bool:
@@ -372,10 +380,10 @@ class Application:
         # On from the newest of them: over a restart the wall clock proves nothing.
         newest_ms = recovery.received_ms or self.clock.now_ms()
         self._receipts_ms = newest_ms - round(self._reactor.seconds() * 1000)
-        self._declare(config)
+        self.inventory.declare(configured(config))
         self.relay = self._make_relay()
         self.relay.dead_letter_name = config.relay.dead_letter
-        self.transfer = TransferService(self.broker, self.relay, self._rules())
+        self.transfer = TransferService(self.broker, self.relay, self._rules(config))
         self._wire_services()
         self.relay.recovered(
             *(recovery.notes.get(kind, {}) for kind in (NOTE, HOLD_NOTES, LAST_HOLD_NOTES))
@@ -455,6 +463,7 @@ class Application:
         self._gate.start()
         self.clock_watch.start()
         self.relay.start()
+        self._register_components()
         if losses is not None:
             await self._settle_losses(losses, recovery)
 
@@ -513,9 +522,6 @@ class Application:
         if not self.config.strict_hostname or not hostname:
             return True
         return hostname.lower().rstrip(".") in self.transfer.rules.router.own_names
-
-    def _declare(self, config: Config) -> None:
-        self.inventory.declare(configured(config))
 
     def _wire_services(self) -> None:
         assert self.transfer is not None
@@ -722,86 +728,124 @@ class Application:
 
     # -- reload ------------------------------------------------------------------------------------
 
-    def reload(self, config: Config) -> None:
-        """Go by a new configuration: certificates, users, access, routes, peers, nodes, relay.
+    def reload(self, config: Config) -> ReloadReport:
+        """Put a new configuration in force: all of it that a reload can, or nothing.
 
         Raises:
             AmqprouteError: something in it cannot be used; everything is as it was.
         """
-        assert self.transfer is not None
-        assert self.relay is not None
-        policy = make_policy(config)
-        users = load_users(config, must_exist=len(self._users) > 0)
-        is_valid = self.contexts is None or self.contexts.ailment is None
-        contexts = make_contexts(config, checks_dates=is_valid)
-        fixed = (
-            "container_id",
-            "state_directory",
-            "limits",
-            "distributed_transactions",
-        )
-        begun = self._begun_with  # what is in force of these, whatever was reloaded since
-        changed = [name for name in fixed if getattr(config, name) != getattr(begun, name)]
-        if not same_but_for_targets(config.resolver, begun.resolver):
-            changed.append("resolver")
-        if without_shares(config.listen) != without_shares(begun.listen):
-            changed.append("listen")
-        if config.relay.connect_timeout != begun.relay.connect_timeout:
-            changed.append("relay.connect-timeout")
-        if config.tls.watch != begun.tls.watch:
-            changed.append("tls.watch")
-        if config.journal.enabled != begun.journal.enabled:
-            changed.append("journal.enabled")
-        if config.log.format != begun.log.format:
-            changed.append("log.format")
-        old = self.config
-        self.config = config
-        try:
-            rules = self._rules()
-            self._declare(config)
-        except BaseException:
-            self.config = old
-            self._declare(old)
-            raise
-        is_new_policy = policy.rules != self._policy.rules
-        self._policy = policy
-        self._users.adopt(users)
-        by_endpoint = {listen.endpoint: listen for listen in config.listen}
-        for listener in self.listeners:
-            if (listen := by_endpoint.get(listener.description)) is not None:
-                listener.adopt(accept_terms(listen), balancers(listen))
-        if self.contexts is not None and contexts is not None:
-            self.contexts.adopt(contexts)
-            if self._watch is not None:
-                self._watch.reloaded()
-            self._certificates_changed()
-        elif self.contexts is not contexts:
-            changed.append("tls")  # listeners and connectors with TLS, or none
-        self.transfer.reload(rules)
-        self._use_replies(self.transfer)
-        if self.delays is not None:
-            self.delays.reporter.terms = report_terms(config, self.container_id)
-            self.delays.after_seconds = config.reports.delay_after
-        if self.watermarks is not None:
-            self.watermarks.terms = disk_terms(config)
-        self.relay.reload(
-            relay_terms(config), int(config.relay.lifetime * 1000), config.relay.dead_letter
-        )
-        self.journaling.adopt(config)
-        self.journaling.configured(config)
-        self._detach_removed_nodes(set(old.aliases) - set(config.aliases))
-        assert self.shared is not None
-        self.contracts.adopt(tuple(self.shared.connections))
-        if is_new_policy and (count := self.shared.detach_unauthorized()):
-            log.info(
-                "{links} ended: their holders have lost the right to them",
-                links=counted(count, "link"),
-            )
-        if changed:
+        report = self.reloader.reload(config)
+        if report.waiting:
             log.warn(
                 "changes of {settings} take effect at the next start",
-                settings=", ".join(name.replace("_", "-") for name in changed),
+                settings=named(report.waiting),
             )
+        return report
+
+    def _register_components(self) -> None:
+        """Register what follows the configuration, in the order in which changes are applied."""
+        for name, prepare in (
+            ("nodes", self._prepare_nodes),
+            ("access", self._prepare_access),
+            ("listeners", self._prepare_listeners),
+            ("certificates", self._prepare_certificates),
+            ("routing", self._prepare_routing),
+            ("resolver", self._prepare_resolver),
+            ("reports", self._prepare_reports),
+            ("watermarks", self._prepare_watermarks),
+            ("journal", self.journaling.prepare),
+            ("connections", self._prepare_connections),
+        ):
+            self.reloader.register(name, prepare)
+
+    def _prepare_nodes(self, config: Config) -> Apply:
+        return self.inventory.prepare(configured(config))
+
+    def _prepare_access(self, config: Config) -> Apply:
+        policy = make_policy(config)
+        users = load_users(config, must_exist=len(self._users) > 0)
+
+        def apply() -> None:
+            self._policy = policy
+            self._users.adopt(users)
+
+        return apply
+
+    def _prepare_listeners(self, config: Config) -> Apply:
+        by_endpoint = {
+            listen.endpoint: (accept_terms(listen), balancers(listen)) for listen in config.listen
+        }
+
+        def apply() -> None:
+            for listener in self.listeners:
+                listener.adopt(*by_endpoint[listener.description])
+
+        return apply
+
+    def _prepare_certificates(self, config: Config) -> Apply:
+        is_valid = self.contexts is None or self.contexts.ailment is None
+        contexts = make_contexts(config, checks_dates=is_valid)
+
+        def apply() -> None:
+            if self.contexts is not None and contexts is not None:
+                self.contexts.adopt(contexts)
+                if self._watch is not None:
+                    self._watch.reloaded()
+                self._certificates_changed()
+
+        return apply
+
+    def _prepare_routing(self, config: Config) -> Apply:
+        rules, terms = self._rules(config), relay_terms(config)
+
+        def apply() -> None:
+            assert self.transfer is not None
+            assert self.relay is not None
+            relay = config.relay
+            self.transfer.reload(rules)
+            self._use_replies(self.transfer)
+            self.relay.reload(terms, int(relay.lifetime * 1000), relay.dead_letter)
+
+        return apply
+
+    def _prepare_resolver(self, config: Config) -> Apply:
+        return partial(self.resolver.set_own, own_places(config))
+
+    def _prepare_reports(self, config: Config) -> Apply:
+        terms = report_terms(config, self.container_id)
+
+        def apply() -> None:
+            assert self.delays is not None
+            self.delays.reporter.terms = terms
+            self.delays.after_seconds = config.reports.delay_after
+
+        return apply
+
+    def _prepare_watermarks(self, config: Config) -> Apply:
+        terms = disk_terms(config)
+
+        def apply() -> None:
+            assert self.watermarks is not None
+            self.watermarks.terms = terms
+
+        return apply
+
+    def _prepare_connections(self, config: Config) -> Apply:
+        """Hold connections to the new nodes, contracts and rights; they follow all others."""
+        removed_aliases = set(self.config.aliases) - set(config.aliases)
+        is_new_policy = make_policy(config).rules != self._policy.rules
+
+        def apply() -> None:
+            assert self.shared is not None
+            self._detach_removed_nodes(removed_aliases)
+            self.contracts.adopt(tuple(self.shared.connections))
+            if is_new_policy and (count := self.shared.detach_unauthorized()):
+                log.info(
+                    "{links} ended: their holders have lost the right to them",
+                    links=counted(count, "link"),
+                )
+
+        return apply
 
     def _certificates_changed(self) -> None:
         """Certificates, trust or revocation lists have been read again."""

@@ -284,11 +284,17 @@ class Journaling:
             RecordKind.RECOVERY, code=LOSS_ACCEPTED, words=words, detail=finding, count=count
         )
 
-    def adopt(self, config: Config) -> None:
-        """Go by a new configuration."""
-        if self.kept is not None:
-            self.kept.terms = terms_of(config)
-        self._seconds = config.journal.stock_seconds
+    def prepare(self, config: Config) -> Callable[[], None]:
+        """Return what goes by a new configuration, and notes that it was loaded."""
+        terms = terms_of(config)
+
+        def apply() -> None:
+            if self.kept is not None:
+                self.kept.terms = terms
+            self._seconds = config.journal.stock_seconds
+            self.configured(config)
+
+        return apply
 
     def _note(self, kind: RecordKind, **facts: Any) -> None:
         if self.kept is not None:

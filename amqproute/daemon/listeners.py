@@ -51,21 +51,6 @@ def balancers(listen: ListenSettings) -> list[IpNetwork]:
     return [ip_network(each) for each in listen.proxy_protocol]
 
 
-def without_shares(listens: Sequence[ListenSettings]) -> list[ListenSettings]:
-    """Return listeners without what a reload puts in force: who gets how many places."""
-    defaults = {
-        name: ListenSettings.model_fields[name].default
-        for name in (
-            "max_connections",
-            "mute_per_address",
-            "mute_per_network",
-            "mute_shares",
-            "proxy_protocol",
-        )
-    }
-    return [listen.model_copy(update=defaults) for listen in listens]
-
-
 def accepting(
     config: Config,
     container_id: str,
@@ -134,5 +119,4 @@ __all__ = [
     "accepting",
     "balancers",
     "pump_limits",
-    "without_shares",
 ]

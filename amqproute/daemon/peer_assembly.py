@@ -21,7 +21,6 @@ from twisted.internet.defer import Deferred
 
 from amqproute import __version__
 from amqproute.config.field_types import matches_domain
-from amqproute.config.routing_settings import ResolverSettings
 from amqproute.config.schema import Config
 from amqproute.dial_policy import TargetPolicy
 from amqproute.errors import ConfigError
@@ -53,7 +52,6 @@ __all__ = [
     "peer_settings",
     "pinned_policies",
     "product",
-    "same_but_for_targets",
     "trusts",
 ]
 
@@ -108,12 +106,6 @@ def make_targets(
         return made[1]
 
     return policy
-
-
-def same_but_for_targets(one: ResolverSettings, other: ResolverSettings) -> bool:
-    """Tell whether two configurations differ at most in what `make_targets` reads."""
-    live = {"allow_targets": (), "allow_ports": (), "deny_targets": ()}
-    return one.model_copy(update=live) == other.model_copy(update=live)
 
 
 def make_resolver(

@@ -27,10 +27,11 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 
 from amqproute import __version__
-from amqproute.config.config_diff import differences, in_words
+from amqproute.config.config_diff import in_words, named
 from amqproute.config.loader import find, load
 from amqproute.config.schema import Config
 from amqproute.daemon.assembly import Application
+from amqproute.daemon.config_reload import Apply, ReloadReport
 from amqproute.daemon.garbage import FullCollections, set_thresholds
 from amqproute.daemon.log_bounds import SUM_SECONDS
 from amqproute.daemon.log_output import LogOutput, begin_logging, complain
@@ -88,7 +89,7 @@ class DaemonService(Service):
         self._is_ready = False
         self._is_told_to_stop = False
         self._is_reload_due = False
-        self._refused = ""  # of the last reload, in words
+        self._refused = ""  # what the last reload has not put in force, in words
 
     def startService(self) -> None:
         """Start the house; the reactor stops if that fails."""
@@ -110,6 +111,7 @@ class DaemonService(Service):
     async def _start(self) -> None:
         log.info("amqproute {version} starting, {path}", version=__version__, path=str(self.path))
         self.house = house = Application(self.config, reactor, self._store_died)
+        house.reloader.register("log", self._prepare_log)
         self._notifier.status("recovering what the store holds")
         self._patience = patience = StartTimeout(self._notifier, _clock())
         patience.begin()
@@ -192,7 +194,7 @@ class DaemonService(Service):
         self._notifier.reloading("reloading")
         try:
             config = read(self.path)
-            self.house.reload(config)
+            report = self.house.reload(config)
         except AmqprouteError as error:
             log.error("reload refused, the old configuration stays: {error}", error=str(error))
             self.house.journaling.configured(self.config, error)
@@ -204,14 +206,30 @@ class DaemonService(Service):
             self._refused = "the last reload failed, see the log"
             self._notifier.ready(self._status())
             return
-        changes = in_words(differences(self.config, config))
-        self.config = config
-        self._refused = ""
-        if self._output is not None:
-            self._output.set_levels(levels(config))
-            self._output.set_partners(config.names)
-        log.info("reloaded {path}; {changes}", path=str(self.path), changes=changes)
+        self.config = self.house.config
+        self._refused = _left_undone(report)
+        if report.failed:
+            log.error(
+                "reloaded {path} in part: {components} may go by the old settings; restart the "
+                "daemon",
+                path=str(self.path),
+                components=named(report.failed),
+            )
+        else:
+            changes = in_words(report.changed)
+            log.info("reloaded {path}; {changes}", path=str(self.path), changes=changes)
         self._notifier.ready(self._status())
+
+    def _prepare_log(self, config: Config) -> Apply:
+        """Write by the new levels, and of the partners that are named now."""
+        chosen = levels(config)
+
+        def apply() -> None:
+            if self._output is not None:
+                self._output.set_levels(chosen)
+                self._output.set_partners(config.names)
+
+        return apply
 
     # -- stop --------------------------------------------------------------------------------------
 
@@ -283,6 +301,18 @@ def _stop_reactor() -> None:
 def _end_reactor() -> None:
     with suppress(ReactorNotRunning):  # somebody else has stopped it
         _clock().stop()
+
+
+def _left_undone(report: ReloadReport) -> str:
+    """Say what a reload has not put in force; empty if there is nothing."""
+    if report.failed:
+        return (
+            f"the last reload has failed in part ({named(report.failed)}), see the log: "
+            "restart the daemon"
+        )
+    if report.waiting:
+        return f"waiting for a restart: {named(report.waiting)}"
+    return ""
 
 
 def levels(config: Config) -> dict[str, str]:

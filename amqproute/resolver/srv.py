@@ -286,6 +286,10 @@ class SrvResolver:
             lambda found: found.is_capable or not found.is_certain
         )
 
+    def set_own(self, own: Iterable[tuple[str, int]]) -> None:
+        """Say again where this broker itself is reached."""
+        self._own = frozenset(own)
+
     def forget(self, domain: str) -> int:
         """Forget what is known of a domain and of its targets; returns how many answers.
 

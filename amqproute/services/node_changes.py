@@ -193,6 +193,16 @@ class NodeChanges:
         Raises:
             ConfigError: the configuration cannot be; everything is as it was.
         """
+        self.prepare(configured)()
+
+    def prepare(self, configured: ConfiguredNodes) -> Callable[[], None]:
+        """Check a configuration, and return what `declare` does.
+
+        Raises:
+            ConfigError: the configuration cannot be.
+        """
+        refreshed: dict[str, RuntimeNode] = {}
+        unusable: list[tuple[str, str, str]] = []
         described = {each.declaration.name: each.declaration for each in configured.nodes}
         for name, declaration in described.items():
             made = self.nodes.get(name)
@@ -200,14 +210,19 @@ class NodeChanges:
                 described[name] = replace(declaration, rows=made.rows or None)
         for name, made in tuple(self.nodes.items()):
             if name not in described and name not in configured.aliases:
-                found = self._again(name, made)
-                if found is not None:
-                    described[name] = found
+                try:
+                    again = self._describe({**made.options, "name": name})
+                except ConfigError as error:
+                    unusable.append((NODE, name, "; ".join(error.problems)))
+                else:
+                    refreshed[name] = replace(made, all_options=again.options)
+                    described[name] = with_rows(again.declaration, made.rows)
         aliases = dict(configured.aliases)
         for name, made in self.aliases.items():
             target = str(made.options["target"])
             if name in described or name in aliases or target not in described:
-                self._cannot(ALIAS, name, f"there is a node {name!r}, or no node {target!r}")
+                words = f"there is a node {name!r}, or no node {target!r}"
+                unusable.append((ALIAS, name, words))
             else:
                 aliases[name] = target
         bindings = list(configured.bindings)
@@ -215,24 +230,23 @@ class NodeChanges:
             link = link_of(name, made.options)
             why = self._why_not(link, bindings, described, aliases)
             if why:
-                self._cannot(LINK, name, why)
+                unusable.append((LINK, name, why))
             else:
                 bindings.append(link)
-        self.broker.declare(described.values(), aliases, bindings)
-        self.configured = configured
-        self._configured_options = {
-            each.declaration.name: each.options for each in configured.nodes
-        }
-        self._go_on_deleting()
+        apply_nodes = self.broker.prepare_declaration(described.values(), aliases, bindings)
 
-    def _again(self, name: str, made: RuntimeNode) -> Declaration | None:
-        try:
-            again = self._describe({**made.options, "name": name})
-        except ConfigError as error:
-            self._cannot(NODE, name, "; ".join(error.problems))
-            return None
-        self.nodes[name] = replace(made, all_options=again.options)
-        return with_rows(again.declaration, made.rows)
+        def apply() -> None:
+            for each in unusable:
+                self._cannot(*each)
+            self.nodes.update(refreshed)
+            apply_nodes()
+            self.configured = configured
+            self._configured_options = {
+                each.declaration.name: each.options for each in configured.nodes
+            }
+            self._go_on_deleting()
+
+        return apply
 
     def _cannot(self, kind: str, name: str, why: str) -> None:
         self.log.warn(

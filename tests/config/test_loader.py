@@ -19,7 +19,7 @@ from amqproute.config.access_settings import AccessSettings, ContractSettings, L
 from amqproute.config.field_types import Via
 from amqproute.config.node_settings import NodeSettings
 from amqproute.config.routing_settings import PeerSettings, RelaySettings, RouteSettings
-from amqproute.config.yaml_document import all_keys, describe, uncomment
+from amqproute.config.yaml_document import all_keys, describe, describe_reload, uncomment
 from amqproute.errors import ConfigError
 from tests.config.refused import REFUSED
 
@@ -414,6 +414,14 @@ class ShippedTests(SynchronousTestCase):
     def test_generated(self) -> None:
         """The shipped file is what the schema generates: python -m amqproute.config."""
         self.assertEqual((ETC / "amqproute.yaml").read_text(), describe())
+
+    def test_reload_page(self) -> None:
+        """So is the page about reloads: python -m amqproute.config reload > docs/reload.md."""
+        page = (ETC.parent / "docs" / "reload.md").read_text()
+        self.assertEqual(page, describe_reload())
+        self.assertIn("| `limits.max-links` | restart |", page)
+        self.assertIn("| `relay.window` | reload |", page)
+        self.assertIn("Takes effect at the next start.", describe())
 
     def test_loads(self) -> None:
         """As shipped it gives the defaults, and so it does with every setting in force."""

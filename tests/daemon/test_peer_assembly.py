@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.config import loads
+from amqproute.config.config_diff import after_reload
 from amqproute.daemon.peer_assembly import (
     make_contexts,
     make_resolver,
@@ -17,7 +18,6 @@ from amqproute.daemon.peer_assembly import (
     own_places,
     peer_policy,
     pinned_policies,
-    same_but_for_targets,
     trusts,
 )
 from amqproute.errors import ConfigError
@@ -55,10 +55,11 @@ class FederationTests(SynchronousTestCase):
 
     def test_what_a_reload_changes(self) -> None:
         """Rules of targets change at once, and the rest of `resolver` does not."""
-        one = loads("resolver: {timeout: 2, allow-targets: [10.0.0.0/8]}", "f").resolver
+        one = loads("resolver: {timeout: 2, allow-targets: [10.0.0.0/8]}", "f")
         two = loads("resolver: {timeout: 2, deny-targets: [11.0.0.0/8], allow-ports: [1]}", "f")
-        self.assertTrue(same_but_for_targets(one, two.resolver))
-        self.assertFalse(same_but_for_targets(one, loads("resolver: {timeout: 3}", "f").resolver))
+        self.assertEqual(after_reload(one, two).resolver, two.resolver)
+        three = loads("resolver: {timeout: 3, allow-targets: [10.0.0.0/8]}", "f")
+        self.assertEqual(after_reload(one, three).resolver, one.resolver)
 
     def test_own_places(self) -> None:
         """Where peers reach us: names with all ports, addresses with theirs; no unix socket."""

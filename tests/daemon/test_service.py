@@ -18,8 +18,9 @@ from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent, globalLo
 from twisted.trial.unittest import TestCase
 
 from amqproute.broker.publish_gate import DISK, PublishGate
-from amqproute.config import loads
+from amqproute.config import Config, loads
 from amqproute.daemon import service
+from amqproute.daemon.config_reload import Apply, ConfigReloader, ReloadReport
 from amqproute.daemon.log_bounds import GROUPS, SUM_SECONDS
 from amqproute.daemon.log_output import LogOutput
 from amqproute.errors import ConfigError, StoreError
@@ -44,6 +45,8 @@ class FakeHouse:
         self.ailment = None
         self.started: Deferred[None] = Deferred()
         self.configurations: list[Any] = []
+        self.reloader = ConfigReloader(config)
+        self.reloader.register("fake", self._prepare)
 
     async def start(self) -> None:
         await self.started
@@ -55,10 +58,17 @@ class FakeHouse:
     def unease(self) -> str:
         return "; ".join(self.broker.gate.reasons.values())
 
-    def reload(self, config: Any) -> None:
+    @property
+    def config(self) -> Config:
+        return self.reloader.config
+
+    def reload(self, config: Config) -> ReloadReport:
+        return self.reloader.reload(config)
+
+    def _prepare(self, config: Config) -> Apply:
         if config.domains == ("wrong.example",):
             raise ConfigError(["a thing that only a running daemon knows"])
-        self.configurations.append(config)
+        return lambda: self.configurations.append(config)
 
 
 class ServiceTests(TestCase):
