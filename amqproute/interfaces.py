@@ -27,6 +27,7 @@ from zope.interface import Attribute, Interface
 from amqproute.entry import Entry
 from amqproute.message import Message
 from amqproute.values import NextHop, Origin
+from amqproute.wire.engine import Engine
 
 __all__ = [
     "IBatch",
@@ -485,6 +486,16 @@ class IConnectionPump(Interface):
 
     def abort() -> None:
         """Drop the connection without a word, what is unwritten as well."""
+
+    def hand_over(engine: Engine, user: IConnectionUser, octets: bytes, since: float) -> None:
+        """Go on with another engine and another user.
+
+        Args:
+            engine: not started yet.
+            user: of that engine.
+            octets: what the present engine has been given, for the other one.
+            since: when the connection began, by the engine's clock.
+        """
 
 
 class IConnectionUser(Interface):

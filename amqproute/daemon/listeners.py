@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What listens for connections: what a configuration has it offer, demand and bear."""
+"""Listeners built from the configuration, and the protocols that they serve."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ipaddress import ip_network
 from typing import Final
 
@@ -16,7 +16,8 @@ from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
 from amqproute.frontends.amqp10.connection_frontend import Frontend
 from amqproute.frontends.common.endpoint_memory import CONNECTION_OCTETS
 from amqproute.net.accept_policy import AcceptTerms, IpNetwork
-from amqproute.net.pump import PumpLimits, TransportFacts
+from amqproute.net.offered_protocols import OfferedProtocol, OfferedProtocols
+from amqproute.net.pump import Make, PumpLimits, TransportFacts
 from amqproute.values import (
     PATH_CAPABILITY,
     PROBE_CAPABILITY,
@@ -24,6 +25,7 @@ from amqproute.values import (
     TRANSFER_CAPABILITY,
 )
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
+from amqproute.wire.protocol_choice import AMQP_1_0_HEADERS
 from amqproute.wire.sasl_mechanisms import SaslServer
 
 UNFINISHED_BYTES: Final = 64 * 1024 * 1024
@@ -57,8 +59,8 @@ def accepting(
     listen: ListenSettings,
     authenticator: Authenticator,
     context: Amqp10Context,
-) -> Callable[[TransportFacts], tuple[Connection, Frontend]]:
-    """Return the function that makes engine and frontend for a listener's connections."""
+) -> Make:
+    """Return what makes engine and frontend of a listener's connections, in its protocols."""
     limits = config.limits
 
     def make(facts: TransportFacts) -> tuple[Connection, Frontend]:
@@ -94,7 +96,8 @@ def accepting(
         authority.frontend = frontend = Frontend(engine, context, authenticator, facts)
         return engine, frontend
 
-    return make
+    offered = (OfferedProtocol("AMQP 1.0", AMQP_1_0_HEADERS, make),)
+    return OfferedProtocols(offered, limits.handshake_timeout).make
 
 
 class _Authority:

@@ -10,6 +10,7 @@ An engine (`amqproute.wire.engine`) knows bytes and no socket. Here is what know
     connector  addresses in order, TLS    ----+
 
     accept_policy         who gets a place, whose is taken back for it (pure)
+    offered_protocols     which engine a connection gets, by its first octets
     proxy_protocol        what a load balancer says of the client behind it (pure)
     tls                   contexts, verification, reload
     tls_records           the TLS layer under the pump

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accepting connections: one `Listener` for each entry of ``listen:`` in the configuration.
 
-A listener opens its sockets, counts, and makes an `EngineProtocol` for each connection; what the
-engine and its user are, the `Make` that it is given decides. It knows four kinds of endpoint, in
+A listener opens its sockets, counts, and makes an `EngineProtocol` for each connection. The `Make`
+that it is given makes engine and user: `amqproute.net.offered_protocols` chooses them by what the
+connection begins with. It knows four kinds of endpoint, in
 the notation of Twisted:
 
 ``tcp:PORT[:interface=ADDRESS][:backlog=N]``, ``tcp6:`` likewise

@@ -610,6 +610,20 @@ class EngineProtocol(TwistedProtocol):
             self._scheduler.move(self, self._scheduler.party(f"{kind} {user}"))
         return None if self._on_identified is None else self._on_identified(self, kind, user)
 
+    def hand_over(self, engine: Engine, user: IConnectionUser, octets: bytes, since: float) -> None:
+        """Go on with another engine and another user, when its turn comes.
+
+        Args:
+            engine: not started yet.
+            user: of that engine.
+            octets: what the present engine has been given, for the other one.
+            since: when the connection began, by the engine's clock.
+        """
+        self._adopt(engine, user, since)
+        if octets:
+            self._pending.insert(0, octets)
+        self._go_on()
+
     def abort(self) -> None:
         """Drop the connection without a word, what is unwritten as well."""
         self._is_over = True
@@ -624,17 +638,20 @@ class EngineProtocol(TwistedProtocol):
         self._is_busy = True
         try:
             engine, user = self._make(self.facts)
-            self.engine = engine
-            self._user = user
-            self._user_events = user.events
-            engine.start(self._seconds())
-            user.connected(self)
+            self._adopt(engine, user, self._seconds())
             if self._on_ready is not None:
                 self._on_ready(self)
         except Exception:
             self._fault("starting")
         self._is_busy = False
         self._flush_now()
+
+    def _adopt(self, engine: Engine, user: IConnectionUser, now: float) -> None:
+        self.engine = engine
+        self._user = user
+        self._user_events = user.events
+        engine.start(now)
+        user.connected(self)
 
     def _continue_engine(self) -> None:
         """Let the engine go on after an upgrade to TLS."""

@@ -6,8 +6,9 @@ file. Time comes in as ``now``. `amqproute.wire.engine` says what every engine o
 place that joins an engine to a transport is `amqproute.net`.
 
 Theory of operation: `amqproute.wire.header` recognizes the eight bytes that every connection
-starts with and so tells which engine takes the bytes from there. `amqproute.wire.amqp10` and
-``amqproute.wire.amqp09`` are the engines' rooms, `amqproute.wire.sasl_mechanisms` the SASL
+starts with; `amqproute.wire.protocol_choice` chooses the engine of a connection by them, among the
+protocols that a listener offers. `amqproute.wire.amqp10` and ``amqproute.wire.amqp09`` are the
+engines' rooms, `amqproute.wire.sasl_mechanisms` the SASL
 mechanisms that both use. What a peer does wrong becomes a final event and a queued close, never
 an exception; what our own code does wrong is a `LocalProtocolError`.
 
