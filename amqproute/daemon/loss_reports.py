@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from twisted.logger import Logger
+
 from amqproute.broker.broker import Broker
 from amqproute.entry import Entry
 from amqproute.errors import StoreError
@@ -23,15 +25,26 @@ from amqproute.journal.journal_outbox import read_rows
 from amqproute.journal.record import ENDS, JournalRecord
 from amqproute.message import Message, encode_annotations
 from amqproute.services.sender_reports import Reporter
-from amqproute.store.start_evidence import JournalTestimony, Outbox
+from amqproute.store.start_evidence import JournalTestimony, Outbox, ranges
 from amqproute.values import RETURN_TO
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import ULong
 
-__all__ = ["LossReports", "look_for_losses", "report_losses", "testimony"]
+__all__ = [
+    "LossReports",
+    "log_losses",
+    "look_for_losses",
+    "report_losses",
+    "settle_losses",
+    "testimony",
+]
 
 AT_ONCE: Final = 200
 """Reports in one commit."""
+MOST_NAMED: Final = 4000
+"""Characters of one line of the log that names messages."""
+
+log = Logger()
 
 
 @dataclass(slots=True)
@@ -125,6 +138,44 @@ async def report_losses(losses: LossReports, reporter: Reporter, broker: Broker)
         for record in reportable[start : start + AT_ONCE]:
             count += reporter.lost(record.node or "", _entry_of(record), batch)
         await batch.commit()
+    return count
+
+
+def log_losses(losses: LossReports) -> None:
+    """Have the log name the messages that are missing, if there are any."""
+    if losses.ids:
+        log.warn(
+            "messages that the journal says are in the store are not there: entries {ids}; "
+            "amqproute journal find --entry NUMBER says what each of them was",
+            ids=ranges(losses.ids, MOST_NAMED),
+        )
+
+
+async def settle_losses(
+    losses: LossReports, finding: str, reporter: Reporter | None, broker: Broker
+) -> int:
+    """Report what is missing, which an operator has accepted.
+
+    Args:
+        losses: what is missing.
+        finding: what was accepted.
+        reporter: tells senders; None if they are not to be told.
+        broker: for the commits.
+
+    Returns:
+        How many messages are missing.
+
+    Raises:
+        StoreError: the reports cannot be stored.
+    """
+    count = len(losses.ids)
+    reports = 0 if reporter is None else await report_losses(losses, reporter, broker)
+    log.warn(
+        "{count} messages are missing by the journal ({finding}), {reports} reports to senders",
+        count=count,
+        finding=finding,
+        reports=reports,
+    )
     return count
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from amqproute import conditions
 from amqproute.frontends.common.client_connection import FrontendContext
 from amqproute.plurals import counted
 from amqproute.relay.relay import Relay
@@ -25,8 +26,55 @@ QUIET_SECONDS: Final = 0.02
 MOST_ROUNDS: Final = 50
 """Commits after which `flush` takes what still writes for something that never ends."""
 MOST_NAMED: Final = 5
+CLOSE_SECONDS: Final = 2.0
+"""How long a stopping daemon waits for the other sides to answer its close."""
 CONSUMER_SECONDS: Final = 3.0
 """How long it waits for consumers to settle what they hold."""
+
+
+async def end_traffic(
+    reactor: Any,
+    shared: FrontendContext,
+    relay: Relay,
+    patience: float,
+    extend: Callable[[float], object] | None = None,
+) -> None:
+    """Take nothing new, let what is under way come to its end, and close every connection.
+
+    Args:
+        reactor: for waiting.
+        shared: the connections of clients and peers, whose listeners accept no more.
+        relay: the connections to other domains.
+        patience: how long what is under way has, in seconds.
+        extend: called with seconds while waiting, to keep a service manager patient.
+    """
+    shared.is_stopping = True
+    log.info(
+        "{connections} of clients and peers, {hops} to other domains: up to {patience} s "
+        "for what is under way",
+        connections=counted(len(shared.connections), "connection"),
+        hops=sum(each.session is not None for each in relay.destinations.values()),
+        patience=patience,
+    )
+    for connection in tuple(shared.connections):
+        connection.stop_taking()
+    relay.stop_sending()
+    if extend is not None:
+        extend(patience + CLOSE_SECONDS + 5)
+    await drain_connections(reactor, shared, relay, patience)
+    relay.close()
+    for connection in tuple(shared.connections):
+        connection.close(conditions.CONNECTION_FORCED, "the broker is shutting down")
+    all_gone = await wait_until(
+        reactor, lambda: not shared.connections and relay.is_closed, CLOSE_SECONDS
+    )
+    if not all_gone:
+        log.info(
+            "{count} connections have not answered the close within {seconds} s: dropped",
+            count=len(shared.connections)
+            + sum(each.session is not None for each in relay.destinations.values()),
+            seconds=CLOSE_SECONDS,
+        )
 
 
 async def drain_connections(
@@ -102,4 +150,4 @@ async def wait_until(reactor: Any, is_true: Callable[[], bool], seconds: float) 
     return True
 
 
-__all__ = ["drain_connections", "flush", "wait_until"]
+__all__ = ["drain_connections", "end_traffic", "flush", "wait_until"]

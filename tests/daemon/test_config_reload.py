@@ -8,6 +8,7 @@ import shutil
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from twisted.internet import reactor
@@ -110,10 +111,10 @@ OBSERVED: Final[dict[str, Probe]] = {
     "tolerate-missing-body": lambda app: app.amqp10.tolerates_missing_body(),  # type: ignore[union-attr]
     "remote-services": lambda app: app.transfer.rules.remote_services,  # type: ignore[union-attr]
     "auto-create": auto_creates,
-    "tls": lambda app: app.contexts.files,  # type: ignore[union-attr]
+    "tls": lambda app: app.certificates.contexts.files,  # type: ignore[union-attr]
     "listen": lambda app: [(each.places.terms, each._balancers) for each in app.listeners],
-    "users": lambda app: app._users.path,
-    "access": lambda app: app._policy.rules,
+    "users": lambda app: app.access.users.path,
+    "access": lambda app: app.access.rules,
     "nodes": node_terms,
     "aliases": lambda app: dict(app.broker.aliases),
     "bindings": lambda app: [*app.broker.bindings],
@@ -128,7 +129,7 @@ OBSERVED: Final[dict[str, Probe]] = {
     "peers.contract": lambda app: app.contracts._terms_for(BETA),
     "peers": lambda app: app.relay._terms.rate(NextHop("beta.example", "beta.example")),  # type: ignore[union-attr]
     "contracts": lambda app: app.contracts._terms_for(ANNA),
-    "relay.receipt-lifetime": lambda app: app.config.relay.receipt_lifetime,  # asked at each sweep
+    "relay.receipt-lifetime": lambda app: app._receipt_expiry.lifetime,
     "relay": relay_terms,
     "reports": lambda app: (app.delays.reporter.terms, app.delays.after_seconds),  # type: ignore[union-attr]
     "store": lambda app: app.watermarks.terms,  # type: ignore[union-attr]
@@ -235,7 +236,10 @@ class ReloadCase(TestCase):
 
     Attributes:
         settings: of its file.
+        further: settings of its file, beside those that all have.
     """
+
+    further: Mapping[str, object] = MappingProxyType({})
 
     async def setUp(self) -> None:
         self.directory = new_directory()
@@ -264,6 +268,7 @@ class ReloadCase(TestCase):
             "listen": [self.listen()],
             "users": {"file": str(self.directory / "users")},
             "nodes": [{"name": "a"}, {"name": "b"}, QUEUE, TOPIC],
+            **self.further,
         }
         self.file = self.directory / "amqproute.yaml"
         self.events: list[dict[str, Any]] = []
@@ -393,11 +398,11 @@ class SettingTests(ReloadCase):
 
     def test_no_certificate(self) -> None:
         """To have none any more waits for the next start, with all that belongs to it."""
-        found = self.app.contexts.files  # type: ignore[union-attr]
+        found = self.app.certificates.contexts.files  # type: ignore[union-attr]
         report = self.app.reload(self.config(tls={}))
         waiting = ["tls.certificate", "tls.private-key", "tls.trust"]
         self.assertEqual((report.changed, report.waiting), ([], waiting))
-        self.assertEqual(self.app.contexts.files, found)  # type: ignore[union-attr]
+        self.assertEqual(self.app.certificates.contexts.files, found)  # type: ignore[union-attr]
 
 
 class AtomicityTests(ReloadCase):

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who gets in, and what each may do: users, log-ins and access rules of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twisted.internet.interfaces import IReactorTime
+
+from amqproute.auth.policy import Rule, Verb
+from amqproute.auth.realm import Authenticator, DeferToThread, Verifier, login_key
+from amqproute.config.schema import Config
+from amqproute.daemon.config_reload import Apply
+from amqproute.daemon.policy_assembly import load_users, make_policy
+from amqproute.values import Principal
+
+__all__ = ["AccessControl"]
+
+
+class AccessControl:
+    """The users and the access rules in force.
+
+    Args:
+        config: the configuration of the start.
+        clock: for the delay of refused log-ins.
+        defer_to_thread: runs the verification of a password.
+    """
+
+    def __init__(self, config: Config, clock: IReactorTime, defer_to_thread: DeferToThread) -> None:
+        self.users = load_users(config)
+        self._verifier = Verifier(
+            clock, defer_to_thread, min(8.0, config.limits.handshake_timeout / 2)
+        )
+        self._login_key = login_key(config.state_directory)
+        self._policy = make_policy(config)
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """The access rules in force."""
+        return self._policy.rules
+
+    def allows(self, principal: Principal, verb: Verb, node: str) -> bool:
+        """Return whether somebody may do something at a node, by the rules in force."""
+        return self._policy.allows(principal, verb, node)
+
+    def authenticator(self, mechanisms: Sequence[str]) -> Authenticator:
+        """Return what authenticates the clients of a listener that offers these mechanisms."""
+        return Authenticator(
+            mechanisms, users=self.users, verifier=self._verifier, login_key=self._login_key
+        )
+
+    def prepare(self, config: Config) -> Apply:
+        """See `config_reload.Prepare`.
+
+        Raises:
+            AmqprouteError: the users file cannot be read, or has gone.
+        """
+        policy = make_policy(config)
+        users = load_users(config, must_exist=len(self.users) > 0)
+
+        def apply() -> None:
+            self._policy = policy
+            self.users.adopt(users)
+
+        return apply
+
+    def stop(self) -> None:
+        """Cancel all timers."""
+        self._verifier.stop()

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connections of clients and peers, and their links: kept to nodes, contracts and rights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+
+from twisted.logger import Logger
+
+from amqproute.broker.broker import Broker
+from amqproute.broker.queue import Queue
+from amqproute.broker.subscription import node_of
+from amqproute.broker.topic import Topic
+from amqproute.config.schema import Config
+from amqproute.daemon.access_control import AccessControl
+from amqproute.daemon.config_reload import Apply
+from amqproute.daemon.policy_assembly import declared_contracts, make_policy
+from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
+from amqproute.frontends.amqp10.link_rows import suspended_row
+from amqproute.frontends.common.client_connection import ClientConnection
+from amqproute.frontends.common.contract_enforcement import ActiveContracts
+from amqproute.plurals import counted
+from amqproute.services.management_rows import Row
+
+__all__ = ["ClientLinks"]
+
+log = Logger()
+
+
+class ClientLinks:
+    """The links of all connections.
+
+    Args:
+        broker: its nodes and aliases are what links lead to.
+        config: gives the configuration in force.
+        access: the rules in force.
+        contracts: what each connection may ask.
+
+    Attributes:
+        amqp10: the connections of AMQP 1.0, and its suspended links; None before the start.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        config: Callable[[], Config],
+        access: AccessControl,
+        contracts: ActiveContracts,
+    ) -> None:
+        self.amqp10: Amqp10Context | None = None
+        self._broker = broker
+        self._config = config
+        self._access = access
+        self._contracts = contracts
+
+    @property
+    def connections(self) -> Sequence[ClientConnection]:
+        """The open connections of clients and peers."""
+        return () if self.amqp10 is None else tuple(self.amqp10.common.connections)
+
+    def prepare(self, config: Config) -> Apply:
+        """See `config_reload.Prepare`. To be applied last, when nodes and rights are the new ones.
+
+        Links to what has gone, or to what their holders may not have any more, are detached.
+        """
+        removed_aliases = set(self._config().aliases) - set(config.aliases)
+        is_new_policy = make_policy(config).rules != self._access.rules
+
+        def apply() -> None:
+            self.detach_removed_nodes(removed_aliases)
+            self._contracts.adopt(self.connections)
+            if self.amqp10 is None or not is_new_policy:
+                return
+            if count := self.amqp10.common.detach_unauthorized():
+                log.info(
+                    "{links} ended: their holders have lost the right to them",
+                    links=counted(count, "link"),
+                )
+
+        return apply
+
+    def detach_removed_nodes(self, aliases: AbstractSet[str]) -> None:
+        """Detach the links of nodes, and of these aliases, that do not exist any more."""
+
+        def is_gone(node: object, address: str | None) -> bool:
+            if address in aliases:
+                return True
+            node = node_of(node)
+            if isinstance(node, Topic):
+                return self._broker.topics.get(node.name) is not node
+            return isinstance(node, Queue) and self._broker.nodes.get(node.name) is not node
+
+        if self.amqp10 is not None:
+            self.amqp10.common.detach_from(is_gone)
+
+    def close_link(self, name: str) -> None:
+        """Detach the links with a name, whichever connection they are on."""
+        for connection in self.connections:
+            connection.detach_named(name)
+
+    # -- rows for operators ----------------------------------------------------------------------
+
+    def connection_rows(self) -> list[Row]:
+        """Return a row for each connection."""
+        return [connection.row() for connection in self.connections]
+
+    def link_rows(self) -> list[Row]:
+        """Return a row for each link, attached or suspended."""
+        attached = [row for each in self.connections for row in each.link_rows()]
+        suspended = () if self.amqp10 is None else self.amqp10.suspended.rows()
+        return attached + [suspended_row(row) for row in suspended]
+
+    def contract_rows(self) -> list[Row]:
+        """Return what each peer and user that has a contract may, and has used of it."""
+        rows = self._contracts.rows()
+        here = {row["name"] for row in rows}
+        absent = [
+            terms.row(key, self._broker.accounts.find(key))
+            for key, terms in sorted(declared_contracts(self._config()).items())
+            if key not in here
+        ]
+        return [*rows, *absent]

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of receipts that nobody will ask for, and the clock by which they age."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.broker.receipts import Receipts
+from amqproute.config.schema import Config
+from amqproute.daemon.config_reload import Apply
+from amqproute.interfaces import IStore
+
+__all__ = ["SWEEP_SECONDS", "ReceiptClock", "ReceiptExpiry"]
+
+SWEEP_SECONDS: Final = 6 * 3600.0
+"""How often receipts that nobody will ask for are looked for."""
+
+log = Logger()
+
+
+class ReceiptClock:
+    """The time by which receipts are dated and age: it passes while the daemon runs.
+
+    The wall clock sets it once, before there is any receipt. However often the daemon starts with a
+    wrong clock, none is forgotten too early for that.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._offset_ms = 0
+
+    def begin(self, newest_ms: int) -> None:
+        """Go on from the newest receipt: over a restart the wall clock proves nothing."""
+        self._offset_ms = newest_ms - round(self._clock.seconds() * 1000)
+
+    def now_ms(self) -> int:
+        """Return the time, ms."""
+        passed_ms: int = round(self._clock.seconds() * 1000)
+        return self._offset_ms + passed_ms
+
+
+class ReceiptExpiry:
+    """Forgets receipts of peers that have not come back, from time to time.
+
+    Args:
+        store: has the receipts.
+        receipts: those in memory.
+        clock: for the timer.
+        times: by which receipts age.
+        lifetime: seconds, see `relay.receipt-lifetime`.
+    """
+
+    def __init__(
+        self,
+        store: IStore,
+        receipts: Receipts,
+        clock: IReactorTime,
+        times: ReceiptClock,
+        lifetime: float,
+    ) -> None:
+        self.lifetime = lifetime
+        self._store = store
+        self._receipts = receipts
+        self._clock = clock
+        self._times = times
+        self._call: IDelayedCall | None = None
+
+    def sweep(self) -> None:
+        """Forget old receipts now, and again later."""
+        transaction = self._store.begin()
+        transaction.forget_received_before(self._times.now_ms() - int(self.lifetime * 1000))
+        transaction.commit().addErrback(_log_failure)
+        self._receipts.sweep(self._clock.seconds(), self.lifetime)
+        self._call = self._clock.callLater(SWEEP_SECONDS, self.sweep)
+
+    def prepare(self, config: Config) -> Apply:
+        """See `config_reload.Prepare`."""
+
+        def apply() -> None:
+            self.lifetime = config.relay.receipt_lifetime
+
+        return apply
+
+    def stop(self) -> None:
+        """Sweep no more."""
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+
+
+def _log_failure(failure: Failure) -> None:
+    log.failure("forgetting old receipts failed", failure)
