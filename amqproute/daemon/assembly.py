@@ -105,7 +105,7 @@ from amqproute.services import age_clock
 from amqproute.services.age_clock import AgeClock, ClockWatch, awake_seconds
 from amqproute.services.delay_reports import DELAY_NOTES, DelayReports
 from amqproute.services.health_rules import BrokerFacts, ContractFacts
-from amqproute.services.management_node import MANAGEMENT, SYNONYMS, EntityType, ManagementService
+from amqproute.services.management_node import MANAGEMENT, SYNONYMS, ManagementService
 from amqproute.services.node_changes import NodeChanges
 from amqproute.services.peer_probe import PeerProbes, ProbeService
 from amqproute.services.reply_paths import REPLY_NOTES, ReplyPaths
@@ -489,14 +489,14 @@ class Application:
             self.access.allows,
             self.clock.now_ms,
         )
-        age_clock.register(management, self.clock_watch, allows)
-        management.register(EntityType("certificate", lambda: [self.certificates.gate.row()]))
-        management.register(EntityType("contract", self.links.contract_rows))
-        management.register(EntityType("probe", self.probes.rows))
-        management.register(EntityType("journal", self.journaling.rows))
+        age_clock.register(management, self.clock_watch)
+        management.show("certificate", lambda: [self.certificates.gate.row()])
+        management.show("contract", self.links.contract_rows)
+        management.show("probe", self.probes.rows)
+        management.show("journal", self.journaling.rows)
         assert self.decisions is not None
-        management.register(EntityType("listener", lambda: [each.row() for each in self.listeners]))
-        management.register(EntityType("decision", self.decisions.rows))
+        management.show("listener", lambda: [each.row() for each in self.listeners])
+        management.show("decision", self.decisions.rows)
         survey = HealthSurvey(
             self._reactor,
             self.clock.now_ms,
@@ -506,9 +506,9 @@ class Application:
             self._broker_facts,
             lambda destination: peer_row(destination, relay.holds),
         )
-        management.operations["STATUS"] = survey.status
+        management.offer("STATUS", survey.status)
         self.draining = DrainMode(self._reactor, self.broker, relay, lambda: self.links.connections)
-        self.draining.register(management, allows)
+        self.draining.register(management)
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
         reporter = make_reporter(

@@ -11,7 +11,7 @@ from amqproute.config.schema import Config
 from amqproute.frontends.amqp10.suspended_links import SuspendedLinks
 from amqproute.frontends.common.client_connection import ConnectionConsumer, FrontendContext
 from amqproute.relay.relay import Relay
-from amqproute.services.management_node import MANAGEMENT, EntityType
+from amqproute.services.management_node import MANAGEMENT
 from amqproute.services.watermarks import DiskTerms, Watermarks
 
 __all__ = ["disk_terms", "make_watermarks"]
@@ -85,6 +85,6 @@ def make_watermarks(
         yield from watermarks.rows()
         yield relay.destination_quota.row()
 
-    broker.services[MANAGEMENT].register(EntityType("watermark", rows))
+    broker.services[MANAGEMENT].show("watermark", rows)
     watermarks.start()
     return watermarks

@@ -30,16 +30,14 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.plurals import counted
 from amqproute.relay.destination import Destination
 from amqproute.relay.relay import Relay
-from amqproute.services.command_schema import FORBIDDEN
-from amqproute.services.management_node import MANAGEMENT, OK, ManagementService
-from amqproute.services.management_protocol import Allows, ManagementReply, ManagementRequest
+from amqproute.services.management_node import OK, ManagementService
+from amqproute.services.management_protocol import ManagementReply, ManagementRequest
 
 __all__ = ["DRAINING", "LOOK_SECONDS", "TURN_QUEUES", "DrainMode", "DrainProgress"]
 
@@ -163,22 +161,19 @@ class DrainMode:
             return ""
         return "draining" if self.progress is None else str(self.progress)
 
-    def register(self, service: ManagementService, allows: Allows) -> None:
+    def register(self, service: ManagementService) -> None:
         """Add the operations to the management node."""
 
         def acting(act: Callable[[str], str]) -> Callable[[ManagementRequest], ManagementReply]:
             def operation(request: ManagementRequest) -> ManagementReply:
-                if not allows(request.principal, Verb.MANAGE, MANAGEMENT):
-                    words = f"{request.principal} may not manage {MANAGEMENT!r}"
-                    return ManagementReply.of(FORBIDDEN, words)
                 words = act(str(request.principal)) or self.status() or NOT_DRAINING
                 return ManagementReply.of(OK, words, {**self._facts(), "description": words})
 
             return operation
 
-        service.operations["DRAIN"] = acting(self.begin)
-        service.operations["DRAIN-END"] = acting(self.end)
-        service.operations["DRAIN-STATUS"] = acting(lambda _: "")
+        service.offer("DRAIN", acting(self.begin))
+        service.offer("DRAIN-END", acting(self.end))
+        service.offer("DRAIN-STATUS", acting(lambda _: ""))
 
     def _facts(self) -> dict[str, object]:
         progress = self.progress

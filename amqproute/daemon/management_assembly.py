@@ -19,7 +19,7 @@ from amqproute.relay.diagnosis import why
 from amqproute.relay.relay import Relay
 from amqproute.routing.table import Router
 from amqproute.services import dns_flush, relay_commands, xa_node
-from amqproute.services.management_node import MANAGEMENT, EntityType, ManagementService
+from amqproute.services.management_node import MANAGEMENT, ManagementService
 from amqproute.services.message_requeue import RequeueCommand
 from amqproute.services.relay_messages import RelayMessages
 
@@ -46,11 +46,8 @@ def offer_relay_operations(
         now_ms,
     ).register(management)
     RequeueCommand(broker, relay, router, allows, now_ms).register(management)
-    management.register(
-        EntityType(
-            "peer",
-            lambda: [peer_row(each, relay.holds) for each in relay.destinations.values()],
-        )
+    management.show(
+        "peer", lambda: [peer_row(each, relay.holds) for each in relay.destinations.values()]
     )
 
 

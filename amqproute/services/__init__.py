@@ -5,7 +5,8 @@
 ``to``, asks the router, and puts the message on a local node or on the relay queue of the next hop.
 `transfer.AliasTarget` is what ``x@y`` and ``@y`` resolve to: the transfer service with the domain
 fixed when the link is made. `management_node.ManagementService` is ``$management``: it shows what
-there is (`management_rows`) and has it changed (`command_schema` is the grammar; `node_changes`,
+there is (`management_rows`) and has it changed; what it offers, and the right that each operation
+takes, stand in `management_table` (`command_schema` is the grammar; `node_changes`,
 with `binding_entity` and `alias_entity`, does it, keeps it over restarts, and makes each batch all
 or nothing; `message_moves` takes messages from node to node). `relay_commands` and `relay_messages`
 are what operators do to relay queues through it: as a whole, or to messages by id, domain or

@@ -37,18 +37,13 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from amqproute.auth.policy import Verb
-from amqproute.services.command_schema import FORBIDDEN
 from amqproute.services.management_node import (
     CONFLICT,
-    MANAGEMENT,
     OK,
-    EntityType,
     ManagementReply,
     ManagementRequest,
     ManagementService,
 )
-from amqproute.services.management_protocol import Allows
 
 __all__ = ["AgeClock", "ClockWatch", "awake_seconds", "register"]
 
@@ -273,16 +268,12 @@ def _moment(milliseconds: int) -> str:
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def register(service: ManagementService, watch: ClockWatch, allows: Allows) -> None:
+def register(service: ManagementService, watch: ClockWatch) -> None:
     """Offer the clock to operators."""
 
     def accept(request: ManagementRequest) -> ManagementReply | Deferred[ManagementReply]:
-        if not allows(request.principal, Verb.MANAGE, MANAGEMENT):
-            return ManagementReply.of(
-                FORBIDDEN, f"{request.principal} may not manage {MANAGEMENT!r}"
-            )
         watch.log.info("{principal}: ACCEPT-TIME", principal=str(request.principal))
         return watch.accept()
 
-    service.operations["ACCEPT-TIME"] = accept
-    service.register(EntityType("clock", lambda: [watch.row()]))
+    service.offer("ACCEPT-TIME", accept)
+    service.show("clock", lambda: [watch.row()])

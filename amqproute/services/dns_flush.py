@@ -73,4 +73,4 @@ def register(
             OK, f"what the DNS has said of {hop.key} is forgotten", {"hop": hop.key}
         )
 
-    service.operations[FORGET] = forget
+    service.offer(FORGET, forget)

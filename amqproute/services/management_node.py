@@ -35,8 +35,8 @@ operation       does
                 what there is to ask about, and how
 ==============  ==============================================================================
 
-What there is to ask about is a registry: an `EntityType` is a name and a function that gives
-rows. Operations are a table as well; a new one is an entry with a function.
+Entity types, operations and the rights that they take stand in one table, `management_table`; the
+daemon's parts give the functions that carry them out (`ManagementService.offer`, `show`).
 
 Who may attach may ask. To change something one needs the right `manage` on each node that it is
 about (G-25); a refusal is answered with 403 and stands in the log.
@@ -85,11 +85,11 @@ from amqproute.services.command_schema import (
     NOT_FOUND,
     NOT_IMPLEMENTED,
     OK,
-    OPERATIONS,
     CommandRefused,
     ManagementCommand,
     read_map,
 )
+from amqproute.services.command_schema import OPERATIONS as COMMANDS
 from amqproute.services.management_protocol import (
     Allows,
     Commands,
@@ -102,6 +102,13 @@ from amqproute.services.management_protocol import (
     whole,
 )
 from amqproute.services.management_rows import ManagementRows, Row, Rows
+from amqproute.services.management_table import (
+    ENTITIES,
+    NODE_KINDS,
+    OPERATIONS,
+    RequiredRight,
+    operations_of,
+)
 from amqproute.services.message_moves import MessageMoves
 from amqproute.services.node_changes import ChangeBatch, CommandResult, NodeChanges
 from amqproute.services.questions import (
@@ -139,23 +146,10 @@ MAX_ROWS: Final = 1000
 ROWS_IN_INDEX: Final = 30
 """So many places in an index cost as much as one row does."""
 
-_CHANGING: Final = ("CREATE", "UPDATE", "RENAME", "DELETE", "PURGE", "MOVE", "COPY")
-_KINDS: Final = ("queue", "topic", "link", "alias", "route")
-
+_KINDS: Final = OPERATIONS["CREATE"].kinds
 
 READS: Final = frozenset(
-    {
-        "QUERY",
-        "READ",
-        "GET-TYPES",
-        "GET-OPERATIONS",
-        "GET-ATTRIBUTES",
-        "GET-MGMT-NODES",
-        "LIST-MESSAGES",
-        "WHY",
-        "FORGET",
-        "STATUS",
-    }
+    {"GET-MGMT-NODES", *(each.name for each in OPERATIONS.values() if not each.changes)}
 )
 """Operations that change nothing but what is remembered for seconds."""
 LONGEST_DETAIL: Final = 1024
@@ -184,6 +178,10 @@ def _deed(request: ManagementRequest, reply: ManagementReply, now_us: int) -> Ru
     return RunEvent(RecordKind.OPERATOR, now_us, facts)
 
 
+Index = Callable[[], Sequence[tuple[str, Callable[[str], Row]]]]
+"""Gives the names of entities, each with the function that makes its row."""
+
+
 @dataclass(frozen=True, slots=True)
 class EntityType:
     """One kind of thing that can be asked about.
@@ -197,7 +195,7 @@ class EntityType:
 
     name: str
     rows: Rows
-    index: Callable[[], Sequence[tuple[str, Callable[[str], Row]]]] | None = None
+    index: Index | None = None
 
     def page(self, offset: int, count: int) -> tuple[list[Row], int]:
         """Return so many rows from one on, and how many there are in all."""
@@ -232,7 +230,7 @@ class ManagementService:
         close_link: detaches the links of clients with this name.
 
     Attributes:
-        operations: name to function; may be added to. They come before those of `command_schema`.
+        operations: name to function, from `offer`. They come before those of `command_schema`.
     """
 
     name = MANAGEMENT
@@ -270,19 +268,19 @@ class ManagementService:
         self._questions = QuestionTurns(broker.clock, self._ask)
         if inventory is not None:
             self.operations |= {"MOVE": self._take, "COPY": self._take}
-            self._does |= {(does, "node"): self._moving.later for does in ("MOVE", "COPY")}
+            self._does |= {(name, "node"): self._moving.later for name in ("MOVE", "COPY")}
         overview = self._overview = ManagementRows(broker, inventory, now_ms, destinations, links)
-        self.register(EntityType("queue", overview.queues, overview.queue_index))
-        self.register(EntityType("topic", overview.topics))
-        self.register(EntityType("relay-queue", overview.relay_queues))
-        self.register(EntityType("binding", overview.bindings))
-        self.register(EntityType("link", overview.links))
-        self.register(EntityType("alias", overview.aliases))
+        self.show("queue", overview.queues, overview.queue_index)
+        self.show("topic", overview.topics)
+        self.show("relay-queue", overview.relay_queues)
+        self.show("binding", overview.bindings)
+        self.show("link", overview.links)
+        self.show("alias", overview.aliases)
         if inventory is not None:
             routes = RouteCommands(inventory)
-            self.register(EntityType("route", routes.rows, routes.index))
-        self.register(EntityType("shape", overview.shapes))
-        self.register(EntityType("connection", connections))
+            self.show("route", routes.rows, routes.index)
+        self.show("shape", overview.shapes)
+        self.show("connection", connections)
 
     def __repr__(self) -> str:
         return f"<ManagementService {' '.join(self._types)}>"
@@ -290,6 +288,31 @@ class ManagementService:
     def register(self, entity_type: EntityType) -> None:
         """Make a kind of thing known; one of the same name is replaced."""
         self._types[entity_type.name] = entity_type
+
+    def show(self, name: str, rows: Rows, index: Index | None = None) -> None:
+        """Give the rows of an entity type of the table.
+
+        Raises:
+            KeyError: `management_table` has no such type.
+        """
+        self.register(EntityType(ENTITIES[name].name, rows, index))
+
+    def offer(self, name: str, function: Operation) -> None:
+        """Carry out an operation of the table, for those who have the right that it takes.
+
+        Raises:
+            KeyError: `management_table` has no such operation.
+        """
+        is_of_service = OPERATIONS[name].right is RequiredRight.SERVICE
+        self.operations[name] = partial(self._as_manager, function) if is_of_service else function
+
+    def _as_manager(
+        self, function: Operation, request: ManagementRequest
+    ) -> ManagementReply | Deferred[ManagementReply]:
+        if not self._allows(request.principal, Verb.MANAGE, MANAGEMENT):
+            words = f"{request.principal} may not manage {MANAGEMENT!r}"
+            return ManagementReply.of(FORBIDDEN, words)
+        return function(request)
 
     # -- the node ------------------------------------------------------------------------------
 
@@ -364,8 +387,8 @@ class ManagementService:
             return self._purge(request, operation, changes)
         if operation is not None:
             return operation(request)
-        if request.operation not in OPERATIONS:
-            known = ", ".join(dict.fromkeys((*self.operations, *OPERATIONS)))
+        if request.operation not in COMMANDS:
+            known = ", ".join(dict.fromkeys((*self.operations, *COMMANDS)))
             return ManagementReply.of(
                 NOT_IMPLEMENTED, f"no operation {request.operation[:64]!r} here; there are {known}"
             )
@@ -453,7 +476,7 @@ class ManagementService:
             raise CommandRefused(
                 BAD_REQUEST, f"{command.operation} is for {known}, not {command.kind[:64]!r}"
             )
-        if command.operation in _CHANGING:
+        if OPERATIONS[command.operation].right is RequiredRight.NODES:
             self._require_right(command, principal)
         if command.operation == "DELETE" and command.kind == "link":
             closed = self._close_links(command.name, changes)
@@ -461,7 +484,7 @@ class ManagementService:
                 return closed
         if command.kind == "link" and command.operation in ("UPDATE", "RENAME"):
             self._require_binding(command.name)
-        kind = "node" if command.kind in ("queue", "topic") else command.kind
+        kind = "node" if command.kind in NODE_KINDS else command.kind
         function = self._does.get((command.operation, kind))
         if function is None:
             raise CommandRefused(
@@ -479,7 +502,7 @@ class ManagementService:
             for key, value in command.arguments.items()
             if key in ("source", "target", "destination") and isinstance(value, str)
         }
-        name = name_of(command.name) if command.kind in _NODES_BY_TYPE else command.name
+        name = name_of(command.name) if command.kind in NODE_KINDS else command.name
         return replace(command, name=name, arguments={**command.arguments, **ends})
 
     def _require_right(self, command: ManagementCommand, principal: Principal) -> None:
@@ -617,12 +640,12 @@ class ManagementService:
         name = request.properties.get("name", request.properties.get("identity"))
         if not isinstance(name, str) or not name:
             return ManagementReply.of(BAD_REQUEST, "READ needs the application property `name`")
-        if request.entity_type in _NODES_BY_TYPE:
+        if request.entity_type in NODE_KINDS:
             name = self._broker.name_of(name)
         for each in types:
             row = each.find(name)
             if row is not None:
-                is_node = each.name in _NODES_BY_TYPE
+                is_node = each.name in NODE_KINDS
                 details = self._overview.details(name) if is_node else {}
                 return ManagementReply.of(OK, "OK", {**row, **details})
         kind = request.entity_type or "entity"
@@ -632,7 +655,8 @@ class ManagementService:
         name = request.entity_type
         if name is None:
             # Topics stand among the queues, bindings among the links too: once is enough.
-            return tuple(each for each in self._types.values() if each.name not in _SEEN_ELSEWHERE)
+            is_repeated = {each.name for each in ENTITIES.values() if each.is_repeated}
+            return tuple(each for each in self._types.values() if each.name not in is_repeated)
         found = self._types.get(name)
         if found is None:
             known = ", ".join(self._types)
@@ -645,10 +669,10 @@ class ManagementService:
         return ManagementReply.of(OK, "OK", {name: [] for name in self._types})
 
     def _get_operations(self, request: ManagementRequest) -> ManagementReply:
-        found: dict[str, list[str]] = {}
-        for name in self._types:
-            kind = "node" if name in ("queue", "topic") else name
-            found[name] = ["QUERY", "READ", *(does for does, each in self._does if each == kind)]
+        is_fixed = self._inventory is None
+        found = {
+            name: ["QUERY", "READ"] if is_fixed else operations_of(name) for name in self._types
+        }
         return ManagementReply.of(OK, "OK", found)
 
     def _get_attributes(self, request: ManagementRequest) -> ManagementReply:
@@ -662,8 +686,6 @@ class ManagementService:
 
 
 _NODES: Final = ("node", "topic")
-_NODES_BY_TYPE: Final = ("queue", "topic")
-_SEEN_ELSEWHERE: Final = ("topic", "binding", "shape")
 
 Function = Callable[[ManagementCommand, ChangeBatch], CommandResult]
 

@@ -184,9 +184,7 @@ class RequeueCommand:
 
     def register(self, service: ManagementService) -> None:
         """Add the operation to the management node."""
-        service.operations["REQUEUE"] = lambda request: Deferred.fromCoroutine(
-            self._answer(request)
-        )
+        service.offer("REQUEUE", lambda asked: Deferred.fromCoroutine(self._answer(asked)))
 
     async def _answer(self, request: ManagementRequest) -> ManagementReply:
         try:

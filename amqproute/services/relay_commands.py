@@ -118,15 +118,11 @@ def register(service: ManagementService, relay: Any, allows: Allows) -> None:
         destination.wake()
         return ManagementReply.of(OK, "trying", relay.row(destination))
 
-    service.operations.update(
-        {
-            "HOLD": acting(hold),
-            "RELEASE": acting(release),
-            "RETRY-NOW": acting(retry),
-            "EXPIRE": acting(_expire),
-            "PURGE": acting(_purge),
-        }
-    )
+    service.offer("HOLD", acting(hold))
+    service.offer("RELEASE", acting(release))
+    service.offer("RETRY-NOW", acting(retry))
+    service.offer("EXPIRE", acting(_expire))
+    service.offer("PURGE", acting(_purge))
 
 
 def _is_reason(reason: object) -> bool:

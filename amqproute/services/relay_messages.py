@@ -78,7 +78,6 @@ from amqproute.services.management_node import (
     CONFLICT,
     NOT_FOUND,
     OK,
-    EntityType,
     ManagementReply,
     ManagementRequest,
     ManagementService,
@@ -196,7 +195,7 @@ class RelayMessages:
 
     def register(self, service: ManagementService) -> None:
         """Add the operations, and what can be asked about, to the management node."""
-        service.register(EntityType("hold", lambda: [hold.row() for hold in self._relay.holds]))
+        service.show("hold", lambda: [hold.row() for hold in self._relay.holds])
         acting = {
             "LIST-MESSAGES": self._list,
             "HOLD-MESSAGES": self._hold,
@@ -207,8 +206,8 @@ class RelayMessages:
             "WHY": self._explaining.why,
         }
         for name, act in acting.items():
-            service.operations[name] = self._answering(act)
-        service.operations["RELEASE-HOLD"] = self._at_once(self._release)
+            service.offer(name, self._answering(act))
+        service.offer("RELEASE-HOLD", self._at_once(self._release))
 
     def _answering(
         self, act: Callable[[ManagementRequest], Any]

@@ -55,7 +55,6 @@ from amqproute.services.management_node import (
     NOT_FOUND,
     OK,
     Allows,
-    EntityType,
     ManagementReply,
     ManagementRequest,
     ManagementService,
@@ -201,7 +200,9 @@ def register(service: ManagementService, branches: BranchRegistry) -> None:
         branches: what there is.
     """
 
-    def acting(act: Callable[[str], Awaitable[None]], words: str) -> Any:
+    def acting(
+        act: Callable[[str], Awaitable[None]], words: str
+    ) -> Callable[[ManagementRequest], ManagementReply | Deferred[ManagementReply]]:
         async def work(name: str) -> ManagementReply:
             try:
                 await act(name)
@@ -223,18 +224,16 @@ def register(service: ManagementService, branches: BranchRegistry) -> None:
 
         return operation
 
-    service.register(EntityType("branch", branches.rows))
-    service.operations.update(
-        {
-            "COMMIT-BRANCH": acting(
-                lambda name: branches.decide(name, commits=True), "committed heuristically"
-            ),
-            "ROLL-BACK-BRANCH": acting(
-                lambda name: branches.decide(name, commits=False), "rolled back heuristically"
-            ),
-            "FORGET-BRANCH": acting(branches.forget_named, "forgotten"),
-        }
-    )
+    def commit(name: str) -> Awaitable[None]:
+        return branches.decide(name, commits=True)
+
+    def roll_back(name: str) -> Awaitable[None]:
+        return branches.decide(name, commits=False)
+
+    service.show("branch", branches.rows)
+    service.offer("COMMIT-BRANCH", acting(commit, "committed heuristically"))
+    service.offer("ROLL-BACK-BRANCH", acting(roll_back, "rolled back heuristically"))
+    service.offer("FORGET-BRANCH", acting(branches.forget_named, "forgotten"))
 
 
 def _refusal(error: XaError) -> ManagementReply:

@@ -63,8 +63,8 @@ class DrainingTests(SynchronousTestCase):
         self.addCleanup(self.draining.stop)
         self.may = True
         self.asked: list[tuple[Any, str]] = []
-        self.service = ManagementService(self.broker, lambda *_: True, lambda: 0)
-        self.draining.register(self.service, self.allows)
+        self.service = ManagementService(self.broker, self.allows, lambda: 0)
+        self.draining.register(self.service)
 
     def allows(self, principal: Principal, verb: Verb, node: str) -> bool:
         self.asked.append((verb, node))
