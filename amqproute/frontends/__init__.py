@@ -15,6 +15,8 @@ each protocol, so far `amqproute.frontends.amqp10`.
   principal may take, back pressure. `FrontendContext` beside it is what all connections share.
 * `common.node_access.NodeAccess` is the way from an address to a node, with the access rules. The
   answer may have to wait for the DNS (is there a domain beta.example?), with a deadline.
+* `common.publishing_endpoint.PublishingEndpoint` and `common.consuming_endpoint.ConsumingEndpoint`
+  are the two kinds of ends that a connection has at nodes: credit, quotas, and what goes back.
 * `common.contract_enforcement.ActiveContract` is what one sender may ask, over all of its
   connections: less credit near its rates and its share of the store, and refusal where no credit
   helps.

@@ -47,7 +47,7 @@ from amqproute.frontends.common.contract_enforcement import (
 )
 from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.frontends.common.node_access import NodeAccess
-from amqproute.net.pump import EngineProtocol
+from amqproute.net.pump import EngineProtocol, Make
 from amqproute.relay.connect_agent import ConnectAgent
 from amqproute.relay.relay import Relay
 from amqproute.relay.relay_terms import RelayTerms
@@ -518,13 +518,17 @@ class FrameBroker:
             ConnectionSettings(role="client", container_id=self.name, hostname=hop.domain)
         )
 
-    def protocol(
+    def protocol(self, principal: Principal = ANONYMOUS_PRINCIPAL, **kinds: Any) -> EngineProtocol:
+        """Return the server side of a new connection."""
+        return EngineProtocol(self.maker(principal, **kinds), self.world.clock)
+
+    def maker(
         self,
         principal: Principal = ANONYMOUS_PRINCIPAL,
         mechanisms: Sequence[str] = (),
         facts: Mapping[str, Any] | None = None,
-    ) -> EngineProtocol:
-        """Return the server side of a new connection."""
+    ) -> Make:
+        """Return what makes engine and frontend of a connection."""
         sasl = _Sasl(self, mechanisms)
 
         def make(found: Any) -> tuple[Connection, Frontend]:
@@ -546,7 +550,7 @@ class FrameBroker:
             self.frontends.append(frontend)
             return engine, frontend
 
-        return EngineProtocol(make, self.world.clock)
+        return make
 
     def client(self, principal: Principal = ANONYMOUS_PRINCIPAL, **kinds: Any) -> Client:
         """Return a client with a fresh connection; nothing has been said on it."""

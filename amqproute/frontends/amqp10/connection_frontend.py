@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute import conditions
@@ -20,10 +19,10 @@ from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
 from amqproute.frontends.amqp10.link_attach import LinkAttach
 from amqproute.frontends.amqp10.link_refusal import error_of
 from amqproute.frontends.amqp10.link_rows import link_rows
-from amqproute.frontends.amqp10.link_table import LinkTable
+from amqproute.frontends.amqp10.link_table import LinkEndpoint, LinkTable
 from amqproute.frontends.amqp10.sender_link import SenderLink
-from amqproute.frontends.common.client_connection import ClientConnection, IsRemoved
-from amqproute.frontends.common.contract_enforcement import RETRY_SECONDS, ActiveContract
+from amqproute.frontends.common.client_connection import ClientConnection
+from amqproute.frontends.common.contract_enforcement import RETRY_SECONDS
 from amqproute.frontends.common.partial_deliveries import HEAD_BYTES
 from amqproute.frontends.common.peer_error_log import short
 from amqproute.net.pump import IUpgradableUser, TransportFacts
@@ -61,7 +60,7 @@ class Frontend(ClientConnection):
         authenticator: Authenticator,
         facts: TransportFacts,
     ) -> None:
-        super().__init__(context.common, facts, authenticator)
+        super().__init__(context.common, connection, facts, authenticator)
         self.connection = connection
         self._amqp10 = context
         self._authenticator = authenticator
@@ -143,35 +142,13 @@ class Frontend(ClientConnection):
         """See `ClientConnection.link_rows`."""
         return link_rows(self.links)
 
-    def detach_named(self, name: str) -> int:
-        """See `ClientConnection.detach_named`."""
-        return self.links.detach_named(name)
-
     def consumers(self) -> Iterator[SenderLink]:
         """See `ClientConnection.consumers`."""
         return (each for each in self.links.endpoints() if isinstance(each, SenderLink))
 
-    def stop_taking(self) -> None:
-        """See `ClientConnection.stop_taking`."""
-        self.links.stop_taking()
-
-    def grant(self) -> None:
-        """See `ClientConnection.grant`."""
-        for endpoint in self.links.endpoints():
-            endpoint.grant()
-
-    def apply_terms(self, contract: ActiveContract) -> None:
-        """See `ClientConnection.apply_terms`."""
-        for endpoint in self.links.endpoints():
-            endpoint.apply_terms(contract)
-
-    def detach_from(self, is_removed: IsRemoved) -> None:
-        """See `ClientConnection.detach_from`."""
-        self.links.detach_from(is_removed)
-
-    def detach_unauthorized(self) -> int:
-        """See `ClientConnection.detach_unauthorized`."""
-        return self.links.detach_unauthorized()
+    def endpoints(self) -> Iterator[LinkEndpoint]:
+        """See `ClientConnection.endpoints`."""
+        return self.links.endpoints()
 
     # -- IConnectionUser -------------------------------------------------------------------------
 
@@ -183,27 +160,13 @@ class Frontend(ClientConnection):
                 handlers[type(event)](event)
         self.endpoint_quota.update(self.connection.endpoint_octets)
 
-    def writable(self) -> None:
-        """See `IConnectionUser.writable`."""
-        self.is_paused = False
-        for endpoint in self.links.endpoints():
-            endpoint.dispatch()
-
-    def lost(self, reason: Failure) -> None:
-        """See `IConnectionUser.lost`."""
-        self.context.connections.discard(self)
-        self.context.partial_deliveries.holds(self, 0)
+    def end_endpoints(self) -> None:
+        """See `ClientConnection.end_endpoints`."""
         if self._verifying is not None:
             self._verifying.cancel()
+            self._verifying = None
         self.links.lost()
-        if self.contract is not None:
-            self.contract.disconnect(self)
         self._amqp10.suspended.connection_lost(self)
-        self.error_log.log_suppressed()
-        self._pump = self._verifying = None
-        self.is_lost = True
-        self.endpoint_quota.end()
-        self._drop_parts()
 
     # -- connection ------------------------------------------------------------------------------
 
@@ -330,13 +293,6 @@ class Frontend(ClientConnection):
                 description=short(event.error.description),
             )
         self.links.session_ended(event.session)
-
-    def close(self, condition: conditions.Condition, words: str) -> None:
-        """Close the connection from our side."""
-        if self._pump is None:
-            return
-        self.connection.close(spec.Error(condition=condition, description=words))
-        self.flush()
 
     # -- links -----------------------------------------------------------------------------------
 

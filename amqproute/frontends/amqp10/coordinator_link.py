@@ -40,7 +40,7 @@ from amqproute.errors import (
     Unresolved,
 )
 from amqproute.frontends.amqp10.link_refusal import error_of, may_reject
-from amqproute.frontends.amqp10.link_table import LinkEndpoint, LinkTable
+from amqproute.frontends.amqp10.link_table import AttachedLink, LinkTable
 from amqproute.frontends.amqp10.suspended_links import RetentionPolicy
 from amqproute.frontends.common.peer_error_log import short
 from amqproute.message import Message
@@ -88,7 +88,7 @@ def coordinator(
     return spec.Coordinator(capabilities=offered)
 
 
-class CoordinatorLink(LinkEndpoint):
+class CoordinatorLink(AttachedLink):
     """Our end of a link to the coordinator.
 
     Args:

@@ -19,7 +19,6 @@ from twisted.python.failure import Failure
 from amqproute.address import from_uri
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import DurableSubscription
-from amqproute.broker.topic import Topic
 from amqproute.errors import (
     AmqpError,
     InternalError,
@@ -377,12 +376,7 @@ class LinkAttach:
         link.context = inbound
         link.takes_parts = not acts_at_once
         self._links.attached.add(link)
-        if isinstance(found.node, Queue | Topic):
-            found.node.publishers.join(inbound)
-        contract = self._connection.contract
-        if contract is not None:
-            inbound.join_contract(contract)
-        inbound.grant()
+        inbound.join(self._connection.contract)
 
     def _most_octets(self, link: Link, acts_at_once: bool) -> int | None:
         """Return the largest message that is resolved on a link; None: the usual one.

@@ -9,13 +9,13 @@ back what it held, and ends what was made for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from amqproute import conditions
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import node_of
-from amqproute.errors import AmqpError, UnauthorizedAccess
+from amqproute.errors import AmqpError
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
 from amqproute.frontends.amqp10.suspended_links import (
     LinkKey,
@@ -24,11 +24,9 @@ from amqproute.frontends.amqp10.suspended_links import (
     RetentionPolicy,
     SuspendedLink,
 )
-from amqproute.frontends.amqp10.terminus_resolution import TerminusResolver
 from amqproute.frontends.common.client_connection import ClientConnection
-from amqproute.frontends.common.contract_enforcement import ActiveContract
+from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.frontends.common.peer_error_log import short
-from amqproute.values import Principal
 from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
@@ -40,6 +38,7 @@ __all__ = [
     "DETACH",
     "END",
     "ERROR_MODE",
+    "AttachedLink",
     "LinkEndpoint",
     "LinkTable",
     "PendingAttach",
@@ -52,7 +51,7 @@ DETACH: Final = Symbol("detach")
 END: Final = Symbol("end")
 
 
-class LinkEndpoint:
+class LinkEndpoint(NodeEndpoint):
     """What stands behind our end of a link: its `amqproute.wire.amqp10.link.Link.context`.
 
     What an endpoint does not override has no meaning for it.
@@ -64,11 +63,6 @@ class LinkEndpoint:
     __slots__ = ()
 
     retention: RetentionPolicy | None
-
-    @property
-    def node(self) -> Any:
-        """The node that it is attached to; None for none."""
-        return None
 
     def deliveries_received(self, deliveries: Sequence[Delivery]) -> None:
         """Take whole deliveries of the other side's."""
@@ -97,25 +91,6 @@ class LinkEndpoint:
 
     def flowed(self, flow: spec.Flow) -> None:
         """Act on a flow of the other side's."""
-
-    def dispatch(self) -> None:
-        """Send what there is, as far as there is room."""
-
-    def grant(self) -> None:
-        """Bring the sender's credit in line with what it may have now."""
-
-    def apply_terms(self, contract: ActiveContract) -> None:
-        """Go by changed terms of the sender's contract."""
-
-    def stop_taking(self) -> None:
-        """Revoke the sender's credit: the daemon is being stopped."""
-
-    def check_access(self, termini: TerminusResolver, principal: Principal) -> None:
-        """Check that the other side may still attach to the node.
-
-        Raises:
-            UnauthorizedAccess: not any more.
-        """
 
 
 class PendingAttach(LinkEndpoint):
@@ -362,50 +337,8 @@ class LinkTable:
         common.broker.delete(node)
         common.detach_from(lambda each, _: node_of(each) is node)
 
-    def detach_from(self, is_removed: Callable[[Any, str | None], bool]) -> None:
-        """Detach links whose node or alias is not there any more (L-03, A-05).
-
-        Args:
-            is_removed: tells it for a node and the address it was attached by.
-        """
-        for link in tuple(self.attached):
-            node = None if link.context is None else link.context.node
-            if node is None:
-                continue
-            terminus = link.source if link.role == "sender" else link.target
-            address = getattr(terminus, "address", None)
-            if link.is_active and is_removed(node, address):
-                words = f"{address} does not exist any more"
-                self._detach(
-                    link, spec.Error(condition=conditions.RESOURCE_DELETED, description=words)
-                )
-
-    def detach_unauthorized(self) -> int:
-        """Detach links to whose node the other side may not attach any more; return how many."""
-        count = 0
-        for link in tuple(self.attached):
-            if not link.is_active or link.context is None:
-                continue
-            try:
-                link.context.check_access(self.context.termini, self.connection.principal)
-            except UnauthorizedAccess as error:
-                count += 1
-                self._detach(
-                    link, spec.Error(condition=error.condition, description=error.description)
-                )
-        return count
-
-    def detach_named(self, name: str) -> int:
-        """Detach the links with this name because an operator wants it (G-13); return how many."""
-        found = [each for each in self.attached if each.name == name and each.is_active]
-        for link in found:
-            words = "an operator closed this link"
-            self._detach(
-                link, spec.Error(condition=conditions.LINK_DETACH_FORCED, description=words)
-            )
-        return len(found)
-
-    def _detach(self, link: Link, error: spec.Error) -> None:
+    def detach(self, link: Link, error: spec.Error) -> None:
+        """Detach a link from our side; what it held goes back."""
         held = list(link.unsettled.values())
         link.detach(error=error)
         self.drop(link, held)
@@ -417,11 +350,39 @@ class LinkTable:
             if link.context is not None:
                 yield link.context
 
-    def stop_taking(self) -> None:
-        """Revoke the senders' credit; called when the daemon stops."""
-        for endpoint in self.endpoints():
-            endpoint.stop_taking()
-        self.connection.flush()
+
+class AttachedLink(LinkEndpoint):
+    """The endpoint of a link whose attach has been answered.
+
+    Attributes:
+        link: our end of it.
+    """
+
+    __slots__ = ()
+
+    link: Link
+    _links: LinkTable
+
+    @property
+    def name(self) -> str:
+        """See `NodeEndpoint.name`."""
+        return self.link.name
+
+    @property
+    def address(self) -> str | None:
+        """See `NodeEndpoint.address`."""
+        link = self.link
+        terminus = link.source if link.role == "sender" else link.target
+        return getattr(terminus, "address", None)
+
+    @property
+    def is_active(self) -> bool:
+        """See `NodeEndpoint.is_active`."""
+        return self.link.is_active
+
+    def detach(self, condition: conditions.Condition, words: str) -> None:
+        """See `NodeEndpoint.detach`."""
+        self._links.detach(self.link, spec.Error(condition=condition, description=words))
 
 
 def _has_ended(link: Link) -> bool:

@@ -21,8 +21,6 @@ from amqproute import conditions
 from amqproute.broker.admission import is_non_transacted
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.publish_gate import STORE, PublishGate
-from amqproute.broker.queue import Queue
-from amqproute.broker.topic import Topic
 from amqproute.errors import (
     AmqpError,
     DecodeError,
@@ -36,15 +34,16 @@ from amqproute.frontends.amqp10.large_message_receiver import (
     NoCapacityError,
 )
 from amqproute.frontends.amqp10.link_refusal import error_of, may_reject
-from amqproute.frontends.amqp10.link_table import LinkEndpoint, LinkTable
+from amqproute.frontends.amqp10.link_table import AttachedLink, LinkTable
 from amqproute.frontends.amqp10.suspended_links import (
     ResolvedDeliveries,
     RetentionPolicy,
     without_words,
 )
-from amqproute.frontends.amqp10.terminus_resolution import TerminusResolver
 from amqproute.frontends.common.contract_enforcement import ActiveContract, ContractShare
 from amqproute.frontends.common.peer_error_log import short
+from amqproute.frontends.common.publishing_endpoint import PublishingEndpoint
+from amqproute.interfaces import ITarget
 from amqproute.message import Message, enclose
 from amqproute.values import FLOOR, NextHop, Origin, Principal
 from amqproute.wire.amqp10 import spec
@@ -60,7 +59,7 @@ RELEASED = spec.Released()
 _NOT_TAKEN = "the messages were not taken"
 
 
-class ReceiverLink(LinkEndpoint):
+class ReceiverLink(PublishingEndpoint, AttachedLink):
     """Puts deliveries on a target, settles them once they are safe, and hands out credit.
 
     Args:
@@ -73,7 +72,6 @@ class ReceiverLink(LinkEndpoint):
 
     Attributes:
         retention: how long what is known outlives the link; None: it goes with it.
-        share: what it has of its sender's contract; None without one.
         is_durable: what became of its messages is itself kept in the store.
     """
 
@@ -81,47 +79,35 @@ class ReceiverLink(LinkEndpoint):
 
     __slots__ = (
         "__weakref__",
-        "_connection",
         "_context",
         "_earlier",
         "_failed",
-        "_gate",
-        "_is_braked",
         "_is_ended",
         "_is_gone",
         "_large",
         "_links",
         "_posted",
-        "_uncommitted",
         "_ungranted",
         "_waiting",
         "is_durable",
         "link",
-        "origin",
         "resolved",
         "retention",
-        "share",
-        "target",
-        "window",
     )
 
     def __init__(
         self,
         links: LinkTable,
         link: Link,
-        target: Any,
+        target: ITarget,
         origin: Origin,
         window: int,
         resolved: ResolvedDeliveries | None = None,
     ) -> None:
+        super().__init__(links.connection, target, origin, window)
         self._links = links
-        self._connection = links.connection
         self._context = links.context
         self.link = link
-        self.target = target
-        self.origin = origin
-        origin.has_credit = isinstance(target, Topic)
-        self.window = window
         self.retention: RetentionPolicy | None = None
         # An empty one is not true.
         self.resolved = ResolvedDeliveries() if resolved is None else resolved
@@ -129,18 +115,13 @@ class ReceiverLink(LinkEndpoint):
         # Tags of earlier attachments: to be resumed, they need credit and take none away.
         self._earlier = set(self.resolved.outcomes)
         self._is_gone = self._is_ended = False
-        self._uncommitted = 0
         # What waits, in order, by what it waits for; the gate's line, which is the first, begins
         # with so many that the store has not taken.
         self._waiting: dict[NextHop | LargeMessageReceiver | PublishGate, deque[Delivery]] = {}
         self._failed = 0
-        self._gate: PublishGate = links.context.common.broker.gate
-        # Whoever asks the services may make room by it.
-        self._is_braked = not getattr(target, "acts_at_once", False)
         self._large: LargeMessageReceiver | None = None
         self._ungranted: set[Delivery] = set()
         self._posted: dict[Delivery, tuple[ActiveContract, int]] = {}
-        self.share: ContractShare | None = None
 
     def __repr__(self) -> str:
         return (
@@ -153,61 +134,12 @@ class ReceiverLink(LinkEndpoint):
     def grant(self) -> None:
         """Top the credit up once half of it is used."""
         link = self.link
-        if not link.is_active or self._context.common.is_stopping:
-            return
-        if self._is_braked and not self._gate.is_open:
-            if link.credit:
-                self._flow(0)
-            return
-        target = self.target
-        is_shared = isinstance(target, Queue | Topic)
-        space = target.publishers.allowance(self) if is_shared else target.space()
-        unconfirmed = len(self.resolved.outcomes) - len(self._earlier)
-        bounded = is_shared
-        ceiling = space
-        if self.share is not None:
-            share = self.share
-            allowed = share.contract.allowance(share, self._uncommitted, self.window)
-            ceiling = min(space, allowed)
-            bounded = True
-        room = min(self.window - self._uncommitted - unconfirmed, ceiling)
-        if room > link.credit and (link.credit <= self.window // 2 or room < self.window // 2):
-            self._flow(room)
-        elif bounded and max(0, ceiling) < link.credit:
-            self._flow(max(0, ceiling))  # there are more of us than before (F-03)
-        if room <= 0 and (is_shared or space <= 0):
-            target.when_space(self.grant)
+        if link.is_active and not self._context.common.is_stopping:
+            self._renew(link.credit, len(self.resolved.outcomes) - len(self._earlier))
 
-    def join_contract(self, contract: ActiveContract) -> None:
-        """Go by the sender's contract from now on; services are outside of it."""
-        if self._is_braked and contract.terms:
-            self.share = contract.join(self)
-            self.share.granted(self.link.credit)
-        self.origin.account = contract.account
-
-    def apply_terms(self, contract: ActiveContract) -> None:
-        """See `LinkEndpoint.apply_terms`."""
-        if self.share is not None:
-            self.share.leave()
-            self.share = None
-        self.join_contract(contract)
-        self.grant()
-
-    def stop_taking(self) -> None:
-        """See `LinkEndpoint.stop_taking`."""
-        if self.link.is_active and self.link.credit:
-            self.link.flow(0)
-
-    def _flow(self, credit: int) -> None:
+    def _send_credit(self, credit: int) -> None:
+        """See `PublishingEndpoint`."""
         self.link.flow(credit)
-        if self.share is not None:
-            self.share.granted(credit)
-        self._connection.flush()
-
-    def revoke(self) -> None:
-        """Take the credit back that the link has."""
-        if self.link.is_active and self.link.credit:
-            self._flow(0)
 
     @property
     def waiting_octets(self) -> int:
@@ -227,14 +159,9 @@ class ReceiverLink(LinkEndpoint):
 
     # -- deliveries ----------------------------------------------------------------------------
 
-    @property
-    def node(self) -> Any:
-        """See `LinkEndpoint.node`."""
-        return self.target
-
-    def check_access(self, termini: TerminusResolver, principal: Principal) -> None:
-        """See `LinkEndpoint.check_access`."""
-        termini.check_target(self.link.target, principal)
+    def check_access(self, principal: Principal) -> None:
+        """See `NodeEndpoint.check_access`."""
+        self._context.termini.check_target(self.link.target, principal)
 
     def deliveries_received(self, deliveries: Sequence[Delivery]) -> None:
         """See `LinkEndpoint.deliveries_received`."""
@@ -282,7 +209,9 @@ class ReceiverLink(LinkEndpoint):
                         posted.append(delivery)
                         continue
                     self._remove_pending(delivery)
-                self._put(delivery, message, batch)
+                self._put(message, batch, delivery.tag)
+                if self.is_durable and not delivery.settled:
+                    self.resolved.note(delivery.tag, batch)
             except Unresolved as unresolved:
                 self._hold(delivery, unresolved.hop)
             except AmqpError as error:
@@ -299,19 +228,6 @@ class ReceiverLink(LinkEndpoint):
         if self._is_gone and not published:
             self._check_recovered()
         return published
-
-    def _put(self, delivery: Delivery, message: Message, batch: Batch) -> None:
-        origin = self.origin
-        origin.tag = delivery.tag
-        account = origin.account
-        if account is None or self.share is None:
-            self.target.put(message, batch, origin)
-        else:
-            before = account.octets
-            self.target.put(message, batch, origin)
-            self.share.contract.charged(max(account.octets - before, message.size))
-        if self.is_durable and not delivery.settled:
-            self.resolved.note(delivery.tag, batch)
 
     def message_of(self, delivery: Delivery) -> Message:
         """Return the message that a delivery has brought.
@@ -363,9 +279,11 @@ class ReceiverLink(LinkEndpoint):
     def committed(self, deliveries: list[Delivery]) -> None:
         """Tell the sender that these are safe (T-20), and let it send on."""
         self._uncommitted -= len(deliveries)
+        unsettled = []
         for delivery in deliveries:
             delivery.rest = None  # it is remembered here and there; that must not keep a file
-        unsettled = [delivery for delivery in deliveries if not delivery.settled]
+            if not delivery.settled:
+                unsettled.append(delivery)
         if unsettled:
             self._accept(unsettled)
         if self._is_gone:
@@ -667,10 +585,7 @@ class ReceiverLink(LinkEndpoint):
     ) -> ResolvedDeliveries | None:
         """See `LinkEndpoint.ended`."""
         self.origin.gone_at = self._context.common.seconds()
-        if isinstance(self.target, Queue | Topic):
-            self.target.publishers.leave(self)
-        if self.share is not None:
-            self.share.leave()
+        self.leave()
         self._drop_large()
         self._is_gone = True
         if keeps and self.retention is not None:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from amqproute import conditions
 from amqproute.broker.commit_batch import Batch
@@ -22,7 +21,7 @@ from amqproute.broker.entry_removal import DAMAGED_WORDS
 from amqproute.broker.large_message_sender import LargeMessageSender
 from amqproute.broker.local_transaction import Retirement, Transaction
 from amqproute.broker.outcomes import UNREADABLE
-from amqproute.broker.subscription import DurableSubscription, Subscription, is_seen
+from amqproute.broker.subscription import DurableSubscription, is_seen
 from amqproute.entry import Entry
 from amqproute.errors import (
     AmqpError,
@@ -38,18 +37,16 @@ from amqproute.frontends.amqp10.delivery_resumption import (
     compare,
 )
 from amqproute.frontends.amqp10.link_refusal import error_of
-from amqproute.frontends.amqp10.link_table import LinkEndpoint, LinkTable
+from amqproute.frontends.amqp10.link_table import AttachedLink, LinkTable
 from amqproute.frontends.amqp10.lock_timeout import LockMonitor
 from amqproute.frontends.amqp10.suspended_links import (
     ParkedDeliveries,
     RetentionPolicy,
     without_words,
 )
-from amqproute.frontends.amqp10.terminus_resolution import TerminusResolver
+from amqproute.frontends.common.consuming_endpoint import ConsumingEndpoint
 from amqproute.frontends.common.peer_error_log import short
-from amqproute.interfaces import IConsumer
-from amqproute.journal.event import EntryTaker
-from amqproute.journal.record import RecordKind
+from amqproute.interfaces import ISource
 from amqproute.values import TAG_OCTETS, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Delivery, Link
@@ -66,8 +63,7 @@ _TAG_OCTETS = 4
 _TAG = struct.Struct(">I").pack
 
 
-@implementer(IConsumer)
-class SenderLink(LinkEndpoint):
+class SenderLink(ConsumingEndpoint, AttachedLink):
     """An `IConsumer` that sends entries on a link and brings the outcomes back.
 
     Args:
@@ -83,8 +79,6 @@ class SenderLink(LinkEndpoint):
 
     Attributes:
         retention: how long what it holds outlives the link; None: it goes with it.
-        is_volatile: the source keeps nothing on the disk: its settlements need no commit.
-        taker: who takes, for the journal.
     """
 
     __slots__ = (
@@ -94,9 +88,6 @@ class SenderLink(LinkEndpoint):
         "_agreed",
         "_behind",
         "_by_entry",
-        "_bytes",
-        "_connection",
-        "_context",
         "_ending",
         "_is_gone",
         "_large",
@@ -106,41 +97,31 @@ class SenderLink(LinkEndpoint):
         "_parked",
         "_presumed",
         "_tags",
-        "copies",
         "default_outcome",
-        "dynamic",
-        "is_volatile",
         "link",
         "retention",
         "settled",
-        "source",
-        "taker",
     )
 
     def __init__(
         self,
         links: LinkTable,
         link: Link,
-        source: Any,
+        source: ISource,
         default_outcome: Any,
         settled: bool,
         dynamic: bool,
         copies: bool = False,
         by_entry: bool = False,
     ) -> None:
+        super().__init__(links.connection, source, link.name, copies, dynamic)
         self._links = links
-        connection = self._connection = links.connection
-        context = self._context = connection.context
         self._by_entry = by_entry
         self.link = link
-        self.source = source
         self.default_outcome = default_outcome
         self.settled = settled
-        self.dynamic = dynamic
-        self.copies = copies
         self.retention: RetentionPolicy | None = None
         self._tags = 0
-        self._bytes = 0
         self._is_gone = False
         # What was parked, and is to be sent again; and what this attachment says nothing about.
         self._again: deque[ResumedDelivery] = deque()
@@ -153,7 +134,8 @@ class SenderLink(LinkEndpoint):
         self._acquiring: Transaction | None = None
         # Nothing is locked by browsers, nor by subscribers that share what a topic has in memory.
         self._locks: LockMonitor | None = None
-        if not (copies or settled or isinstance(source, Subscription)):
+        if not (copies or settled or self.is_volatile):
+            context = self._context
             self._locks = LockMonitor(
                 context.transactions.clock,
                 context.lock_seconds,
@@ -165,32 +147,18 @@ class SenderLink(LinkEndpoint):
         self._ending: dict[Delivery, Retirement] = {}
         outcomes = link.source.outcomes if link.source is not None else ()
         self._agreed = tuple(each for each in OUTCOMES if each.symbol in outcomes) or OUTCOMES
-        self.is_volatile = isinstance(source, Subscription)
         # Who knows one outcome only can be presumed to come to it: subscribers (S-06) and
         # consumers (S-23). Nothing is settled by that.
         self._presumed = self._agreed[0]() if len(self._agreed) == 1 else None
-        self.taker = EntryTaker(
-            RecordKind.DELIVERED,
-            {
-                "peer": str(connection.principal),
-                "connection": connection.facts.remote,
-                "link": link.name,
-                "level": connection.facts.level,
-            },
-        )
 
     def __repr__(self) -> str:
         return f"<SenderLink {self.link.name!r} from {self.source.name} credit={self.link.credit}>"
 
     # -- LinkEndpoint ----------------------------------------------------------------------------
 
-    @property
-    def node(self) -> Any:
-        """See `LinkEndpoint.node`."""
-        return self.source
-
-    def check_access(self, termini: TerminusResolver, principal: Principal) -> None:
-        """See `LinkEndpoint.check_access`."""
+    def check_access(self, principal: Principal) -> None:
+        """See `NodeEndpoint.check_access`."""
+        termini = self._links.context.termini
         termini.check_source(self.link.source, principal, self.copies)
 
     # -- IConsumer -----------------------------------------------------------------------------
@@ -202,25 +170,10 @@ class SenderLink(LinkEndpoint):
 
     def capacity(self) -> int:
         """See `IConsumer.capacity`."""
-        return 0 if self._again or self._behind else self._room()
-
-    def _room(self) -> int:
+        if self._again or self._behind:
+            return 0
         link = self.link
-        connection = self._connection
-        if connection.is_paused or (self._context.is_stopping and not self.dynamic):
-            return 0  # what stands on a dynamic node, replies mostly, ends with the daemon
-        room = link.sendable
-        if room <= 0:
-            return 0
-        limits = connection.limits
-        held = self._bytes
-        if held >= limits.unsettled_bytes:
-            return 0
-        free = limits.unsettled - len(link.unsettled)
-        outgoing = self._context.outgoing
-        if outgoing.is_pressed:
-            free = min(free, outgoing.room(held, len(link.unsettled)))
-        return room if room < free else max(0, free)
+        return self._room(link.sendable, len(link.unsettled))
 
     def deliver(self, entries: Sequence[Entry]) -> None:
         """See `IConsumer.deliver`."""
@@ -347,7 +300,8 @@ class SenderLink(LinkEndpoint):
             large.stop()
 
     def _deliver_behind(self) -> None:
-        count = min(self._room(), len(self._behind))
+        link = self.link
+        count = min(self._room(link.sendable, len(link.unsettled)), len(self._behind))
         if count > 0:
             entries, self._behind = self._behind[:count], self._behind[count:]
             later = self._behind
@@ -633,28 +587,6 @@ class SenderLink(LinkEndpoint):
         """The queue that its entries stand on; a subscription keeps them on one of its own."""
         return getattr(self.source, "queue", self.source)
 
-    def _settle(
-        self,
-        entries: Sequence[Entry],
-        outcome: Any,
-        answer: Sequence[Delivery] | None = None,
-    ) -> None:
-        """Give entries back to their source with an outcome.
-
-        Args:
-            entries: which.
-            outcome: what the receiver, or we, have come to.
-            answer: deliveries to be settled when that is durable.
-        """
-        event_batch = self._connection.event_batch
-        with event_batch:
-            batch = event_batch.batch() if answer or not self.is_volatile else None
-            self.source.settle(entries, outcome, batch, consumer=self)
-            if answer:
-                event_batch.answer(self, answer, outcome)
-        if self.link.is_active:
-            self.source.dispatch()
-
     def settle_within(self, entries: Sequence[Entry], outcome: Any, batch: Batch) -> None:
         """Act on outcomes, within the commit of a transaction."""
         if not (self.copies and self._is_gone):
@@ -780,21 +712,12 @@ class SenderLink(LinkEndpoint):
     # -- the end ---------------------------------------------------------------------------------
 
     @property
-    def held_bytes(self) -> int:
-        """Octets in memory of the messages that have no outcome."""
-        return self._bytes
-
-    @property
     def _orphaned(self) -> Any:
         """The outcome of what it held when it went."""
         outcome = self.default_outcome
         if isinstance(self.source, DurableSubscription) and is_seen(outcome):
             return RELEASED
         return outcome
-
-    def forget(self, entries: Sequence[Entry]) -> None:
-        """These are not unsettled any more."""
-        self._bytes = max(0, self._bytes - sum([len(entry.message.encoded) for entry in entries]))
 
     def ended(
         self, deliveries: Sequence[Delivery], closed: bool, keeps: bool

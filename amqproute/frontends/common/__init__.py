@@ -13,7 +13,16 @@ is what all connections of a daemon have in common. Beneath them, from the botto
 `partial_deliveries`     deliveries that have begun and not ended, and who gives way
 `event_batch`            everything that one read changes, in one commit of the store
 `node_access`            address to node, with the access rules; nodes created on demand
+`node_endpoint`          what a connection has at a node, as daemon and operators see it
+`publishing_endpoint`    a sender's end: its credit, its contract, its messages into a batch
+`consuming_endpoint`     a receiver's end: how much it may hold, and how that goes back
 =======================  =========================================================================
+
+A frontend for another protocol is an engine (`amqproute.wire.engine`), a subclass of
+`client_connection.ClientConnection` that turns the engine's events into verbs, and a subclass each
+of `publishing_endpoint.PublishingEndpoint` and `consuming_endpoint.ConsumingEndpoint`; and a line
+among the protocols of a listener (`amqproute.daemon.listeners.accepting`). A toy of this kind
+stands in the tests.
 
 A part that calls back declares what it calls as a `typing.Protocol` of its own.
 """

@@ -10,7 +10,7 @@ and answers what operators and the daemon ask of every connection (the abstract 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from amqproute import conditions
 from amqproute.auth.realm import LogInTransport
 from amqproute.broker.broker import Broker
 from amqproute.broker.local_transaction import Transaction, TransactionTerms
@@ -28,7 +29,7 @@ from amqproute.broker.publish_gate import HeldMemory
 from amqproute.broker.receipts import Receipts, Stream
 from amqproute.broker.transaction_registry import TransactionRegistry
 from amqproute.conditions import Condition
-from amqproute.errors import AmqpError, ResourceLimitExceeded
+from amqproute.errors import AmqpError, ResourceLimitExceeded, UnauthorizedAccess
 from amqproute.frontends.common.contract_enforcement import (
     RETRY_SECONDS,
     ActiveContract,
@@ -38,6 +39,7 @@ from amqproute.frontends.common.endpoint_memory import EndpointMemory, EndpointQ
 from amqproute.frontends.common.event_batch import EventBatch
 from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.frontends.common.node_access import NodeAccess
+from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.frontends.common.partial_deliveries import PartialDeliveries
 from amqproute.frontends.common.peer_error_log import PeerErrorLog, short
 from amqproute.interfaces import IConnectionPump, ISource
@@ -46,6 +48,7 @@ from amqproute.journal.record import RecordKind
 from amqproute.log_rate_limit import RateLimitedLog, and_more, source_of
 from amqproute.net.pump import TransportFacts
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, Principal, owner_of
+from amqproute.wire.engine import Engine
 
 __all__ = ["ClientConnection", "ConnectionConsumer", "FrontendContext"]
 
@@ -163,6 +166,7 @@ class ClientConnection(ABC):
 
     Args:
         context: what all connections have in common.
+        engine: of its protocol.
         facts: what the transport proves.
         listener: where it came in; for the log.
 
@@ -178,9 +182,14 @@ class ClientConnection(ABC):
     log = Logger()
 
     def __init__(
-        self, context: FrontendContext, facts: TransportFacts, listener: Hashable = None
+        self,
+        context: FrontendContext,
+        engine: Engine,
+        facts: TransportFacts,
+        listener: Hashable = None,
     ) -> None:
         self.context = context
+        self.engine = engine
         self.limits = context.limits
         self.now_ms = context.now_ms
         self.facts = facts
@@ -322,9 +331,36 @@ class ClientConnection(ABC):
         """The connection has been upgraded to TLS."""
         self.facts = facts
 
+    @abstractmethod
+    def events(self, events: Sequence[object]) -> None:
+        """See `IConnectionUser.events`: one `EventBatch` for all of them."""
+
     def paused(self) -> None:
         """See `IConnectionUser.paused`."""
         self.is_paused = True
+
+    def writable(self) -> None:
+        """See `IConnectionUser.writable`."""
+        self.is_paused = False
+        for endpoint in self.endpoints():
+            endpoint.dispatch()
+
+    def lost(self, reason: Failure) -> None:
+        """See `IConnectionUser.lost`."""
+        self.context.connections.discard(self)
+        self.context.partial_deliveries.holds(self, 0)
+        self.end_endpoints()
+        if self.contract is not None:
+            self.contract.disconnect(self)
+        self.error_log.log_suppressed()
+        self._pump = None
+        self.is_lost = True
+        self.endpoint_quota.end()
+        self._drop_parts()
+
+    @abstractmethod
+    def end_endpoints(self) -> None:
+        """Give back what everything on this connection held: it is lost."""
 
     def flush(self) -> None:
         """Have what the engine has to say written before the reactor turns."""
@@ -447,14 +483,18 @@ class ClientConnection(ABC):
     # -- for the daemon and its operators --------------------------------------------------------
 
     @property
-    @abstractmethod
     def holds_nothing(self) -> bool:
         """No consumer on this connection holds unsettled deliveries."""
+        return not any(each.held_bytes for each in self.consumers())
 
     @property
-    @abstractmethod
     def link_count(self) -> int:
         """Links, or what the protocol has in their place."""
+        return sum(1 for _ in self.endpoints())
+
+    @abstractmethod
+    def endpoints(self) -> Iterator[NodeEndpoint]:
+        """Iterate over what it has at nodes, as long as it has it."""
 
     @abstractmethod
     def row(self) -> dict[str, Any]:
@@ -465,55 +505,76 @@ class ClientConnection(ABC):
         """Describe each link (G-17)."""
 
     @abstractmethod
-    def detach_named(self, name: str) -> int:
-        """Detach the links with this name because an operator wants it (G-13); return how many."""
-
-    @abstractmethod
     def consumers(self) -> Iterator[ConnectionConsumer]:
         """Iterate over what takes from nodes on this connection."""
 
-    @abstractmethod
+    def detach_named(self, name: str) -> int:
+        """Detach the links with this name because an operator wants it (G-13); return how many."""
+        found = [each for each in self.endpoints() if each.name == name and each.is_active]
+        for endpoint in found:
+            endpoint.detach(conditions.LINK_DETACH_FORCED, "an operator closed this link")
+        return len(found)
+
     def close(self, condition: Condition, words: str) -> None:
         """Close the connection from our side."""
+        if self._pump is not None:
+            self.engine.close_with(condition, words)
+            self.flush()
 
-    @abstractmethod
     def stop_taking(self) -> None:
         """Revoke the senders' credit; called when the daemon stops."""
+        for endpoint in self.endpoints():
+            endpoint.stop_taking()
+        self.flush()
 
-    @abstractmethod
     def grant(self) -> None:
         """Bring the senders' credit in line with what they may have now."""
+        for endpoint in self.endpoints():
+            endpoint.grant()
 
-    @abstractmethod
     def apply_terms(self, contract: ActiveContract) -> None:
         """Have the links that are sent on go by changed terms."""
+        for endpoint in self.endpoints():
+            endpoint.apply_terms(contract)
 
-    @abstractmethod
     def detach_from(self, is_removed: IsRemoved) -> None:
         """Detach links whose node or alias is not there any more (L-03, A-05)."""
+        for endpoint in self.endpoints():
+            node, address = endpoint.node, endpoint.address
+            if node is not None and endpoint.is_active and is_removed(node, address):
+                endpoint.detach(conditions.RESOURCE_DELETED, f"{address} does not exist any more")
 
-    @abstractmethod
     def detach_unauthorized(self) -> int:
         """Detach links to whose node the other side may not attach any more; return how many."""
+        count = 0
+        for endpoint in self.endpoints():
+            if endpoint.is_active:
+                try:
+                    endpoint.check_access(self.principal)
+                except UnauthorizedAccess as error:
+                    count += 1
+                    endpoint.detach(error.condition, error.description)
+        return count
 
     # -- unfinished input: see `partial_deliveries.InputHolder` ----------------------------------
+    # A frontend whose engine bounds the input that it holds by itself leaves these as they are.
 
-    @abstractmethod
     def held_input(self) -> int:
         """Return the octets that its engine holds of the peer's input."""
+        return 0
 
-    @abstractmethod
     def partial_deliveries(self, are_all: bool) -> list[PartialDelivery[Hashable]]:
         """Return what is on its way in: what is in memory, or all."""
+        return []
 
-    @abstractmethod
     def partial_delivery(self, key: Hashable) -> PartialDelivery[Hashable] | None:
         """Return what there is of one; None if there is none any more."""
+        return None
 
-    @abstractmethod
     def spill(self, key: Hashable) -> None:
         """Write to disk what has come of a delivery, and the rest as it comes."""
+        raise KeyError(key)
 
-    @abstractmethod
     def end_partial(self, key: Hashable, words: str) -> None:
         """End a delivery with its link, or an incomplete frame with the connection."""
+        self.drop(words)

@@ -174,11 +174,12 @@ class EventBatch:
 
     def put(self, publisher: PublishingLink[D], deliveries: Sequence[D]) -> None:
         """Put what came on a link."""
-        batch = self.batch()
+        batch = self._batch or self.batch()
         published = publisher.received(deliveries, batch)
         if published:
             # Another batch, if what was received has committed a transaction.
-            self._published.append(_Run(publisher, published, self.batch().last_id))
+            batch = self._batch or self.batch()
+            self._published.append(_Run(publisher, published, batch.last_id))
 
     def put_now(self, publisher: PublishingLink[D], deliveries: Sequence[D]) -> None:
         """Put deliveries that had to wait."""

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A receiver's end at a node: how much it may hold, and how what it holds goes back.
+
+Besides the receiver's own credit, an endpoint takes no more entries than the limits of a connection
+and the memory of all connections allow. What it holds it gives back to the source with an outcome,
+in the batch of the events that are being handled; the receiver has its answer when that is durable.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from zope.interface import implementer
+
+from amqproute.broker.subscription import Subscription
+from amqproute.entry import Entry
+from amqproute.frontends.common.client_connection import ClientConnection
+from amqproute.frontends.common.node_endpoint import NodeEndpoint
+from amqproute.interfaces import IConsumer, ISource
+from amqproute.journal.event import EntryTaker
+from amqproute.journal.record import RecordKind
+from amqproute.values import Principal
+
+__all__ = ["ConsumingEndpoint"]
+
+
+@implementer(IConsumer)
+class ConsumingEndpoint(NodeEndpoint, ABC):
+    """An `IConsumer` on a connection.
+
+    A protocol's own endpoint is a subclass of this one, and sends what `deliver` hands it.
+
+    Args:
+        connection: its connection.
+        source: where entries come from.
+        name: for the journal.
+        copies: it browses: it holds nothing, and its outcomes are its own affair.
+        dynamic: the source was made for it and goes with it.
+
+    Attributes:
+        is_volatile: the source keeps nothing on the disk: its settlements need no commit.
+        taker: who takes, for the journal.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_connection",
+        "_context",
+        "copies",
+        "dynamic",
+        "is_volatile",
+        "source",
+        "taker",
+    )
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        source: ISource,
+        name: str,
+        copies: bool = False,
+        dynamic: bool = False,
+    ) -> None:
+        self._connection = connection
+        self._context = connection.context
+        self.source = source
+        self.copies = copies
+        self.dynamic = dynamic
+        self.is_volatile = isinstance(source, Subscription)
+        self._bytes = 0
+        self.taker = EntryTaker(
+            RecordKind.DELIVERED,
+            {
+                "peer": str(connection.principal),
+                "connection": connection.facts.remote,
+                "link": name,
+                "level": connection.facts.level,
+            },
+        )
+
+    # -- IConsumer -------------------------------------------------------------------------------
+
+    @property
+    def takes_ahead(self) -> bool:
+        """See `IConsumer.takes_ahead`."""
+        return True
+
+    @abstractmethod
+    def capacity(self) -> int:
+        """See `IConsumer.capacity`."""
+
+    @abstractmethod
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        """See `IConsumer.deliver`."""
+
+    @abstractmethod
+    def holds(self) -> Iterable[Entry]:
+        """See `IConsumer.holds`."""
+
+    def exhausted(self) -> None:
+        """See `IConsumer.exhausted`."""
+
+    # -- what the protocol adds ------------------------------------------------------------------
+
+    @abstractmethod
+    def settle_deliveries(self, deliveries: Sequence[Any], outcome: object) -> None:
+        """Tell the receiver that the outcome of these is durable; see `AnsweredConsumer`."""
+
+    # -- what it holds ---------------------------------------------------------------------------
+
+    @property
+    def node(self) -> ISource:
+        """See `NodeEndpoint.node`."""
+        return self.source
+
+    @property
+    def held_bytes(self) -> int:
+        """Octets in memory of the messages that have no outcome."""
+        return self._bytes
+
+    def check_access(self, principal: Principal) -> None:
+        """See `NodeEndpoint.check_access`."""
+        if self.address is not None:
+            self._context.nodes.check_source(self.address, principal, self.copies)
+
+    def leave(self, entries: Sequence[Entry], outcome: Any) -> None:
+        """End: what it holds goes back to the source with an outcome."""
+        self.source.detach(self)
+        self._settle(entries, outcome)
+
+    def dispatch(self) -> None:
+        """See `NodeEndpoint.dispatch`."""
+        self.source.dispatch()
+
+    def _room(self, credit: int, unsettled: int) -> int:
+        """Return how many entries it may take.
+
+        Args:
+            credit: that the receiver has given, as far as it can be used now.
+            unsettled: entries that it holds.
+        """
+        connection = self._connection
+        if credit <= 0 or connection.is_paused:
+            return 0
+        context = self._context
+        if context.is_stopping and not self.dynamic:
+            return 0  # what stands on a dynamic node, replies mostly, ends with the daemon
+        limits = connection.limits
+        held = self._bytes
+        if held >= limits.unsettled_bytes:
+            return 0
+        free = limits.unsettled - unsettled
+        outgoing = context.outgoing
+        if outgoing.is_pressed:
+            free = min(free, outgoing.room(held, unsettled))
+        return credit if credit < free else max(0, free)
+
+    def forget(self, entries: Sequence[Entry]) -> None:
+        """These are not unsettled any more."""
+        held = self._bytes
+        for entry in entries:
+            held -= len(entry.message.encoded)
+        self._bytes = max(0, held)
+
+    def _settle(
+        self, entries: Sequence[Entry], outcome: Any, answer: Sequence[Any] | None = None
+    ) -> None:
+        """Give entries back to their source with an outcome.
+
+        Args:
+            entries: which.
+            outcome: what the receiver, or we, have come to.
+            answer: deliveries, of the protocol's own kind, to be settled when that is durable.
+        """
+        event_batch = self._connection.event_batch
+        with event_batch:
+            batch = event_batch.batch() if answer or not self.is_volatile else None
+            self.source.settle(entries, outcome, batch, consumer=self)
+            if answer:
+                event_batch.answer(self, answer, outcome)
+        if self.is_active:
+            self.source.dispatch()

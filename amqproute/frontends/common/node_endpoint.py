@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a connection has at a node: a link, a consumer, whatever its protocol calls it."""
+
+from __future__ import annotations
+
+from amqproute.conditions import Condition
+from amqproute.frontends.common.contract_enforcement import ActiveContract
+from amqproute.interfaces import INode
+from amqproute.values import Principal
+
+__all__ = ["NodeEndpoint"]
+
+
+class NodeEndpoint:
+    """One end of a connection at a node, as daemon and operators see it.
+
+    What an endpoint does not override has no meaning for it.
+    """
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """What operators call it; unique enough to be told among those of one connection."""
+        return ""
+
+    @property
+    def node(self) -> INode | None:
+        """The node; None for none, or none yet."""
+        return None
+
+    @property
+    def address(self) -> str | None:
+        """The address by which the other side asked for the node."""
+        return None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has been answered, and not ended from our side."""
+        return False
+
+    def grant(self) -> None:
+        """Bring the sender's credit in line with what it may have now."""
+
+    def dispatch(self) -> None:
+        """Send what there is, as far as there is room."""
+
+    def apply_terms(self, contract: ActiveContract) -> None:
+        """Go by changed terms of the sender's contract."""
+
+    def stop_taking(self) -> None:
+        """Revoke the sender's credit: the daemon is being stopped."""
+
+    def check_access(self, principal: Principal) -> None:
+        """Check that the other side may still have it at the node.
+
+        Raises:
+            UnauthorizedAccess: not any more.
+        """
+
+    def detach(self, condition: Condition, words: str) -> None:
+        """End it from our side; what it held goes back."""

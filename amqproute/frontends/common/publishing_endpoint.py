@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sender's end at a node: its credit, its contract, and messages on their way into a batch.
+
+Credit is what is granted and what is not committed yet, together at most a window; less where the
+target has less space, where the sender's contract allows less, and none while the store takes
+nothing (`amqproute.broker.publish_gate`). How many messages that is, is decided here; how the
+sender hears of it is the protocol's own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.publish_gate import PublishGate
+from amqproute.broker.queue import Queue
+from amqproute.broker.topic import Topic
+from amqproute.frontends.common.client_connection import ClientConnection
+from amqproute.frontends.common.contract_enforcement import ActiveContract, ContractShare
+from amqproute.frontends.common.node_endpoint import NodeEndpoint
+from amqproute.interfaces import ITarget
+from amqproute.message import Message
+from amqproute.values import Origin, Principal
+
+__all__ = ["PublishingEndpoint"]
+
+
+class PublishingEndpoint(NodeEndpoint, ABC):
+    """Grants credit to a sender, and puts its messages on a target.
+
+    A protocol's own endpoint is a subclass of this one, and the
+    `amqproute.frontends.common.event_batch.PublishingLink` of its deliveries besides: `received`
+    puts each by `_put`, counts them in `_uncommitted`, and when they are committed takes them out
+    of there again and calls `grant`.
+
+    Args:
+        connection: its connection.
+        target: where its messages go.
+        origin: who sends.
+        window: deliveries that may be granted or uncommitted at once.
+
+    Attributes:
+        share: what it has of its sender's contract; None without one.
+    """
+
+    __slots__ = (
+        "_connection",
+        "_gate",
+        "_is_braked",
+        "_uncommitted",
+        "origin",
+        "share",
+        "target",
+        "window",
+    )
+
+    def __init__(
+        self, connection: ClientConnection, target: ITarget, origin: Origin, window: int
+    ) -> None:
+        self._connection = connection
+        self.target = target
+        self.origin = origin
+        origin.has_credit = isinstance(target, Topic)
+        self.window = window
+        self.share: ContractShare | None = None
+        self._uncommitted = 0
+        self._gate: PublishGate = connection.context.broker.gate
+        # Whoever asks the services may make room by it.
+        self._is_braked = not getattr(target, "acts_at_once", False)
+
+    # -- what the protocol adds ------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def granted(self) -> int:
+        """Deliveries that the other side may still send."""
+
+    @abstractmethod
+    def _send_credit(self, credit: int) -> None:
+        """Have the sender know that it may send so many deliveries from now on."""
+
+    @property
+    def waiting_octets(self) -> int:
+        """Octets of messages that have come and are not put yet."""
+        return 0
+
+    # -- credit ----------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> ITarget:
+        """See `NodeEndpoint.node`."""
+        return self.target
+
+    def check_access(self, principal: Principal) -> None:
+        """See `NodeEndpoint.check_access`."""
+        self._connection.context.nodes.check_target(self.address, principal)
+
+    def join(self, contract: ActiveContract | None) -> None:
+        """Begin: have a part of the target's space and of the sender's contract, and credit."""
+        if isinstance(self.target, Queue | Topic):
+            self.target.publishers.join(self)
+        if contract is not None:
+            self.join_contract(contract)
+        self.grant()
+
+    def leave(self) -> None:
+        """End: others have its parts."""
+        if isinstance(self.target, Queue | Topic):
+            self.target.publishers.leave(self)
+        if self.share is not None:
+            self.share.leave()
+
+    def grant(self) -> None:
+        """Top the credit up once half of it is used."""
+        if self.is_active and not self._connection.context.is_stopping:
+            self._renew(self.granted, 0)
+
+    def _renew(self, credit: int, unconfirmed: int) -> None:
+        """Decide the credit anew.
+
+        Args:
+            credit: what the sender has.
+            unconfirmed: deliveries that take a place of the window besides those not committed.
+        """
+        if self._is_braked and not self._gate.is_open:
+            if credit:
+                self._flow(0)
+            return
+        target = self.target
+        if isinstance(target, Queue | Topic):
+            is_shared = bounded = True
+            ceiling = space = target.publishers.allowance(self)
+        else:
+            is_shared = bounded = False
+            ceiling = space = target.space()
+        window = self.window
+        if self.share is not None:
+            share = self.share
+            allowed = share.contract.allowance(share, self._uncommitted, window)
+            ceiling = min(space, allowed)
+            bounded = True
+        room = min(window - self._uncommitted - unconfirmed, ceiling)
+        if room > credit and (credit <= window // 2 or room < window // 2):
+            self._flow(room)
+        elif bounded and max(0, ceiling) < credit:
+            self._flow(max(0, ceiling))  # there are more of us than before (F-03)
+        if room <= 0 and (is_shared or space <= 0):
+            target.when_space(self.grant)
+
+    def join_contract(self, contract: ActiveContract) -> None:
+        """Go by the sender's contract from now on; services are outside of it."""
+        if self._is_braked and contract.terms:
+            self.share = contract.join(self)
+            self.share.granted(self.granted)
+        self.origin.account = contract.account
+
+    def apply_terms(self, contract: ActiveContract) -> None:
+        """See `NodeEndpoint.apply_terms`."""
+        if self.share is not None:
+            self.share.leave()
+            self.share = None
+        self.join_contract(contract)
+        self.grant()
+
+    def stop_taking(self) -> None:
+        """See `NodeEndpoint.stop_taking`."""
+        if self.is_active and self.granted:
+            self._send_credit(0)
+
+    def revoke(self) -> None:
+        """Take the credit back that the sender has."""
+        if self.is_active and self.granted:
+            self._flow(0)
+
+    def _flow(self, credit: int) -> None:
+        self._send_credit(credit)
+        if self.share is not None:
+            self.share.granted(credit)
+        self._connection.flush()
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def _put(self, message: Message, batch: Batch, tag: bytes) -> None:
+        """Put one message on the target, and charge it to the sender's contract.
+
+        Raises:
+            AmqpError: it is refused.
+            Unresolved: it is not known yet whether there is a way.
+        """
+        origin = self.origin
+        origin.tag = tag
+        account = origin.account
+        if account is None or self.share is None:
+            self.target.put(message, batch, origin)
+        else:
+            before = account.octets
+            self.target.put(message, batch, origin)
+            self.share.contract.charged(max(account.octets - before, message.size))
