@@ -45,6 +45,7 @@ from amqproute.daemon.container_identity import identify
 from amqproute.daemon.descriptors import make_room_for_descriptors
 from amqproute.daemon.disk_watch import disk_terms, make_watermarks
 from amqproute.daemon.drain_mode import DrainMode
+from amqproute.daemon.frontend_policy import ConfiguredPolicy
 from amqproute.daemon.health_survey import HealthSurvey, limits_of, recent_facts
 from amqproute.daemon.journaling import DIRECTORY, Journaling
 from amqproute.daemon.listeners import (
@@ -362,7 +363,6 @@ class Application:
         self._warn_of_recovered_nodes()
         limits = config.limits
         self.shared = FrontendContext(
-            self.broker,
             NodeAccess(self.broker, self.transfer, self._auto_create),
             self.relay,
             self.receipts,
@@ -376,19 +376,16 @@ class Application:
                 suspended_seconds=int(limits.resume_timeout),
             ),
             self.clock.now_ms,
-            self._reactor.seconds,
             TransactionTerms(
                 self.broker.begin,
                 self._reactor,
                 lambda: uuid.uuid4().bytes,
                 TransactionLimits(timeout_seconds=limits.transaction_timeout),
             ),
-            serves=self._serves,
-            lock_seconds=lambda: self.config.limits.lock_timeout,
-            when_peer=self.relay.peer_called,
-            contracts=self.contracts,
-            stream=self._stream,
-            when_seen=self.probes.note,
+            ConfiguredPolicy(
+                lambda: self.config, self.transfer, self.relay, self.probes, self.contracts
+            ),
+            self._stream,
         )
         self.amqp10 = Amqp10Context(
             self.shared,
@@ -458,12 +455,6 @@ class Application:
     def _qualified(self, name: str) -> str:
         domains = self.config.domains
         return f"{name}@{domains[0]}" if self.config.qualify_dynamic and domains else name
-
-    def _serves(self, hostname: str | None) -> bool:
-        assert self.transfer is not None
-        if not self.config.strict_hostname or not hostname:
-            return True
-        return hostname.lower().rstrip(".") in self.transfer.rules.router.own_names
 
     def _wire_services(self) -> None:
         assert self.transfer is not None

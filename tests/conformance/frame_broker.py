@@ -69,6 +69,7 @@ from amqproute.values import (
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.amqp10.types import Described, Symbol, ULong
+from tests.support.memory_broker import RelayPolicy
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 TLS_HEADER = b"AMQP\x02\x01\x00\x00"
@@ -456,7 +457,6 @@ class FrameBroker:
         self.broker.return_to = self._return_target
         self.broker.name_of = self.transfer.name_of
         self.shared = FrontendContext(
-            self.broker,
             NodeAccess(
                 self.broker,
                 self.transfer,
@@ -468,13 +468,14 @@ class FrameBroker:
             Receipts(),
             FrontendLimits(**(limits or {})),
             world.now_ms,
-            clock.seconds,
             TransactionTerms(self.broker.begin, clock, lambda: uuid.uuid4().bytes),
-            when_peer=self.relay.peer_called,
-            contracts=ActiveContracts(
-                clock,
-                self.broker.accounts,
-                lambda who: (str(who), self.contracts.get(str(who), NO_TERMS)),
+            RelayPolicy(
+                self.relay,
+                ActiveContracts(
+                    clock,
+                    self.broker.accounts,
+                    lambda who: (str(who), self.contracts.get(str(who), NO_TERMS)),
+                ),
             ),
         )
         self.amqp10 = Amqp10Context(

@@ -30,6 +30,8 @@ from amqproute.frontends.amqp10.connection_frontend import Frontend
 from amqproute.frontends.amqp10.suspended_links import RESOLVED_NOTES
 from amqproute.frontends.amqp10.terminus_resolution import TerminusResolver
 from amqproute.frontends.common.client_connection import FrontendContext
+from amqproute.frontends.common.connection_policy import ConnectionPolicy
+from amqproute.frontends.common.contract_enforcement import ActiveContracts
 from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.frontends.common.node_access import NodeAccess
 from amqproute.message import Message
@@ -56,6 +58,14 @@ from tests.support.fakes import KeptStore, make_broker, wall
 from tests.support.wire import settings
 
 ANN = Principal("user", "ann")
+
+
+class RelayPolicy(ConnectionPolicy):
+    """Has a relay hear of peers that open."""
+
+    def __init__(self, relay: Relay, contracts: ActiveContracts | None = None) -> None:
+        super().__init__(contracts)
+        self.peer_opened = relay.peer_called  # type: ignore[method-assign]
 
 
 class End:
@@ -405,15 +415,13 @@ class MemoryBroker:
         self.broker.services[TRANSFER] = self.transfer
         self.relay.recovered(recovery.notes.get(NOTE, {}))
         self.shared = FrontendContext(
-            self.broker,
             NodeAccess(self.broker, self.transfer),
             self.relay,
             self.receipts,
             limits or FrontendLimits(),
             wall(clock),
-            clock.seconds,
             TransactionTerms(self.broker.begin, clock, lambda: uuid.uuid4().bytes),
-            when_peer=self.relay.peer_called,
+            RelayPolicy(self.relay),
         )
         self.amqp10 = Amqp10Context(
             self.shared, TerminusResolver(self.shared.nodes, now_ms=wall(clock))

@@ -34,7 +34,6 @@ from amqproute.net.pump import Make, TransportFacts
 from amqproute.values import Origin, Principal
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Described, ULong
-from amqproute.wire.engine import Engine
 
 HEADER = b"LINES/1\n"
 ACCEPTED, RELEASED = spec.Accepted(), spec.Released()
@@ -189,10 +188,9 @@ class Consumer(ConsumingEndpoint):
 class LineFrontend(ClientConnection):
     """One connection: lines to verbs of the broker."""
 
-    engine: LineEngine
-
-    def __init__(self, context: FrontendContext, engine: Engine, facts: TransportFacts) -> None:
-        super().__init__(context, engine, facts, "lines")
+    def __init__(self, context: FrontendContext, engine: LineEngine, facts: TransportFacts) -> None:
+        super().__init__(context, facts, "lines")
+        self.engine = engine
         self.ends: dict[tuple[type, str], Publisher | Consumer] = {}
         self._numbers = 0
 
@@ -252,6 +250,10 @@ class LineFrontend(ClientConnection):
 
     def consumers(self) -> Iterator[Consumer]:
         return (each for each in self.endpoints() if isinstance(each, Consumer))
+
+    def close(self, condition: Condition, words: str) -> None:
+        self.engine.close_with(condition, words)
+        self.flush()
 
     def end_endpoints(self) -> None:
         while self.ends:

@@ -60,7 +60,7 @@ class Frontend(ClientConnection):
         authenticator: Authenticator,
         facts: TransportFacts,
     ) -> None:
-        super().__init__(context.common, connection, facts, authenticator)
+        super().__init__(context.common, facts, authenticator)
         self.connection = connection
         self._amqp10 = context
         self._authenticator = authenticator
@@ -235,7 +235,7 @@ class Frontend(ClientConnection):
             tls=f", {self.facts.tls_version}" if self.facts.tls_version else "",
         )
         if self.principal.kind == "peer":
-            self.context.when_peer(self.principal)
+            self.context.peer_opened(self.principal)
 
     def _refuse_open(self, error: AmqpError) -> None:
         self._is_refused = True
@@ -293,6 +293,12 @@ class Frontend(ClientConnection):
                 description=short(event.error.description),
             )
         self.links.session_ended(event.session)
+
+    def close(self, condition: conditions.Condition, words: str) -> None:
+        """See `ClientConnection.close`."""
+        if self._pump is not None:
+            self.connection.close_with(condition, words)
+            self.flush()
 
     # -- links -----------------------------------------------------------------------------------
 

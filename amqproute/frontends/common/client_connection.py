@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -21,7 +20,6 @@ from twisted.python.failure import Failure
 
 from amqproute import conditions
 from amqproute.auth.realm import LogInTransport
-from amqproute.broker.broker import Broker
 from amqproute.broker.local_transaction import Transaction, TransactionTerms
 from amqproute.broker.outgoing_memory import OutgoingMemory
 from amqproute.broker.partial_delivery_eviction import PartialDelivery
@@ -30,11 +28,8 @@ from amqproute.broker.receipts import Receipts, Stream
 from amqproute.broker.transaction_registry import TransactionRegistry
 from amqproute.conditions import Condition
 from amqproute.errors import AmqpError, ResourceLimitExceeded, UnauthorizedAccess
-from amqproute.frontends.common.contract_enforcement import (
-    RETRY_SECONDS,
-    ActiveContract,
-    ActiveContracts,
-)
+from amqproute.frontends.common.connection_policy import ConnectionPolicy
+from amqproute.frontends.common.contract_enforcement import RETRY_SECONDS, ActiveContract
 from amqproute.frontends.common.endpoint_memory import EndpointMemory, EndpointQuota
 from amqproute.frontends.common.event_batch import EventBatch
 from amqproute.frontends.common.frontend_limits import FrontendLimits
@@ -42,13 +37,12 @@ from amqproute.frontends.common.node_access import NodeAccess
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.frontends.common.partial_deliveries import PartialDeliveries
 from amqproute.frontends.common.peer_error_log import PeerErrorLog, short
-from amqproute.interfaces import IConnectionPump, ISource
+from amqproute.interfaces import IConnectionPump, IHops, ISource
 from amqproute.journal.event import RunEvent
 from amqproute.journal.record import RecordKind
 from amqproute.log_rate_limit import RateLimitedLog, and_more, source_of
 from amqproute.net.pump import TransportFacts
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, Principal, owner_of
-from amqproute.wire.engine import Engine
 
 __all__ = ["ClientConnection", "ConnectionConsumer", "FrontendContext"]
 
@@ -72,73 +66,96 @@ class ConnectionConsumer(Protocol):
         """Octets in memory of the messages that have no outcome."""
 
 
-@dataclass(slots=True)
 class FrontendContext:
     """What all connections of a daemon have in common.
 
-    Attributes:
-        broker: the local nodes.
-        nodes: the same, as clients and peers may use them.
-        hops: the ways out, an `IHops`.
+    Args:
+        nodes: the local nodes, as clients and peers may use them.
+        hops: the ways out.
         receipts: what peers have delivered already.
         limits: bounds of a connection.
         now_ms: the wall clock.
+        transactions: what holds for local transactions; its clock is that of the engines, too.
+        policy: what the daemon decides about connections, and hears of them.
+        stream: the name of our store, by which it numbers its entries.
+
+    Attributes:
+        broker: the local nodes.
         seconds: the monotonic clock of the engines.
-        transactions: what holds for local transactions.
         connections: every connection.
         detaching: each is called with what tells whether a node is removed, after the connections:
             whatever outlives a connection and belongs to such nodes ends.
-        serves: whether the host name of an open is one of ours (A-16).
-        lock_seconds: how long a receiver may leave a delivery without an outcome (O-04); 0 for
-            ever.
+        serves, lock_seconds, peer_opened, seen, contracts: of the policy.
         unauthenticated_log: keeps those who are not let in from filling the log.
         memory: octets of messages on their way in, of all connections.
         partial_deliveries: those that have begun and not ended, of all connections.
         endpoint_memory: what sessions and links take, of all connections.
         outgoing: octets of messages that receivers hold, and how much each of them may.
-        contracts: what each peer and user may ask of us; None: nobody has any.
-        stream: the name of our store, by which it numbers its entries.
-        when_peer: called with the domains a peer has proved, when it opens.
-        when_seen: called with (step, remote, who, code, words, probe) for probes that open, and
-            for whoever is refused; see `services.peer_probe`.
         is_stopping: the daemon is being stopped.
     """
 
-    broker: Broker
-    nodes: NodeAccess
-    hops: Any
-    receipts: Receipts
-    limits: FrontendLimits
-    now_ms: Callable[[], int]
-    seconds: Callable[[], float]
-    transactions: TransactionTerms
-    connections: set[ClientConnection] = field(default_factory=set)
-    detaching: list[Callable[[IsRemoved], None]] = field(default_factory=list)
-    serves: Callable[[str | None], bool] = lambda _: True
-    lock_seconds: Callable[[], float] = lambda: 0.0
-    when_peer: Callable[[Principal], None] = lambda _: None
-    when_seen: Callable[[str, str, str, str, str, str], None] = lambda *_: None
-    contracts: ActiveContracts | None = None
-    stream: str = ""
-    is_stopping: bool = False
-    memory: HeldMemory = field(init=False)
-    partial_deliveries: PartialDeliveries = field(init=False)
-    endpoint_memory: EndpointMemory = field(init=False)
-    outgoing: OutgoingMemory = field(init=False)
-    unauthenticated_log: RateLimitedLog = field(init=False)
+    __slots__ = (
+        "broker",
+        "connections",
+        "contracts",
+        "detaching",
+        "endpoint_memory",
+        "hops",
+        "is_stopping",
+        "limits",
+        "lock_seconds",
+        "memory",
+        "nodes",
+        "now_ms",
+        "outgoing",
+        "partial_deliveries",
+        "peer_opened",
+        "receipts",
+        "seconds",
+        "seen",
+        "serves",
+        "stream",
+        "transactions",
+        "unauthenticated_log",
+    )
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        nodes: NodeAccess,
+        hops: IHops,
+        receipts: Receipts,
+        limits: FrontendLimits,
+        now_ms: Callable[[], int],
+        transactions: TransactionTerms,
+        policy: ConnectionPolicy,
+        stream: str = "",
+    ) -> None:
+        self.broker = broker = nodes.broker
+        self.nodes = nodes
+        self.hops = hops
+        self.receipts = receipts
+        self.limits = limits
+        self.now_ms = now_ms
+        clock = transactions.clock
+        self.seconds: Callable[[], float] = clock.seconds
+        self.transactions = transactions
+        self.contracts = policy.contracts
+        self.serves = policy.serves
+        self.lock_seconds = policy.lock_seconds
+        self.peer_opened = policy.peer_opened
+        self.seen = policy.seen
+        self.stream = stream
+        self.is_stopping = False
+        self.connections: set[ClientConnection] = set()
+        self.detaching: list[Callable[[IsRemoved], None]] = []
         self.unauthenticated_log = RateLimitedLog(self.seconds, MOST_LOGGED)
-        self.memory = HeldMemory(self.broker.gate, self.limits.memory_bytes)
+        self.memory = HeldMemory(broker.gate, limits.memory_bytes)
         self.partial_deliveries = PartialDeliveries(
-            self.memory,
-            self.connections,
-            self.transactions.clock,
-            self.limits.delivery_seconds,
+            self.memory, self.connections, clock, limits.delivery_seconds
         )
-        self.endpoint_memory = EndpointMemory(self.limits.memory_bytes)
-        self.outgoing = OutgoingMemory(self.limits.memory_bytes)
-        self.broker.gate.watch(self._gate_changed)
+        self.endpoint_memory = EndpointMemory(limits.memory_bytes)
+        self.outgoing = OutgoingMemory(limits.memory_bytes)
+        broker.gate.watch(self._gate_changed)
 
     def _gate_changed(self) -> None:
         """Publishers may have credit again, or may not any more."""
@@ -166,7 +183,6 @@ class ClientConnection(ABC):
 
     Args:
         context: what all connections have in common.
-        engine: of its protocol.
         facts: what the transport proves.
         listener: where it came in; for the log.
 
@@ -184,12 +200,10 @@ class ClientConnection(ABC):
     def __init__(
         self,
         context: FrontendContext,
-        engine: Engine,
         facts: TransportFacts,
         listener: Hashable = None,
     ) -> None:
         self.context = context
-        self.engine = engine
         self.limits = context.limits
         self.now_ms = context.now_ms
         self.facts = facts
@@ -442,7 +456,7 @@ class ClientConnection(ABC):
     def seen(self, step: str, code: object, words: str) -> None:
         """Have it known what a prober, or somebody who is refused, came to."""
         remote, who = self.facts.remote, str(self.principal)
-        self.context.when_seen(step, remote, who, str(code), short(words), self.probe)
+        self.context.seen(step, remote, who, str(code), short(words), self.probe)
 
     def _log_fields(self) -> dict[str, str]:
         return {"connection": self.facts.remote, "principal": str(self.principal)}
@@ -515,11 +529,9 @@ class ClientConnection(ABC):
             endpoint.detach(conditions.LINK_DETACH_FORCED, "an operator closed this link")
         return len(found)
 
+    @abstractmethod
     def close(self, condition: Condition, words: str) -> None:
-        """Close the connection from our side."""
-        if self._pump is not None:
-            self.engine.close_with(condition, words)
-            self.flush()
+        """Close the connection from our side, in the protocol's own terms."""
 
     def stop_taking(self) -> None:
         """Revoke the senders' credit; called when the daemon stops."""

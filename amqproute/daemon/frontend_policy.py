@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the configuration says of connections, and who in the daemon hears of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from amqproute.config.schema import Config
+from amqproute.frontends.common.connection_policy import ConnectionPolicy
+from amqproute.frontends.common.contract_enforcement import ActiveContracts
+from amqproute.relay.relay import Relay
+from amqproute.services.peer_probe import PeerProbes
+from amqproute.services.transfer import TransferService
+from amqproute.values import Principal
+
+__all__ = ["ConfiguredPolicy"]
+
+
+class ConfiguredPolicy(ConnectionPolicy):
+    """The policy of a daemon.
+
+    Args:
+        config: returns the configuration in force.
+        transfer: knows the names of this broker.
+        relay: tries what waits for a peer that has come.
+        probes: keeps what probers and the refused came to.
+        contracts: what each peer and user may ask of us.
+    """
+
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        transfer: TransferService,
+        relay: Relay,
+        probes: PeerProbes,
+        contracts: ActiveContracts,
+    ) -> None:
+        super().__init__(contracts)
+        self._config = config
+        self._transfer = transfer
+        self._relay = relay
+        self._probes = probes
+
+    def serves(self, hostname: str | None) -> bool:
+        """See `ConnectionPolicy.serves`."""
+        if not self._config().strict_hostname or not hostname:
+            return True
+        return hostname.lower().rstrip(".") in self._transfer.rules.router.own_names
+
+    def lock_seconds(self) -> float:
+        """See `ConnectionPolicy.lock_seconds`."""
+        return self._config().limits.lock_timeout
+
+    def peer_opened(self, principal: Principal) -> None:
+        """See `ConnectionPolicy.peer_opened`."""
+        self._relay.peer_called(principal)
+
+    def seen(self, step: str, remote: str, who: str, code: str, words: str, probe: str) -> None:
+        """See `ConnectionPolicy.seen`."""
+        self._probes.note(step, remote, who, code, words, probe)
