@@ -78,7 +78,7 @@ from amqproute.daemon.policy_assembly import (
     suppresses,
 )
 from amqproute.daemon.receipt_expiry import ReceiptClock, ReceiptExpiry
-from amqproute.daemon.relay_identity import RelayIdentity
+from amqproute.daemon.relay_identity import RelayIdentity, RoutesInForce
 from amqproute.daemon.reporting import make_reporter, own_domain, report_terms
 from amqproute.daemon.routes import describe_route
 from amqproute.daemon.shutdown import end_traffic, flush
@@ -101,6 +101,7 @@ from amqproute.relay.connect_agent import ConnectAgent
 from amqproute.relay.destination_row import peer_row, row_of
 from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
+from amqproute.relay.relay_context import RelayEnvironment
 from amqproute.relay.routing_decision import RoutingDecisions
 from amqproute.services import age_clock
 from amqproute.services.age_clock import AgeClock, ClockWatch, awake_seconds
@@ -292,18 +293,14 @@ class Application:
         return Relay(
             self.broker,
             agent,
-            lambda key: self.routing.router().hop_of_key(key),
-            self._reactor,
-            self.clock.now_ms,
-            self._random.random,
+            RoutesInForce(self.routing.router),
+            RelayEnvironment(self._reactor, self.clock.now_ms, self._random.random, self._turns),
             relay_terms(config),
             QueueLimits(
                 resident_messages=config.limits.queue_memory_messages,
                 resident_bytes=config.limits.queue_memory_bytes,
                 ttl_ms=int(relay.lifetime * 1000),
             ),
-            way=lambda domain: self.routing.router().hop(domain).key,
-            turns=self._turns,
         )
 
     # -- start -------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this broker is towards the peers that it connects to."""
+"""What the relay asks of the configuration in force: who we are towards peers, and the routes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from amqproute.config.schema import Config
 from amqproute.daemon.peer_assembly import peer_settings
 from amqproute.daemon.reporting import proved_domain
 from amqproute.net.tls import TlsContexts
+from amqproute.routing.table import Router
 from amqproute.values import NextHop, TransportSecurity
 from amqproute.wire.amqp10.connection import Connection
 
-__all__ = ["RelayIdentity"]
+__all__ = ["RelayIdentity", "RoutesInForce"]
 
 
 class RelayIdentity:
@@ -45,3 +46,22 @@ class RelayIdentity:
         """See `OutgoingIdentity.origin`."""
         contexts = self._contexts
         return proved_domain(self._config(), None if contexts is None else contexts.certificate)
+
+
+class RoutesInForce:
+    """The routes of the router in force, `RelayRoutes`.
+
+    Args:
+        router: gives the router in force.
+    """
+
+    def __init__(self, router: Callable[[], Router]) -> None:
+        self._router = router
+
+    def hop_of_key(self, key: str) -> NextHop:
+        """See `RelayRoutes.hop_of_key`."""
+        return self._router().hop_of_key(key)
+
+    def hop(self, domain: str) -> NextHop:
+        """See `RelayRoutes.hop`."""
+        return self._router().hop(domain)

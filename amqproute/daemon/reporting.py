@@ -73,7 +73,7 @@ def make_reporter(
             raise NotAllowed(f"reports are not sent to the service {route.node!r}")
         return broker.target(route.node)
 
-    def hop_row(key: str) -> dict[str, Any] | None:
+    def hop_row(key: str) -> dict[str, object] | None:
         destination = relay.destinations.get(key)
         if destination is None:
             return None

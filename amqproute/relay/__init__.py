@@ -24,6 +24,8 @@ and one commit.
 Who decides what about a destination:
 
 ===================  ===============================================================================
+`lifecycle`          what it does next: data and decisions, without clock, queue or connection;
+                     `destination` takes the steps
 `send_window`        how many messages may be without an outcome; slow start, shrinking, death
 `send_budget`        its turn among the others, octets in flight, the rate an operator allows
 `connect_scheduler`  when it may begin to connect: so many a second, over all destinations

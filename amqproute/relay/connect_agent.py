@@ -6,7 +6,7 @@ from __future__ import annotations
 import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred
@@ -17,7 +17,7 @@ from amqproute.errors import AmqprouteError, ResolveError
 from amqproute.interfaces import IJournal
 from amqproute.journal.event import SILENCE, RunEvent
 from amqproute.journal.record import RecordKind
-from amqproute.net.pump import TransportFacts
+from amqproute.net.pump import EngineProtocol, TransportFacts
 from amqproute.relay import failure_verdict
 from amqproute.relay.failure_verdict import FailureAction, FailureScope, FailureVerdict, PeerFailure
 from amqproute.relay.peer_session import PeerSession, SessionListener, SessionTerms
@@ -55,7 +55,7 @@ class PeerConnector(Protocol):
         make: Callable[[TransportFacts], tuple[Connection, PeerSession]],
         *,
         extra_names: Sequence[str] = (),
-    ) -> Deferred[Any]:
+    ) -> Deferred[EngineProtocol]:
         """Return a Deferred that fails if no engine could be made; cancelling it gives up."""
 
 
@@ -232,14 +232,14 @@ class ConnectAgent:
                 return session
         raise PlacesUnreachable(last, attempts or places.attempts)
 
-    def _stage(self, name: str, began: float) -> dict[str, Any]:
+    def _stage(self, name: str, began: float) -> dict[str, object]:
         return {name: max(0, round(1e6 * (self._clock.seconds() - began)))}
 
     def _note(
         self,
         hop: NextHop,
         listener: SessionListener,
-        facts: dict[str, Any],
+        facts: dict[str, object],
         failure: FailureVerdict | None,
     ) -> None:
         """Have an attempt in the journal."""

@@ -3,59 +3,62 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from amqproute.broker.commit_batch import Batch
 from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.outcomes import Outcome
 from amqproute.broker.queue import Queue
+from amqproute.broker.token_bucket import Rate
 from amqproute.entry import Entry
 from amqproute.errors import NotFound, StoreError
 from amqproute.interfaces import IConsumer
-from amqproute.journal.event import SILENCE, EntryTaker, RunEvent
+from amqproute.journal.event import EntryTaker, RunEvent
 from amqproute.journal.record import RecordKind
 from amqproute.relay import failure_errors
 from amqproute.relay.backoff import BackOff
 from amqproute.relay.connect_agent import ConnectAgent
 from amqproute.relay.connect_attempt import ConnectAttempt
-from amqproute.relay.connect_scheduler import ConnectScheduler
+from amqproute.relay.destination_snapshot import DestinationSnapshot
 from amqproute.relay.error_disclosure import error_for_senders
 from amqproute.relay.failure_verdict import FailureAction, FailureVerdict, for_code
+from amqproute.relay.lifecycle import (
+    EMPTY_SECONDS,
+    UNSURE_SECONDS,
+    DestinationLifecycle,
+    DestinationState,
+    NextStep,
+    SessionEnd,
+    Steps,
+    WaitChoice,
+)
 from amqproute.relay.outcome_processor import OutcomeProcessor
 from amqproute.relay.peer_session import PeerSession
 from amqproute.relay.poison_detector import PoisonFinding
-from amqproute.relay.rejection_counts import RejectionCounts
-from amqproute.relay.relay_terms import FIRST_WINDOW, RelayTerms
+from amqproute.relay.relay_context import RelayContext
+from amqproute.relay.relay_terms import FIRST_WINDOW
 from amqproute.relay.send_budget import SendBudget
 from amqproute.relay.session_monitor import SessionMonitor
 from amqproute.values import NextHop
 
 NOTHING_FOUND = PoisonFinding()
-EMPTY_SECONDS = 1.0
-"""How long one without messages and connection is kept, for the next message."""
-UNSURE_SECONDS = 30.0
-"""The same where the store fails."""
-CONTACT_SECONDS = 2.0
-"""A peer that calls in is tried at once, but not more often than this; nor is an attempt given up
-for it that is younger."""
 
 
-class DestinationState(enum.Enum):
-    """Where a destination is; see the package docstring for the transitions."""
+class DestinationHost(Protocol):
+    """The owner of destinations: the relay."""
 
-    IDLE = "idle"
-    CONNECTING = "connecting"
-    OPEN = "open"
-    WAITING = "waiting"
-    REFUSED = "refused"
+    def destination_idle(self, destination: Destination) -> None:
+        """It has had nothing to do for a while."""
+
+    def unfound_seconds(self) -> float:
+        """Return the least seconds until the next attempt where the DNS does not know a hop."""
 
 
 @implementer(IConsumer)
@@ -66,21 +69,13 @@ class Destination:
         hop: where to.
         queue: its relay queue.
         agent: makes connections.
-        begin: makes batches.
-        clock: for back-off.
-        now_ms: the wall clock, for what is persisted.
-        random: numbers from 0 to 1.
-        terms: see `RelayTerms`.
-        starts: the line of those who are about to connect.
-        idle: called when it has had nothing to do for a while.
-        journal: where attempts and deferrals are noted, an `IJournal`.
+        context: what it shares with others.
+        host: the owner of all destinations.
         holder: who holds it; see `destination_quota`.
-        spread: gives the least seconds until the next attempt where the DNS does not know it.
-        rejections: counts what the peer rejects, and tells the log.
 
     Attributes:
         taker: the peer, for the journal.
-        held: why nothing is sent; None if it is. The holds themselves are in `holds`.
+        life: where it is, and what comes next. The holds themselves are in `holds`.
     """
 
     # Thousands of them may wait: with a dictionary each takes a kilobyte more.
@@ -89,35 +84,27 @@ class Destination:
         "_agent",
         "_attempt",
         "_clock",
-        "_contacted_at",
+        "_context",
         "_doubtful",
-        "_idle",
-        "_is_stopping",
-        "_is_urgent",
-        "_journal",
+        "_host",
         "_last_used",
         "_limits",
-        "_now_ms",
-        "_probed_until",
-        "_refused_until",
         "_resumes",
         "_selects",
         "_session",
         "_share",
-        "_spread",
         "_terms",
-        "_timers",
-        "_was_of_use",
+        "_timer",
+        "_timer_at",
         "_watch",
         "avoid",
         "backoff",
-        "held",
         "hop",
         "last_success_ms",
+        "life",
         "outcomes",
         "queue",
         "remote_id",
-        "state",
         "taker",
         "tally",
         "window",
@@ -130,53 +117,38 @@ class Destination:
         hop: NextHop,
         queue: Queue,
         agent: ConnectAgent,
-        begin: Callable[[], Batch],
-        clock: IReactorTime,
-        now_ms: Callable[[], int],
-        random: Callable[[], float],
-        terms: RelayTerms,
-        starts: ConnectScheduler,
-        idle: Callable[[Destination], None],
-        journal: Any = SILENCE,
+        context: RelayContext,
+        host: DestinationHost,
         holder: tuple[str, ...] = (),
-        spread: Callable[[], float] = float,
-        *,
-        rejections: RejectionCounts,
     ) -> None:
         self.hop = hop
         self.taker = EntryTaker(RecordKind.RELAYED, {"peer": f"peer:{hop.domain}"})
-        self._journal = journal
         self.queue = queue
-        self.state = DestinationState.IDLE
+        self.life = DestinationLifecycle()
         self.last_success_ms = 0
         self.remote_id = ""
-        self.held: str | None = None
-        self.backoff = BackOff(hop.key, begin, now_ms, random, terms, holder)
-        self.window = self.backoff.window
-        self.outcomes = OutcomeProcessor(
-            hop.key, queue, self, begin, random, terms, rejections, now_ms, journal
+        environment = context.environment
+        clock, terms = environment.clock, context.terms
+        self.backoff = BackOff(
+            hop.key, context.begin, environment.now_ms, environment.random, terms, holder
         )
+        self.window = self.backoff.window
+        self.outcomes = OutcomeProcessor(hop.key, queue, self, context)
         self.tally = self.outcomes.tally
         self._agent = agent
         self._clock = clock
-        self._now_ms = now_ms
+        self._context = context
         self._terms = terms
-        self._attempt = ConnectAttempt(hop, agent, starts, clock, self)
-        self._idle = idle
-        self._spread = spread
+        self._attempt = ConnectAttempt(hop, agent, context.starts, clock, self)
+        self._host = host
         self._limits = queue.limits
         self._share = SendBudget(queue, clock, terms, hop)
         self._session: PeerSession | None = None
         self._watch: SessionMonitor | None = None
-        self._timers: dict[str, IDelayedCall] = {}
+        self._timer: IDelayedCall | None = None
+        self._timer_at = 0.0
         self._last_used = 0.0
-        self._contacted_at = -CONTACT_SECONDS
-        self._probed_until: float | None = None
-        self._is_urgent = False
-        self._is_stopping = False
         self._selects: Callable[[Entry], bool] | None = None
-        self._was_of_use = False
-        self._refused_until = 0.0
         self.avoid: tuple[str, int] | None = None
         self._doubtful: tuple[int, ...] = ()
         self._resumes = True
@@ -188,6 +160,16 @@ class Destination:
             f"<Destination {self.hop.key} {self.state.value} in-flight={self.in_flight} "
             f"waiting={self.queue.available}>"
         )
+
+    @property
+    def state(self) -> DestinationState:
+        """Where it is."""
+        return self.life.state
+
+    @property
+    def held(self) -> str | None:
+        """Why nothing is sent; None if it is."""
+        return self.life.held
 
     @property
     def in_flight(self) -> int:
@@ -231,8 +213,8 @@ class Destination:
         return self.backoff.dns_since_ms if self._session is None else None
 
     @property
-    def rate(self) -> Any:
-        """The most that an operator lets go there, a `Rate`."""
+    def rate(self) -> Rate:
+        """The most that an operator lets go there."""
         return self._terms.rate(self.hop)
 
     @property
@@ -253,13 +235,49 @@ class Destination:
     @property
     def refusal(self) -> NotFound | None:
         """Why messages for this hop are refused at admission, if they are (T-25)."""
-        if self.state is DestinationState.REFUSED:
-            if self._clock.seconds() < self._refused_until:
-                code = self.last_error.partition(":")[0]
-                words = error_for_senders(self.last_error, self.hop.key)
-                return NotFound(words, info={"code": code})
-            self.state = DestinationState.IDLE
-        return None
+        if not self.life.is_refused(self._clock.seconds()):
+            return None
+        code = self.last_error.partition(":")[0]
+        words = error_for_senders(self.last_error, self.hop.key)
+        return NotFound(words, info={"code": code})
+
+    def snapshot(self) -> DestinationSnapshot:
+        """Return what operators see of it now."""
+        backoff, tally, session, life = self.backoff, self.tally, self._session, self.life
+        link = session.link if session is not None else None
+        candidate = session.candidate if session is not None else None
+        rate = self.rate
+        return DestinationSnapshot(
+            queue=self.queue.name,
+            hop=self.hop.key,
+            domain=self.hop.domain,
+            state="held" if life.held is not None else life.state.value,
+            held=life.held or "",
+            dead=self.is_dead,
+            in_flight=self.in_flight,
+            window=self.window.size,
+            credit=link.credit if link is not None else 0,
+            limiter=self.limiter,
+            messages_per_second=rate.messages,
+            bytes_per_second=rate.octets,
+            failures=backoff.failures,
+            last_code=backoff.last_error.partition(":")[0],
+            last_error=backoff.last_error,
+            attempts=list(backoff.last_attempts),
+            next_attempt_ms=backoff.next_attempt_ms,
+            last_success_ms=self.last_success_ms,
+            container=self.remote_id,
+            level=session.level if session is not None else "",
+            host="" if candidate is None else f"{candidate.host}:{candidate.port}",
+            address=(session.address or "") if session is not None else "",
+            relayed=tally.relayed,
+            rejected=tally.rejected,
+            rejections=dict(tally.rejections),
+            retried=tally.retried,
+            connections=tally.connections,
+            stuck=tally.stuck,
+            moves=tally.moves,
+        )
 
     # -- IConsumer -------------------------------------------------------------------------------
 
@@ -270,13 +288,13 @@ class Destination:
 
     def capacity(self) -> int:
         """See `IConsumer.capacity`. Asked only when there are entries: the time to connect."""
-        session = self._session
-        if self.held is not None or self._is_stopping:
+        session, life = self._session, self.life
+        if life.held is not None or life.is_stopping:
             return 0
         if session is None:
-            if self.state is DestinationState.IDLE:
-                self._connect()
-            return self._terms.window if self.state is DestinationState.REFUSED else 0
+            if life.state is DestinationState.IDLE:
+                self._take(life.messages_waiting())
+            return self._terms.window if life.state is DestinationState.REFUSED else 0
         if self._watch is not None and self._watch.is_draining:
             return 0
         room = session.sendable()
@@ -308,20 +326,62 @@ class Destination:
     def exhausted(self) -> None:
         """See `IConsumer.exhausted`: nothing to send."""
 
-    # -- connecting ------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------
 
-    def _connect(self) -> None:
-        self.state = DestinationState.CONNECTING
-        self._cancel("wait")
-        self._attempt.ask(self._is_urgent)
+    def _take(self, steps: Steps = ()) -> None:
+        """Take the steps that an event leads to, and wait for the next deadline."""
+        for step in steps:
+            self._take_one(step)
+        self._arm()
+
+    def _take_one(self, step: NextStep) -> None:
+        queue = self.queue
+        match step:
+            case NextStep.CONNECT:
+                self._attempt.ask(self.life.is_urgent)
+            case NextStep.CANCEL_ATTEMPT:
+                self._attempt.cancel()
+            case NextStep.ASK_DNS:
+                self._agent.forget(self.hop)
+            case NextStep.DISPATCH:
+                queue.dispatch()
+            case NextStep.RESUME:
+                self.backoff.next_attempt_ms = 0
+                queue.dispatch()
+            case NextStep.UNDEFER:
+                queue.undefer(everything=True, but=self.outcomes.aside())
+            case NextStep.UNDEFER_ALL:
+                queue.undefer(everything=True)
+            case NextStep.CONFIRM_EMPTY:
+                if self._is_empty:
+                    self.backoff.clear().addCallbacks(self._confirmed, self._unconfirmed)
+            case NextStep.PERSIST:
+                self.backoff.persist()
+            case NextStep.FORGET:
+                self._host.destination_idle(self)
+
+    def _arm(self) -> None:
+        """Have one timer for the deadline that comes first."""
+        at = self.life.next_deadline()
+        timer = self._timer
+        if timer is not None:
+            if at == self._timer_at:
+                return
+            self._timer = None
+            timer.cancel()
+        if at is not None:
+            self._timer_at = at
+            self._timer = self._clock.callLater(max(0.0, at - self._clock.seconds()), self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._take(self.life.due(self._clock.seconds()))
+
+    # -- connecting ------------------------------------------------------------------------------
 
     def wants_session(self) -> bool:
         """See `AttemptHost.wants_session`."""
-        if not self.queue.available or self.held is not None:
-            self.state = DestinationState.IDLE
-            return False
-        self._is_urgent = False
-        return True
+        return self.life.may_begin(bool(self.queue.available))
 
     # -- SessionListener ---------------------------------------------------------------------------
 
@@ -352,10 +412,8 @@ class Destination:
     def opened(self, session: PeerSession) -> None:
         """See `AttemptHost.opened`."""
         self._session = self.outcomes.session = session
-        self.state = DestinationState.OPEN
+        steps = self.life.opened()
         self._doubtful = ()
-        self._probed_until = None
-        self._was_of_use = False
         if self.remote_id not in ("", session.remote_id):
             # Authentication is towards a specific container (T-39): say when it is another one.
             self.log.warn(
@@ -377,7 +435,7 @@ class Destination:
             },
         )
         self.tally.connections += 1
-        self.last_success_ms = self._now_ms()
+        self.last_success_ms = self._context.environment.now_ms()
         if self.failures:
             self.log.info(
                 "{destination} reached again after {failures} failed attempts",
@@ -398,8 +456,7 @@ class Destination:
             is_unused=self._is_unused,
             before_close=self.outcomes.tell_floor,
         )
-        self.queue.undefer(everything=True, but=self.outcomes.aside())
-        self.queue.dispatch()
+        self._take(steps)
 
     def not_opened(self, verdict: FailureVerdict, attempts: tuple[str, ...]) -> None:
         """See `AttemptHost.not_opened`."""
@@ -415,27 +472,30 @@ class Destination:
             concerned: messages in doubt; None if nobody was reached.
         """
         self.tally.failures += 1
-        if concerned is None or not self._was_of_use:
+        life = self.life
+        if concerned is None or not life.was_useful:
             self.queue.end_sparing()  # what is overdue has had its attempt
-        probed_until, self._probed_until = self._probed_until, None
-        if verdict.action is FailureAction.REJECT:
-            self.backoff.blame(verdict)
-            self._give_up(verdict.lasts)
-        elif probed_until is not None and probed_until > self._clock.seconds():
-            # Tried out of turn, because the peer called in: that does not make it wait longer.
-            self.backoff.blame(verdict)
-            self._wait(probed_until - self._clock.seconds())
-        else:
+        now = self._clock.seconds()
+        choice = life.failed(verdict, now)
+        if choice is WaitChoice.BACK_OFF:
             delay = self.backoff.failed(verdict, concerned, self.queue.depth)
             self._set_limits()
             if self.is_unfound and not verdict.retry_after:
-                delay = max(delay, self._spread())
-            self._wait(delay)
+                delay = max(delay, self._host.unfound_seconds())
+            life.wait_until(now + delay)
+            self._waiting(delay)
             self._note_wait(verdict, delay)
+            return
+        self.backoff.blame(verdict)
+        if choice is WaitChoice.GIVE_UP:
+            self._give_up()
+        elif life.retry_at is not None:
+            self._waiting(life.retry_at - now)
 
     def _note_wait(self, verdict: FailureVerdict, delay: float) -> None:
         """Have it in the journal that everything here waits."""
-        if self._journal.is_kept:
+        journal = self._context.journal
+        if journal.is_kept:
             facts = {
                 "node": self.queue.name,
                 "peer": f"peer:{self.hop.domain}",
@@ -444,63 +504,40 @@ class Destination:
                 "words": verdict.words,
                 "attempt": self.failures,
                 "count": self.queue.depth,
-                "until": 1000 * (self._now_ms() + int(1000 * delay)),
+                "until": 1000 * (self._context.environment.now_ms() + int(1000 * delay)),
             }
-            self._journal.note(RunEvent(RecordKind.DEFERRED, self._journal.now_us(), facts))
+            journal.note(RunEvent(RecordKind.DEFERRED, journal.now_us(), facts))
 
-    def _wait(self, delay: float) -> None:
-        self.state = DestinationState.WAITING
+    def _waiting(self, delay: float) -> None:
+        """Have the store and the suspects know how long it waits."""
         self.backoff.wait(delay)
         self.outcomes.release_connect_slot(delay)
-        self._later("wait", delay, self._waited)
+        self._arm()
 
     def _emptied(self) -> None:
         """Its last message has left; without a connection there is soon nothing to remember."""
-        if self._session is None and not self._is_stopping:
-            self._later("empty", EMPTY_SECONDS, self._make_sure)
+        if self._session is None:
+            self.life.emptied(self._clock.seconds() + EMPTY_SECONDS)
+            self._arm()
 
-    def _make_sure(self) -> None:
-        """Forget it when what took its messages away is on the disk.
+    def _confirmed(self, _: object) -> None:
+        """The commit that was behind all others, in case one of them failed, is on the disk."""
+        is_settled = self.outcomes.is_settled and self.queue.is_settled
+        self._take(self.life.confirmed(self._is_empty, is_settled, self._clock.seconds()))
 
-        Messages come back where a commit fails. So there is one more, behind all others.
-        """
-        self._cancel("empty")
-        if self._is_empty:
-            self.backoff.clear().addCallbacks(self._sure, self._unsure)
-
-    def _sure(self, _: object) -> None:
-        if not self._is_empty:
-            self.backoff.persist()  # a message came while the note was being taken back
-            return
-        if not (self.outcomes.is_settled and self.queue.is_settled):
-            self._emptied()
-            return
-        if self.state is DestinationState.CONNECTING:
-            self._attempt.cancel()
-            self.state = DestinationState.IDLE
-        self._idle(self)
-
-    def _unsure(self, failure: Failure) -> None:
+    def _unconfirmed(self, failure: Failure) -> None:
         if not isinstance(failure.value, StoreError):
             self.log.failure("{destination} could not be forgotten", failure, destination=self)
-        self._later("empty", UNSURE_SECONDS, self._make_sure)
+        self.life.check_at = self._clock.seconds() + UNSURE_SECONDS
+        self._arm()
 
     @property
     def _is_empty(self) -> bool:
-        return self._session is None and not self.queue.is_used and not self._is_stopping
-
-    def _waited(self) -> None:
-        self._cancel("wait")
-        self.state = DestinationState.IDLE
-        self.backoff.next_attempt_ms = 0
-        self.queue.dispatch()
+        return self._session is None and not self.queue.is_used and not self.life.is_stopping
 
     def wake(self) -> None:
         """Try now: an operator asks (T-37)."""
-        if self.state is DestinationState.WAITING:
-            self._is_urgent = True
-            self._waited()
-        self.queue.undefer(everything=True)
+        self._take(self.life.wake())
 
     def contacted(self) -> None:
         """The peer has called in, so it is up: try now (T-37).
@@ -509,47 +546,19 @@ class Destination:
         changes nothing about the back-off: whoever can call us but not be called by us, perhaps
         because of a firewall, must neither be hit by each of its calls nor wait for ever longer.
         """
-        if self.state is DestinationState.OPEN:
-            self.queue.undefer(everything=True, but=self.outcomes.aside())
-            return
-        now = self._clock.seconds()
-        age = self._attempt.age
-        is_young = age is not None and age < CONTACT_SECONDS
-        if self.held is not None or self._is_stopping or is_young or "contact" in self._timers:
-            return
-        wait = self._contacted_at + CONTACT_SECONDS - now
-        if wait > 0:
-            self._later("contact", wait, self._probe)
-        else:
-            self._probe()
-
-    def _probe(self) -> None:
-        self._cancel("contact")
-        now = self._clock.seconds()
-        self._contacted_at = now
-        if self.state is DestinationState.WAITING:
-            due = self._timers.get("wait")
-            self._probed_until = due.getTime() if due is not None else None
-        elif self.state is not DestinationState.CONNECTING:
-            self.queue.dispatch()
-            return
-        self._attempt.cancel()
-        self._agent.forget(self.hop)
-        self._is_urgent = True
-        self._waited()
-        self.queue.undefer(everything=True, but=self.outcomes.aside())
+        self._take(self.life.contacted(self._clock.seconds(), self._attempt.age))
 
     def hold(self, reason: str) -> None:
         """Send nothing until `unhold`; new messages are still taken."""
-        self.held = reason or "held by an operator"
+        self.life.hold(reason or "held by an operator")
         self.log.info("{destination} held: {reason}", destination=self.hop.key, reason=self.held)
 
     def unhold(self) -> None:
         """Send again."""
-        if self.held is not None:
-            self.held = None
+        steps = self.life.unhold()
+        if steps:
             self.log.info("{destination} released", destination=self.hop.key)
-            self.queue.dispatch()
+            self._take(steps)
 
     def select(self, selects: Callable[[Entry], bool] | None) -> None:
         """Send only what this selects, and let the rest wait; None: everything."""
@@ -567,14 +576,8 @@ class Destination:
         """
         return self.queue.purge()
 
-    def _give_up(self, seconds: float) -> None:
-        """There is proof that the hop does not exist: what waits goes back (T-25, T-26).
-
-        Args:
-            seconds: for how long the proof is believed.
-        """
-        self.state = DestinationState.REFUSED
-        self._refused_until = self._clock.seconds() + seconds
+    def _give_up(self) -> None:
+        """There is proof that the hop does not exist: what waits goes back (T-25, T-26)."""
         self.log.warn(
             "{destination} does not exist: {error}; {waiting} messages are returned",
             destination=self.hop.key,
@@ -589,7 +592,7 @@ class Destination:
     # -- an open session -------------------------------------------------------------------------
 
     def outcome_received(
-        self, entries: Sequence[Entry], verdict: FailureVerdict, state: object
+        self, entries: Sequence[Entry], verdict: FailureVerdict, state: Outcome
     ) -> None:
         """See `SessionListener.outcome_received` (T-23)."""
         count = len(entries)
@@ -597,7 +600,7 @@ class Destination:
         self._share.done(entries)
         self.outcomes.outcome(entries, verdict, state)
         if verdict.action is FailureAction.SETTLE:
-            self._was_of_use = True
+            self.life.was_useful = True
             self.avoid = None
             if self.failures:
                 self._forget_failures()
@@ -619,38 +622,37 @@ class Destination:
         if not session.keeps_receipts and self._resumes:
             self._doubtful = tuple(entry.id for entry in in_doubt)
         found = NOTHING_FOUND
-        if self._is_stopping:
-            self.state = DestinationState.IDLE
-        elif verdict.code in ("connection.closed", "peer.moved"):
-            self.state = DestinationState.IDLE
+        end = self.life.ended(verdict, bool(in_doubt))
+        if end is SessionEnd.CLOSED:
             self.tally.moves += verdict.code == "peer.moved"
             self.log.debug("{destination} closed", destination=self.hop.key)
             if self.failures:
                 self._forget_failures()
-        elif in_doubt or verdict.condition is not None or not self._was_of_use:
+        elif end is SessionEnd.IN_DOUBT:
             found = self.outcomes.judge(in_doubt, verdict)
             is_apart = found.guilty or (found.others_pass and self.outcomes.has_capacity)
             self._lost(session, verdict, len(in_doubt), is_apart)
-        elif verdict.action in (FailureAction.DEFER, FailureAction.RETRY):
+        elif end is SessionEnd.LOST:
             self._lost(session, verdict, 0)
-        else:
-            self.state = DestinationState.IDLE
+        elif end is SessionEnd.LEFT:
             self.log.info(
                 "{destination} closed by the peer: {words}",
                 destination=self.hop.key,
                 words=verdict.words,
             )
-        due = self._timers.get("wait")
-        wait = due.getTime() - self._clock.seconds() if due is not None else 0.0
+        life, now = self.life, self._clock.seconds()
+        wait = life.retry_at - now if life.retry_at is not None else 0.0
         in_doubt = self.outcomes.in_doubt(in_doubt, verdict, found, wait)
         if in_doubt:
             self.queue.release(in_doubt)
-        elif self.state is DestinationState.IDLE:
+        elif life.state is DestinationState.IDLE:
             self.queue.dispatch()
-            if verdict.code == "connection.closed" and not self._is_stopping:
-                self._idle(self)  # at the end of the process there is no need to forget anything
-        if not self.queue.depth and not self._is_stopping:
-            self._later("empty", self._terms.idle_seconds, self._make_sure)
+            if verdict.code == "connection.closed" and not life.is_stopping:
+                # At the end of the process there is no need to forget anything.
+                self._host.destination_idle(self)
+        if not self.queue.depth:
+            life.emptied(now + self._terms.idle_seconds)
+            self._arm()
 
     def _lost(
         self, session: PeerSession, verdict: FailureVerdict, in_doubt: int, is_apart: bool = False
@@ -671,7 +673,8 @@ class Destination:
             self.tally.failures += 1
             self.backoff.blame(verdict)
             delay = self._terms.schedule.first_seconds
-            self._wait(delay)
+            self.life.wait_until(self._clock.seconds() + delay)
+            self._waiting(delay)
             self._note_wait(verdict, delay)
         else:
             self._failed(verdict, in_doubt)
@@ -691,8 +694,8 @@ class Destination:
         wait = self.backoff.restore(value)
         self._set_limits()
         if wait > 0:
-            self.state = DestinationState.WAITING
-            self._later("wait", wait, self._waited)
+            self.life.wait_until(self._clock.seconds() + wait)
+            self._arm()
 
     def _forget_failures(self) -> None:
         self.backoff.forget()
@@ -718,15 +721,6 @@ class Destination:
         if self.queue.limits != limits:
             self.queue.limits = limits
 
-    def _later(self, what: str, seconds: float, then: Callable[[], None]) -> None:
-        self._cancel(what)
-        self._timers[what] = self._clock.callLater(seconds, then)
-
-    def _cancel(self, what: str) -> None:
-        call = self._timers.pop(what, None)
-        if call is not None and call.active():
-            call.cancel()
-
     def _stop_watch(self) -> None:
         if self._watch is not None:
             self._watch.stop()
@@ -734,23 +728,16 @@ class Destination:
 
     def stop_sending(self) -> None:
         """Send nothing new; outcomes of what is in flight are still taken."""
-        self._is_stopping = True
-        self._cancel("wait")
-        self._cancel("contact")
-        self._attempt.cancel()
-        if self.state is DestinationState.CONNECTING:
-            self.state = DestinationState.IDLE
+        self._take(self.life.stop_sending())
 
     def forget_refusal(self) -> None:
         """Refuse nothing any more for what the DNS has said before."""
-        if self.state is DestinationState.REFUSED:
-            self.state = DestinationState.IDLE
-            self.queue.dispatch()
+        self._take(self.life.end_refusal())
 
     @property
     def refused_until(self) -> float:
         """Until which second of the clock messages are refused; see `refusal`."""
-        return self._refused_until
+        return self.life.refused_until
 
     @property
     def is_unused(self) -> bool:
@@ -768,15 +755,14 @@ class Destination:
 
     def stop(self) -> None:
         """Cancel the timers."""
-        for what in tuple(self._timers):
-            self._cancel(what)
+        self.life.stop()
+        self._arm()
         self._stop_watch()
         self._share.stop()
 
     def close(self) -> None:
         """Close the connection; what is in flight stays in the store."""
-        self._is_stopping = True
-        self._attempt.cancel()
+        self._take(self.life.stop_sending())
         self.stop()
         if self._session is not None:
             self.outcomes.tell_floor()

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import shlex
 from datetime import UTC, datetime
-from typing import Any
 
 from amqproute.entry import Entry
 from amqproute.errors import DecodeError
 from amqproute.plurals import counted
-from amqproute.relay.destination import Destination, DestinationState
+from amqproute.relay.destination import Destination
 from amqproute.relay.failure_verdict import for_code
 from amqproute.relay.holds import RelayHold, RelayHolds
+from amqproute.relay.lifecycle import DestinationState
 
 __all__ = ["why"]
 
 
-def why(destination: Destination, entry: Entry, holds: RelayHolds, now_ms: int) -> dict[str, Any]:
+def why(
+    destination: Destination, entry: Entry, holds: RelayHolds, now_ms: int
+) -> dict[str, object]:
     """Say why a message has not gone yet.
 
     Args:

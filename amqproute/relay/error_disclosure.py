@@ -19,7 +19,7 @@ Operators see everything: the log, `peer show`, `diagnosis`, `explain` and `peer
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 __all__ = ["DENIED", "UNREACHED", "error_for_senders", "is_unreached", "row_for_senders"]
 
@@ -85,11 +85,13 @@ def _code_in(line: str) -> str:
     return line.partition(": ")[2].partition(":")[0]
 
 
-def row_for_senders(row: Mapping[str, Any]) -> dict[str, Any]:
+def row_for_senders(row: Mapping[str, object]) -> dict[str, object]:
     """Return the attributes of a destination (`relay.destination_row`) that reports may use."""
     hop, error = str(row["hop"]), str(row["last-error"])
     said = error_for_senders(error, hop)
-    attempts = _attempts_for_senders(error.partition(":")[0], row["attempts"], hop)
+    lines = row["attempts"]
+    assert isinstance(lines, list)
+    attempts = _attempts_for_senders(error.partition(":")[0], lines, hop)
     return {
         **row,
         "last-code": said.partition(":")[0],

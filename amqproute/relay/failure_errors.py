@@ -12,6 +12,7 @@ import re
 from typing import Any, Final
 
 from amqproute import conditions
+from amqproute.broker.outcomes import Outcome
 from amqproute.errors import AmqpError
 from amqproute.relay.failure_verdict import FailureVerdict
 from amqproute.wire.amqp10 import spec
@@ -40,7 +41,7 @@ BY_CONDITION: Final[dict[str, str]] = {
 """What a rejection by a peer means that gives no code."""
 
 
-def rejection(hop: str, verdict: FailureVerdict, state: object) -> spec.Error:
+def rejection(hop: str, verdict: FailureVerdict, state: Outcome) -> spec.Error:
     """Return why a peer's outcome ends a message.
 
     Args:

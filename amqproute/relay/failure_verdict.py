@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from amqproute import conditions
+from amqproute.broker.outcomes import Outcome
 from amqproute.errors import LONGEST_DESCRIPTION, ConnectError, ResolveError, TlsError
 from amqproute.relay import failure_table
 from amqproute.relay.failure_table import FailureAction, FailureRow, FailureScope
@@ -126,7 +127,7 @@ _FAILED: Final = _of_outcome(
 _MODIFIED: Final = _of_outcome("modified", "message.modified", "the peer could not deliver it")
 
 
-def for_outcome(state: object) -> FailureVerdict:
+def for_outcome(state: Outcome) -> FailureVerdict:
     """Return what the peer's outcome for a message means (part 3 §3.4)."""
     if type(state) is spec.Accepted:
         return ACCEPTED

@@ -14,11 +14,11 @@ to wait at that moment; and who looks at a hold weeks later wants to know who ma
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -31,7 +31,7 @@ from amqproute.errors import AmqprouteError, ResourceLimitExceeded
 from amqproute.jsontext import parse_json
 from amqproute.values import NextHop
 
-__all__ = ["HOLD_NOTES", "LAST_HOLD_NOTES", "MOST_HOLDS", "RelayHold", "RelayHolds"]
+__all__ = ["HOLD_NOTES", "LAST_HOLD_NOTES", "MOST_HOLDS", "RelayHold", "RelayHolds", "RelayRoutes"]
 
 HOLD_NOTES: Final = "hold"
 """The kind of the notes in the store."""
@@ -88,7 +88,7 @@ class RelayHold:
         except (KeyError, TypeError) as error:
             raise ValueError(f"it lacks {error}") from None
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, object]:
         """Return its attributes, for the management node."""
         return {
             "name": self.id,
@@ -103,12 +103,23 @@ class RelayHold:
         }
 
 
+class RelayRoutes(Protocol):
+    """Where messages go, by the routes in force: a `amqproute.routing.router.Router`."""
+
+    def hop_of_key(self, key: str) -> NextHop:
+        """Return the next hop of a relay queue, by the key in its name."""
+
+    def hop(self, domain: str) -> NextHop:
+        """Return the next hop for a domain."""
+
+
 class IHoldable(Protocol):
     """What is held: a `Destination`."""
 
     hop: NextHop
-    held: str | None
 
+    @property
+    def held(self) -> str | None: ...
     def hold(self, reason: str) -> None: ...
     def unhold(self) -> None: ...
     def select(self, selects: Picks | None) -> None: ...
@@ -121,8 +132,8 @@ class RelayHolds:
         begin: makes batches.
         clock: for those that end by themselves.
         now_ms: the wall clock.
-        way: the key of the next hop for a domain, as routes are now.
-        destinations: those there are now.
+        routes: where messages go now.
+        destinations: those there are now, by key.
     """
 
     log = Logger()
@@ -132,13 +143,13 @@ class RelayHolds:
         begin: Callable[[], Batch],
         clock: IReactorTime,
         now_ms: Callable[[], int],
-        way: Callable[[str], str],
-        destinations: Callable[[], Iterable[IHoldable]],
+        routes: RelayRoutes,
+        destinations: Mapping[str, IHoldable],
     ) -> None:
         self._begin = begin
         self._clock = clock
         self._now_ms = now_ms
-        self._way = way
+        self._routes = routes
         self._destinations = destinations
         self._holds: dict[str, tuple[RelayHold, MessageSelection]] = {}
         self._last = 0
@@ -147,7 +158,7 @@ class RelayHolds:
     def __len__(self) -> int:
         return len(self._holds)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[RelayHold]:
         return iter([hold for hold, _ in self._holds.values()])
 
     def recovered(
@@ -271,7 +282,7 @@ class RelayHolds:
 
     def apply_all(self) -> None:
         """Have all destinations go by the holds and routes there are now."""
-        for destination in tuple(self._destinations()):
+        for destination in tuple(self._destinations.values()):
             self.apply(destination)
 
     def apply(self, destination: IHoldable) -> None:
@@ -313,9 +324,12 @@ class RelayHolds:
     def at(self, hop: NextHop) -> list[tuple[RelayHold, Picks]]:
         """Return the holds that concern a next hop, each with what it picks there."""
         found = [
-            (hold, aim.of(hop.key, hop.domain, self._way)) for hold, aim in self._holds.values()
+            (hold, aim.of(hop.key, hop.domain, self._key_for)) for hold, aim in self._holds.values()
         ]
         return [(hold, picks) for hold, picks in found if picks is not NOTHING]
+
+    def _key_for(self, domain: str) -> str:
+        return self._routes.hop(domain).key
 
     # -- those that end by themselves ------------------------------------------------------------
 

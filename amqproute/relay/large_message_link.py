@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from amqproute.broker.entry_removal import DAMAGED_WORDS
 from amqproute.broker.large_message_sender import LargeMessageSender
-from amqproute.broker.outcomes import UNREADABLE
+from amqproute.broker.outcomes import UNREADABLE, Outcome
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, MessageDamaged
 from amqproute.values import TAG_OCTETS
@@ -45,7 +45,7 @@ class LargeMessageCarrier(Protocol):
     def head_of(self, entry: Entry) -> tuple[bytes, ...]:
         """Return the buffers that precede the rest of an entry's message on the next hop."""
 
-    def settle_here(self, entry: Entry, state: object) -> None:
+    def settle_here(self, entry: Entry, state: Outcome) -> None:
         """Settle an entry with an outcome that the peer has not given.
 
         Args:
@@ -178,7 +178,7 @@ class LargeMessageLink:
     ) -> None:
         self._large_message = None
         if failure is not None:
-            outcome: object = UNREADABLE
+            outcome: Outcome = UNREADABLE
             if isinstance(failure.value, MessageDamaged):
                 line = large_message.entry.line
                 self.log.error(

@@ -11,8 +11,8 @@ the peer is answered or told how far it may forget its receipts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -21,19 +21,19 @@ from twisted.python.failure import Failure
 from amqproute import conditions
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.commit_retry import retry_settle
-from amqproute.broker.outcomes import UNREADABLE
+from amqproute.broker.outcomes import UNREADABLE, Outcome
 from amqproute.broker.queue import Queue
 from amqproute.entry import MOST_COUNTED, Entry
 from amqproute.errors import AmqpError
-from amqproute.journal.event import SILENCE, RunEvent
+from amqproute.journal.event import EntryTaker, RunEvent
 from amqproute.journal.record import RecordKind
 from amqproute.relay import failure_errors
 from amqproute.relay.failure_verdict import FailureAction, FailureVerdict, for_code
 from amqproute.relay.peer_session import PeerSession
 from amqproute.relay.poison_detector import MOST_RECORDS, PoisonFinding, PoisonMessageDetector
 from amqproute.relay.receipt_floor import ReceiptFloor
-from amqproute.relay.rejection_counts import RejectionCounts
-from amqproute.relay.relay_terms import DestinationCounters, RelayTerms
+from amqproute.relay.relay_context import RelayContext
+from amqproute.relay.relay_terms import DestinationCounters
 from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
 
@@ -45,6 +45,12 @@ TURN_SECONDS = 20.0
 which most attempts to open a connection succeed."""
 
 
+class JournaledConsumer(Protocol):
+    """A consumer of which the journal knows who it is."""
+
+    taker: EntryTaker
+
+
 class OutcomeProcessor:
     """The fate of a destination's entries.
 
@@ -52,12 +58,7 @@ class OutcomeProcessor:
         key: names the destination, for people.
         queue: its relay queue.
         consumer: itself, as the queue knows it.
-        begin: makes batches.
-        random: numbers from 0 to 1.
-        terms: see `RelayTerms`.
-        rejections: counts what the peer rejects, and tells the log.
-        now_ms: the wall clock.
-        journal: where it is noted what was given back, an `IJournal`.
+        context: what it shares with others.
 
     Attributes:
         session: the open session, if there is one.
@@ -72,13 +73,8 @@ class OutcomeProcessor:
         self,
         key: str,
         queue: Queue,
-        consumer: Any,
-        begin: Callable[[], Batch],
-        random: Callable[[], float],
-        terms: RelayTerms,
-        rejections: RejectionCounts,
-        now_ms: Callable[[], int] = int,
-        journal: Any = SILENCE,
+        consumer: JournaledConsumer,
+        context: RelayContext,
     ) -> None:
         self.session: PeerSession | None = None
         self.suspects = PoisonMessageDetector()
@@ -87,20 +83,21 @@ class OutcomeProcessor:
         self._key = key
         self._queue = queue
         self._consumer = consumer
-        self._begin = begin
-        self._random = random
-        self._terms = terms
+        environment = context.environment
+        self._begin = context.begin
+        self._random = environment.random
+        self._now_ms = environment.now_ms
+        self._terms = context.terms
+        self._journal = context.journal
+        self._rejections = context.rejections
         self._batch: Batch | None = None
         self._removals = ReceiptFloor()
-        self._now_ms = now_ms
-        self._journal = journal
-        self._rejections = rejections
         self._retries: dict[int, int] = {}
         self._aside: dict[int, Entry] = {}
 
     # -- what the peer decides (T-23) --------------------------------------------------------------
 
-    def outcome(self, entries: Sequence[Entry], verdict: FailureVerdict, state: Any) -> None:
+    def outcome(self, entries: Sequence[Entry], verdict: FailureVerdict, state: Outcome) -> None:
         """Apply the peer's outcome for entries."""
         if state is UNREADABLE:
             self._settle(entries, state)
@@ -128,7 +125,7 @@ class OutcomeProcessor:
         kinds = self.tally.rejections
         kinds[kind] = kinds.get(kind, 0) + count
 
-    def relayed(self, entries: Sequence[Entry], state: Any) -> None:
+    def relayed(self, entries: Sequence[Entry], state: Outcome) -> None:
         """The peer has taken responsibility for them."""
         self.tally.relayed += len(entries)
         self._settle(entries, state)
@@ -298,7 +295,7 @@ class OutcomeProcessor:
             self._batch = self._begin()
         return self._batch
 
-    def _settle(self, entries: Sequence[Entry], outcome: Any) -> None:
+    def _settle(self, entries: Sequence[Entry], outcome: Outcome) -> None:
         self._queue.settle(entries, outcome, self._current(), consumer=self._consumer)
         self._removals.add([entry.id for entry in entries])
         self._forget_retries(entries)
@@ -320,7 +317,7 @@ class OutcomeProcessor:
         mark = self._removals.commit()
         # Removing what the peer has taken is urgent only if the peer waits for our settlement.
         patient = session is None or not session.has_answers
-        done: Deferred[Any] = batch.commit(patient)
+        done: Deferred[None] = batch.commit(patient)
         done.addErrback(retry_settle, batch, self._begin)
         done.addCallbacks(self._committed, self._commit_failed, (mark,), errbackArgs=(mark,))
         self._queue.dispatch()

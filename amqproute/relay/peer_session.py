@@ -16,8 +16,10 @@ from zope.interface import implementer
 
 from amqproute import conditions
 from amqproute.address import TRANSFER_NODE
+from amqproute.broker.outcomes import Outcome
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, MessageSizeExceeded, NotAllowed
+from amqproute.interfaces import IConnectionPump
 from amqproute.message import rest_of
 from amqproute.net.pump import IUpgradableUser, TransportFacts
 from amqproute.relay import failure_verdict
@@ -112,7 +114,7 @@ class SessionListener(Protocol):
         """The peer has refused a link because it named the doubtful entries."""
 
     def outcome_received(
-        self, entries: Sequence[Entry], verdict: FailureVerdict, state: object
+        self, entries: Sequence[Entry], verdict: FailureVerdict, state: Outcome
     ) -> None:
         """The peer has decided about entries; or their message cannot be sent (`UNREADABLE`)."""
 
@@ -172,7 +174,7 @@ class PeerSession:
         self._now_ms = now_ms
         self._ready = ready
         self._kept: dict[bytes, Any] = {}
-        self._pump: Any = None
+        self._pump: IConnectionPump | None = None
         self._target = hop.target
         self._is_attached = False
         self._is_refused = False
@@ -350,7 +352,7 @@ class PeerSession:
             properties=properties,
         )
 
-    def settle_here(self, entry: Entry, state: object) -> None:
+    def settle_here(self, entry: Entry, state: Outcome) -> None:
         """See `LargeMessageCarrier.settle_here`."""
         listener = self._listener
         listener.outcome_received([entry], failure_verdict.for_outcome(state), state)
@@ -434,7 +436,7 @@ class PeerSession:
 
     # -- IConnectionUser -------------------------------------------------------------------------
 
-    def connected(self, pump: Any) -> None:
+    def connected(self, pump: IConnectionPump) -> None:
         """See `IConnectionUser.connected`."""
         self._pump = pump
 
@@ -442,7 +444,7 @@ class PeerSession:
         """The connection has been upgraded to TLS."""
         self.level = facts.level
 
-    def events(self, events: Sequence[Any]) -> None:
+    def events(self, events: Sequence[object]) -> None:
         """See `IConnectionUser.events`."""
         handlers = self._handlers
         if events and type(last := events[-1]) is ev.ConnectionClosed:

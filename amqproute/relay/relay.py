@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.defer import TimeoutError as DeadlineError
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -31,17 +31,18 @@ from amqproute.relay.destination_quota import (
     DestinationQuota,
     holder_of,
 )
-from amqproute.relay.destination_row import row_of
 from amqproute.relay.error_disclosure import DENIED, error_for_senders
 from amqproute.relay.failure_verdict import refusal_seconds
-from amqproute.relay.holds import RelayHolds
+from amqproute.relay.holds import RelayHolds, RelayRoutes
 from amqproute.relay.lookup_scheduler import LookupScheduler
 from amqproute.relay.rejection_counts import RejectionCounts
+from amqproute.relay.relay_context import RelayContext, RelayEnvironment
 from amqproute.relay.relay_terms import RelayTerms
 from amqproute.tracebacks import without_frames
-from amqproute.turn_scheduler import TurnScheduler
 from amqproute.values import RELAY_PREFIX, NextHop, Origin, Principal
 
+ADMISSION_SECONDS = 5.0
+"""How long admission waits for the DNS."""
 REMEMBERED_DOMAINS = 10_000
 KNOWN_SECONDS = 60.0
 """How long it is remembered that the DNS was asked about a domain, and there may be a way."""
@@ -63,15 +64,10 @@ class Relay:
     Args:
         broker: makes and keeps the relay queues.
         agent: makes connections.
-        hop_of_key: the router's way from the name of a relay queue to its next hop.
-        clock: for timers.
-        now_ms: the wall clock.
-        random: numbers from 0 to 1.
+        routes: where messages go now.
+        environment: time and chance.
         terms: see `RelayTerms`.
         limits: of each relay queue; its ttl is the longest life of a message here.
-        admission_seconds: how long admission waits for the DNS.
-        way: the key of the next hop for a domain, as routes are now.
-        turns: shares the turns of the reactor out among costly steps; None for one of its own.
 
     Attributes:
         destinations: by the keys of their hops.
@@ -85,37 +81,30 @@ class Relay:
         self,
         broker: Broker,
         agent: ConnectAgent,
-        hop_of_key: Callable[[str], NextHop],
-        clock: IReactorTime,
-        now_ms: Callable[[], int],
-        random: Callable[[], float],
+        routes: RelayRoutes,
+        environment: RelayEnvironment,
         terms: RelayTerms,
         limits: QueueLimits,
-        admission_seconds: float = 5.0,
-        way: Callable[[str], str] = str,
-        turns: TurnScheduler | None = None,
     ) -> None:
         self.destinations: dict[str, Destination] = {}
         self.dead_letter_name: str | None = None
         self._broker = broker
         self._agent = agent
-        self._hop_of_key = hop_of_key
-        self._clock = clock
-        self._now_ms = now_ms
-        self._random = random
+        self._routes = routes
+        self._clock = clock = environment.clock
         self._terms = terms
         self._limits = limits
-        self._admission_seconds = admission_seconds
-        self._starts = ConnectScheduler(clock, terms.connects_per_second, turns)
-        self.holds = RelayHolds(
+        self._starts = ConnectScheduler(clock, terms.connects_per_second, environment.turns)
+        self._context = RelayContext(
+            environment,
             broker.begin,
-            clock,
-            now_ms,
-            way,
-            lambda: self.destinations.values(),
+            terms,
+            self._starts,
+            RejectionCounts(clock.seconds, broker.recent),
+            broker.journal,
         )
+        self.holds = RelayHolds(broker.begin, clock, environment.now_ms, routes, self.destinations)
         self._is_stopping = False
-        self._rejections = RejectionCounts(clock.seconds, broker.recent)
         self._by_name: dict[str, tuple[str, ...]] = {}
         self.destination_quota = DestinationQuota(
             clock.seconds, lambda: self._terms.most_destinations
@@ -165,7 +154,7 @@ class Relay:
                     error=str(error),
                 )
                 noted, holder = None, OURSELVES
-            destination = self._make(self._hop_of_key(key), holder)
+            destination = self._make(self._routes.hop_of_key(key), holder)
             destination.queue.spare()
             if noted is not None:
                 destination.restore(noted)
@@ -237,7 +226,7 @@ class Relay:
             return False
         self._looked_up.add(hop.key)
         asked = Deferred.fromCoroutine(self._agent.places(hop))
-        asked.addTimeout(self._admission_seconds, self._clock)
+        asked.addTimeout(ADMISSION_SECONDS, self._clock)
         asked.addCallbacks(self._exists, self._unknown, (hop,), errbackArgs=(hop,))
         asked.addErrback(self._broken, hop)
         asked.addCallback(self._answer, hop)
@@ -311,17 +300,9 @@ class Relay:
                 hop,
                 queue,
                 self._agent,
-                self._broker.begin,
-                self._clock,
-                self._now_ms,
-                self._random,
-                self._terms,
-                self._starts,
-                self._went_idle,
-                self._broker.journal,
+                self._context,
+                self,
                 () if holder == OURSELVES else tuple(filter(None, holder)),
-                self._spread,
-                rejections=self._rejections,
             )
             self._made.append(destination)
             if self._look is None:
@@ -336,8 +317,8 @@ class Relay:
                 destination.stop_sending()
         return destination
 
-    def _spread(self) -> float:
-        """Return the seconds between two attempts for one of those that the DNS does not know."""
+    def unfound_seconds(self) -> float:
+        """See `DestinationHost.unfound_seconds`."""
         now = self._clock.seconds()
         if now - self._counted_at >= COUNT_SECONDS:
             self._counted_at = now
@@ -351,10 +332,10 @@ class Relay:
         for destination in made:
             is_there = self.destinations.get(destination.hop.key) is destination
             if is_there and not destination.queue.is_used and destination.is_unused:
-                self._went_idle(destination)
+                self.destination_idle(destination)
 
-    def _went_idle(self, destination: Destination) -> None:
-        """Nothing has gone there for a while: forget it; the next message makes it anew."""
+    def destination_idle(self, destination: Destination) -> None:
+        """See `DestinationHost.destination_idle`: the next message makes it again."""
         queue, hop = destination.queue, destination.hop
         is_there = self.destinations.get(hop.key) is destination
         if is_there and queue.depth == 0 and queue.is_settled:
@@ -377,7 +358,7 @@ class Relay:
 
     def row(self, destination: Destination) -> dict[str, object]:
         """Return the attributes of a destination, for the management node."""
-        return row_of(destination)
+        return destination.snapshot().row()
 
     def peer_called(self, principal: Principal) -> None:
         """A peer has connected to us, so it is up: try what waits for it, by whatever way."""
@@ -441,7 +422,7 @@ class Relay:
         for key in keys:
             destination = self.destinations[key]
             if destination.is_unused:
-                self._went_idle(destination)
+                self.destination_idle(destination)
         if len([key for key in self._keys(domain) if "@" in key]) >= MANY_RETURNS:
             raise ResourceLimitExceeded(
                 f"messages go back to {MANY_RETURNS} addresses of {domain} already",

@@ -10,8 +10,8 @@ not part of it, since among equal priorities each look-up draws its own (RFC 278
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, TypeAlias, TypedDict
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -23,12 +23,29 @@ from amqproute.values import Candidate, NextHop
 
 __all__ = ["MOST_KEPT", "OK", "Decision", "Find", "RoutingDecisions", "decision_of", "demands_of"]
 
-Decision: TypeAlias = Mapping[str, Any]
-Find: TypeAlias = Callable[[Candidate, str, Sequence[str]], Any]
+Find: TypeAlias = Callable[[Candidate, str, Sequence[str]], Awaitable[TrustDemand]]
 """`Connector.demand_for`: a coroutine of what has to be proved at a candidate."""
 
 OK: Final = "ok"
 MOST_KEPT: Final = 1000
+
+
+class Decision(TypedDict):
+    """What was decided about a hop.
+
+    Attributes:
+        code: ``ok``, or the one that stops it.
+        permanent: messages go back for it.
+        places: in the order of priority, weight, host and port.
+    """
+
+    hop: str
+    domain: str
+    via: str
+    target: str
+    code: str
+    permanent: bool
+    places: list[dict[str, object]]
 
 
 async def demands_of(
@@ -43,7 +60,7 @@ def decision_of(
     candidates: Sequence[Candidate] = (),
     demands: Sequence[TrustDemand] = (),
     error: ResolveError | None = None,
-) -> dict[str, Any]:
+) -> Decision:
     """Return the decision about a hop.
 
     Args:
@@ -51,10 +68,6 @@ def decision_of(
         candidates: as the resolver gave them.
         demands: what has to be proved at each.
         error: why there are no candidates.
-
-    Returns:
-        ``code``, ``ok`` or the one that stops it; ``permanent``, whether messages go back for it;
-        ``places``, in the order of priority, weight, host and port; and the hop itself.
     """
     pairs = sorted(
         zip(candidates, demands, strict=True),
@@ -76,7 +89,7 @@ def decision_of(
     }
 
 
-def _place(candidate: Candidate, wanted: TrustDemand) -> dict[str, Any]:
+def _place(candidate: Candidate, wanted: TrustDemand) -> dict[str, object]:
     return {
         "host": candidate.host,
         "port": candidate.port,
@@ -139,7 +152,7 @@ class RoutingDecisions:
     def _broken(self, failure: Failure, hop: NextHop) -> None:
         self.log.failure("{destination}: no decision kept", failure, destination=hop.key)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """Return them, for the management node."""
         return [
             {"name": key, "type": "decision", **decision} for key, decision in self._kept.items()

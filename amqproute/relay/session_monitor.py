@@ -17,7 +17,6 @@ from time to time: if it is the one that was the oldest before, nobody has told 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeadlineError
@@ -26,7 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.errors import AmqprouteError
-from amqproute.relay.connect_agent import ConnectAgent
+from amqproute.relay.connect_agent import ConnectAgent, HopPlaces
 from amqproute.relay.failure_verdict import for_code
 from amqproute.relay.peer_session import PeerSession
 from amqproute.values import NextHop
@@ -82,7 +81,7 @@ class SessionMonitor:
         self._is_unused = is_unused
         self._before_close = before_close
         self._calls: dict[str, IDelayedCall] = {}
-        self._looking_up: Deferred[Any] | None = None
+        self._looking_up: Deferred[HopPlaces] | None = None
         self._oldest: object = None
         self._oldest_since = 0.0
         self._arm("unused", idle_seconds, self._check_idle)
@@ -146,7 +145,7 @@ class SessionMonitor:
         places.addCallbacks(self._answered, self._unanswered)
         places.addErrback(self._broken)
 
-    def _answered(self, places: Any) -> None:
+    def _answered(self, places: HopPlaces) -> None:
         self._looking_up = None
         if self._session.is_at(places.candidates):
             self._session.ttl = places.ttl

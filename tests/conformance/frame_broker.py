@@ -50,6 +50,7 @@ from amqproute.frontends.common.node_access import NodeAccess
 from amqproute.net.pump import EngineProtocol, Make
 from amqproute.relay.connect_agent import ConnectAgent
 from amqproute.relay.relay import Relay
+from amqproute.relay.relay_context import RelayEnvironment
 from amqproute.relay.relay_terms import RelayTerms
 from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.routing.table import Router
@@ -432,10 +433,8 @@ class FrameBroker:
         self.relay = Relay(
             self.broker,
             agent,
-            lambda key: rules.router.hop_of_key(key),
-            clock,
-            world.now_ms,
-            lambda: 0.5,
+            rules.router,
+            RelayEnvironment(clock, world.now_ms, lambda: 0.5),
             RelayTerms(RetrySchedule(1.0, 300.0)),
             QueueLimits(ttl_ms=5 * 86_400_000),
         )

@@ -8,7 +8,7 @@ from typing import Any
 from amqproute import conditions
 from amqproute.errors import ResolveError
 from amqproute.relay.connect_agent import static_candidate
-from amqproute.relay.destination import DestinationState
+from amqproute.relay.lifecycle import DestinationState
 from amqproute.relay.relay_terms import RelayTerms
 from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.values import (

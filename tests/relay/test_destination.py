@@ -26,10 +26,10 @@ from amqproute.interfaces import IConnectionUser, IConsumer, IHops
 from amqproute.message import Message
 from amqproute.relay import peer_session
 from amqproute.relay.backoff import BackOff
-from amqproute.relay.destination import DestinationState
 from amqproute.relay.destination_note import NOTE
 from amqproute.relay.destination_row import row_of
 from amqproute.relay.diagnosis import why
+from amqproute.relay.lifecycle import DestinationState
 from amqproute.relay.relay import MANY_RETURNS
 from amqproute.relay.relay_terms import RelayTerms
 from amqproute.relay.retry_schedule import RetrySchedule
@@ -847,7 +847,7 @@ class FailureTests(DestinationCase):
                     self.assertTrue(wire.left.is_lost, turns)
             self.alpha.relay.close()
             self.run_now()
-            self.destination._is_stopping = False
+            self.destination.life.is_stopping = False
             self.alpha.relay.start()
 
     def test_store_fails(self) -> None:

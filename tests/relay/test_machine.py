@@ -98,12 +98,12 @@ class DestinationMachine(RuleBasedStateMachine):
         failures = destination.failures
         if failures != self.last[1] and destination.state.value == "waiting":
             if failures > self.last[1] > 0:
-                wait = destination._timers["wait"].getTime() - self.clock.seconds()
+                wait = destination.life.retry_at - self.clock.seconds()
                 # Looked at up to a step late.
                 assert wait + 0.3 >= self.last[0] or wait >= 12.0, (wait, self.last)
                 self.last = (wait, failures)
             else:
-                wait = destination._timers["wait"].getTime() - self.clock.seconds()
+                wait = destination.life.retry_at - self.clock.seconds()
                 self.last = (wait, failures)
         elif failures == 0:
             self.last = (0, 0)

@@ -19,9 +19,9 @@ from amqproute.errors import ResolveError, ResourceLimitExceeded
 from amqproute.frontends.amqp10.receiver_link import ReceiverLink
 from amqproute.message import Message
 from amqproute.relay import send_budget
-from amqproute.relay.destination import CONTACT_SECONDS, DestinationState
 from amqproute.relay.destination_note import NOTE, DestinationNote
 from amqproute.relay.destination_row import row_of
+from amqproute.relay.lifecycle import CONTACT_SECONDS, DestinationState
 from amqproute.relay.relay_terms import RelayTerms
 from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.relay.session_monitor import SHORTEST_TTL
@@ -262,7 +262,7 @@ class WakeTests(SchedulerCase):
     def test_costs_nothing(self) -> None:
         """Who calls us all the time and cannot be called is neither hit nor punished for it."""
         self.dead()
-        while self.to()._timers["wait"].getTime() - self.clock.seconds() < 30:
+        while self.to().life.retry_at - self.clock.seconds() < 30:
             self.run_for(1)
         due, failures = self.to().backoff.next_attempt_ms, self.to().failures
         before = self.network.connects

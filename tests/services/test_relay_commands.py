@@ -14,6 +14,7 @@ from amqproute.message import Message
 from amqproute.relay.connect_agent import PlacesUnreachable
 from amqproute.relay.failure_verdict import FailureAction, FailureScope, FailureVerdict
 from amqproute.relay.relay import Relay
+from amqproute.relay.relay_context import RelayEnvironment
 from amqproute.relay.relay_terms import RelayTerms
 from amqproute.services import relay_commands
 from amqproute.services.management_node import ManagementReply, ManagementRequest, ManagementService
@@ -60,18 +61,23 @@ class RelayOperationTests(SynchronousTestCase):
         relay = Relay(
             self.broker,
             self.agent,  # type: ignore[arg-type]
-            lambda key: NextHop(key, key, via=f"amqps://{key}:5671"),
-            self.clock,
-            lambda: 0,
-            lambda: 0.5,
+            self,
+            RelayEnvironment(self.clock, lambda: 0, lambda: 0.5),
             RelayTerms(),
             QueueLimits(),
-            way=lambda domain: self.way(domain),
         )
         self.service = ManagementService(self.broker, lambda *_: True, lambda: 0)
         relay_commands.register(self.service, relay, lambda *_: self.allowed)
         self.addCleanup(relay.stop)
         return relay
+
+    def hop_of_key(self, key: str) -> NextHop:
+        """See `RelayRoutes.hop_of_key`."""
+        return NextHop(key, key, via=f"amqps://{key}:5671")
+
+    def hop(self, domain: str) -> NextHop:
+        """See `RelayRoutes.hop`."""
+        return NextHop(self.way(domain), domain)
 
     def way(self, domain: str) -> str:
         """Return the key of the next hop for a domain."""

@@ -39,6 +39,7 @@ from amqproute.net.pump import TransportFacts
 from amqproute.relay.connect_agent import ConnectAgent
 from amqproute.relay.destination_note import NOTE
 from amqproute.relay.relay import Relay
+from amqproute.relay.relay_context import RelayEnvironment
 from amqproute.relay.relay_terms import RelayTerms
 from amqproute.routing.table import Router
 from amqproute.services.transfer import TransferRules, TransferService
@@ -399,10 +400,8 @@ class MemoryBroker:
         self.relay = Relay(
             self.broker,
             self.agent,
-            router.hop_of_key,
-            clock,
-            wall(clock),
-            lambda: 0.5,
+            router,
+            RelayEnvironment(clock, wall(clock), lambda: 0.5),
             terms or RelayTerms(),
             QueueLimits(ttl_ms=lifetime_ms),
         )
