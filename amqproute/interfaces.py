@@ -129,8 +129,19 @@ class IStoreTransaction(Interface):
     def note(kind: str, key: str, value: bytes | None) -> None:
         """Keep a small durable fact; None as value deletes it."""
 
+    events = Attribute("what `record` was given")
+
     def record(event: Any) -> None:
         """Have an event told to the `IOutbox` of the store when this is committed."""
+
+    def begins() -> bool:
+        """Tell whether entries begin with this: it needs room in the store."""
+
+    def only_removes() -> bool:
+        """Tell whether this does nothing but end entries."""
+
+    def ended() -> Sequence[int]:
+        """Return the ids of entries that end with this."""
 
     def commit(patient: bool = False) -> Deferred[None]:
         """Return a Deferred that fires when everything above is on the disk.
@@ -384,8 +395,12 @@ class IDirectory(Interface):
     def target(name: str) -> ITarget:
         """Return the ITarget of a local node name or alias, or raise `NotFound`."""
 
-    def source(name: str) -> ISource:
-        """Return the ISource of a local node name or alias, or raise `NotFound`."""
+    def source(name: str) -> INode:
+        """Return what entries come from: an ISource, or a topic to subscribe to.
+
+        Raises:
+            NotFound: there is no node of this name or alias.
+        """
 
 
 class IBroker(IDirectory):

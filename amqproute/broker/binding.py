@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -27,12 +27,13 @@ from zope.interface import implementer
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.commit_retry import CommitRetry
 from amqproute.broker.entry_removal import MOVED
+from amqproute.broker.node_context import NodeContext
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded, StoreUnavailable
 from amqproute.filters.registry import SELECTOR, TOPIC, FilterSet, read_filters
-from amqproute.interfaces import IConsumer
+from amqproute.interfaces import IConsumer, ITarget
 from amqproute.journal.event import EntryTaker
 from amqproute.journal.record import RecordKind
 from amqproute.message import Message
@@ -118,10 +119,8 @@ class Binding:
     Args:
         declaration: what it is.
         source: the `Queue` or `Topic` it takes from.
-        find: returns the `ITarget` now, or raises `AmqpError`.
-        begin: makes a `Batch`.
-        clock: to try again.
-        now_ms: the wall clock, ms since the epoch.
+        find: returns the target of a name now, or raises `AmqpError`.
+        context: what all nodes share.
 
     Attributes:
         moved: messages that went along it; on a topic only what its target took is counted there.
@@ -138,10 +137,8 @@ class Binding:
         self,
         declaration: BindingDeclaration,
         source: Queue | Topic,
-        find: Callable[[], Any],
-        begin: Callable[[], Batch],
-        clock: IReactorTime,
-        now_ms: Callable[[], int],
+        find: Callable[[str], ITarget],
+        context: NodeContext,
     ) -> None:
         mode: Mode = "copy" if isinstance(source, Topic) else "move"
         if declaration.mode not in (None, mode):
@@ -158,13 +155,13 @@ class Binding:
         self.declaration = declaration
         self.mode = mode
         self.source = source
-        self.filters = declaration.filters(now_ms)
+        self.filters = declaration.filters(context.now_ms)
         self.moved = 0
         self.refused = 0
         self.words = ""
         self._find = find
-        self._begin = begin
-        self._clock = clock
+        self._begin = context.begin
+        self._clock = context.clock
         self._in_progress = 0
         self._pause: IDelayedCall | None = None
         self._active = False
@@ -212,9 +209,9 @@ class Binding:
         """Whether the target can be full."""
         return True
 
-    def target(self) -> Any:
+    def target(self) -> ITarget:
         """Return where messages go now, or raise `AmqpError`."""
-        return self._find()
+        return self._find(self.declaration.target)  # it may be renamed
 
     def selects(self, message: Message, origin: str | None) -> bool:
         """Tell whether a message goes along this binding."""
@@ -234,7 +231,7 @@ class Binding:
         if not self._active or self._pause is not None:
             return 0
         try:
-            target = self._find()
+            target = self.target()
         except AmqpError as error:
             self._wait(str(error))
             return 0
@@ -270,7 +267,7 @@ class Binding:
                 parent=entry.id,
             )
             try:
-                self._find().put(leaving(entry, batch.now_ms), batch, origin)
+                self.target().put(leaving(entry, batch.now_ms), batch, origin)
             except ResourceLimitExceeded as error:
                 self._wait(str(error))
                 source.release([entry])

@@ -38,10 +38,10 @@ from amqproute.errors import (
     NotFound,
     ResourceLimitExceeded,
 )
-from amqproute.interfaces import IBroker, ITarget
+from amqproute.interfaces import IBodyDraft, IBroker, IJournal, INode, IStore, ITarget
 from amqproute.journal.event import SILENCE
 from amqproute.log_rate_limit import RateLimitedLog
-from amqproute.store.model import DamagedEntry
+from amqproute.store.model import DamagedEntry, StoredEntry
 from amqproute.values import QUARANTINE, RELAY_PREFIX
 
 MOST_DYNAMIC = 10_000
@@ -82,13 +82,13 @@ class Broker:
 
     def __init__(
         self,
-        store: Any,
+        store: IStore,
         clock: IReactorTime,
         now_ms: Callable[[], int],
         new_name: Callable[[], str],
         *,
         budget: MemoryBudget | None = None,
-        journal: Any = SILENCE,
+        journal: IJournal = SILENCE,
     ) -> None:
         self.journal = journal
         self._store = store
@@ -109,7 +109,7 @@ class Broker:
         self.services: dict[str, Any] = {}
         self.dynamic: set[str] = set()
         self.recovered_nodes = RecoveredNodes()
-        self.return_to: Callable[[str], Any] | None = None
+        self.return_to: Callable[[str], ITarget] | None = None
         self.name_of: Callable[[str], str] = str
         self.answers_to: Callable[[str], str | ITarget] | None = None
         self._context = NodeContext(
@@ -147,7 +147,7 @@ class Broker:
         for topic in self.topics.values():
             topic.postpone(ms, now_ms)
 
-    def draft(self, written: Callable[[int], None], before: bytes | None = None) -> Any:
+    def draft(self, written: Callable[[int], None], before: bytes | None = None) -> IBodyDraft:
         """Return a draft for the rest of a very large message. See `IStore.draft`."""
         return self._store.draft(written, before)
 
@@ -255,14 +255,10 @@ class Broker:
     def _make_topic(self, name: str, limits: TopicLimits) -> Topic:
         return Topic(
             name,
-            self._store,
-            self._clock,
-            self.begin,
-            self._now_ms,
+            self._context,
             # What a subscriber has not taken is nobody's dead letter.
             lambda name, limits: self._make(name, limits, disposal=DISCARD),
             limits=limits,
-            log=self._context.log,
         )
 
     def damaged(self, key: str, damages: Sequence[DamagedEntry]) -> None:
@@ -285,7 +281,7 @@ class Broker:
             lambda failure: self.log.failure("damage is not in the journal", failure)
         )
 
-    def set_aside(self, key: str, rows: Sequence[Any], why: str) -> None:
+    def set_aside(self, key: str, rows: Sequence[StoredEntry], why: str) -> None:
         """Have the store keep rows that are of no queue here in quarantine.
 
         Args:
@@ -419,23 +415,21 @@ class Broker:
         known = self.bindings.get(declaration)
         if known is not None:
             return known
-        source = self.source(declaration.source)
+        source = self._node(declaration.source)
         if "@" not in declaration.target:
             self._node(declaration.target)
         binding = Binding(
             declaration,
             source,
-            lambda: self._bound_target(binding.declaration.target),  # it may be renamed
-            self.begin,
-            self._clock,
-            self._now_ms,
+            self._bound_target,
+            self._context,
         )
         self.bindings[declaration] = binding
         if starts:
             binding.start()
         return binding
 
-    def _bound_target(self, name: str) -> Any:
+    def _bound_target(self, name: str) -> ITarget:
         if "@" not in name:
             return self._node(name)
         if self.return_to is None:
@@ -503,9 +497,9 @@ class Broker:
         """Return the node name behind an alias (A-04)."""
         return self.aliases.get(name, name)
 
-    def target(self, name: str) -> Any:
+    def target(self, name: str) -> ITarget:
         """Return the ITarget of a local name. See `IDirectory.target`."""
-        service = self.services.get(name)
+        service: ITarget | None = self.services.get(name)
         if service is not None:
             return service
         node = self._node(name)
@@ -513,11 +507,11 @@ class Broker:
             node.check_target()
         return node
 
-    def source(self, name: str) -> Any:
+    def source(self, name: str) -> INode:
         """Return the ISource of a local name. See `IDirectory.source`."""
         return self._node(name)
 
-    def _node(self, name: str) -> Any:
+    def _node(self, name: str) -> Queue | Topic:
         name = self.resolve(name)
         node = self.nodes.get(name) or self.topics.get(name)
         if name.startswith(RELAY_PREFIX):

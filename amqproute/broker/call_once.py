@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -20,14 +19,14 @@ class CallOnce:
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
-        self._calls: dict[Callable[[], Any], IDelayedCall] = {}
+        self._calls: dict[Callable[[], object], IDelayedCall] = {}
 
-    def call(self, function: Callable[[], Any]) -> None:
+    def call(self, function: Callable[[], object]) -> None:
         """Have it called, unless it is going to be."""
         if function not in self._calls:
             self._calls[function] = self._clock.callLater(0, self._run, function)
 
-    def _run(self, function: Callable[[], Any]) -> None:
+    def _run(self, function: Callable[[], object]) -> None:
         del self._calls[function]
         if not self._calls:
             self._calls = {}  # one that has been used keeps its room

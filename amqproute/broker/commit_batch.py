@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -15,26 +15,37 @@ from zope.interface import implementer
 from amqproute.broker.publish_gate import PublishGate
 from amqproute.broker.receipts import Stream
 from amqproute.entry import Entry
-from amqproute.interfaces import IBatch
-from amqproute.journal.event import SILENCE, ArrivalEvent, Came, DepartureEvent, RunEvent
+from amqproute.interfaces import IBatch, IJournal, IStoreTransaction
+from amqproute.journal.event import (
+    SILENCE,
+    ArrivalEvent,
+    Came,
+    DepartureEvent,
+    JournalEvent,
+    RunEvent,
+)
 from amqproute.journal.record import RecordKind
 from amqproute.message import Message
 from amqproute.values import Origin
 
 _NOTHING: Final[Mapping[Any, int]] = MappingProxyType({})
-_NO_FACTS: Final[Mapping[str, Any]] = MappingProxyType({})
+_NO_FACTS: Final[Mapping[str, object]] = MappingProxyType({})
 
 
-class BatchParticipant(Protocol):
+Arrived = TypeVar("Arrived", contravariant=True)
+"""What a node makes of a message."""
+
+
+class BatchParticipant(Protocol[Arrived]):
     """A node whose messages are in a batch: it is told how far the batch has come."""
 
-    def go_ahead(self, entries: list[Any], batch: Batch) -> None:
+    def go_ahead(self, entries: Sequence[Arrived], batch: Batch) -> None:
         """Hand messages out before they are committed (`broker.early_delivery`)."""
 
-    def arrived(self, entries: list[Any]) -> None:
+    def arrived(self, entries: Sequence[Arrived]) -> None:
         """Take messages in: they are committed."""
 
-    def not_arrived(self, entries: list[Any]) -> None:
+    def not_arrived(self, entries: Sequence[Arrived]) -> None:
         """Forget messages: their batch has failed, or was given up."""
 
 
@@ -84,20 +95,24 @@ class Batch:
     log = Logger()
 
     def __init__(
-        self, transaction: Any, now_ms: int, gate: PublishGate, journal: Any = SILENCE
+        self,
+        transaction: IStoreTransaction,
+        now_ms: int,
+        gate: PublishGate,
+        journal: IJournal = SILENCE,
     ) -> None:
         self._journal = journal
         self.came: list[Came] | None = [] if journal.is_kept else None
         self.transaction = transaction
         self.now_ms = now_ms
         self.gate = gate
-        self.arrivals: dict[BatchParticipant, list[Any]] = {}
+        self.arrivals: dict[BatchParticipant[Any], list[Any]] = {}
         self.last_id = 0
         self.goes_ahead = False
         self.ahead: list[Entry] = []
         self.is_rehearsal = False
         self.is_transactional = False
-        self.leaving: Mapping[BatchParticipant, int] = _NOTHING
+        self.leaving: Mapping[BatchParticipant[Any], int] = _NOTHING
         self.redo: list[tuple[Sequence[int], Callable[[Batch], None]]] = []
         self._receipts: dict[Stream, list[int]] = {}
         self._when_committed: list[Callable[[], None]] | None = None  # of most batches
@@ -111,7 +126,7 @@ class Batch:
         except KeyError:
             self._receipts[stream] = [entry_id]
 
-    def record(self, event: Any) -> None:
+    def record(self, event: JournalEvent) -> None:
         """Have an event told to the journal when this is committed."""
         if self.came is not None:
             self.transaction.record(event)
@@ -121,7 +136,7 @@ class Batch:
         kind: RecordKind,
         node: str,
         entries: Sequence[Entry],
-        facts: Mapping[str, Any] = _NO_FACTS,
+        facts: Mapping[str, object] = _NO_FACTS,
     ) -> None:
         """Have it in the journal how entries end with this batch.
 

@@ -10,7 +10,6 @@ what needs room itself, dead letters and reports (`Batch.redo`), waits until the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.python.failure import Failure
@@ -18,7 +17,7 @@ from twisted.python.failure import Failure
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.publish_gate import STORE, PublishGate
 from amqproute.errors import StoreUnavailable
-from amqproute.journal.event import DepartureEvent
+from amqproute.journal.event import DepartureEvent, JournalEvent
 
 __all__ = ["CommitRetry", "all_of", "retry_settle"]
 
@@ -42,7 +41,7 @@ class CommitRetry:
         begin: Callable[[], Batch],
         ended: Sequence[int],
         redo: Sequence[Callable[[Batch], None]] = (),
-        events: Sequence[Any] = (),
+        events: Sequence[JournalEvent] = (),
     ) -> None:
         self._gate = gate
         self._begin = begin
@@ -88,7 +87,7 @@ def retry_settle(
     batch: Batch,
     begin: Callable[[], Batch],
     rests: list[Deferred[None]] | None = None,
-) -> Deferred[Any] | Failure:
+) -> Deferred[None] | Failure:
     """Settle once more what a batch has settled in vain; an errback of its commit.
 
     Args:
@@ -120,9 +119,10 @@ def retry_settle(
     return all_of(waits)
 
 
-def all_of(waits: Sequence[Deferred[Any]]) -> Deferred[Any]:
+def all_of(waits: Sequence[Deferred[None]]) -> Deferred[None]:
     """Return a Deferred that fires when all of them have; or fails as the first that does."""
-    return gatherResults(waits, consumeErrors=True).addErrback(_the_first)
+    done = gatherResults(waits, consumeErrors=True).addErrback(_the_first)
+    return done.addCallback(lambda _: None)
 
 
 def _the_first(failure: Failure) -> Failure:

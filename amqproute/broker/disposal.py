@@ -9,7 +9,6 @@ else dropped; and it is reported. All of it happens in the batch in which the en
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from twisted.logger import Logger
 
@@ -74,7 +73,7 @@ class Disposal:
 
     def __init__(
         self,
-        node: Callable[[str], Any],
+        node: Callable[[str], ITarget],
         way_back: Callable[[], WayBack | None],
         rate_limited_log: RateLimitedLog,
         recent: RecentCounts,
@@ -181,7 +180,7 @@ class Disposal:
         # goes, and its way back may lead through the containers of its way here. Other brokers
         # have it from this one, and from nobody else; here it is still not a client's of ours.
         # The mark tells those others that it is sent back, and not said, by this one.
-        def returned(target: ITarget) -> Any:
+        def returned(target: ITarget) -> Message:
             is_leaving = target.name.startswith(RELAY_PREFIX)
             facts = (_facts_for_partners if is_leaving else _facts)(queue, entry, reason, error)
             gone = (RETURN_TO, REPORT, TRACE, *((ORIGIN,) if is_leaving else ()))
@@ -229,7 +228,7 @@ class Disposal:
     def _try(
         self,
         find: Callable[[], ITarget],
-        message: Callable[[ITarget], Any],
+        message: Callable[[ITarget], Message],
         batch: Batch,
         queue: QueueView,
         entry: Entry,
@@ -264,7 +263,7 @@ def _report(
     entries: Sequence[Entry],
     batch: Batch,
     kind: RecordKind,
-    facts: Mapping[str, Any],
+    facts: Mapping[str, object],
 ) -> None:
     """Report how entries end with a batch; once more with another, if the store has no room."""
     reported = [entry for entry in entries if report(queue, entry, batch)]

@@ -15,17 +15,20 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from amqproute.broker.commit_batch import Batch
 from amqproute.broker.entry_list import LOAD_BYTES, LOAD_MESSAGES, is_readable
+from amqproute.broker.node_context import NodeContext
 from amqproute.broker.node_limits import TopicLimits
+from amqproute.broker.shared_body import SharedBodyBatch
 from amqproute.broker.topic_state import TopicArrival
 from amqproute.errors import DecodeError
+from amqproute.interfaces import IStoreTransaction
 from amqproute.message import Message
+from amqproute.store.model import StoredEntry
 
 MOST_KEYS: Final = 10_000
 """Values of ``last-value-key`` that are remembered; the one that was silent longest goes."""
@@ -42,9 +45,10 @@ class LastValueCache:
 
     Args:
         topic: its name.
-        store: the `IStore`.
-        begin: makes a `Batch`, for rows that are not needed any more.
-        limits: returns how much is kept.
+        context: what the topic shares with the other nodes.
+
+    Attributes:
+        limits: how much is kept.
     """
 
     log = Logger()
@@ -54,21 +58,19 @@ class LastValueCache:
         "_by_key",
         "_bytes",
         "_held",
-        "_limits",
         "_store",
         "_waiting",
         "is_loading",
+        "limits",
         "rows",
     )
 
-    def __init__(
-        self, topic: str, store: Any, begin: Callable[[], Batch], limits: Callable[[], TopicLimits]
-    ) -> None:
+    def __init__(self, topic: str, context: NodeContext, limits: TopicLimits) -> None:
         self.rows = last_key(topic)
         self.is_loading = False
-        self._store = store
-        self._begin = begin
-        self._limits = limits
+        self._store = context.store
+        self._begin = context.begin
+        self.limits = limits
         self._by_key: OrderedDict[Hashable, deque[TopicArrival]] = OrderedDict()
         self._bytes = 0
         self._held: list[TopicArrival] = []
@@ -79,7 +81,9 @@ class LastValueCache:
 
     # -- in ------------------------------------------------------------------------------------
 
-    def store(self, arrival: TopicArrival, transaction: Any) -> None:
+    def store(
+        self, arrival: TopicArrival, transaction: IStoreTransaction | SharedBodyBatch
+    ) -> None:
         """Write the row of a durable message within its publisher's batch."""
         arrival.stored = True
         transaction.enqueue(
@@ -97,7 +101,7 @@ class LastValueCache:
         if self.is_loading:
             self._held.extend(arrivals)
             return
-        limits = self._limits()
+        limits = self.limits
         dropped: list[TopicArrival] = []
         for each in arrivals:
             self._keep(each, limits, dropped)
@@ -171,7 +175,7 @@ class LastValueCache:
 
     def end(self) -> None:
         """Forget everything, also what is still being read back: the topic is no more."""
-        self._limits = TopicLimits
+        self.limits = TopicLimits()
         self.clear()
 
     def rename(self, topic: str) -> None:
@@ -206,11 +210,11 @@ class LastValueCache:
         page = self._store.load(self.rows, after_id, LOAD_MESSAGES, LOAD_BYTES)
         page.addCallbacks(self._loaded, self._not_loaded)
 
-    def _loaded(self, rows: Sequence[Any]) -> None:
+    def _loaded(self, rows: Sequence[StoredEntry]) -> None:
         if not rows:
             self._ready()
             return
-        limits = self._limits()
+        limits = self.limits
         held = {each.id for each in self._held}
         dropped: list[TopicArrival] = []
         for row in rows:

@@ -238,7 +238,7 @@ class Transaction:
         self.retirements: list[Retirement] = []
         self._acquisitions: dict[Any, Any] = {}
         self._bytes = 0
-        self._leaving: dict[BatchParticipant, int] = {}
+        self._leaving: dict[BatchParticipant[Any], int] = {}
         self.timeout_seconds = book.limits.timeout_seconds
         clock = book.terms.clock
         self._last = clock.seconds()

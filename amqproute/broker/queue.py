@@ -528,7 +528,7 @@ class Queue:
         """Tell whether an entry has been delivered whose commit is still under way."""
         return entry in self.state.early
 
-    def arrived(self, entries: list[Entry]) -> None:
+    def arrived(self, entries: Sequence[Entry]) -> None:
         """Line up entries whose batch has been committed."""
         state = self.state
         if state.is_deleted:
@@ -573,7 +573,7 @@ class Queue:
         self._departed()
         self._commit(batch)
 
-    def not_arrived(self, entries: list[Entry]) -> None:
+    def not_arrived(self, entries: Sequence[Entry]) -> None:
         """Forget entries whose batch could not be committed."""
         state = self.state
         duplicates = state.duplicates
@@ -648,8 +648,8 @@ class Queue:
             )
 
     def _without_repetitions(
-        self, entries: list[Entry], duplicates: DuplicateFilter
-    ) -> list[Entry]:
+        self, entries: Sequence[Entry], duplicates: DuplicateFilter
+    ) -> Sequence[Entry]:
         """Remove what is held already: its other copy was on its way when it was put."""
         twice = duplicates.arrived(entries)
         if not twice:

@@ -10,7 +10,7 @@ from amqproute.broker.commit_batch import BatchParticipant
 from amqproute.entry import Entry
 
 
-class QueueView(BatchParticipant, Protocol):
+class QueueView(BatchParticipant[Entry], Protocol):
     """What a part of a queue may know of the whole.
 
     Attributes:

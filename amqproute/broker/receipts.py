@@ -45,11 +45,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from heapq import heappop, heappush
-from typing import Any, Final
+from typing import Final
 
 from twisted.logger import Logger
 
 from amqproute.errors import PreconditionFailed
+from amqproute.interfaces import IStoreTransaction
 from amqproute.message import Message
 from amqproute.values import TAG_OCTETS, Principal
 
@@ -147,7 +148,7 @@ class Stream:
         """Take back receipts whose commit failed."""
         self.pending.difference_update(ids)
 
-    def trim(self, transaction: Any) -> bool:
+    def trim(self, transaction: IStoreTransaction) -> bool:
         """Keep the number of receipts bounded; True if something was put into the transaction."""
         if len(self.ids) <= MAX_IDS:
             return False
@@ -164,7 +165,7 @@ class Stream:
         transaction.forget_received(self.key, kept[0])
         return True
 
-    def forget_below(self, floor: int, transaction: Any) -> bool:
+    def forget_below(self, floor: int, transaction: IStoreTransaction) -> bool:
         """Drop receipts below the floor; True if something was put into the transaction."""
         floor = min(floor, HIGHEST_ID)
         if floor <= self.floor:
@@ -261,7 +262,7 @@ class MessageIds:
         """Take back what could not be stored."""
         self.pending.difference_update(ids)
 
-    def trim(self, transaction: Any) -> bool:
+    def trim(self, transaction: IStoreTransaction) -> bool:
         """Begin a new generation if this one is full; True if an old one went for it."""
         if len(self._generations[self._number]) < GENERATION_IDS:
             return False
@@ -274,7 +275,7 @@ class MessageIds:
         transaction.forget_stream(self._key(oldest))
         return True
 
-    def forget_below(self, floor: int, transaction: Any) -> bool:
+    def forget_below(self, floor: int, transaction: IStoreTransaction) -> bool:
         """Do nothing: hashes have no order."""
         return False
 

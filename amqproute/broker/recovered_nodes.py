@@ -8,7 +8,6 @@ out before. What nobody claims stays in the store.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import Any
 
 from twisted.logger import Logger
 
@@ -19,6 +18,7 @@ from amqproute.broker.subscription import PREFIX, Definition
 from amqproute.broker.topic import Topic
 from amqproute.errors import AmqpError, DecodeError, NotFound
 from amqproute.plurals import counted
+from amqproute.store.model import QueueSummary
 
 
 class RecoveredNodes:
@@ -27,14 +27,14 @@ class RecoveredNodes:
     log = Logger()
 
     def __init__(self) -> None:
-        self._lines: dict[str, Any] = {}
+        self._lines: dict[str, QueueSummary] = {}
         self._held: dict[str, list[tuple[int, int]]] = {}
         self._holding: dict[str, Queue] = {}
         self._definitions: dict[str, Definition] = {}
 
     def recovered(
         self,
-        lines: Mapping[str, Any],
+        lines: Mapping[str, QueueSummary],
         subscriptions: Mapping[str, bytes] | None = None,
         held: Mapping[str, list[tuple[int, int]]] | None = None,
     ) -> None:

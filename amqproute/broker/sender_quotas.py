@@ -18,12 +18,13 @@ the entry is read from the store again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.entry import ACCOUNT_SHIFT, Entry
+from amqproute.interfaces import IBatch
 
 __all__ = ["NOTES", "SenderQuota", "SenderQuotas"]
 
@@ -92,7 +93,7 @@ class SenderQuotas:
 
     _log = Logger()
 
-    def __init__(self, begin: Callable[[], Any] | None = None) -> None:
+    def __init__(self, begin: Callable[[], IBatch] | None = None) -> None:
         self._begin = begin
         self._last = 0
         self._by_key: dict[str, SenderQuota] = {}

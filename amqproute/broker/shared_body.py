@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from amqproute.broker.commit_batch import Batch
+from amqproute.interfaces import IBody
 
 
 class SharedBodyBatch:
@@ -53,7 +54,7 @@ class SharedBodyBatch:
         arrived_ms: int,
         expires_ms: int,
         flags: int,
-        rest: Any = None,
+        rest: IBody | None = None,
     ) -> None:
         """Put an entry on a queue; see `IStoreTransaction.enqueue`."""
         if encoded is not self._encoded or rest is not None:

@@ -16,15 +16,17 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final, Protocol
 from urllib.parse import quote
 
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from amqproute.broker.commit_batch import Batch
+from amqproute.broker.node_limits import TopicLimits
+from amqproute.broker.outcomes import Outcome
 from amqproute.broker.queue import Queue
-from amqproute.broker.topic_state import TopicArrival, TopicHost
+from amqproute.broker.topic_state import TopicArrival, TopicCounters
 from amqproute.entry import MOST_COUNTED, Entry
 from amqproute.errors import DecodeError
 from amqproute.filters.registry import FilterSet
@@ -48,6 +50,38 @@ SIZE_MEMORY: Final = 64
 """A large message is forgotten by one part in so many with each batch of smaller ones."""
 ACCEPTED: Final = spec.Accepted()
 RELEASED: Final = spec.Released()
+
+
+class TopicHost(Protocol):
+    """What a subscription needs of its topic."""
+
+    tally: TopicCounters
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def limits(self) -> TopicLimits:
+        """Its bounds and habits."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock, ms since the epoch."""
+
+    def join(self, subscription: Subscription) -> None:
+        """Send a subscription what is published from now on."""
+
+    def leave(self, subscription: Subscription) -> None:
+        """Send it nothing any more."""
+
+    def unsubscribe(self, subscription: DurableSubscription) -> None:
+        """End a durable subscription; what waits for it goes."""
+
+    def space_available(self) -> None:
+        """Note that a subscription can take messages again."""
+
+    def archive(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        """End entries on the queue of a durable subscription that its filters do not want."""
 
 
 @implementer(ISource)
@@ -110,7 +144,7 @@ class Subscription:
         self._returned: list[Entry] = []
         self._bytes = 0
         self._size = 0.0
-        self._consumers: deque[Any] = deque()
+        self._consumers: deque[IConsumer] = deque()
         self._dispatching = False
         self._again = False
 
@@ -293,7 +327,7 @@ class Subscription:
     def settle(
         self,
         entries: Sequence[Entry],
-        outcome: Any,
+        outcome: Outcome,
         batch: Batch | None,
         consumer: object = None,
     ) -> None:
@@ -322,18 +356,16 @@ class Subscription:
             self._make_room()
 
 
-def is_seen(outcome: Any) -> bool:
+def is_seen(outcome: Outcome) -> bool:
     """Tell whether an outcome says that a subscriber has done with a message (S-04)."""
-    kind = type(outcome)
-    if kind is spec.Modified:
+    if isinstance(outcome, spec.Modified):
         return bool(outcome.undeliverable_here)
-    return kind is spec.Accepted or kind is spec.Rejected
+    return isinstance(outcome, spec.Accepted | spec.Rejected)
 
 
-def node_of(source: Any) -> Any:
+def node_of(source: object) -> object:
     """Return the node behind what a link is attached to: a subscription's topic, or the node."""
-    is_subscription = isinstance(source, Subscription | DurableSubscription)
-    return source.topic if is_subscription else source
+    return source.topic if isinstance(source, Subscription | DurableSubscription) else source
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +393,7 @@ class Definition:
     is_shared: bool = False
     durable: int = spec.DURABLE_UNSETTLED_STATE
     since_ms: int | None = None
-    filter: Mapping[Any, Any] | None = None
+    filter: Mapping[str, object] | None = None
     is_changed: bool = False
 
     @property
@@ -439,12 +471,12 @@ def subscription_key(container: str, name: str, owner: str) -> tuple[str, ...]:
     return (container, name, owner) if is_of_address(owner) else (container, name)
 
 
-def same_filter(one: Mapping[Any, Any] | None, other: Mapping[Any, Any] | None) -> bool:
+def same_filter(one: Mapping[str, object] | None, other: Mapping[str, object] | None) -> bool:
     """Tell whether two filter sets say the same, octet for octet."""
     return _filter_octets(one) == _filter_octets(other)
 
 
-def _filter_octets(given: Mapping[Any, Any] | None) -> bytes:
+def _filter_octets(given: Mapping[str, object] | None) -> bytes:
     ordered = {Symbol(key): given[key] for key in sorted(given)} if given else {}
     octets: bytes = codec.encode(ordered)
     return octets
@@ -470,7 +502,7 @@ class DurableSubscription:
         self.definition = definition
         self.filters = filters
         self.queue = queue
-        self._links: dict[Any, Any] = {}
+        self._links: dict[object, IConsumer] = {}
 
     def __repr__(self) -> str:
         return f"<DurableSubscription {self.queue.name} depth={self.queue.depth}>"
@@ -515,7 +547,7 @@ class DurableSubscription:
         copies: bool = False,
     ) -> None:
         """Add a link. What it wants is in `filters`."""
-        taker: Any = consumer
+        taker: IConsumer = consumer
         if self.definition.is_changed and self.filters:
             taker = _Sieve(self, consumer)
         self._links[consumer] = taker
@@ -532,7 +564,7 @@ class DurableSubscription:
         self.queue.dispatch()
 
     def settle(
-        self, entries: Sequence[Entry], outcome: Any, batch: Batch, consumer: object = None
+        self, entries: Sequence[Entry], outcome: Outcome, batch: Batch, consumer: object = None
     ) -> None:
         """Act on an acknowledgement (S-04): seen, or offered again here."""
         shared = self.definition.is_shared and type(outcome) is spec.Modified
@@ -551,7 +583,7 @@ class _Sieve:
 
     takes_ahead = False
 
-    def __init__(self, subscription: DurableSubscription, consumer: Any) -> None:
+    def __init__(self, subscription: DurableSubscription, consumer: IConsumer) -> None:
         self._subscription = subscription
         self._consumer = consumer
 

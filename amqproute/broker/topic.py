@@ -35,17 +35,17 @@ are durable survive a restart (`broker.last_value`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.logger import Logger
+from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.consumer_set import UNBOUNDED
 from amqproute.broker.last_value import LastValueCache
+from amqproute.broker.node_context import NodeContext
 from amqproute.broker.node_limits import QueueLimits, TopicLimits
 from amqproute.broker.publisher_credit import Publishers
 from amqproute.broker.queue import Queue
@@ -98,10 +98,7 @@ class Topic:
 
     Args:
         name: its name.
-        store: the `IStore`, for ids.
-        clock: for what has to be tried again.
-        begin: makes a `Batch`, for what the topic does on its own account.
-        now_ms: the wall clock, ms since the epoch.
+        context: what it shares with the other nodes.
         make_queue: makes the queue of a durable subscription, by name, with the topic's limits.
         limits: its bounds and habits.
     """
@@ -109,35 +106,31 @@ class Topic:
     def __init__(
         self,
         name: str,
-        store: Any,
-        clock: IReactorTime,
-        begin: Callable[[], Batch],
-        now_ms: Callable[[], int],
+        context: NodeContext,
         make_queue: Callable[[str, QueueLimits], Queue],
         *,
         limits: TopicLimits | None = None,
-        log: Logger | None = None,
     ) -> None:
         self._name = name
         self.tally = TopicCounters()
-        self.now_ms = now_ms
+        self.now_ms = context.now_ms
         self.durable: dict[tuple[str, ...], DurableSubscription] = {}
         self.shared: dict[tuple[str, ...], Subscription] = {}
         self._limits = limits or TopicLimits()
-        self._store = store
-        self._clock = clock
-        self._begin = begin
+        self._store = context.store
+        self._clock = context.clock
+        self._begin = context.begin
         self._make_queue = make_queue
-        self._log = log or Logger()
+        self._log = context.log
         self._subscriptions: list[Subscription] = []
         self._outlets: list[TopicOutlet] = []
         self._bounded = 0
-        self._last = LastValueCache(name, store, begin, lambda: self._limits)
+        self._last = LastValueCache(name, context, self._limits)
         self._beginning: dict[tuple[str, ...], list[Deferred[DurableSubscription]]] = {}
         self._leaving: dict[tuple[str, ...], list[Callable[[], None]]] = {}
         self._calls: dict[Queue, IDelayedCall] = {}
         self._waiters = SpaceWaiters()
-        self.publishers = Publishers(self, clock)
+        self.publishers = Publishers(self, context.clock)
         self._deleted = False
 
     def __repr__(self) -> str:
@@ -166,7 +159,7 @@ class Topic:
     @limits.setter
     def limits(self, limits: TopicLimits) -> None:
         is_other = limits.last_value_key != self._limits.last_value_key or not limits.last_value
-        self._limits = limits
+        self._limits = self._last.limits = limits
         if is_other:
             self._last.clear()
         for each in self.durable.values():
@@ -247,7 +240,7 @@ class Topic:
                 # Not from within: a publisher's frontend may be in the middle of its events.
                 self._clock.callLater(0, notify)
 
-    def put(self, message: Message, batch: Any, origin: Origin) -> None:
+    def put(self, message: Message, batch: Batch, origin: Origin) -> None:
         """Give a message to everybody who wants it. See `ITarget.put`."""
         if self._deleted:
             raise ResourceDeleted(f"node {self.name} does not exist any more")
@@ -301,7 +294,7 @@ class Topic:
         self,
         outlets: Sequence[TopicOutlet],
         message: Message,
-        batch: Any,
+        batch: Batch,
         origin: Origin,
         keeps: TopicArrival | None,
     ) -> None:

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from amqproute.broker.node_limits import TopicLimits
-from amqproute.broker.queue import Queue
-from amqproute.entry import Entry, later_by
+from amqproute.entry import later_by
+from amqproute.interfaces import ITarget
 from amqproute.message import Message
 
 
@@ -71,43 +69,11 @@ class TopicOutlet(Protocol):
     def is_bounded(self) -> bool:
         """Whether the target can be full."""
 
-    def target(self) -> Any:
-        """Return the `ITarget`; raise `AmqpError` if there is none now."""
+    def target(self) -> ITarget:
+        """Return it; raise `AmqpError` if there is none now."""
 
     def selects(self, message: Message, origin: str | None) -> bool:
         """Tell whether a message is wanted."""
 
 
-class TopicHost(Protocol):
-    """What a subscription needs of its topic."""
-
-    tally: TopicCounters
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def limits(self) -> TopicLimits:
-        """Its bounds and habits."""
-
-    def now_ms(self) -> int:
-        """Return the wall clock, ms since the epoch."""
-
-    def join(self, subscription: Any) -> None:
-        """Send a subscription what is published from now on."""
-
-    def leave(self, subscription: Any) -> None:
-        """Send it nothing any more."""
-
-    def unsubscribe(self, subscription: Any) -> None:
-        """End a durable subscription; what waits for it goes."""
-
-    def space_available(self) -> None:
-        """Note that a subscription can take messages again."""
-
-    def archive(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        """End entries on the queue of a durable subscription that its filters do not want."""
-
-
-__all__ = ["TopicArrival", "TopicCounters", "TopicHost", "TopicOutlet"]
+__all__ = ["TopicArrival", "TopicCounters", "TopicOutlet"]

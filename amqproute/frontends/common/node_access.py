@@ -115,10 +115,10 @@ class NodeAccess:
             return self.transfer(principal)
         if text == PROBE_NODE:
             self.transfer(principal)  # whoever may come at all may ask what would become of it
-            return cast(ITarget, self.broker.target(text))
+            return self.broker.target(text)
         if is_reserved(text) and "@" not in text:
             self.require(principal, (Verb.MANAGE,), text)
-            return cast(ITarget, self.broker.target(text))
+            return self.broker.target(text)
         route = self._route(text)
         if isinstance(route, Local):
             if not route.node:
@@ -127,7 +127,7 @@ class NodeAccess:
             if is_reserved(route.node):
                 raise NotAllowed(f"the service {route.node!r} has no alias")
             self.require(principal, (Verb.PUBLISH, Verb.TRANSFER), route.node)
-            node = cast(ITarget, self.broker.target(route.node))
+            node = self.broker.target(route.node)
             return self._service.direct(node) if principal.kind == "peer" else node
         if principal.kind == "peer":
             raise UnauthorizedAccess(
