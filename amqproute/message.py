@@ -253,9 +253,10 @@ class Message:
 
         The earlier of ttl, counted from now, and absolute-expiry-time.
         """
-        ttl = self.header.ttl
+        ttl = (self._header or self.header).ttl
         absolute = None
-        if self._may_expire_absolutely():
+        offsets = self.located or self.offsets
+        if offsets.properties_end != offsets.properties_start and self._may_expire_absolutely():
             absolute = self.properties.absolute_expiry_time
         if absolute is not None:
             # Times at or before the epoch are long past; 0 would mean never.
@@ -267,10 +268,7 @@ class Message:
 
     def _may_expire_absolutely(self) -> bool:
         """Tell without decoding whether the properties reach as far as absolute-expiry-time."""
-        offsets = self.offsets
-        start = offsets.properties_start
-        if offsets.properties_end == start:
-            return False
+        start = self.offsets.properties_start
         encoded = self.encoded
         if encoded[start : start + 4] == b"\x00\x53\x73\xc0":
             return encoded[start + 5] > EXPIRY_FIELD

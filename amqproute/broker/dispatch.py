@@ -58,7 +58,14 @@ def deal(state: QueueState, now_ms: int) -> tuple[Shares, list[Entry]]:
     if consumers.cursors:
         _deal_each(state, shares, now_ms, expired)
     elif len(shares) == 1:
-        _deal_to_one(state, shares[0], now_ms, expired)
+        share = shares[0]
+        for line in state.levels.lines:
+            if line.returned:
+                _deal_returned(state, line, shares, 0, now_ms, expired)
+            if share.left and line.resident:
+                entries = _take(state, line, share.left, now_ms, expired)
+                share.left -= len(entries)
+                share.entries = share.entries + entries if share.entries else entries
     else:
         turn = 0
         for line in state.levels.lines:
@@ -77,11 +84,11 @@ def deal_unlisted(state: QueueState, entries: Sequence[Entry]) -> Shares:
     Returns:
         Who gets what; what nobody has capacity for is in no share.
     """
-    shares = [
-        _Share(consumer, capacity)
-        for consumer in state.consumers.rotation
-        if (capacity := consumer.capacity()) > 0
-    ]
+    shares = []
+    for consumer in state.consumers.rotation:
+        capacity = consumer.capacity()
+        if capacity > 0:
+            shares.append(_Share(consumer, capacity))
     if len(shares) == 1:
         shares[0].entries = list(entries[: shares[0].left])
         state.acquired += len(shares[0].entries)
@@ -95,23 +102,17 @@ def deal_unlisted(state: QueueState, entries: Sequence[Entry]) -> Shares:
 
 
 def _given(shares: Sequence[_Share]) -> Shares:
-    return [(share.consumer, share.entries) for share in shares if share.entries]
+    given = []
+    for share in shares:
+        if share.entries:
+            given.append((share.consumer, share.entries))
+    return given
 
 
 def _turn_over(state: QueueState, shares: Sequence[_Share], turn: int) -> None:
     """Have whoever comes after the last one served be the first to be served next time."""
     last = shares[(turn - 1) % len(shares)].consumer
     state.consumers.turn_to(state.consumers.rotation.index(last) + 1)
-
-
-def _deal_to_one(state: QueueState, share: _Share, now_ms: int, expired: list[Entry]) -> None:
-    for line in state.levels.lines:
-        if line.returned:
-            _deal_returned(state, line, [share], 0, now_ms, expired)
-        if share.left and line.resident:
-            entries = _take(state, line, share.left, now_ms, expired)
-            share.left -= len(entries)
-            share.entries = share.entries + entries if share.entries else entries
 
 
 def _deal_returned(

@@ -65,13 +65,13 @@ class DynamicTerms:
     dead_letter: str | None = None
 
 
-def read_lifetime(value: Any) -> Lifetime:
+def read_lifetime(value: object) -> Lifetime:
     """Read a ``lifetime-policy``: one of the four described lists, or its descriptor.
 
     Raises:
         NotImplementedHere: it is none of them.
     """
-    lifetime = _POLICIES.get(type(value))
+    lifetime = _POLICIES.get(type(value)) if isinstance(value, spec.Composite) else None
     if lifetime is None:
         descriptor = value.descriptor if isinstance(value, Described) else value
         lifetime = _DESCRIPTORS.get(str(descriptor))
@@ -81,14 +81,14 @@ def read_lifetime(value: Any) -> Lifetime:
     return lifetime
 
 
-def words_of(value: Any) -> tuple[str, ...]:
+def words_of(value: object) -> tuple[str, ...]:
     """Return the words of a property that can have several: a list or an array (part 1 §1.4)."""
     if isinstance(value, Array):
         return tuple(map(str, value.items))
     return tuple(map(str, value if isinstance(value, list | tuple) else (value,)))
 
 
-def read_terms(properties: Mapping[Any, Any] | None) -> DynamicTerms:
+def read_terms(properties: Mapping[str, object] | None) -> DynamicTerms:
     """Read the ``dynamic-node-properties`` of an attach that asks for a queue.
 
     Raises:
@@ -116,15 +116,15 @@ def read_terms(properties: Mapping[Any, Any] | None) -> DynamicTerms:
 
 # -- one property each -----------------------------------------------------------------------------
 
-_Reader = Callable[[DynamicTerms, str, Any], DynamicTerms]
+_Reader = Callable[[DynamicTerms, str, object], DynamicTerms]
 
 
-def _bad(name: str, value: Any, wanted: str) -> InvalidField:
+def _bad(name: str, value: object, wanted: str) -> InvalidField:
     return InvalidField(f"dynamic-node-properties: {name} is {value!s:.100}, not {wanted}")
 
 
 def _bound(field: str, low: int, high: int) -> _Reader:
-    def read(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
+    def read(terms: DynamicTerms, name: str, value: object) -> DynamicTerms:
         number = _whole(name, value, low, high)
         changes: dict[str, Any] = {field: number}
         return replace(terms, limits=replace(terms.limits, **changes))
@@ -132,7 +132,7 @@ def _bound(field: str, low: int, high: int) -> _Reader:
     return read
 
 
-def _whole(name: str, value: Any, low: int, high: int) -> int:
+def _whole(name: str, value: object, low: int, high: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise _bad(name, value, f"a whole number from {low} to {high}")
     return int(value)
@@ -143,7 +143,7 @@ def _with(terms: DynamicTerms, **changes: Any) -> DynamicTerms:
 
 
 def _word(field: str, words: type[_E]) -> _Reader:
-    def read(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
+    def read(terms: DynamicTerms, name: str, value: object) -> DynamicTerms:
         if value not in list(words):
             raise _bad(name, value, "one of " + ", ".join(words))
         return _with(terms, **{field: words(str(value))})
@@ -152,19 +152,19 @@ def _word(field: str, words: type[_E]) -> _Reader:
 
 
 def _switch(field: str) -> _Reader:
-    def read(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
+    def read(terms: DynamicTerms, name: str, value: object) -> DynamicTerms:
         return _with(terms, **{field: _boolean(name, value)})
 
     return read
 
 
-def _boolean(name: str, value: Any) -> bool:
+def _boolean(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise _bad(name, value, "true or false")
     return value
 
 
-def _modes(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
+def _modes(terms: DynamicTerms, name: str, value: object) -> DynamicTerms:
     modes = set(words_of(value))
     if not modes or not modes <= {"move", "copy"}:
         raise _bad(name, value, "move, copy or both")
@@ -173,12 +173,12 @@ def _modes(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
     return _with(terms, destructive_links=0)
 
 
-def _links(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
+def _links(terms: DynamicTerms, name: str, value: object) -> DynamicTerms:
     most = _whole(name, value, 0, 1 << 31)
     return _with(terms, destructive_links=most)
 
 
-def _durability(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
+def _durability(terms: DynamicTerms, name: str, value: object) -> DynamicTerms:
     if value not in list(Durability):
         raise _bad(name, value, "one of " + ", ".join(Durability))
     if value != Durability.TRANSIENT:
@@ -188,36 +188,36 @@ def _durability(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
     return terms
 
 
-def _takes_durable(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
+def _takes_durable(terms: DynamicTerms, name: str, value: object) -> DynamicTerms:
     if value not in ("accept", "reject"):
         raise _bad(name, value, "accept or reject")
     return _with(terms, takes_durable=value == "accept")
 
 
-def _exclusive(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
+def _exclusive(terms: DynamicTerms, name: str, value: object) -> DynamicTerms:
     return replace(terms, is_exclusive=_boolean(name, value))
 
 
-def _dead_letter(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
+def _dead_letter(terms: DynamicTerms, name: str, value: object) -> DynamicTerms:
     if not isinstance(value, str) or not value:
         raise _bad(name, value, "the name of a node")
     return replace(terms, dead_letter=str(value))
 
 
-def _outcomes(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
+def _outcomes(terms: DynamicTerms, name: str, value: object) -> DynamicTerms:
     words = words_of(value)
     if not words or not set(words) <= set(OUTCOMES):
         raise _bad(name, value, "a list of " + ", ".join(OUTCOMES))
     return _with(terms, default_outcomes=words)
 
 
-def _type(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
+def _type(terms: DynamicTerms, name: str, value: object) -> DynamicTerms:
     if value != "queue":
         raise _bad(name, value, "queue: the other properties are those of a queue")
     return terms
 
 
-def _serialized(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
+def _serialized(terms: DynamicTerms, name: str, value: object) -> DynamicTerms:
     _boolean(name, value)  # all links see one order here, whether it is asked for or not (D-13)
     return terms
 

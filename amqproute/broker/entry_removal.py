@@ -168,9 +168,12 @@ class EntryRemoval:
         """Remove entries that a consumer has accepted."""
         self._disposal.taken(self._queue, entries, batch, consumer)
         taker: EntryTaker = getattr(consumer, "taker", SOMEBODY)
-        batch.ended(taker.kind, self._state.name, entries, taker.facts)
-        self.archive(entries, batch)
-        self._state.counters.dequeued += len(entries)
+        state = self._state
+        batch.ended(taker.kind, state.name, entries, taker.facts)
+        self.end_rows(entries, batch)
+        if state.duplicates is not None or state.quotas.by_number:
+            state.forget(entries)
+        state.counters.dequeued += len(entries)
 
     def moved(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Remove entries that stand on another node within the same batch."""

@@ -48,11 +48,14 @@ from twisted.python.failure import Failure
 
 from amqproute.broker.commit_batch import Batch, BatchParticipant
 from amqproute.broker.fair_shares import FairShares
+from amqproute.broker.outcomes import Outcome
+from amqproute.broker.xa_states import Xa, Xid
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, NotAllowed
+from amqproute.interfaces import ITarget
 from amqproute.message import Message
 from amqproute.tracebacks import forget_frames
-from amqproute.values import Origin
+from amqproute.values import Origin, Principal
 from amqproute.wire.amqp10 import spec
 
 MEBIBYTE: Final = 1024 * 1024
@@ -81,6 +84,100 @@ class TransactionLimits:
     total_bytes: int = 256 * MEBIBYTE
 
 
+class TransactionalDelivery(Protocol):
+    """A delivery that may belong to a transaction.
+
+    Attributes:
+        context: the transaction that it waits to be put into, if it does.
+    """
+
+    context: object
+
+    @property
+    def tag(self) -> bytes:
+        """Its delivery-tag."""
+
+    @property
+    def state(self) -> object:
+        """Its delivery state."""
+
+
+class Poster(Protocol):
+    """A link by which messages come."""
+
+    # Any: deliveries are the link's own; here they are only kept.
+    def concluded(self, deliveries: Sequence[Any], is_committed: bool) -> None:
+        """Answer deliveries whose transaction has ended."""
+
+
+class EntryHolder(Protocol):
+    """A consumer that holds entries."""
+
+    @property
+    def copies(self) -> bool:
+        """It browses."""
+
+    # Any: the entries' queue, whatever else the holder takes from.
+    @property
+    def queue(self) -> Any:
+        """The queue of the entries."""
+
+    def settle_within(self, entries: Sequence[Entry], outcome: Outcome, batch: Batch) -> None:
+        """Act on outcomes, within the commit of the transaction."""
+
+    def retake(self, entries: Sequence[Entry]) -> None:
+        """Undo `settle_within`: that commit failed."""
+
+    def retired(self, retirements: Sequence[Retirement]) -> None:
+        """Settle deliveries: the transaction was committed."""
+
+    def restored(self, retirements: Sequence[Retirement]) -> None:
+        """Hold entries as before: the transaction was rolled back."""
+
+
+class Acquirer(Protocol):
+    """A link on which deliveries are handed out under a transaction."""
+
+    # Any: deliveries are the link's own; here they are only kept.
+    def returned(self, deliveries: Sequence[Any]) -> None:
+        """Make deliveries available to everybody: the transaction was rolled back."""
+
+
+class PutTarget(Protocol):
+    """Where a posting goes."""
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+
+    def put(self, message: Message, batch: Batch, origin: Origin) -> None:
+        """See `ITarget.put`."""
+
+
+class ActiveBranches(Protocol):
+    """The branches of distributed transactions that clients work in."""
+
+    def allows(self, principal: Principal) -> bool:
+        """Tell whether a principal may coordinate distributed transactions (C-02)."""
+
+    def associate(self, owner: str, xid: Xid) -> bytes:
+        """Start a branch, or join it; return the id of its transaction.
+
+        Raises:
+            XaError: it cannot be.
+        """
+
+    def end(self, owner: str, xid: Xid, flag: str | None = None) -> Xa:
+        """End an association.
+
+        Raises:
+            XaError: it cannot be.
+        """
+
+    def working(self, txn_id: bytes, principal: Principal) -> Transaction | None:
+        """Return the transaction of an active branch; None if there is none."""
+
+
 @dataclass(slots=True)
 class TransactionTerms:
     """What the transactions of all connections have in common.
@@ -99,7 +196,7 @@ class TransactionTerms:
     new_id: Callable[[], bytes]
     limits: TransactionLimits = field(default_factory=TransactionLimits)
     shares: FairShares = field(default_factory=FairShares)
-    branches: Any = None
+    branches: ActiveBranches | None = None
 
     @property
     def staged_bytes(self) -> int:
@@ -120,9 +217,9 @@ class Posting:
         tag: the delivery's tag, for the origin.
     """
 
-    poster: Any
-    delivery: Any
-    target: Any
+    poster: Poster
+    delivery: Any  # the poster's own; here it is only kept
+    target: PutTarget
     message: Message
     origin: Origin
     tag: bytes
@@ -143,13 +240,13 @@ class Retirement:
     """
 
     transaction: Transaction
-    consumer: Any
-    delivery: Any
+    consumer: EntryHolder
+    delivery: Any  # the consumer's own; here it is only kept
     entry: Entry
-    outcome: Any
+    outcome: Outcome
     settled: bool
 
-    def change(self, outcome: Any) -> None:
+    def change(self, outcome: Outcome) -> None:
         """Have another outcome."""
         self.transaction.count_leaving(self, -1)
         self.outcome = outcome
@@ -226,7 +323,7 @@ class Transaction:
         "when_complete",
     )
 
-    def __init__(self, txn_id: bytes, owner: Any, book: TransactionBook) -> None:
+    def __init__(self, txn_id: bytes, owner: object, book: TransactionBook) -> None:
         self.id = txn_id
         self.owner = owner
         self.stage = TransactionStage.OPEN
@@ -236,7 +333,7 @@ class Transaction:
         self._book = book
         self.postings: list[Posting] = []
         self.retirements: list[Retirement] = []
-        self._acquisitions: dict[Any, Any] = {}
+        self._acquisitions: dict[Any, Acquirer] = {}
         self._bytes = 0
         self._leaving: dict[BatchParticipant[Any], int] = {}
         self.timeout_seconds = book.limits.timeout_seconds
@@ -286,7 +383,12 @@ class Transaction:
             self._book.expired(self)
 
     def post(
-        self, poster: Any, delivery: Any, target: Any, message: Message, origin: Origin
+        self,
+        poster: Poster,
+        delivery: TransactionalDelivery,
+        target: ITarget,
+        message: Message,
+        origin: Origin,
     ) -> None:
         """Take a message in, to be put on its target by the commit (X-06).
 
@@ -312,7 +414,12 @@ class Transaction:
         self._book.staged(self, 1, size)
 
     def retire(
-        self, consumer: Any, delivery: Any, entry: Entry, outcome: Any, settled: bool
+        self,
+        consumer: EntryHolder,
+        delivery: object,
+        entry: Entry,
+        outcome: Outcome,
+        settled: bool,
     ) -> Retirement:
         """Take in an outcome, to be acted on by the commit (X-07).
 
@@ -327,7 +434,7 @@ class Transaction:
         self._book.staged(self, 1, 0)
         return retirement
 
-    def acquire(self, consumer: Any, delivery: Any) -> None:
+    def acquire(self, consumer: Acquirer, delivery: object) -> None:
         """Note a delivery that was handed out under it (X-20); its ``returned`` may be called."""
         self.touch()
         self._acquisitions[delivery] = consumer
@@ -374,7 +481,7 @@ class Transaction:
             posting.origin.tag = posting.tag
             posting.target.put(posting.message, batch, posting.origin)
 
-    def rehearse(self) -> dict[Any, int]:
+    def rehearse(self) -> dict[BatchParticipant[Any], int]:
         """Try whether all of it could be committed now.
 
         Returns:
@@ -481,12 +588,12 @@ class Transaction:
         postings, self.postings = self.postings, []
         retirements, self.retirements = self.retirements, []
         acquisitions, self._acquisitions = self._acquisitions, {}
-        by_poster: dict[Any, list[Any]] = {}
+        by_poster: dict[Poster, list[Any]] = {}
         for posting in postings:
             by_poster.setdefault(posting.poster, []).append(posting.delivery)
         for poster, deliveries in by_poster.items():
             poster.concluded(deliveries, is_committed)
-        by_consumer: dict[Any, list[Retirement]] = {}
+        by_consumer: dict[EntryHolder, list[Retirement]] = {}
         for retirement in retirements:
             by_consumer.setdefault(retirement.consumer, []).append(retirement)
         for consumer, ended in by_consumer.items():
@@ -495,16 +602,16 @@ class Transaction:
             else:
                 consumer.restored(ended)
         if not is_committed:
-            by_consumer = {}
-            for delivery, consumer in acquisitions.items():
-                by_consumer.setdefault(consumer, []).append(delivery)
-            for consumer, returned in by_consumer.items():
-                consumer.returned(returned)
+            by_acquirer: dict[Acquirer, list[Any]] = {}
+            for delivery, acquirer in acquisitions.items():
+                by_acquirer.setdefault(acquirer, []).append(delivery)
+            for acquirer, returned in by_acquirer.items():
+                acquirer.returned(returned)
 
 
-def _grouped(retirements: Iterable[Retirement]) -> list[tuple[Any, Any, list[Entry]]]:
+def _grouped(retirements: Iterable[Retirement]) -> list[tuple[EntryHolder, Outcome, list[Entry]]]:
     """Join neighbors that have one consumer and one outcome."""
-    groups: list[tuple[Any, Any, list[Entry]]] = []
+    groups: list[tuple[EntryHolder, Outcome, list[Entry]]] = []
     for each in retirements:
         if groups:
             consumer, outcome, entries = groups[-1]

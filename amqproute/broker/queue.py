@@ -756,7 +756,11 @@ class Queue:
             self._expire(expired)
         if dealt:
             self._deliver(dealt)
-        is_loading = self._refill()
+        is_loading = False
+        for line in state.levels.lines:
+            if line.paged and line.needs_refill(state.limits):
+                self._refill(line)
+            is_loading = is_loading or line.is_busy
         if consumers.cursors:
             is_loading = self._scan() or is_loading
         if not is_loading:
@@ -845,15 +849,10 @@ class Queue:
         if not (self.state.is_deleted or self._reload_alarm.is_set):
             self._reload_alarm.set(RELOAD_SECONDS, self.dispatch)
 
-    def _refill(self) -> bool:
-        """Read the next pages of lines of which little is left in memory; True if some come."""
-        is_loading = False
-        for line in self.state.levels.lines:
-            if line.paged and line.needs_refill(self.state.limits):
-                rows = self.load(line, line.cursor)
-                rows.addCallback(self._refilled, line).addErrback(self._page_failed, line)
-            is_loading = is_loading or line.is_busy
-        return is_loading and not self.state.is_deleted
+    def _refill(self, line: EntryList) -> None:
+        """Read the next page of a line of which little is left in memory."""
+        rows = self.load(line, line.cursor)
+        rows.addCallback(self._refilled, line).addErrback(self._page_failed, line)
 
     def _refilled(self, rows: Sequence[StoredEntry], line: EntryList) -> None:
         state = self.state

@@ -14,11 +14,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from amqproute import conditions
 from amqproute.broker.fair_shares import FairShares
-from amqproute.broker.local_transaction import Transaction, TransactionLimits, TransactionTerms
+from amqproute.broker.local_transaction import (
+    Transaction,
+    TransactionalDelivery,
+    TransactionLimits,
+    TransactionTerms,
+)
 from amqproute.errors import AmqpError, ResourceLimitExceeded
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
 from amqproute.wire.amqp10 import spec
@@ -52,7 +57,7 @@ class TransactionRegistry:
         timed_out: Callable[[Transaction], None],
         who: Callable[[], Principal] = lambda: ANONYMOUS_PRINCIPAL,
         limits: TransactionLimits | None = None,
-        owner_of: Callable[[Any], str] | None = None,
+        owner_of: Callable[[object], str] | None = None,
     ) -> None:
         self.terms = terms
         self._limits = limits
@@ -73,7 +78,7 @@ class TransactionRegistry:
         """The bounds that hold here."""
         return self._limits or self.terms.limits
 
-    def declare(self, owner: Any, *, is_revived: bool = False) -> Transaction:
+    def declare(self, owner: object, *, is_revived: bool = False) -> Transaction:
         """Begin a transaction.
 
         Args:
@@ -116,7 +121,7 @@ class TransactionRegistry:
             condition=conditions.TRANSACTION_UNKNOWN_ID,
         )
 
-    def working(self, txn_id: bytes, delivery: Any = None) -> Transaction:
+    def working(self, txn_id: bytes, delivery: TransactionalDelivery | None = None) -> Transaction:
         """Return a transaction that takes work: one of `find`, or that of an active branch.
 
         Args:
@@ -128,9 +133,9 @@ class TransactionRegistry:
         """
         return self._working(txn_id, delivery) or self.find(txn_id)
 
-    def _working(self, txn_id: bytes, delivery: Any) -> Transaction | None:
-        awaited: Transaction | None = None if delivery is None else delivery.context
-        if awaited is not None and awaited.is_open:
+    def _working(self, txn_id: bytes, delivery: TransactionalDelivery | None) -> Transaction | None:
+        awaited = None if delivery is None else delivery.context
+        if isinstance(awaited, Transaction) and awaited.is_open:
             return awaited
         transaction = self._open.get(txn_id)
         branches = self.terms.branches
@@ -138,13 +143,13 @@ class TransactionRegistry:
             transaction = branches.working(txn_id, self._who())
         return transaction
 
-    def of(self, owner: Any) -> list[Transaction]:
+    def of(self, owner: object) -> list[Transaction]:
         """Return the open transactions that a coordinator link has declared."""
         return [each for each in self._open.values() if each.owner is owner]
 
     # -- postings that have to wait, or are refused ----------------------------------------------
 
-    def postpone(self, delivery: Any) -> None:
+    def postpone(self, delivery: TransactionalDelivery) -> None:
         """A delivery has to wait for the DNS; if it is a posting, so has its discharge."""
         state = delivery.state
         if type(state) is spec.TransactionalState and delivery.context is None:
@@ -153,16 +158,16 @@ class TransactionRegistry:
                 transaction.pending += 1
                 delivery.context = transaction
 
-    def resume(self, delivery: Any) -> None:
+    def resume(self, delivery: TransactionalDelivery) -> None:
         """A posting that may have been waiting is in its transaction, or refused."""
         transaction, delivery.context = delivery.context, None
-        if transaction is not None:
+        if isinstance(transaction, Transaction):
             transaction.pending -= 1
             if not transaction.pending and transaction.when_complete is not None:
                 notify, transaction.when_complete = transaction.when_complete, None
                 notify()
 
-    def doom(self, delivery: Any, error: AmqpError) -> None:
+    def doom(self, delivery: TransactionalDelivery, error: AmqpError) -> None:
         """A delivery is refused: if it is a posting, its transaction can only be rolled back."""
         state = delivery.state
         if type(state) is spec.TransactionalState:
@@ -173,17 +178,17 @@ class TransactionRegistry:
 
     # -- for `Transaction` ---------------------------------------------------------------------
 
-    def _party(self, owner: Any) -> tuple[str, TransactionRegistry | None]:
+    def _party(self, owner: object) -> tuple[str, TransactionRegistry | None]:
         """Return whose share is charged for an owner's work, and which member of the party's."""
         if self._owner_of is not None:
             return self._owner_of(owner), None
         return str(self._who()), self
 
-    def _room(self, owner: Any) -> int:
+    def _room(self, owner: object) -> int:
         party, member = self._party(owner)
         return self.terms.shares.room(self.limits.total_bytes, party, member)
 
-    def _charge(self, owner: Any, octets: int) -> None:
+    def _charge(self, owner: object, octets: int) -> None:
         party, member = self._party(owner)
         if octets >= 0:
             self.terms.shares.take(octets, party, member)

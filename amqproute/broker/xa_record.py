@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from amqproute.broker.outcomes import Outcome
 from amqproute.broker.xa_states import BranchState, XaError, Xid
 from amqproute.errors import DecodeError
 from amqproute.values import Principal
@@ -60,7 +61,7 @@ class StoredRetirement:
     line: str
     entry_id: int
     size: int
-    outcome: Any
+    outcome: Outcome
 
 
 @dataclass(slots=True)
@@ -151,7 +152,10 @@ def _posting(
 
 
 def _retirement(line: str, entry_id: int, size: int, outcome: bytes) -> StoredRetirement:
-    return StoredRetirement(line, int(entry_id), int(size), spec.decode_composite(outcome, 0)[0])
+    found = spec.decode_composite(outcome, 0)[0]
+    if not isinstance(found, spec.Accepted | spec.Rejected | spec.Released | spec.Modified):
+        raise ValueError(f"{type(found).__name__} is no outcome")
+    return StoredRetirement(line, int(entry_id), int(size), found)
 
 
 def holds_of(notes: Mapping[str, bytes]) -> dict[str, list[tuple[int, int]]]:

@@ -20,12 +20,14 @@ from amqproute.broker.broker import Broker
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.entry_list import is_readable
 from amqproute.broker.local_transaction import Posting, Retirement, Transaction
+from amqproute.broker.outcomes import Outcome
 from amqproute.broker.queue import Queue
 from amqproute.broker.xa_branch import RecoveryRemainder
 from amqproute.broker.xa_queue_holds import load_rows
 from amqproute.broker.xa_record import ROWS, BranchRecord
 from amqproute.entry import Entry
 from amqproute.errors import NotFound, StoreError
+from amqproute.interfaces import IStore
 from amqproute.message import Message
 from amqproute.values import Origin, Principal
 
@@ -65,7 +67,7 @@ class _Keeper:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
 
-    def settle_within(self, entries: Sequence[Entry], outcome: Any, batch: Batch) -> None:
+    def settle_within(self, entries: Sequence[Entry], outcome: Outcome, batch: Batch) -> None:
         """Act on outcomes, within the commit."""
         self.queue.settle(entries, outcome, batch)
 
@@ -83,7 +85,7 @@ class _Keeper:
 
 
 async def _postings(
-    record: BranchRecord, broker: Broker, store: Any, find: Find, *, is_lenient: bool
+    record: BranchRecord, broker: Broker, store: IStore, find: Find, *, is_lenient: bool
 ) -> list[Posting]:
     sender = _Sender()
     found = await load_rows(store, ROWS, [each.row for each in record.postings])
@@ -115,7 +117,7 @@ async def revive(
     record: BranchRecord,
     transaction: Transaction,
     broker: Broker,
-    store: Any,
+    store: IStore,
     find: Find,
     *,
     is_lenient: bool,

@@ -59,7 +59,8 @@ from amqproute.broker.xa_record import NOTES, ROWS, BranchRecord
 from amqproute.broker.xa_recovery import Find, forget_leftover, revive
 from amqproute.broker.xa_states import HEURISTIC, BranchState, Xa, XaError, Xid
 from amqproute.errors import AmqpError, DecodeError, StoreError, Unresolved
-from amqproute.values import Principal
+from amqproute.interfaces import IStore
+from amqproute.values import NextHop, Principal
 
 _T = TypeVar("_T")
 
@@ -108,10 +109,10 @@ class BranchRegistry:
         self,
         terms: TransactionTerms,
         broker: Broker,
-        store: Any,
+        store: IStore,
         now_ms: Callable[[], int],
         find: Find,
-        admit: Callable[[Any], Deferred[Any]],
+        admit: Callable[[NextHop], Deferred[None]],
         allows: Callable[[Principal], bool],
         limits: BranchLimits | None = None,
     ) -> None:
@@ -136,9 +137,7 @@ class BranchRegistry:
             connection_bytes=limits.total_bytes,
             total_bytes=terms.limits.total_bytes,
         )
-        self._book = TransactionRegistry(
-            terms, self._timed_out, limits=bounds, owner_of=lambda branch: branch.owner
-        )
+        self._book = TransactionRegistry(terms, self._timed_out, limits=bounds, owner_of=_owner_of)
         terms.branches = self
 
     def __len__(self) -> int:
@@ -147,7 +146,7 @@ class BranchRegistry:
     def __repr__(self) -> str:
         return f"<BranchRegistry {len(self._known)} of {self.limits.branches}>"
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """Return what an operator wants to know, the longest waiting first."""
         now_ms = self._now_ms()
         return [
@@ -695,7 +694,8 @@ class BranchRegistry:
 
     def _timed_out(self, transaction: Transaction) -> None:
         """Nothing has happened for too long; its manager is told so when it asks next."""
-        branch: Branch = transaction.owner
+        branch = transaction.owner
+        assert isinstance(branch, Branch)
         self.log.warn(
             "branch {key} rolled back: nothing happened in it for {seconds} s",
             key=branch.key,
@@ -705,6 +705,11 @@ class BranchRegistry:
         branch.transaction = None
         branch.state = BranchState.TIMED_OUT
         transaction.conclude()
+
+
+def _owner_of(branch: object) -> str:
+    assert isinstance(branch, Branch)
+    return branch.owner
 
 
 __all__ = ["BranchLimits", "BranchRegistry"]

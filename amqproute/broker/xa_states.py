@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Any, Final
+from typing import Final
 
 from amqproute.wire.amqp10.types import Int
 
@@ -111,12 +111,12 @@ class Xid:
         return f"{self.format_id}.{self.global_id.hex()}.{self.qualifier.hex()}"
 
     @property
-    def parts(self) -> list[Any]:
+    def parts(self) -> list[object]:
         """Return the form that it has on the wire: a list of int, binary, binary."""
         return [Int(self.format_id), self.global_id, self.qualifier]
 
     @classmethod
-    def of(cls, value: Any) -> Xid:
+    def of(cls, value: object) -> Xid:
         """Read the form that it has on the wire.
 
         Raises:

@@ -177,6 +177,7 @@ class CoordinatorLink(AttachedLink):
         if not associations:
             del self._associations[txn_id]
         branches = self._transactions.terms.branches
+        assert branches is not None
         try:
             code = branches.end(owner, xid, "fail" if fails else None)
         except XaError as error:
