@@ -14,7 +14,7 @@ Theory of operation
 Rooms
     `config_reload` puts a new configuration in force, wholly or not at all. The components that
     follow it: `access_control` (users, rights), `own_certificates`, `message_routing` (transfer and
-    relay), `client_links` (links kept to nodes, contracts and rights), `receipt_expiry` and
+    relay), `attached_links` (links kept to nodes, contracts and rights), `receipt_expiry` and
     `journaling`.
     `node_assembly` puts nodes and bindings of the configuration into the broker's words,
     `policy_assembly` who may do what and where things go, `peer_assembly` finds and believes peers,

@@ -39,7 +39,7 @@ from amqproute.config.config_diff import named
 from amqproute.config.loader import read_node
 from amqproute.config.schema import Config
 from amqproute.daemon.access_control import AccessControl
-from amqproute.daemon.client_links import ClientLinks
+from amqproute.daemon.attached_links import AttachedLinks
 from amqproute.daemon.config_reload import Apply, ConfigReloader, ReloadReport
 from amqproute.daemon.container_identity import identify
 from amqproute.daemon.descriptors import make_room_for_descriptors
@@ -98,7 +98,7 @@ from amqproute.net.listener import Listener
 from amqproute.net.pump import EngineProtocol
 from amqproute.plurals import counted
 from amqproute.relay.connect_agent import ConnectAgent
-from amqproute.relay.destination_row import peer_row, row_of
+from amqproute.relay.destination_row import row_of
 from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.relay.relay_context import RelayEnvironment
@@ -220,7 +220,7 @@ class Application:
             lambda principal: contract_of(principal, self.config),
             self.broker.recent,
         )
-        self.links = ClientLinks(self.broker, lambda: self.config, self.access, self.contracts)
+        self.links = AttachedLinks(self.broker, lambda: self.config, self.access, self.contracts)
         self.inventory.when_gone = self.links.detach_removed_nodes
         self._targets = make_targets(
             lambda: self.config, lambda domain: domain in self.inventory.routes
@@ -492,7 +492,6 @@ class Application:
             relay,
             lambda: limits_of(self.config.status),
             self._broker_facts,
-            lambda destination: peer_row(destination, relay.holds),
         )
         management.offer("STATUS", survey.status)
         self.draining = DrainMode(self._reactor, self.broker, relay, lambda: self.links.connections)

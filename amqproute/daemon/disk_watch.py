@@ -12,7 +12,7 @@ from amqproute.frontends.amqp10.suspended_links import SuspendedLinks
 from amqproute.frontends.common.client_connection import ConnectionConsumer, FrontendContext
 from amqproute.relay.relay import Relay
 from amqproute.services.management_node import MANAGEMENT
-from amqproute.services.watermarks import DiskTerms, Watermarks
+from amqproute.services.watermarks import DiskTerms, MemoryUse, Watermarks
 
 __all__ = ["disk_terms", "make_watermarks"]
 
@@ -75,10 +75,7 @@ def make_watermarks(
         clock,
         str(config.state_directory),
         disk_terms(config),
-        shared.memory,
-        sample,
-        shared.outgoing,
-        others,
+        MemoryUse(shared.memory, sample, shared.outgoing, others),
     )
 
     def rows() -> Iterable[dict[str, Any]]:

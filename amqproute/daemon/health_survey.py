@@ -22,6 +22,7 @@ from amqproute.broker.disposal import CONSUMER
 from amqproute.broker.queue import Queue
 from amqproute.config.operations_settings import StatusSettings
 from amqproute.relay.destination import Destination
+from amqproute.relay.destination_row import peer_row
 from amqproute.relay.relay import Relay
 from amqproute.services.health_rules import (
     BrokerFacts,
@@ -82,7 +83,6 @@ class HealthSurvey:
         relay: its next hops.
         limits: gives the limits in force.
         facts: gives what is neither node nor next hop.
-        row: gives the attributes of a next hop.
 
     Attributes:
         turns: of the reactor that surveys took so far.
@@ -96,7 +96,6 @@ class HealthSurvey:
         relay: Relay,
         limits: Callable[[], HealthLimits],
         facts: Callable[[], BrokerFacts],
-        row: Callable[[Destination], dict[str, Any]],
     ) -> None:
         self.turns = 0
         self._clock = clock
@@ -105,7 +104,6 @@ class HealthSurvey:
         self._relay = relay
         self._limits = limits
         self._facts = facts
-        self._row = row
         self._waiting: list[Deferred[ManagementReply]] | None = None
 
     def status(self, request: object) -> Deferred[ManagementReply]:
@@ -147,7 +145,7 @@ class HealthSurvey:
                 is_troubled = is_troubled or verdict.code in ("peer.held", "peer.unreachable")
             if is_troubled and len(peers) < MOST_PEERS:
                 work += 2
-                peers.append(self._row(destination))
+                peers.append(peer_row(destination, self._relay.holds))
         body = {
             "verdicts": [each.row() for each in verdicts.shown()],
             "counts": verdicts.counts,

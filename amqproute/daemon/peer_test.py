@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from cryptography import x509
@@ -96,7 +96,6 @@ class PeerTestStep:
         return {**asdict(self), "ms": round(self.ms, 1), "details": list(self.details)}
 
 
-@dataclass(slots=True)
 class PeerTest:
     """A test of one peer.
 
@@ -115,17 +114,27 @@ class PeerTest:
         seen_as: who the partner takes us for, if it has said so.
     """
 
-    config: Config
-    reactor: Any
-    address: Address
-    probe: str
-    size: int = 0
-    made: tuple[RouteRule, ...] = ()
-    on_step: Callable[[PeerTestStep], None] = lambda _: None
-    steps: list[PeerTestStep] = field(default_factory=list)
-    own: str = ""
-    seen_as: str = ""
-    _begun: float = 0.0
+    def __init__(
+        self,
+        config: Config,
+        reactor: Any,
+        address: Address,
+        probe: str,
+        size: int = 0,
+        made: tuple[RouteRule, ...] = (),
+        on_step: Callable[[PeerTestStep], None] = lambda _: None,
+    ) -> None:
+        self.config = config
+        self.reactor = reactor
+        self.address = address
+        self.probe = probe
+        self.size = size
+        self.made = made
+        self.on_step = on_step
+        self.steps: list[PeerTestStep] = []
+        self.own = ""
+        self.seen_as = ""
+        self._begun = 0.0
 
     @property
     def is_good(self) -> bool:

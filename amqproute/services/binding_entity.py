@@ -13,10 +13,10 @@ from amqproute.services.change_batch import LINK, ChangeBatch, CommandResult, Ru
 from amqproute.services.command_options import (
     FIXED_LINK_KEYS,
     check_link_name,
-    in_words,
     link_of,
     link_options,
     new_name_of,
+    require_same,
     shown,
 )
 from amqproute.services.command_schema import (
@@ -106,17 +106,7 @@ class BindingCommands:
             raise CommandRefused(NOT_FOUND, f"there is no link {command.name[:256]!r}")
         there = shown(link)
         asked = link_options(command, must_have=())
-        different = {
-            key: {"is": there.get(key), "asked": value}
-            for key, value in asked.items()
-            if there.get(key) != value
-        }
-        if different:
-            words = "; ".join(
-                f"{key} is {in_words(facts['is'])}, not {in_words(facts['asked'])}"
-                for key, facts in different.items()
-            )
-            raise CommandRefused(CONFLICT, f"{command.name!r}: {words}", {"differences": different})
+        require_same(command.name, there, asked, asked)
         return CommandResult(OK, "as it should be", there)
 
     def update(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:

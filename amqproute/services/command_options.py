@@ -15,7 +15,12 @@ from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.errors import AmqpError
 from amqproute.services.change_batch import Declaration
-from amqproute.services.command_schema import BAD_REQUEST, CommandRefused, ManagementCommand
+from amqproute.services.command_schema import (
+    BAD_REQUEST,
+    CONFLICT,
+    CommandRefused,
+    ManagementCommand,
+)
 
 __all__ = [
     "FIXED_LINK_KEYS",
@@ -158,6 +163,33 @@ def switch(command: ManagementCommand, key: str) -> bool:
     if not isinstance(value, bool):
         raise CommandRefused(BAD_REQUEST, f"{key} is true or false")
     return value
+
+
+def require_same(
+    name: str, there: Mapping[str, object], asked: Mapping[str, object], keys: Iterable[str]
+) -> None:
+    """Refuse what is not as it was asserted to be (G-08, G-14).
+
+    Args:
+        name: of what is compared.
+        there: its options.
+        asked: those that were asserted.
+        keys: those that are compared.
+
+    Raises:
+        CommandRefused: some differ; which ones, stands in its attributes.
+    """
+    different = {
+        key: {"is": there.get(key), "asked": asked[key]}
+        for key in keys
+        if there.get(key) != asked[key]
+    }
+    if different:
+        words = "; ".join(
+            f"{key} is {in_words(facts['is'])}, not {in_words(facts['asked'])}"
+            for key, facts in different.items()
+        )
+        raise CommandRefused(CONFLICT, f"{name!r}: {words}", {"differences": different})
 
 
 def link_of(name: str, options: Mapping[str, Any]) -> BindingDeclaration:

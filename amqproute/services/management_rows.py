@@ -18,7 +18,7 @@ __all__ = ["AGES_MINUTES", "ManagementRows", "Row", "Rows"]
 AGES_MINUTES: Final = (5, 10, 20, 40, 80, 160, 320, 640, 1280)
 """Upper ends of the classes of age of a `shapes` row; the last class has none."""
 
-Row = Mapping[str, Any]
+Row = Mapping[str, object]
 Rows = Callable[[], Iterable[Row]]
 
 

@@ -64,13 +64,13 @@ from amqproute.services.change_batch import (
     RuntimeNode,
 )
 from amqproute.services.command_options import (
-    in_words,
     is_busy,
     leads_back,
     link_of,
     messages_on,
     new_name_of,
     node_options,
+    require_same,
     switch,
     with_rows,
 )
@@ -429,18 +429,8 @@ class NodeChanges:
         there = {"type": kind, **self.options(command.name)}
         if wanted.get("type", kind) == kind:
             wanted = dict(self._described(command.name, wanted).options) if wanted else {}
-        asked = {**node_options(command)}
-        different = {
-            key: {"is": there.get(key), "asked": wanted.get(key, asked[key])}
-            for key in asked
-            if there.get(key) != wanted.get(key, asked[key])
-        }
-        if different:
-            words = "; ".join(
-                f"{key} is {in_words(facts['is'])}, not {in_words(facts['asked'])}"
-                for key, facts in different.items()
-            )
-            raise CommandRefused(CONFLICT, f"{command.name!r}: {words}", {"differences": different})
+        asked = node_options(command)
+        require_same(command.name, there, {**asked, **wanted}, asked)
         return CommandResult(OK, "as it should be", {"name": command.name, **there})
 
     def update_node(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:

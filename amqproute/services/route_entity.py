@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from amqproute.errors import ConfigError
 from amqproute.services.change_batch import ROUTE, ChangeBatch, CommandResult, RuntimeNode
-from amqproute.services.command_options import in_words
+from amqproute.services.command_options import require_same
 from amqproute.services.command_schema import (
     BAD_REQUEST,
     CONFLICT,
@@ -76,17 +76,8 @@ class RouteCommands:
         if found is None:
             raise CommandRefused(NOT_FOUND, f"there is no route {command.name[:256]!r}")
         there, asked = _options(found), _options(wanted)
-        different = {
-            key: {"is": there[key], "asked": asked[key]}
-            for key in asked
-            if key in command.arguments and there[key] != asked[key]
-        }
-        if different:
-            words = "; ".join(
-                f"{key} is {in_words(facts['is'])}, not {in_words(facts['asked'])}"
-                for key, facts in different.items()
-            )
-            raise CommandRefused(CONFLICT, f"{command.name!r}: {words}", {"differences": different})
+        given = [key for key in asked if key in command.arguments]
+        require_same(command.name, there, asked, given)
         return CommandResult(OK, "as it should be", {"name": found.pattern, **there})
 
     def delete(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:

@@ -28,7 +28,7 @@ with the queues that hold most.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
@@ -96,6 +96,23 @@ class DiskTerms:
         return min(USUAL_FLOOR, total // USUAL_PART)
 
 
+@dataclass(slots=True)
+class MemoryUse:
+    """The memory that messages take.
+
+    Attributes:
+        held: what is on its way.
+        sample: counts what stands in memory and is not counted by `held` as it comes.
+        outgoing: what receivers hold.
+        others: octets of messages in memory that have bounds of their own, by where they are.
+    """
+
+    held: HeldMemory
+    sample: Callable[[], int] = lambda: 0
+    outgoing: OutgoingMemory = field(default_factory=OutgoingMemory)
+    others: Callable[[], Mapping[str, int]] = dict
+
+
 class Watermarks:
     """Measures, and opens and closes the publish gate.
 
@@ -105,10 +122,7 @@ class Watermarks:
         clock: for looking again.
         directory: of the store, for words.
         terms: see `DiskTerms`.
-        memory: what is on its way.
-        sample: counts what stands in memory and is not counted by `memory` as it comes.
-        outgoing: what receivers hold.
-        others: octets of messages in memory that have bounds of their own, by where they are.
+        memory: what messages take of it.
 
     Attributes:
         terms: replaced on a reload.
@@ -124,19 +138,16 @@ class Watermarks:
         clock: IReactorTime,
         directory: str,
         terms: DiskTerms,
-        memory: HeldMemory,
-        sample: Callable[[], int] = lambda: 0,
-        outgoing: OutgoingMemory | None = None,
-        others: Callable[[], Mapping[str, int]] = dict,
+        memory: MemoryUse,
     ) -> None:
         self._broker = broker
         self._store = store
         self._clock = clock
         self._directory = directory
-        self._memory = memory
-        self._sample = sample
-        self._outgoing = OutgoingMemory() if outgoing is None else outgoing
-        self._others = others
+        self._memory = memory.held
+        self._sample = memory.sample
+        self._outgoing = memory.outgoing
+        self._others = memory.others
         self._was_pressed = False
         self._gate: PublishGate = broker.gate
         self._call: Any = None

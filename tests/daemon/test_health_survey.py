@@ -7,7 +7,7 @@ from typing import Any
 
 from amqproute.broker.queue import Queue
 from amqproute.daemon.health_survey import TURN_WORK, HealthSurvey, recent_facts
-from amqproute.relay.destination_row import peer_row, row_of
+from amqproute.relay.destination_row import row_of
 from amqproute.relay.relay_terms import RelayTerms
 from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.services.health_rules import BrokerFacts, HealthLimits
@@ -37,7 +37,6 @@ class SurveyCase(HouseTestCase):
             self.alpha.relay,
             lambda: LIMITS,
             lambda: BrokerFacts(recent=recent_facts(self.alpha.broker)),
-            lambda destination: peer_row(destination, self.alpha.relay.holds),
         )
 
     def house(self, domain: str, *nodes: Any) -> MemoryBroker:

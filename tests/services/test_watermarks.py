@@ -20,7 +20,7 @@ from amqproute.broker.publish_gate import (
     HeldMemory,
 )
 from amqproute.errors import StoreError
-from amqproute.services.watermarks import OUTGOING, DiskTerms, Watermarks, octets
+from amqproute.services.watermarks import OUTGOING, DiskTerms, MemoryUse, Watermarks, octets
 from amqproute.store.model import StoreRoom
 from tests.support.fakes import KeptStore, make_broker, node
 
@@ -59,8 +59,7 @@ class WatermarkTests(SynchronousTestCase):
             self.clock,
             "/var/lib/amqproute",
             DiskTerms(),
-            self.memory,
-            lambda: self.partial,
+            MemoryUse(self.memory, lambda: self.partial),
         )
         self.marks.start()
         self.addCleanup(self.marks.stop)

@@ -23,12 +23,12 @@ from amqproute.frontends.common.contract_enforcement import ActiveContracts
 from amqproute.plurals import counted
 from amqproute.services.management_rows import Row
 
-__all__ = ["ClientLinks"]
+__all__ = ["AttachedLinks"]
 
 log = Logger()
 
 
-class ClientLinks:
+class AttachedLinks:
     """The links of all connections.
 
     Args:
