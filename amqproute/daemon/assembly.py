@@ -758,7 +758,7 @@ class Application:
         now = self.clock.now_ms() / 1000
         return BrokerFacts(
             marks=tuple(
-                (row["name"], row["reason"])
+                (str(row["name"]), str(row["reason"]))
                 for row in (*marks, self.relay.destination_quota.row())
                 if row["state"] != "open"
             ),

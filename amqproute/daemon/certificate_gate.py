@@ -10,7 +10,7 @@ themselves when the clock or the files are right.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -111,7 +111,7 @@ class CertificateGate:
             "set the clock (timedatectl) or renew the files, nothing has to be restarted"
         )
 
-    def row(self) -> Mapping[str, Any]:
+    def row(self) -> Mapping[str, object]:
         """Return our certificate as an operator sees it."""
         contexts = self._contexts
         certificate = None if contexts is None else contexts.certificate

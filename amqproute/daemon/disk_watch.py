@@ -78,7 +78,7 @@ def make_watermarks(
         MemoryUse(shared.memory, sample, shared.outgoing, others),
     )
 
-    def rows() -> Iterable[dict[str, Any]]:
+    def rows() -> Iterable[dict[str, object]]:
         yield from watermarks.rows()
         yield relay.destination_quota.row()
 

@@ -134,7 +134,7 @@ class HealthSurvey:
             facts = NodeFacts(queue.name, queue.depth, oldest, queue.consumers)
             for verdict in judge_node(facts, limits):
                 verdicts.add(verdict)
-        peers: list[dict[str, Any]] = []
+        peers: list[dict[str, object]] = []
         for destination in list(self._relay.destinations.values()):
             work = await self._pause(work, destination.queue)
             to_others += destination.queue.depth

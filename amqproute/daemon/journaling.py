@@ -300,7 +300,7 @@ class Journaling:
         if self.kept is not None:
             self.kept.note(RunEvent(kind, now_us(), facts))
 
-    def rows(self) -> list[Mapping[str, Any]]:
+    def rows(self) -> list[Mapping[str, object]]:
         """Return the journal as an operator sees it."""
         if self.kept is None:
             return []

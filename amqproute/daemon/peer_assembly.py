@@ -232,7 +232,7 @@ def _policy(level: str, pins: tuple[str, ...]) -> TrustPolicy:
     return TrustPolicy(TrustLevel(level), tuple(map(parse_pin, pins)))
 
 
-def product() -> dict[str, Any]:
+def product() -> dict[str, object]:
     """Return what an open says about this program."""
     return {"product": "amqproute", "version": __version__}
 
@@ -242,7 +242,7 @@ def peer_settings(
     hop: NextHop,
     security: TransportSecurity,
     container_id: str,
-    properties: Mapping[str, Any] = MappingProxyType({}),
+    properties: Mapping[str, object] = MappingProxyType({}),
 ) -> ConnectionSettings:
     """Return how a connection to a peer is made: the relay's, and those of `peer test`.
 

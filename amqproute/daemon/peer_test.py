@@ -91,7 +91,7 @@ class PeerTestStep:
     words: str = ""
     details: tuple[str, ...] = ()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return it for JSON."""
         return {**asdict(self), "ms": round(self.ms, 1), "details": list(self.details)}
 

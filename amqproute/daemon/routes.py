@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from amqproute.config.loader import read_route
 from amqproute.config.routing_settings import RouteSettings
@@ -22,7 +21,7 @@ def rule_of_route(route: RouteSettings) -> RouteRule:
     return RouteRule(route.domain, route.via, route.target, route.names)
 
 
-def describe_route(options: Mapping[str, Any], config: Config) -> RouteRule:
+def describe_route(options: Mapping[str, object], config: Config) -> RouteRule:
     """Describe a route that is to be made at runtime.
 
     Raises:

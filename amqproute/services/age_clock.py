@@ -30,7 +30,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -214,7 +214,7 @@ class ClockWatch:
         seconds = self._settles_in()
         return words if seconds is None else f"{words} (done by itself in {seconds:.0f} s)"
 
-    def row(self) -> Mapping[str, Any]:
+    def row(self) -> Mapping[str, object]:
         """Return the clock as an operator sees it."""
         now_ms = self.clock.now_ms()
         return {

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from twisted.logger import Logger
 
@@ -59,10 +59,10 @@ class NodeDescription:
     """
 
     declaration: Declaration
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
 
 
-Describe = Callable[[Mapping[str, Any]], NodeDescription]
+Describe = Callable[[Mapping[str, object]], NodeDescription]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,11 @@ class RuntimeNode:
         all_options: of a node: all its options, the defaults among them; no part of the note.
     """
 
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     by: str
     since_ms: int
     rows: str = ""
-    all_options: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    all_options: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     def encode(self) -> bytes:
         """Return it as a note."""
@@ -135,7 +135,7 @@ class CommandResult:
 
     status: int
     words: str
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, object] = field(default_factory=dict)
 
 
 def _nothing() -> None:

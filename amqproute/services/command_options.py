@@ -110,8 +110,8 @@ def link_options(
     check_link_name(command.name)
     if options.get("mode") not in (None, "copy", "move"):
         raise CommandRefused(BAD_REQUEST, "mode is copy (from topics) or move (from queues)")
-    target = options.get("target") or ""
-    if "@" in target:
+    target = options.get("target")
+    if isinstance(target, str) and "@" in target:
         options["target"] = _plain_address(target)
     return {key: value for key, value in options.items() if must_have == () or value is not None}
 

@@ -79,7 +79,7 @@ class CommandRefused(Exception):
         attributes: facts for the reply.
     """
 
-    def __init__(self, status: int, words: str, attributes: Mapping[str, Any] | None = None):
+    def __init__(self, status: int, words: str, attributes: Mapping[str, object] | None = None):
         super().__init__(f"{status}: {words}")
         self.status = status
         self.words = words
@@ -103,7 +103,7 @@ class ManagementCommand:
     operation: str
     kind: str
     name: str = ""
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, object] = field(default_factory=dict)
     or_assert: bool = False
 
     def __str__(self) -> str:
@@ -228,8 +228,8 @@ class _Builder(Transformer[Token, ManagementCommand]):
         return ManagementCommand("RENAME", _kind(kind), name, {"new-name": new_name})
 
 
-def _options(self: _Builder, found: list[tuple[str, Any]]) -> dict[str, Any]:
-    options: dict[str, Any] = {}
+def _options(self: _Builder, found: list[tuple[str, Any]]) -> dict[str, object]:
+    options: dict[str, object] = {}
     for key, value in found:
         if key in options:
             raise CommandRefused(BAD_REQUEST, f"the option {key!r} is given twice")
@@ -324,7 +324,7 @@ def _words(error: UnexpectedInput, line: str) -> str:
 _KINDS: Final = {"binding": "link"}
 
 
-def read_map(given: Mapping[Any, Any]) -> ManagementCommand:
+def read_map(given: Mapping[str, object] | dict[object, object]) -> ManagementCommand:
     """Read a command of a map, or of application-properties.
 
     Raises:

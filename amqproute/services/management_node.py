@@ -58,7 +58,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -157,7 +157,7 @@ LONGEST_DETAIL: Final = 1024
 
 def _deed(request: ManagementRequest, reply: ManagementReply, now_us: int) -> RunEvent:
     """Return what the journal says about a request."""
-    asked: dict[str, Any] = {
+    asked: dict[str, object] = {
         key: value for key, value in request.properties.items() if key != "operation"
     }
     if request.body:
@@ -570,7 +570,7 @@ class ManagementService:
         wanted, is_read = command.arguments, command.operation == "READ"
         index = found.index() if found.index is not None else None
         total = fitting = 0
-        entities: list[dict[str, Any]] = []
+        entities: list[dict[str, object]] = []
         if index is not None and not command.name and not wanted and not is_read:
             total, index = len(index), index[:MAX_ROWS]
             yield 1 + total // ROWS_IN_INDEX
@@ -592,7 +592,7 @@ class ManagementService:
         total = max(total, fitting)
         return CommandResult(OK, f"{total} found", {"entities": entities, "total": total})
 
-    def _fits(self, row: Row, wanted: Mapping[str, Any]) -> bool:
+    def _fits(self, row: Row, wanted: Mapping[str, object]) -> bool:
         """Tell whether an entity has these attributes, a node's options among them."""
         if all(row.get(key) == value for key, value in wanted.items()):
             return True
@@ -601,7 +601,7 @@ class ManagementService:
         there = self._with_options(row)
         return all(there.get(key) == value for key, value in wanted.items())
 
-    def _with_options(self, row: Row) -> dict[str, Any]:
+    def _with_options(self, row: Row) -> dict[str, object]:
         """Return a row with the options of its node (Q-11 to Q-22), if it is a node's."""
         if self._inventory is None or row.get("kind") not in _NODES:
             return dict(row)

@@ -62,8 +62,8 @@ class ManagementRequest:
     """
 
     operation: str
-    properties: Mapping[str, Any]
-    body: Mapping[str, Any]
+    properties: Mapping[str, object]
+    body: Mapping[str, object]
     principal: Principal
     batch: Commands | CommandRefused | None = None
 
@@ -90,8 +90,8 @@ class ManagementReply:
 
     status: int
     description: str
-    body: Mapping[str, Any]
-    properties: Mapping[str, Any]
+    body: Mapping[str, object]
+    properties: Mapping[str, object]
 
     @classmethod
     def of(
@@ -270,7 +270,7 @@ def _read_maps(body: list[Any]) -> Commands:
     return commands
 
 
-def whole(properties: Mapping[str, Any], key: str, default: int) -> int:
+def whole(properties: Mapping[str, object], key: str, default: int) -> int:
     """Read a number from 0 up.
 
     Raises:
@@ -284,7 +284,7 @@ def whole(properties: Mapping[str, Any], key: str, default: int) -> int:
     return int(value)
 
 
-def attribute_names(body: Mapping[str, Any]) -> list[str]:
+def attribute_names(body: Mapping[str, object]) -> list[str]:
     """Read which attributes a QUERY wants; none for all.
 
     Raises:
@@ -298,7 +298,7 @@ def attribute_names(body: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def result_row(index: int, result: CommandResult) -> dict[str, Any]:
+def result_row(index: int, result: CommandResult) -> dict[str, object]:
     """Return one result of a batch as it stands in the reply (G-20)."""
     return {
         "index": Int(index),
@@ -309,7 +309,7 @@ def result_row(index: int, result: CommandResult) -> dict[str, Any]:
 
 
 def _encode_reply(reply: ManagementReply, reply_to: str, correlation: Any) -> Message:
-    properties: dict[str, Any] = {
+    properties: dict[str, object] = {
         "statusCode": Int(reply.status),
         "statusDescription": reply.description,
     }

@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
@@ -88,17 +88,17 @@ class ManagementRows:
         for name, topic in sorted(self._broker.topics.items()):
             yield {**self._topic_row(topic), "type": "topic"} | self._origin(name)
 
-    def details(self, name: str) -> dict[str, Any]:
+    def details(self, name: str) -> dict[str, object]:
         """Return what a READ of a node shows besides its row."""
         if self._inventory is None:
             return {}
         options = self._inventory.options(name)
         return {"options": options} if options else {}
 
-    def _origin(self, name: str) -> dict[str, Any]:
+    def _origin(self, name: str) -> dict[str, object]:
         return {} if self._inventory is None else self._inventory.origin(name)
 
-    def _topic_row(self, topic: Topic) -> dict[str, Any]:
+    def _topic_row(self, topic: Topic) -> dict[str, object]:
         tally = topic.tally
         return {
             "name": topic.name,
@@ -192,7 +192,7 @@ class ManagementRows:
                 "in-flight": queue.acquired,
             }
 
-    def _queue_row(self, queue: Queue, entity_type: str, kind: str) -> dict[str, Any]:
+    def _queue_row(self, queue: Queue, entity_type: str, kind: str) -> dict[str, object]:
         oldest = queue.oldest_arrival_ms
         tally = queue.tally
         return {

@@ -106,7 +106,7 @@ def _nothing() -> None:
     pass
 
 
-def _no_routes(options: Mapping[str, Any]) -> RouteRule:
+def _no_routes(options: Mapping[str, object]) -> RouteRule:
     raise ConfigError(["no routes are made here"])
 
 
@@ -140,7 +140,7 @@ class NodeChanges:
         describe: Describe,
         new_rows: Callable[[], int],
         *,
-        describe_route: Callable[[Mapping[str, Any]], RouteRule] = _no_routes,
+        describe_route: Callable[[Mapping[str, object]], RouteRule] = _no_routes,
         most_nodes: int = MOST_NODES,
     ) -> None:
         self.describe_route = describe_route
@@ -151,7 +151,7 @@ class NodeChanges:
         self.links: dict[str, RuntimeNode] = {}
         self.aliases: dict[str, RuntimeNode] = {}
         self.configured = ConfiguredNodes()
-        self._configured_options: Mapping[str, Mapping[str, Any]] = {}
+        self._configured_options: Mapping[str, Mapping[str, object]] = {}
         self.keeping: Callable[[Any], Sequence[str]] = lambda _: ()
         self.when_gone: Callable[[set[str]], None] = lambda _: None
         self.most_nodes = most_nodes
@@ -294,7 +294,7 @@ class NodeChanges:
 
     # -- what there is -----------------------------------------------------------------------------
 
-    def origin(self, name: str) -> dict[str, Any]:
+    def origin(self, name: str) -> dict[str, object]:
         """Say where a node comes from, for rows: ``origin``, and ``declared-at`` or ``made-by``."""
         place = self.configured.places.get(name)
         if place is not None:
@@ -304,7 +304,7 @@ class NodeChanges:
             return {"origin": "runtime", "made-by": made.by, "made-at-ms": made.since_ms}
         return {"origin": "dynamic" if name in self.broker.dynamic else "daemon"}
 
-    def options(self, name: str) -> dict[str, Any]:
+    def options(self, name: str) -> dict[str, object]:
         """Return the options of a node, the defaults among them; empty if it has none."""
         options = self._configured_options.get(name)
         if options is None and (made := self.nodes.get(name)) is not None:
@@ -604,7 +604,7 @@ class NodeChanges:
             OK, f"{counted(count, 'message is', 'messages are')} being deleted", facts
         )
 
-    def _described(self, name: str, options: Mapping[str, Any]) -> NodeDescription:
+    def _described(self, name: str, options: Mapping[str, object]) -> NodeDescription:
         try:
             return self._describe({**options, "name": name})
         except ConfigError as error:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from zope.interface import implementer
 
@@ -93,7 +93,7 @@ class PeerProbes:
             },
         )
 
-    def rows(self) -> Iterable[dict[str, Any]]:
+    def rows(self) -> Iterable[dict[str, object]]:
         """Return what is kept, the newest first."""
         rows = dict(sorted((self._known.rows() | self._strangers.rows()).items(), reverse=True))
         return [{**row, "name": str(place)} for place, row in enumerate(rows.values(), 1)]
@@ -103,10 +103,10 @@ class ProbeResults:
     """Rows by whom they are about; bounded, and fair to those of whom there are few."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        self._rows: dict[str, list[tuple[int, dict[str, object]]]] = {}
         self._count = 0
 
-    def put(self, subject: str, number: int, row: dict[str, Any]) -> None:
+    def put(self, subject: str, number: int, row: dict[str, object]) -> None:
         """Add a row.
 
         If there are too many, the subject with the most of its own, or the one that was not seen
@@ -128,7 +128,7 @@ class ProbeResults:
         if not rows:
             del self._rows[subject]
 
-    def rows(self) -> dict[int, dict[str, Any]]:
+    def rows(self) -> dict[int, dict[str, object]]:
         """Return them all, by number."""
         return {number: row for rows in self._rows.values() for number, row in rows}
 

@@ -24,7 +24,7 @@ All of it takes the right `manage` on the relay queue, and stands in the log wit
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -125,7 +125,7 @@ def register(service: ManagementService, relay: Any, allows: Allows) -> None:
     service.offer("PURGE", acting(_purge))
 
 
-def _is_reason(reason: object) -> bool:
+def _is_reason(reason: object) -> TypeGuard[str]:
     return isinstance(reason, str) and len(reason) <= LONGEST_REASON
 
 

@@ -724,7 +724,7 @@ def _read_cursor(request: ManagementRequest) -> tuple[str, IteratorPosition]:
     if not text:
         return "", START
     try:
-        name, level, after = parse_json(text)
+        name, level, after = parse_json(str(text))
         return str(name), IteratorPosition(int(level), int(after))
     except (TypeError, ValueError):
         raise _Refused(BAD_REQUEST, "`cursor` is not one that was given out") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from amqproute.errors import ConfigError
 from amqproute.services.change_batch import ROUTE, ChangeBatch, CommandResult, RuntimeNode
@@ -102,29 +102,29 @@ class RouteCommands:
         changes.did(f"DELETE route {name}", undo, self._inventory.when_routed)
         return CommandResult(GONE, "deleted", {"name": name})
 
-    def rows(self) -> Iterable[dict[str, Any]]:
+    def rows(self) -> Iterable[dict[str, object]]:
         """Describe each route: those of the configuration in their order, then the others."""
         return (make(name) for name, make in self.index())
 
-    def index(self) -> list[tuple[str, Callable[[str], dict[str, Any]]]]:
+    def index(self) -> list[tuple[str, Callable[[str], dict[str, object]]]]:
         """Return the names of the routes in the order of `rows`, with what makes the row of each.
 
         What makes a row raises `KeyError` when the route has gone.
         """
         configured = self._inventory.configured.routes
-        index: list[tuple[str, Callable[[str], dict[str, Any]]]] = [
+        index: list[tuple[str, Callable[[str], dict[str, object]]]] = [
             (rule.pattern, partial(self._configured_row, rule)) for rule in configured
         ]
         known = {rule.pattern for rule in configured}
         index += [(name, self._made_row) for name in sorted(self._made) if name not in known]
         return index
 
-    def _configured_row(self, rule: RouteRule, name: str) -> dict[str, Any]:
+    def _configured_row(self, rule: RouteRule, name: str) -> dict[str, object]:
         place = self._inventory.configured.route_places.get(name)
         origin = {"origin": "configuration", "declared-at": place}
         return {"name": name, "type": "route", **_options(rule), **origin}
 
-    def _made_row(self, name: str) -> dict[str, Any]:
+    def _made_row(self, name: str) -> dict[str, object]:
         made = self._made[name]
         runtime = {"origin": "runtime", "made-by": made.by, "made-at-ms": made.since_ms}
         return {"name": name, "type": "route", **made.options, **runtime}
@@ -150,5 +150,5 @@ class RouteCommands:
             return name  # it may have become one of ours since
 
 
-def _options(rule: RouteRule) -> dict[str, Any]:
+def _options(rule: RouteRule) -> dict[str, object]:
     return {"via": rule.via, "target": rule.target, "names": list(rule.names)}

@@ -346,7 +346,7 @@ class Watermarks:
             return ""
         return "no credit for publishers: " + "; ".join(self._gate.reasons.values())
 
-    def rows(self) -> Iterable[dict[str, Any]]:
+    def rows(self) -> Iterable[dict[str, object]]:
         """Return the marks for operators: ``level`` against ``limit``, in octets."""
         room, gate, memory = self.room, self._gate, self._memory
         facts: list[tuple[str, int | None, int, int]] = []
@@ -364,7 +364,7 @@ class Watermarks:
             (DAMAGE, None, 0, 0),
         ]
         for name, level, limit, reopens_at in facts:
-            row: dict[str, Any] = {
+            row: dict[str, object] = {
                 "name": name,
                 "type": "watermark",
                 "state": "closed" if name in gate.reasons else "open",

@@ -35,7 +35,7 @@ name theirs by the application property ``name``.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -72,7 +72,7 @@ FLAGS: Final[dict[str, tuple[str, ...]]] = {
 _BENIGN: Final = (Xa.OK, Xa.RDONLY)
 
 log = Logger()
-Result = tuple[Xa, dict[str, Any]]
+Result = tuple[Xa, dict[str, object]]
 
 
 @implementer(ITarget)
