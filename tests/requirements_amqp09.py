@@ -3,7 +3,8 @@
 
 The ids are those of the project's list of requirements for these versions: 09-W the wire, 09-DOM
 domains, 09-ERR reply codes, 09-CONN, 09-CHAN and so on the classes, 09-X rules of single fields.
-Here are the rows that the engine decides; those that need a broker behind it follow with it.
+09-M is the mapping to 1.0. Here are the rows that the engine decides, and those that exchange
+matching and translation decide by themselves; those that need a frontend follow with it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ _H = "tests.wire.amqp09.test_handshake"
 _C = "tests.wire.amqp09.test_channels"
 _D = "tests.wire.amqp09.test_deliveries"
 _S = "tests.wire.amqp09.test_streams"
+_G = "tests.broker.exchanges.test_exchange_graph"
+_A = "tests.broker.exchanges.test_argument_rules"
+_L = "tests.translation.test_tables"
 _VIOLATIONS = f"{_C}.ViolationTests.test_each"
 _ORDER = f"{_H}.ServerTests.test_order"
 
@@ -502,4 +506,44 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
         f"{_D}.ConfirmTests.test_server",
     ),
     "09-W-72": Proof("confirm mode on a transacted channel, and the reverse: 406", _VIOLATIONS),
+    # ------------------------------------------------------ exchanges, bindings and translation
+    "09-EXCH-07": Unproved("a permission of which no use is made: other types are refused by name"),
+    "09-QUEUE-29": Proof(
+        "an empty key is a key for direct and topic exchanges, and nothing to fanout and headers",
+        f"{_G}.RouteTests.test_empty_key",
+        "tests.broker.exchanges.test_topic_trie.MatchTests.test_table",
+    ),
+    "09-QUEUE-31": Proof(
+        "headers exchanges match by arguments, to other types they are a part of the binding",
+        "tests.broker.exchanges.test_header_match.PatternTests.test_definition",
+        f"{_G}.ModelTests.test_any_arguments",
+        f"{_G}.BindTests.test_wrong_arguments",
+    ),
+    "09-QUEUE-35": Proof(
+        "bindings that differ in one of the four are several, and each is removed by itself",
+        f"{_G}.BindTests.test_identity",
+        f"{_G}.ModelTests.test_graph",
+    ),
+    "09-X-46": Proof(
+        "a direct exchange finds every queue bound with the key, each once, and no other",
+        f"{_G}.RouteTests.test_types",
+        f"{_G}.RouteTests.test_several_keys",
+        f"{_G}.ModelTests.test_graph",
+    ),
+    "09-W-74": Proof(
+        "each usual argument has its values and its errors; others are kept and compared",
+        f"{_A}.QueueArgumentTests.test_each",
+        f"{_A}.QueueArgumentTests.test_unknown",
+        f"{_A}.RedeclareTests.test_different",
+    ),
+    "09-M-02": Proof(
+        "a key with an at sign is an address to the default exchange, and a queue to no other",
+        f"{_G}.RouteTests.test_default_exchange",
+        f"{_A}.NameTests.test_names",
+    ),
+    "09-M-08": Proof(
+        "exchange and key of a publish come back; without them it is the queue's name",
+        f"{_L}.ToContentTests.test_route",
+        "tests.translation.test_round_trips.OldRoundTripTests.test_octet_by_octet",
+    ),
 }

@@ -36,7 +36,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
     ("wire",),
     ("message", "values", "entry"),
     ("interfaces", "plugins"),
-    ("store", "journal", "resolver", "auth", "routing", "net", "config", "filters"),
+    ("store", "journal", "resolver", "auth", "routing", "net", "config", "filters", "translation"),
     ("broker",),
     ("frontends", "relay", "services"),
     ("pipeline",),
@@ -66,7 +66,7 @@ REACTOR_IN = ("amqproute.daemon.service", "amqproute.cli")
 SANS_IO = ("amqproute.wire",)
 NO_TWISTED = (
     "errors", "conditions", "address", "url", "targets", "wire", "message", "values", "entry",
-    "filters",
+    "filters", "translation",
 )  # fmt: skip
 IO_MODULES = {
     "asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "select", "selectors",

@@ -23,7 +23,7 @@ COMPLETE: Final = {
 
 GROWING: Final = (
     "09-DOM", "09-ERR", "09-W", "09-X", "09-ACC", "09-EXCH", "09-QUEUE", "09-BASIC", "09-FILE",
-    "09-STRM", "09-TX", "09-DTX", "09-TUN", "09-MSG",
+    "09-STRM", "09-TX", "09-DTX", "09-TUN", "09-MSG", "09-M",
 )  # fmt: skip
 """Topics of which rows are entered as what they are about is built."""
 

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exchanges and bindings: which queues get a message, decided without touching one.
+
+`exchange_graph` is the exchanges of one virtual host, with its changes and its decisions.
+`binding_tables` has a table for each exchange type, made of `topic_trie` and `header_match`.
+`argument_rules` is what arguments and policies may say and what is in force, `topology_names` which
+names there may be, `carbon_copies` which routing keys a message has.
+`topology_fault` is what can be wrong with a request, before it becomes a code of some protocol.
+
+Nothing here knows a protocol's types, the store or a message: names, keys, and values of headers
+come in, names of queues come out. Whoever declares durable exchanges stores what a call returns.
+
+Work: a direct or fanout exchange costs a look-up, a topic exchange a few nodes for each word of the
+key, a headers exchange a look-up for each header. Decisions that keys alone have made are
+remembered until something changes. The measures that the tests hold are `TopicTrie.steps` and
+`HeaderIndex.steps`. Bounds: exchanges and bindings of a graph, and `MOST_REMEMBERED` decisions.
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,557 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exchanges of one virtual host with their bindings, and where a message goes through them.
+
+`ExchangeGraph` is state without a store and without messages. Changes return what has gone with
+them, so that the caller can make the same change durable; `route` returns a decision.
+
+A message goes from exchange to exchange along matching bindings, through each exchange at most
+once, so circles end. An exchange where nothing matches hands it to its alternate exchange. Each
+queue is named once. The default exchange, whose name is empty, finds the queue that has the
+routing key as name; a key with ``@`` is always an address and never a queue (09-M-01, 09-M-02).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from amqproute.broker.exchanges.binding_tables import (
+    TABLES,
+    BindingTable,
+    BindingTarget,
+    ExchangeBinding,
+    ExchangeType,
+    TargetKind,
+)
+from amqproute.broker.exchanges.header_match import comparable
+from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
+
+DEFAULT_EXCHANGE: Final = ""
+"""The name of the default exchange (09-EXCH-05)."""
+ALTERNATE_ARGUMENT: Final = "alternate-exchange"
+"""Argument of exchange.declare: where messages go that no binding matches."""
+RESERVED_PREFIX: Final = "amq."
+"""Names of predeclared exchanges and of generated queues begin so."""
+MOST_EXCHANGES: Final = 100_000
+"""Exchanges of one virtual host."""
+MOST_BINDINGS: Final = 1_000_000
+"""Bindings of one virtual host."""
+MOST_REMEMBERED: Final = 4096
+"""Decisions that are remembered until the graph changes."""
+
+PREDECLARED: Final[Mapping[str, ExchangeType]] = {
+    DEFAULT_EXCHANGE: ExchangeType.DIRECT,
+    "amq.direct": ExchangeType.DIRECT,
+    "amq.fanout": ExchangeType.FANOUT,
+    "amq.topic": ExchangeType.TOPIC,
+    "amq.headers": ExchangeType.HEADERS,
+    "amq.match": ExchangeType.HEADERS,
+}
+"""Exchanges that every virtual host has from the start, all durable (09-EXCH-03, I-33)."""
+
+
+@dataclass(frozen=True)
+class ExchangeDefinition:
+    """An exchange as it was declared.
+
+    Attributes:
+        name: of it.
+        type: how it routes.
+        durable: it is there after a restart.
+        auto_delete: it goes with its last binding (I-36).
+        internal: nobody publishes to it directly (09-EXCH-16).
+        alternate: the exchange that gets what no binding matches; it need not exist. The one of
+            the declaration or, without it, of a policy.
+        arguments: of the declaration, as they came.
+    """
+
+    name: str
+    type: ExchangeType
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    alternate: str | None = None
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RoutingOutcome:
+    """Where a message goes.
+
+    Attributes:
+        queues: names, each once.
+        addresses: addresses with ``@`` to which it was published through the default exchange.
+    """
+
+    queues: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+
+    @property
+    def is_unrouted(self) -> bool:
+        """It goes nowhere: with mandatory it is returned (09-BASIC-38)."""
+        return not self.queues and not self.addresses
+
+
+@dataclass(frozen=True)
+class GraphChange:
+    """What has gone by a change.
+
+    Attributes:
+        exchanges: names, in order; the one that was deleted is the first.
+        bindings: those that went, also with exchanges.
+    """
+
+    exchanges: tuple[str, ...] = ()
+    bindings: tuple[ExchangeBinding, ...] = ()
+
+
+class _Exchange:
+    """An exchange in the graph.
+
+    Attributes:
+        definition: what it is.
+        table: its bindings by how it matches.
+        outgoing: the bindings with it as source, in the order they were made.
+        incoming: the bindings with it as target.
+    """
+
+    __slots__ = ("definition", "incoming", "outgoing", "table")
+
+    def __init__(self, definition: ExchangeDefinition) -> None:
+        self.definition = definition
+        self.table: BindingTable = TABLES[definition.type]()
+        self.outgoing: dict[ExchangeBinding, None] = {}
+        self.incoming: dict[ExchangeBinding, None] = {}
+
+
+class ExchangeGraph:
+    """The exchanges and bindings of a virtual host.
+
+    Args:
+        queues: the names of the queues there are. The graph looks at it and never changes it.
+        most_exchanges: how many exchanges there may be (09-CONN-22).
+        most_bindings: how many bindings.
+    """
+
+    def __init__(
+        self,
+        queues: Container[str],
+        most_exchanges: int = MOST_EXCHANGES,
+        most_bindings: int = MOST_BINDINGS,
+    ) -> None:
+        self._queues = queues
+        self._most_exchanges = most_exchanges
+        self._most_bindings = most_bindings
+        self._bindings = 0
+        self._of_queue: dict[str, dict[ExchangeBinding, None]] = {}
+        self._remembered: dict[tuple[str, str], tuple[BindingTarget, ...]] = {}
+        self._exchanges = {
+            name: _Exchange(ExchangeDefinition(name, kind)) for name, kind in PREDECLARED.items()
+        }
+
+    # -- queries ------------------------------------------------------------------------------
+
+    @property
+    def binding_count(self) -> int:
+        """How many bindings there are."""
+        return self._bindings
+
+    def exchange(self, name: str) -> ExchangeDefinition:
+        """Return an exchange.
+
+        Raises:
+            TopologyFault: there is none of this name.
+        """
+        return self._known(name).definition
+
+    def exchanges(self) -> Iterator[ExchangeDefinition]:
+        """Iterate over all exchanges."""
+        return (each.definition for each in self._exchanges.values())
+
+    def bindings_from(self, exchange: str) -> tuple[ExchangeBinding, ...]:
+        """Return the bindings with an exchange as source.
+
+        Raises:
+            TopologyFault: there is no such exchange.
+        """
+        return tuple(self._known(exchange).outgoing)
+
+    def bindings_to(self, target: BindingTarget) -> tuple[ExchangeBinding, ...]:
+        """Return the bindings that lead to a queue or an exchange."""
+        return tuple(self._incoming(target))
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def declare(self, definition: ExchangeDefinition, lenient: bool = False) -> bool:
+        """Add an exchange, or check that there is an equal one (09-EXCH-09).
+
+        Args:
+            definition: what is declared.
+            lenient: durable and auto-delete are ignored where there is one, as 0-9 says (09-X-29,
+                09-X-30).
+
+        Returns:
+            Whether it is new.
+
+        Raises:
+            TopologyFault: there is another one of this name, the name is reserved, or there is no
+                room.
+        """
+        there = self._exchanges.get(definition.name)
+        if there is not None:
+            check_redeclared(there.definition, definition, lenient)
+            return False
+        if definition.name.startswith(RESERVED_PREFIX):
+            raise TopologyFault(
+                TopologyFaultKind.RESERVED_EXCHANGE_NAME,
+                f"exchange name '{definition.name}' begins with the reserved prefix 'amq.'",
+            )
+        if len(self._exchanges) >= self._most_exchanges:
+            raise TopologyFault(
+                TopologyFaultKind.LIMIT, f"there are {self._most_exchanges} exchanges already"
+            )
+        self._exchanges[definition.name] = _Exchange(definition)
+        self._remembered.clear()
+        return True
+
+    def change_alternate(self, name: str, alternate: str | None) -> None:
+        """Have another alternate exchange in force, as a policy says.
+
+        Raises:
+            TopologyFault: there is no such exchange.
+        """
+        exchange = self._known(name)
+        old = exchange.definition
+        exchange.definition = ExchangeDefinition(
+            old.name, old.type, old.durable, old.auto_delete, old.internal, alternate, old.arguments
+        )
+        self._remembered.clear()
+
+    def delete(self, name: str, if_unused: bool = False) -> GraphChange:
+        """Delete an exchange with its bindings (09-EXCH-20, 09-EXCH-21).
+
+        Raises:
+            TopologyFault: there is none, it may not be deleted, or it has bindings and
+                `if_unused` is set.
+        """
+        exchange = self._known(name)
+        if name in PREDECLARED:
+            raise TopologyFault(
+                TopologyFaultKind.DEFAULT_EXCHANGE
+                if name == DEFAULT_EXCHANGE
+                else TopologyFaultKind.PREDECLARED_EXCHANGE,
+                f"exchange '{name}' is predeclared and cannot be deleted",
+            )
+        if if_unused and exchange.outgoing:
+            raise TopologyFault(
+                TopologyFaultKind.IN_USE,
+                f"exchange '{name}' is in use: it has {len(exchange.outgoing)} bindings",
+            )
+        return self._remove([name], [])
+
+    def delete_queue(self, name: str) -> GraphChange:
+        """Remove the bindings of a queue that has gone."""
+        return self._remove([], list(self._of_queue.get(name, ())))
+
+    def bind(self, binding: ExchangeBinding) -> bool:
+        """Add a binding.
+
+        Returns:
+            False if there is an equal one, which changes nothing (09-QUEUE-19).
+
+        Raises:
+            TopologyFault: source or target are missing, one of them is the default exchange, the
+                arguments are wrong, or there is no room.
+        """
+        source, target = binding.source, binding.target
+        exchange = self._known(source)
+        self._check_target(target)
+        if binding in exchange.outgoing:
+            return False
+        if target == BindingTarget(TargetKind.EXCHANGE, DEFAULT_EXCHANGE) or (
+            source == DEFAULT_EXCHANGE
+            and (target.kind is TargetKind.EXCHANGE or "@" in binding.key)
+        ):
+            raise TopologyFault(
+                TopologyFaultKind.DEFAULT_EXCHANGE, "the default exchange cannot be bound so"
+            )
+        if self._bindings >= self._most_bindings:
+            raise TopologyFault(
+                TopologyFaultKind.LIMIT, f"there are {self._most_bindings} bindings already"
+            )
+        exchange.table.add(binding)
+        exchange.outgoing[binding] = None
+        if target.kind is TargetKind.QUEUE:
+            self._of_queue.setdefault(target.name, {})[binding] = None
+        else:
+            self._exchanges[target.name].incoming[binding] = None
+        self._bindings += 1
+        self._remembered.clear()
+        return True
+
+    def check_standard_binding(self, source: str, queue_is_durable: bool) -> None:
+        """Check what 0-9 forbids for a queue and later versions do not (09-QUEUE-21, -24).
+
+        Raises:
+            TopologyFault: there is no such exchange, it is internal, or it is transient and the
+                queue is not.
+        """
+        definition = self._known(source).definition
+        if definition.internal:
+            raise TopologyFault(
+                TopologyFaultKind.INTERNAL_BINDING, f"exchange '{source}' is internal"
+            )
+        if queue_is_durable and not definition.durable:
+            raise TopologyFault(
+                TopologyFaultKind.TRANSIENT_BINDING,
+                f"exchange '{source}' is transient and the queue is durable",
+            )
+
+    def unbind(self, binding: ExchangeBinding) -> GraphChange:
+        """Remove a binding; an auto-delete exchange goes with its last one.
+
+        Raises:
+            TopologyFault: source or target are missing (09-X-47, 09-X-48), or there is no such
+                binding.
+        """
+        exchange = self._known(binding.source)
+        self._check_target(binding.target)
+        if binding not in exchange.outgoing:
+            raise TopologyFault(
+                TopologyFaultKind.NO_BINDING,
+                f"no binding '{binding.key}' between exchange '{binding.source}' and "
+                f"{binding.target.kind.value} '{binding.target.name}'",
+            )
+        return self._remove([], [binding])
+
+    def _remove(self, exchanges: list[str], bindings: list[ExchangeBinding]) -> GraphChange:
+        """Remove exchanges and bindings, and what goes with them."""
+        gone_exchanges: dict[str, None] = {}
+        gone_bindings: list[ExchangeBinding] = []
+        self._remembered.clear()
+        while exchanges or bindings:
+            if bindings:
+                binding = bindings.pop()
+                if self._take_out(binding):
+                    gone_bindings.append(binding)
+                    source = self._exchanges[binding.source]
+                    if source.definition.auto_delete and not source.outgoing:
+                        exchanges.append(binding.source)
+                continue
+            name = exchanges.pop()
+            if name not in gone_exchanges:
+                gone_exchanges[name] = None
+                exchange = self._exchanges[name]
+                bindings += (*exchange.incoming, *exchange.outgoing)
+        for name in gone_exchanges:
+            del self._exchanges[name]
+        return GraphChange(tuple(gone_exchanges), tuple(gone_bindings))
+
+    def _take_out(self, binding: ExchangeBinding) -> bool:
+        source = self._exchanges.get(binding.source)
+        if source is None or binding not in source.outgoing:
+            return False
+        del source.outgoing[binding]
+        source.table.remove(binding)
+        incoming = self._incoming(binding.target)
+        incoming.pop(binding, None)
+        if binding.target.kind is TargetKind.QUEUE and not incoming:
+            self._of_queue.pop(binding.target.name, None)
+        self._bindings -= 1
+        return True
+
+    def _incoming(self, target: BindingTarget) -> dict[ExchangeBinding, None]:
+        if target.kind is TargetKind.QUEUE:
+            return self._of_queue.get(target.name, {})
+        exchange = self._exchanges.get(target.name)
+        return {} if exchange is None else exchange.incoming
+
+    def _known(self, name: str) -> _Exchange:
+        exchange = self._exchanges.get(name)
+        if exchange is None:
+            raise TopologyFault(TopologyFaultKind.NO_EXCHANGE, f"no exchange '{name}'")
+        return exchange
+
+    def _check_target(self, target: BindingTarget) -> None:
+        if target.kind is TargetKind.EXCHANGE:
+            self._known(target.name)
+        elif target.name not in self._queues:
+            raise TopologyFault(TopologyFaultKind.NO_QUEUE, f"no queue '{target.name}'")
+
+    # -- routing -------------------------------------------------------------------------------
+
+    def check_publish(self, exchange: str) -> None:
+        """Check that clients may publish to an exchange.
+
+        Raises:
+            TopologyFault: there is none (09-BASIC-36), or it is internal (09-X-66).
+        """
+        if self._known(exchange).definition.internal:
+            raise TopologyFault(
+                TopologyFaultKind.INTERNAL_EXCHANGE, f"exchange '{exchange}' is internal"
+            )
+
+    def route(
+        self, exchange: str, keys: Sequence[str], headers: Mapping[str, object]
+    ) -> RoutingOutcome:
+        """Decide where a message goes.
+
+        Args:
+            exchange: to which it is published.
+            keys: its routing key, and those of CC and BCC.
+            headers: of the message. They are looked at only where a headers exchange decides.
+
+        Raises:
+            TopologyFault: there is no such exchange, or a header has a value that cannot be
+                compared.
+        """
+        if len(keys) == 1 and exchange != DEFAULT_EXCHANGE:
+            remembered = self._remembered.get((exchange, keys[0]))
+            if remembered is not None:
+                return _outcome(remembered, ())
+        queues: dict[BindingTarget, None] = {}
+        addresses: dict[str, None] = {}
+        seen = {exchange: None}
+        waiting = [self._known(exchange)]
+        by_key_only = True
+        while waiting:
+            current = waiting.pop()
+            by_key_only = by_key_only and not current.table.needs_headers
+            targets: Mapping[BindingTarget, None]
+            if current.definition.name == DEFAULT_EXCHANGE:
+                targets = self._default_targets(keys, addresses)
+                is_matched = bool(targets) or bool(addresses)
+            else:
+                targets = self._targets(current, keys, headers)
+                is_matched = bool(targets)
+            alternate = current.definition.alternate
+            if not is_matched and alternate is not None:
+                targets = {BindingTarget(TargetKind.EXCHANGE, alternate): None}
+            for target in targets:
+                if target.kind is TargetKind.QUEUE:
+                    queues[target] = None
+                elif target.name not in seen:
+                    seen[target.name] = None
+                    # An alternate exchange may be missing: then the message goes nowhere.
+                    further = self._exchanges.get(target.name)
+                    if further is not None:
+                        waiting.append(further)
+        if by_key_only and len(keys) == 1 and DEFAULT_EXCHANGE not in seen:
+            if len(self._remembered) >= MOST_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[exchange, keys[0]] = tuple(queues)
+        return _outcome(queues, addresses)
+
+    @staticmethod
+    def _targets(
+        exchange: _Exchange, keys: Sequence[str], headers: Mapping[str, object]
+    ) -> Mapping[BindingTarget, None]:
+        table = exchange.table
+        try:
+            if len(keys) == 1 or table.needs_headers:
+                return table.match(keys[0], headers)
+        except TypeError as error:
+            raise TopologyFault(TopologyFaultKind.INVALID_HEADER, str(error)) from None
+        found: dict[BindingTarget, None] = {}
+        for key in keys:
+            found.update(table.match(key, headers))
+        return found
+
+    def _default_targets(
+        self, keys: Iterable[str], addresses: dict[str, None]
+    ) -> dict[BindingTarget, None]:
+        found: dict[BindingTarget, None] = {}
+        table = self._exchanges[DEFAULT_EXCHANGE].table
+        for key in keys:
+            if "@" in key:
+                addresses[key] = None
+                continue
+            if key in self._queues:
+                found[BindingTarget(TargetKind.QUEUE, key)] = None
+            found.update(table.match(key, {}))
+        return found
+
+
+def _outcome(targets: Iterable[BindingTarget], addresses: Iterable[str]) -> RoutingOutcome:
+    return RoutingOutcome(tuple(target.name for target in targets), tuple(addresses))
+
+
+def check_redeclared(
+    there: ExchangeDefinition, asked: ExchangeDefinition, lenient: bool = False
+) -> None:
+    """Check that a declaration fits the exchange of that name (09: part 4.4).
+
+    Args:
+        there: the exchange.
+        asked: what is declared.
+        lenient: durable and auto-delete are ignored.
+
+    Raises:
+        TopologyFault: another type, or, as a second kind, other properties or arguments.
+    """
+    name = there.name
+    if there.type is not asked.type:
+        raise TopologyFault(
+            TopologyFaultKind.OTHER_TYPE,
+            f"inequivalent arg 'type' for exchange '{name}': received '{asked.type.value}' but "
+            f"current is '{there.type.value}'",
+        )
+    for what, received, current in (
+        ("durable", asked.durable, there.durable),
+        ("auto_delete", asked.auto_delete, there.auto_delete),
+        ("internal", asked.internal, there.internal),
+    ):
+        if received is not current and not (lenient and what != "internal"):
+            raise TopologyFault(
+                TopologyFaultKind.OTHER_EXCHANGE,
+                f"inequivalent arg '{what}' for exchange '{name}': received "
+                f"'{str(received).lower()}' but current is '{str(current).lower()}'",
+            )
+    difference = differing_argument(there.arguments, asked.arguments)
+    if difference is not None:
+        raise TopologyFault(
+            TopologyFaultKind.OTHER_EXCHANGE,
+            f"inequivalent arg {difference[0]} for exchange '{name}': {difference[1]}",
+        )
+
+
+def differing_argument(
+    there: Mapping[str, object], asked: Mapping[str, object]
+) -> tuple[str, str] | None:
+    """Return the first argument in which two declarations differ, and how; None for none.
+
+    Values are compared as by `comparable`: the width of a number makes no difference.
+    """
+    for name in sorted({*there, *asked}):
+        if name not in there:
+            words = f"received {_shown(asked[name])} but current is none"
+        elif name not in asked:
+            words = f"received none but current is {_shown(there[name])}"
+        elif comparable(asked[name]) != comparable(there[name]):
+            words = f"received {_shown(asked[name])} but current is {_shown(there[name])}"
+        else:
+            continue
+        return f"'{name:.100}'", words
+    return None
+
+
+def _shown(value: object) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"the value '{text:.100}'"
+
+
+__all__ = [
+    "ALTERNATE_ARGUMENT",
+    "DEFAULT_EXCHANGE",
+    "MOST_BINDINGS",
+    "MOST_EXCHANGES",
+    "PREDECLARED",
+    "RESERVED_PREFIX",
+    "ExchangeDefinition",
+    "ExchangeGraph",
+    "GraphChange",
+    "RoutingOutcome",
+    "check_redeclared",
+    "differing_argument",
+]

@@ -1,0 +1,476 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Definitions as RabbitMQ exports them (`rabbitmqctl export_definitions`), read and written.
+
+`plan_import` makes a `DefinitionPlan` of an exported document: what would be created, checked as a
+client's declaration is, and by name what has no counterpart. It changes nothing. `export_document`
+writes a plan as such a document; what it cannot hold is named as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Final
+
+from amqproute.broker.exchanges.argument_rules import (
+    QueueDeclaration,
+    TermValue,
+    exchange_definition,
+    policy_terms,
+    queue_terms,
+)
+from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBinding, TargetKind
+from amqproute.broker.exchanges.exchange_graph import (
+    PREDECLARED,
+    ExchangeDefinition,
+    ExchangeGraph,
+)
+from amqproute.broker.exchanges.topology_fault import TopologyFault
+from amqproute.errors import AmqprouteError
+from amqproute.jsontext import parse_json
+
+DEFAULT_HOST: Final = "/"
+APPLY_TO: Final = frozenset(("queues", "classic_queues", "quorum_queues", "exchanges", "all"))
+"""What a policy is for."""
+OPERATOR_COMPONENT: Final = "operator_policy"
+_ABOUT: Final = frozenset(
+    (
+        "rabbit_version", "rabbitmq_version", "product_name", "product_version", "explanation",
+        "original_vhost_name", "metadata", "description", "default_queue_type",
+        "rabbitmq_definition_format",
+    )
+)  # fmt: skip
+"""Keys that say something about the document itself."""
+
+
+class DefinitionsError(AmqprouteError):
+    """The document is no export of definitions."""
+
+
+@dataclass(frozen=True)
+class UnmatchedDefinition:
+    """A definition that has no counterpart here, or that is wrong.
+
+    Attributes:
+        kind: ``queue``, ``exchange``, ``binding``, ``policy``, ``user``, ``permission``,
+            ``parameter`` ...
+        host: the virtual host, empty for what belongs to none.
+        name: of it.
+        reason: one sentence.
+    """
+
+    kind: str
+    host: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PlannedPolicy:
+    """A policy over queues or exchanges.
+
+    Attributes:
+        name: of it.
+        pattern: regular expression for names.
+        apply_to: one of `APPLY_TO`.
+        priority: of several that fit the one with the highest applies.
+        values: what it says, checked.
+        is_operator: it bounds what clients and other policies say.
+    """
+
+    name: str
+    pattern: str
+    apply_to: str
+    priority: int
+    values: Mapping[str, TermValue]
+    is_operator: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedHost:
+    """A virtual host with what would be in it.
+
+    Attributes:
+        name: of it.
+        exchanges: without those that are predeclared.
+        queues: all durable or transient ones of the document.
+        bindings: between those; the ones of the default exchange are implied.
+        policies: in the order of the document.
+    """
+
+    name: str
+    exchanges: tuple[ExchangeDefinition, ...] = ()
+    queues: tuple[QueueDeclaration, ...] = ()
+    bindings: tuple[ExchangeBinding, ...] = ()
+    policies: tuple[PlannedPolicy, ...] = ()
+
+
+@dataclass(frozen=True)
+class DefinitionPlan:
+    """What an import would do.
+
+    Attributes:
+        hosts: virtual hosts in the order of the document.
+        users: names. Their passwords stay behind: hashes of another program are no use here.
+        unmatched: what would not be created, or not wholly.
+    """
+
+    hosts: tuple[PlannedHost, ...] = ()
+    users: tuple[str, ...] = ()
+    unmatched: tuple[UnmatchedDefinition, ...] = ()
+
+
+@dataclass
+class _HostDraft:
+    """A virtual host while its definitions are read."""
+
+    queue_names: dict[str, None] = field(default_factory=dict)
+    exchanges: list[ExchangeDefinition] = field(default_factory=list)
+    queues: list[QueueDeclaration] = field(default_factory=list)
+    policies: list[PlannedPolicy] = field(default_factory=list)
+    graph: ExchangeGraph = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.graph = ExchangeGraph(self.queue_names)
+
+
+class _Reading:
+    """One document being read."""
+
+    def __init__(self, document: Mapping[str, object]) -> None:
+        self._document = document
+        self.drafts: dict[str, _HostDraft] = {}
+        self.unmatched: list[UnmatchedDefinition] = []
+        self.bindings: dict[str, list[ExchangeBinding]] = {}
+
+    def rows(self, key: str) -> Iterable[Mapping[str, object]]:
+        """Iterate over the objects of a list of the document.
+
+        Raises:
+            DefinitionsError: there is something else.
+        """
+        value = self._document.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise DefinitionsError(f"{key}: not a list of objects")
+        yield from value
+
+    def miss(self, kind: str, row: Mapping[str, object], name: str, reason: str) -> None:
+        """Note a definition without counterpart."""
+        self.unmatched.append(UnmatchedDefinition(kind, _host_of(row), name, reason))
+
+    def draft(self, row: Mapping[str, object]) -> _HostDraft:
+        """Return the virtual host of a definition."""
+        host = _host_of(row)
+        draft = self.drafts.get(host)
+        if draft is None:
+            draft = self.drafts[host] = _HostDraft()
+        return draft
+
+    def read_exchange(self, row: Mapping[str, object]) -> None:
+        """Read one entry of ``exchanges``."""
+        name = _text(row, "name", "exchanges")
+        if name in PREDECLARED:
+            return
+        flags = {key: _truth(row, key) for key in ("durable", "auto_delete", "internal")}
+        draft = self.draft(row)
+        try:
+            made = exchange_definition(
+                name, _text(row, "type", f"exchange {name}"), flags, _arguments(row)
+            )
+            draft.graph.declare(made)
+        except TopologyFault as fault:
+            self.miss("exchange", row, name, fault.text)
+        else:
+            draft.exchanges.append(made)
+
+    def read_queue(self, row: Mapping[str, object]) -> None:
+        """Read one entry of ``queues``."""
+        name = _text(row, "name", "queues")
+        arguments = _arguments(row)
+        draft = self.draft(row)
+        if name in draft.queue_names:
+            raise DefinitionsError(f"queues: '{name}' stands there twice")
+        try:
+            queue_terms(name, arguments)
+        except TopologyFault as fault:
+            self.miss("queue", row, name, fault.text)
+            return
+        draft.queue_names[name] = None
+        draft.queues.append(
+            QueueDeclaration(
+                name, _truth(row, "durable"), False, _truth(row, "auto_delete"), arguments
+            )
+        )
+
+    def read_binding(self, row: Mapping[str, object]) -> None:
+        """Read one entry of ``bindings``."""
+        source = _text(row, "source", "bindings")
+        destination = _text(row, "destination", "bindings")
+        if not source:
+            return  # The default exchange finds every queue by its name.
+        key = _text(row, "routing_key", "bindings")
+        words = f"{source} to {destination} by '{key}'"
+        try:
+            kind = TargetKind(_text(row, "destination_type", "bindings"))
+        except ValueError:
+            self.miss("binding", row, words, "it leads to neither a queue nor an exchange")
+            return
+        binding = ExchangeBinding(source, BindingTarget(kind, destination), key, _arguments(row))
+        try:
+            self.draft(row).graph.bind(binding)
+        except TopologyFault as fault:
+            self.miss("binding", row, words, fault.text)
+        else:
+            self.bindings.setdefault(_host_of(row), []).append(binding)
+
+    def read_policy(self, row: Mapping[str, object], is_operator: bool) -> None:
+        """Read one entry of ``policies``, or an operator policy among the parameters."""
+        name = _text(row, "name", "policies")
+        said = row.get("value") if is_operator else row
+        if not isinstance(said, Mapping):
+            raise DefinitionsError(f"policy {name}: its value is no object")
+        kind = "operator policy" if is_operator else "policy"
+        apply_to = said.get("apply-to", "all")
+        priority = said.get("priority", 0)
+        definition = said.get("definition", {})
+        if not isinstance(definition, Mapping) or not isinstance(priority, int):
+            raise DefinitionsError(f"policy {name}: a wrong definition or priority")
+        if not isinstance(apply_to, str) or apply_to not in APPLY_TO:
+            self.miss(kind, row, name, f"it applies to {apply_to!r:.40}, which is not offered")
+            return
+        try:
+            terms, unknown = policy_terms(name, definition)
+        except TopologyFault as fault:
+            self.miss(kind, row, name, fault.text)
+            return
+        if unknown:
+            self.miss(kind, row, name, f"without counterpart: {', '.join(unknown)}")
+        if terms.values:
+            self.draft(row).policies.append(
+                PlannedPolicy(
+                    name,
+                    _text(said, "pattern", f"policy {name}"),
+                    apply_to,
+                    priority,
+                    terms.values,
+                    is_operator,
+                )
+            )
+
+
+def plan_import(text: str | bytes) -> DefinitionPlan:
+    """Return what importing an exported document would create.
+
+    Args:
+        text: the document, JSON.
+
+    Raises:
+        DefinitionsError: it is none, or a part of it is not what such a document has there.
+    """
+    try:
+        document: object = parse_json(text)
+    except ValueError as error:
+        raise DefinitionsError(f"no JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise DefinitionsError("no JSON object")
+    reading = _Reading(document)
+    for row in reading.rows("vhosts"):
+        reading.draft({"vhost": _text(row, "name", "vhosts")})
+    # Queues and exchanges first: bindings need both.
+    for row in reading.rows("exchanges"):
+        reading.read_exchange(row)
+    for row in reading.rows("queues"):
+        reading.read_queue(row)
+    for row in reading.rows("bindings"):
+        reading.read_binding(row)
+    for row in reading.rows("policies"):
+        reading.read_policy(row, is_operator=False)
+    for row in reading.rows("parameters"):
+        component = row.get("component")
+        if component == OPERATOR_COMPONENT:
+            reading.read_policy(row, is_operator=True)
+        else:
+            name = _text(row, "name", "parameters")
+            reading.miss(
+                "parameter", row, name, f"parameters of {component!r:.60} have no use here"
+            )
+    users = [_text(row, "name", "users") for row in reading.rows("users")]
+    for kind in ("permissions", "topic_permissions"):
+        for row in reading.rows(kind):
+            reason = "rights are rules of the access policy: write one that grants the same"
+            reading.miss(kind[:-1].replace("_", " "), row, _text(row, "user", kind), reason)
+    for row in reading.rows("global_parameters"):
+        reading.unmatched.append(
+            UnmatchedDefinition(
+                "global parameter",
+                "",
+                _text(row, "name", "global_parameters"),
+                "it has no use here",
+            )
+        )
+    known = {"vhosts", "exchanges", "queues", "bindings", "policies", "parameters", "users",
+             "permissions", "topic_permissions", "global_parameters"}  # fmt: skip
+    for key in document.keys() - known - _ABOUT:
+        reading.unmatched.append(UnmatchedDefinition("section", "", key, "it is not known"))
+    hosts = tuple(
+        PlannedHost(
+            name,
+            tuple(draft.exchanges),
+            tuple(draft.queues),
+            tuple(reading.bindings.get(name, ())),
+            tuple(draft.policies),
+        )
+        for name, draft in reading.drafts.items()
+    )
+    return DefinitionPlan(hosts, tuple(users), tuple(reading.unmatched))
+
+
+def export_document(
+    plan: DefinitionPlan,
+) -> tuple[dict[str, object], tuple[UnmatchedDefinition, ...]]:
+    """Return definitions as RabbitMQ imports them, and what they cannot say.
+
+    Users are written without a password hash: nobody can log in with them until they get one.
+    """
+    unmatched: list[UnmatchedDefinition] = []
+    exchanges: list[object] = []
+    queues: list[object] = []
+    bindings: list[object] = []
+    policies: list[object] = []
+    parameters: list[object] = []
+    for host in plan.hosts:
+
+        def plain(
+            kind: str, name: str, arguments: Mapping[str, object], at: str = host.name
+        ) -> dict[str, object]:
+            found = {}
+            for argument, value in arguments.items():
+                try:
+                    found[argument] = _json_value(value)
+                except TypeError as error:
+                    words = f"the argument '{argument:.60}' is left out: {error}"
+                    unmatched.append(UnmatchedDefinition(kind, at, name, words))
+            return found
+
+        for exchange in host.exchanges:
+            exchanges.append(
+                {
+                    "name": exchange.name,
+                    "vhost": host.name,
+                    "type": exchange.type.value,
+                    "durable": exchange.durable,
+                    "auto_delete": exchange.auto_delete,
+                    "internal": exchange.internal,
+                    "arguments": plain("exchange", exchange.name, exchange.arguments),
+                }
+            )
+        for queue in host.queues:
+            if queue.exclusive:
+                continue  # It belongs to a connection.
+            queues.append(
+                {
+                    "name": queue.name,
+                    "vhost": host.name,
+                    "durable": queue.durable,
+                    "auto_delete": queue.auto_delete,
+                    "arguments": plain("queue", queue.name, queue.arguments),
+                }
+            )
+        exclusive = {queue.name for queue in host.queues if queue.exclusive}
+        for binding in host.bindings:
+            if binding.target.kind is TargetKind.QUEUE and binding.target.name in exclusive:
+                continue
+            bindings.append(
+                {
+                    "source": binding.source,
+                    "vhost": host.name,
+                    "destination": binding.target.name,
+                    "destination_type": binding.target.kind.value,
+                    "routing_key": binding.key,
+                    "arguments": plain("binding", binding.source, binding.arguments),
+                }
+            )
+        for policy in host.policies:
+            said: dict[str, object] = {
+                "pattern": policy.pattern,
+                "apply-to": policy.apply_to,
+                "definition": dict(policy.values),
+                "priority": policy.priority,
+            }
+            place: dict[str, object] = {"vhost": host.name, "name": policy.name}
+            if policy.is_operator:
+                parameters.append({**place, "component": OPERATOR_COMPONENT, "value": said})
+            else:
+                policies.append({**place, **said})
+    document: dict[str, object] = {
+        "vhosts": [{"name": host.name} for host in plan.hosts],
+        "users": [{"name": name, "password_hash": "", "tags": []} for name in plan.users],
+        "exchanges": exchanges,
+        "queues": queues,
+        "bindings": bindings,
+        "policies": policies,
+        "parameters": parameters,
+    }
+    return document, tuple(unmatched)
+
+
+def _json_value(value: object) -> object:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if isfinite(value):
+            return float(value)
+        raise TypeError("JSON has no such number")
+    if isinstance(value, Mapping):
+        return {str(name): _json_value(each) for name, each in value.items()}
+    if type(value) in (tuple, list) and isinstance(value, Sequence):
+        return [_json_value(each) for each in value]
+    raise TypeError(f"JSON has no value for a {type(value).__name__}")
+
+
+def _host_of(row: Mapping[str, object]) -> str:
+    """Return the virtual host of a definition; an export of one host alone does not say it."""
+    host = row.get("vhost", DEFAULT_HOST)
+    if not isinstance(host, str):
+        raise DefinitionsError("a vhost that is no text")
+    return host
+
+
+def _text(row: Mapping[str, object], key: str, where: str) -> str:
+    value = row.get(key)
+    if not isinstance(value, str):
+        raise DefinitionsError(f"{where}: '{key}' is missing or no text")
+    return value
+
+
+def _truth(row: Mapping[str, object], key: str) -> bool:
+    value = row.get(key, False)
+    if not isinstance(value, bool):
+        raise DefinitionsError(f"'{key}' of {row.get('name')!r:.60} is neither true nor false")
+    return value
+
+
+def _arguments(row: Mapping[str, object]) -> Mapping[str, object]:
+    value = row.get("arguments", {})
+    if value == []:
+        return {}  # Some versions write an empty table so.
+    if not isinstance(value, dict):
+        raise DefinitionsError(f"the arguments of {row.get('name')!r:.60} are no object")
+    return value
+
+
+__all__ = [
+    "APPLY_TO",
+    "DefinitionPlan",
+    "DefinitionsError",
+    "PlannedHost",
+    "PlannedPolicy",
+    "UnmatchedDefinition",
+    "export_document",
+    "plan_import",
+]
