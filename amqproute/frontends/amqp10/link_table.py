@@ -10,11 +10,12 @@ back what it held, and ends what was made for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from amqproute import conditions
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import node_of
+from amqproute.broker.topic import Topic
 from amqproute.errors import AmqpError
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
 from amqproute.frontends.amqp10.suspended_links import (
@@ -27,6 +28,7 @@ from amqproute.frontends.amqp10.suspended_links import (
 from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.frontends.common.peer_error_log import short
+from amqproute.interfaces import INode
 from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
@@ -86,7 +88,7 @@ class LinkEndpoint(NodeEndpoint):
         """Take parts of a very large delivery."""
         event.link.session.took(sum(map(len, event.parts)))
 
-    def updated(self, deliveries: Sequence[Delivery], state: Any, settled: bool) -> None:
+    def updated(self, deliveries: Sequence[Delivery], state: object, settled: bool) -> None:
         """Act on a disposition of the other side's."""
 
     def flowed(self, flow: spec.Flow) -> None:
@@ -150,7 +152,7 @@ class LinkTable:
         self.engine = engine
         self.context = context
         self.attached: set[Link] = set()
-        self.dynamic: dict[Any, Link] = {}
+        self.dynamic: dict[INode, Link] = {}
         self._ending: set[Link] = set()
 
     def __len__(self) -> int:
@@ -179,14 +181,14 @@ class LinkTable:
         for node in [node for node in self.dynamic if ends_with_session(node)]:
             self.delete_dynamic(node)
 
-    def adopt(self, node: Any, link: Link) -> None:
+    def adopt(self, node: INode, link: Link) -> None:
         """Answer for a dynamic node that has been made for a link."""
         self.dynamic[node] = link
         if isinstance(node, Queue) and node.life is not None:
             node.life.owner = link.session
             node.life.when_over = lambda: self.delete_dynamic(node)
 
-    def _creator_ended(self, node: Any) -> None:
+    def _creator_ended(self, node: INode) -> None:
         """The link that a dynamic node was made for is gone: its lifetime decides (K-21)."""
         if isinstance(node, Queue) and node.life is not None:
             node.life.creator_gone()
@@ -329,13 +331,14 @@ class LinkTable:
             held.is_waiting = False
             held.consumer = None  # it has nothing to be settled, and knows what it had parked
 
-    def delete_dynamic(self, node: Any) -> None:
+    def delete_dynamic(self, node: INode) -> None:
         """End a dynamic node whose lifetime is over (N-22), and the links to it with it."""
         self.dynamic.pop(node, None)
-        node = node_of(node)
+        found = node_of(node)
+        assert isinstance(found, Queue | Topic)
         common = self.context.common
-        common.broker.delete(node)
-        common.detach_from(lambda each, _: node_of(each) is node)
+        common.broker.delete(found)
+        common.detach_from(lambda each, _: node_of(each) is found)
 
     def detach(self, link: Link, error: spec.Error) -> None:
         """Detach a link from our side; what it held goes back."""
@@ -395,7 +398,7 @@ def _has_ended(link: Link) -> bool:
     )
 
 
-def ends_with_session(node: Any) -> bool:
+def ends_with_session(node: INode) -> bool:
     """Tell whether a dynamic node cannot outlive the session it was made on."""
     if isinstance(node, Queue) and node.life is not None:
         return node.life.ends_with_session

@@ -306,7 +306,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
             self._forget(first)
             link.session.settle(first, ACCEPTED, True)
 
-    def updated(self, deliveries: Sequence[Delivery], state: Any, settled: bool) -> None:
+    def updated(self, deliveries: Sequence[Delivery], state: object, settled: bool) -> None:
         """See `LinkEndpoint.updated`: the sender has settled what we left to it.
 
         That is how it is with the rcv-settle-mode second.

@@ -46,7 +46,7 @@ from amqproute.frontends.amqp10.suspended_links import (
 )
 from amqproute.frontends.common.consuming_endpoint import ConsumingEndpoint
 from amqproute.frontends.common.peer_error_log import short
-from amqproute.interfaces import ISource
+from amqproute.interfaces import INode, ISource
 from amqproute.values import TAG_OCTETS, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Delivery, Link
@@ -478,7 +478,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
 
     # -- the receiver's answers ------------------------------------------------------------------
 
-    def updated(self, deliveries: Sequence[Delivery], state: Any, settled: bool) -> None:
+    def updated(self, deliveries: Sequence[Delivery], state: object, settled: bool) -> None:
         """Act on a disposition of the receiver's."""
         if type(state) is spec.TransactionalState:
             self._updated_within(deliveries, state, settled)
@@ -583,7 +583,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         retirement.settled = retirement.settled or settled
 
     @property
-    def queue(self) -> Any:
+    def queue(self) -> INode:
         """The queue that its entries stand on; a subscription keeps them on one of its own."""
         return getattr(self.source, "queue", self.source)
 

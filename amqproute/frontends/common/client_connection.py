@@ -37,7 +37,7 @@ from amqproute.frontends.common.node_access import NodeAccess
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.frontends.common.partial_deliveries import PartialDeliveries
 from amqproute.frontends.common.peer_error_log import PeerErrorLog, short
-from amqproute.interfaces import IConnectionPump, IHops, ISource
+from amqproute.interfaces import IConnectionPump, IHops, INode, ISource
 from amqproute.journal.event import RunEvent
 from amqproute.journal.record import RecordKind
 from amqproute.log_rate_limit import RateLimitedLog, and_more, source_of
@@ -50,7 +50,7 @@ MOST_LOGGED: Final = 20
 """Lines about connections that are refused, for one reason at one listener, that are logged one by
 one; see `RateLimitedLog`."""
 
-IsRemoved = Callable[[Any, str | None], bool]
+IsRemoved = Callable[[INode, str | None], bool]
 """Tells, for a node and the address it was attached by, whether it is there no more."""
 
 
@@ -417,12 +417,9 @@ class ClientConnection(ABC):
         if self.is_lost:
             self._drop_parts()
 
-    def admit(self, hop: NextHop) -> Deferred[Any]:
+    def admit(self, hop: NextHop) -> Deferred[None]:
         """Have a next hop looked up. See `IHops.admit`."""
-        admitted: Deferred[Any] = self.context.hops.admit(
-            hop, Origin(self.principal, connection=self.facts.remote)
-        )
-        return admitted
+        return self.context.hops.admit(hop, Origin(self.principal, connection=self.facts.remote))
 
     def conclude(self, transaction: Transaction) -> None:
         """Tell the links how a transaction has ended."""
