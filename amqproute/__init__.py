@@ -18,7 +18,7 @@ Imports only go down, and packages of one layer do not know each other; a test h
     6  frontends  relay  services              clients in, peers out, reserved nodes
     5  broker                                  nodes, entries, batches, receipts
     4  store journal resolver auth routing     capabilities, each replaceable
-       net config filters translation
+       net config filters translation client
     3  interfaces                              the seams, in one file
     2  message  entry  values                  the values that pass between packages
     1  wire                                    engines: bytes in, events out; no sockets, no clock

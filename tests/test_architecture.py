@@ -36,7 +36,18 @@ STOREYS: tuple[tuple[str, ...], ...] = (
     ("wire",),
     ("message", "values", "entry"),
     ("interfaces", "plugins"),
-    ("store", "journal", "resolver", "auth", "routing", "net", "config", "filters", "translation"),
+    (
+        "store",
+        "journal",
+        "resolver",
+        "auth",
+        "routing",
+        "net",
+        "config",
+        "filters",
+        "translation",
+        "client",
+    ),
     ("broker",),
     ("frontends", "relay", "services"),
     ("pipeline",),
@@ -52,7 +63,7 @@ SOCIABLE = {0, 2, 3, 8}
 EVERYWHERE = {""}
 """The package itself (its version) may be imported from anywhere."""
 
-PIPELINE_SEES = {"journal", "wire", "message", "values"}
+PIPELINE_SEES = {"journal", "client", "wire", "message", "values"}
 """Aside from the house: it reads finished journal segments, and its data source is a client of
 brokers with the house's engine."""
 
@@ -63,7 +74,7 @@ stands in the table of the commands."""
 REACTOR_IN = ("amqproute.daemon.service", "amqproute.cli")
 """The only places that take the global reactor; everything else is given one."""
 
-SANS_IO = ("amqproute.wire",)
+SANS_IO = ("amqproute.wire", "amqproute.client")
 NO_TWISTED = (
     "errors", "conditions", "address", "url", "targets", "wire", "message", "values", "entry",
     "filters", "translation",

@@ -6,8 +6,8 @@ Theory of operation
 `main` holds the group of commands and the one place where an error becomes words and an exit
 code. `commands` has a module for each concern, and the table of them all. A command that talks
 AMQP hands a coroutine to `runner.run`, which gives it the reactor, turns it until the coroutine is
-done, and cancels it on Ctrl-C. `client` is the AMQP client: the same engine and the same transport
-code as the daemon's, in the client's role; `client_links` are its senders and receivers.
+done, and cancels it on Ctrl-C. `client` is the AMQP client: the shell of `amqproute.client` on the
+same transport code as the daemon's; `client_links` are its senders and receivers.
 `message_text` makes messages of what was typed and shows what came. `render` prints: tables and
 colors on a terminal (`terminal`), plain lines in a pipe, JSON where it is asked for.
 

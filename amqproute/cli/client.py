@@ -14,8 +14,8 @@ cause and the next step.
 
 The links are in `amqproute.cli.client_links`.
 
-SASL: with a user in the URL SCRAM-SHA-256, or PLAIN where nobody can listen (TLS, a unix socket,
-loopback); without one EXTERNAL on a unix socket, else ANONYMOUS.
+What it shares with other clients is in `amqproute.client`. Nobody can listen, as that asks before
+it sends a password, where there is TLS, a unix socket or loopback.
 """
 
 from __future__ import annotations
@@ -25,46 +25,36 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute import conditions
-from amqproute.cli.client_links import COPY, OUTCOME_SYMBOLS, SELECTOR, Receiver, Sender
+from amqproute.cli.client_links import Receiver, Sender
 from amqproute.cli.command_error import NEGATIVE, UNREACHABLE, ClientError, by_condition
-from amqproute.errors import AuthenticationFailed, ConnectError, TlsError
+from amqproute.client.client_core import ClientCore, Ending
+from amqproute.client.link_terms import OUTCOME_SYMBOLS, make_source
+from amqproute.client.login import ClientLogin
+from amqproute.errors import ConnectError, TlsError
 from amqproute.interfaces import IConnectionPump
 from amqproute.net.connector import Connector, ConnectPace
 from amqproute.net.pump import IUpgradableUser, TransportFacts
 from amqproute.net.tls import TlsContexts
 from amqproute.url import Url
 from amqproute.values import COMMAND_CONTAINER
-from amqproute.wire import sasl_mechanisms
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
+from amqproute.wire.amqp10.connection import Connection
 from amqproute.wire.amqp10.engine_events import (
     AuthenticationRejected,
     ConnectionClosed,
-    DeliveriesReceived,
-    DeliveriesUpdated,
-    LinkAttached,
     LinkDetached,
-    LinkFlowed,
-    OpenReceived,
-    PartsReceived,
-    SessionBegun,
     SessionEnded,
 )
 from amqproute.wire.amqp10.link import Link
-from amqproute.wire.amqp10.session import Session
-from amqproute.wire.amqp10.types import Described
 
 __all__ = ["Client", "ClientTimeouts", "connect", "is_private"]
-
-MAX_MESSAGE_BYTES: Final = 128 * 1024 * 1024
-"""The largest message that is received as a whole; the command line keeps it in memory."""
 
 _T = TypeVar("_T")
 
@@ -97,40 +87,6 @@ def is_private(facts: TransportFacts) -> bool:
         return ip_address(facts.host).is_loopback
     except ValueError:
         return False
-
-
-class _Mechanisms:
-    """Chooses how to log in; see the module. A `sasl.ClientAuthority`."""
-
-    def __init__(self, url: Url, client: Client) -> None:
-        self._url = url
-        self._client = client
-
-    def choose(self, offered: Sequence[str]) -> sasl_mechanisms.SaslClient:
-        """Return the machine for the best mechanism offered."""
-        url = self._url
-        wanted: tuple[str, ...]
-        if url.user is not None:
-            wanted = (sasl_mechanisms.SCRAM_SHA_256, sasl_mechanisms.PLAIN)
-        elif url.scheme == "unix":
-            wanted = (sasl_mechanisms.EXTERNAL, sasl_mechanisms.ANONYMOUS)
-        else:
-            wanted = (sasl_mechanisms.ANONYMOUS,)
-        private = is_private(self._client.facts)
-        name = sasl_mechanisms.choose(offered, wanted, confidential=private)
-        if name is None:
-            words = f"the broker offers {', '.join(offered)[:200]} here, we could use "
-            words += " or ".join(wanted)
-            if sasl_mechanisms.PLAIN in wanted and sasl_mechanisms.PLAIN in offered and not private:
-                words += " (PLAIN only over TLS)"
-            raise AuthenticationFailed("auth.mechanism", words)
-        return sasl_mechanisms.client_mechanism(
-            name,
-            username=url.user or "",
-            password=url.password or "",
-            nonce=secrets.token_urlsafe(18),
-            confidential=private,
-        )
 
 
 async def connect(
@@ -185,10 +141,9 @@ class Client:
     Attributes:
         facts: what the transport has proved about the broker.
         patience: the deadlines.
-        engine: the protocol engine, once connected.
     """
 
-    engine: Connection
+    _core: ClientCore[Sender | Receiver]
 
     def __init__(
         self,
@@ -207,45 +162,37 @@ class Client:
         self.patience = patience
         self.facts = TransportFacts("unknown")
         self._pump: IConnectionPump | None = None
-        self._session: Session | None = None
-        self._is_open = False
         self._is_closing = False
         self._failure: ClientError | None = None
         self._ready: Deferred[None] = Deferred()
         self._closed: Deferred[None] = Deferred()
-        self._links: dict[Link, Sender | Receiver] = {}
         self._is_paused = False
         self._stirred: Deferred[None] | None = None
 
     def __repr__(self) -> str:
-        state = "failed" if self._failure else "open" if self._is_open else "connecting"
-        return f"<Client {self._url.scheme} {self.facts.remote} {state} links={len(self._links)}>"
+        state = "failed" if self._failure else "ready" if self._ready.called else "connecting"
+        return f"<Client {self._url.scheme} {self.facts.remote} {state}>"
 
     # -- the transport's side: IUpgradableUser ---------------------------------------------------
 
     def made(self, facts: TransportFacts) -> tuple[Connection, Client]:
         """Make the engine for a connection that has come about."""
         self.facts = facts
-        self.engine = Connection(
-            ConnectionSettings(
-                role="client",
-                container_id=self._container_id,
-                hostname=self._url.host or None,
-                idle_timeout=60.0,
-                handshake_timeout=self.patience.connect_seconds,
-                close_timeout=self.patience.close_seconds,
-                max_message_size=MAX_MESSAGE_BYTES,
-                tls="required" if self._upgrade and facts.tls_version is None else "none",
-                sasl_client=_Mechanisms(self._url, self),
-            )
+        login = ClientLogin(self._url, secrets.token_urlsafe(18), lambda: is_private(self.facts))
+        self._core = ClientCore[Sender | Receiver](
+            self._container_id,
+            self._url.host,
+            login,
+            tls="required" if self._upgrade and facts.tls_version is None else "none",
+            handshake_seconds=self.patience.connect_seconds,
+            close_seconds=self.patience.close_seconds,
         )
-        return self.engine, self
+        return self._core.engine, self
 
     def connected(self, pump: IConnectionPump) -> None:
         """Open and begin without waiting for answers in between (part 2 §2.4.1)."""
         self._pump = pump
-        self.engine.open()
-        self._session = self.engine.begin()
+        self._core.open()
 
     def secured(self, facts: TransportFacts) -> None:
         """Take note of the upgrade to TLS."""
@@ -257,36 +204,17 @@ class Client:
         # Links and session that end with the connection are told of before it, with its error.
         closed = last if isinstance(last, ConnectionClosed) else None
         for event in events:
-            match event:
-                case (
-                    DeliveriesUpdated()
-                    | LinkFlowed()
-                    | LinkAttached()
-                    | DeliveriesReceived()
-                    | PartsReceived()
-                ):
-                    link = self._links.get(event.link)
-                    if link is not None:
-                        link.event(event)
-                case LinkDetached() | SessionEnded() if closed and event.error is closed.error:
-                    continue
-                case LinkDetached():
-                    link = self._links.pop(event.link, None)
-                    if link is not None:
-                        link.fail(by_condition(event.error, f"the link to {link.name!r}"))
-                case OpenReceived():
-                    self._is_open = True
-                case SessionBegun():
-                    if event.is_answer and not self._ready.called:
-                        self._ready.callback(None)
-                case AuthenticationRejected():
-                    code = "auth.mechanism" if event.mechanism is None else "auth.refused"
-                    code = "auth.busy" if event.is_temporary else code
-                    self._fail(ClientError(NEGATIVE, code, f"not logged in: {event.reason}"))
-                case SessionEnded():
-                    self._fail(by_condition(event.error, "the session"))
-                case ConnectionClosed():
-                    self._on_closed(event)
+            if (
+                closed is not None
+                and isinstance(event, LinkDetached | SessionEnded)
+                and event.error is closed.error
+            ):
+                continue
+            ending = self._core.take(event)
+            if ending is not None:
+                self._ended(ending)
+            if self._core.has_begun and not self._ready.called:
+                self._ready.callback(None)
         self._stir()
 
     def paused(self) -> None:
@@ -333,7 +261,7 @@ class Client:
         error: Any = reason.value
         if isinstance(error, TlsError):
             self._fail(ClientError(UNREACHABLE, error.code, str(error)))
-        elif self._is_open:
+        elif self._core.is_open:
             self._fail(
                 ClientError(
                     UNREACHABLE,
@@ -355,8 +283,21 @@ class Client:
         if not self._closed.called:
             self._closed.callback(None)
 
+    def _ended(self, ending: Ending[Sender | Receiver]) -> None:
+        match ending:
+            case Ending(LinkDetached() as event, end) if end is not None:
+                end.fail(by_condition(event.error, f"the link to {end.name!r}"))
+            case Ending(AuthenticationRejected() as event):
+                code = "auth.mechanism" if event.mechanism is None else "auth.refused"
+                code = "auth.busy" if event.is_temporary else code
+                self._fail(ClientError(NEGATIVE, code, f"not logged in: {event.reason}"))
+            case Ending(SessionEnded() as event):
+                self._fail(by_condition(event.error, "the session"))
+            case Ending(ConnectionClosed() as event):
+                self._on_closed(event)
+
     def _on_closed(self, event: ConnectionClosed) -> None:
-        if event.error is not None and (event.clean or self._is_open):
+        if event.error is not None and (event.clean or self._core.is_open):
             self._fail(by_condition(event.error, "the connection"))
         elif event.error is not None:
             self._fail(
@@ -379,9 +320,9 @@ class Client:
         self._failure = error
         if not self._ready.called:
             self._ready.errback(error)
-        links, self._links = self._links, {}
-        for link in links.values():
-            link.fail(error)
+        links, self._core.links = self._core.links, {}
+        for end in links.values():
+            end.fail(error)
 
     # -- what links need -------------------------------------------------------------------------
 
@@ -430,7 +371,7 @@ class Client:
 
     def forget(self, link: Link) -> None:
         """Expect nothing of a link any more."""
-        self._links.pop(link, None)
+        self._core.links.pop(link, None)
 
     # -- verbs -----------------------------------------------------------------------------------
 
@@ -448,16 +389,15 @@ class Client:
             ClientError: the broker refuses the link.
         """
         self.check()
-        assert self._session is not None
         sender = Sender(self, address or "(anonymous)", self.patience.window)
-        link = self._session.attach(
+        link = self._core.session.attach(
             f"send-{uuid.uuid4()}",
             "sender",
             spec.Source(outcomes=OUTCOME_SYMBOLS),
             spec.Target(address=address),
             snd_settle_mode=spec.SENDER_UNSETTLED,
         )
-        self._links[link] = sender
+        self._core.links[link] = sender
         await sender.attached(link)
         return sender
 
@@ -483,24 +423,16 @@ class Client:
             ClientError: the broker refuses the link, or cannot do what is asked for.
         """
         self.check()
-        assert self._session is not None
-        source = spec.Source(
-            address=node,
-            dynamic=node is None,
-            outcomes=OUTCOME_SYMBOLS,
-            distribution_mode=COPY if browses else None,
-            filter=None if selector is None else {SELECTOR: Described(SELECTOR, selector)},
-        )
         receiver = Receiver(self, node or "(dynamic)", credit)
-        link = self._session.attach(
+        link = self._core.session.attach(
             f"receive-{uuid.uuid4()}",
             "receiver",
-            source,
+            make_source(node, browses=browses, selector=selector),
             spec.Target(),
             max_message_size=0 if in_parts else None,
         )
         link.takes_parts = in_parts
-        self._links[link] = receiver
+        self._core.links[link] = receiver
         await receiver.attached(link, browses, selector is not None)
         return receiver
 
@@ -549,9 +481,9 @@ class Client:
         if self._pump is None or self._closed.called:
             return
         if self._failure is None:
-            self.engine.close()
+            self._core.engine.close()
             self._pump.flush()
-        elif not self.engine.is_closed:
+        elif not self._core.engine.is_closed:
             self.abort()
         self._closed.addTimeout(self.patience.close_seconds, self._clock)
         try:

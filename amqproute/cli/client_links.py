@@ -19,6 +19,8 @@ from twisted.internet.defer import Deferred, TimeoutError
 
 from amqproute import conditions
 from amqproute.cli.command_error import NEGATIVE, ClientError
+from amqproute.client.client_core import LinkEvent
+from amqproute.client.link_terms import OUTCOMES, refused_term
 from amqproute.errors import LocalProtocolError, MessageSizeExceeded
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.engine_events import (
@@ -29,26 +31,14 @@ from amqproute.wire.amqp10.engine_events import (
     PartsReceived,
 )
 from amqproute.wire.amqp10.link import Delivery, Link
-from amqproute.wire.amqp10.types import Symbol
 
-__all__ = ["COPY", "OUTCOME_SYMBOLS", "SELECTOR", "LinkCarrier", "Receiver", "Sender"]
+__all__ = ["LinkCarrier", "Receiver", "Sender"]
 
 PART_BYTES: Final = 256 * 1024
 """Octets of a file that are sent at a time."""
 
 RECEIVER_CREDIT: Final = 100
 """The most credit a receiver grants at a time."""
-
-OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
-"""Those that a message may have here."""
-
-OUTCOME_SYMBOLS: Final = tuple(outcome.symbol for outcome in OUTCOMES)
-
-COPY: Final = Symbol("copy")
-"""The distribution mode of those who only look."""
-
-SELECTOR: Final = Symbol("apache.org:selector-filter:string")
-"""The name of a filter, and what describes it."""
 
 _T = TypeVar("_T")
 
@@ -280,8 +270,8 @@ class Sender:
         if room is not None and not room.called:
             room.callback(None)
 
-    def event(self, event: Any) -> None:
-        """Take what the engine tells about the link."""
+    def event(self, event: LinkEvent) -> None:
+        """Act on what has happened on the link."""
         match event:
             case LinkAttached():
                 # A null target: refused, and the detach that follows says why (§2.6.3).
@@ -354,17 +344,12 @@ class Receiver:
         self.link = link
         self._client.flush()
         await self._client.wait(self._attached, f"answer to the link from {self.name!r}")
-        assert link.source is not None
-        if (browses and link.source.distribution_mode != COPY) or (
-            selects and SELECTOR not in (link.source.filter or {})
-        ):
-            # Rather nothing than messages taken away that were to stay.
+        refused = refused_term(link, browses=browses, selects=selects)
+        if refused:
             await self.close()
-            raise ClientError(
-                NEGATIVE,
-                conditions.NOT_IMPLEMENTED,
-                f"{self.name!r} does not {'select' if selects else 'let itself be browsed'}",
-            )
+            words = f"{self.name!r} does not {refused}"
+            raise ClientError(NEGATIVE, conditions.NOT_IMPLEMENTED, words)
+        assert link.source is not None
         self.address = link.source.address or self.name
         self._grant()
 
@@ -422,8 +407,8 @@ class Receiver:
             link.flow(full)
             self._client.flush()
 
-    def event(self, event: Any) -> None:
-        """Take what the engine tells about the link."""
+    def event(self, event: LinkEvent) -> None:
+        """Act on what has happened on the link."""
         match event:
             case LinkAttached():
                 if event.attach.source is not None and not self._attached.called:

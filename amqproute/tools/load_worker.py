@@ -41,7 +41,8 @@ from typing import Any, Final, Self
 
 from amqproute.cli.command_error import NEGATIVE, UNREACHABLE, ClientError, by_condition
 from amqproute.cli.message_text import decode_reply, encode_request
-from amqproute.wire import sasl_mechanisms
+from amqproute.client.login import ClientLogin
+from amqproute.url import Url
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.amqp10.engine_events import (
@@ -92,6 +93,13 @@ class LoadTarget:
     host: str
     port: int = 0
 
+    @property
+    def url(self) -> Url:
+        """The same as a URL."""
+        if self.port:
+            return Url("amqp", self.host, self.port)
+        return Url("unix", path=self.host)
+
     def connect(self, seconds: float) -> socket.socket:
         """Return a connected, non-blocking socket.
 
@@ -117,20 +125,6 @@ class LoadTarget:
         return f"{self.host}:{self.port}" if self.port else f"unix:{self.host}"
 
 
-class _NoPassword:
-    """EXTERNAL on a unix socket, ANONYMOUS elsewhere."""
-
-    def __init__(self, mechanism: str) -> None:
-        self._mechanism = mechanism
-
-    def choose(self, offered: Sequence[str]) -> sasl_mechanisms.SaslClient | None:
-        return (
-            sasl_mechanisms.client_mechanism(self._mechanism)
-            if self._mechanism in offered
-            else None
-        )
-
-
 class Connected:
     """A connection with one session, moved by `turn`.
 
@@ -151,13 +145,13 @@ class Connected:
         self._selector.register(self._socket, selectors.EVENT_READ)
         self._waits_for_room = False
         self._unsent = memoryview(b"")
-        mechanism = sasl_mechanisms.ANONYMOUS if place.port else sasl_mechanisms.EXTERNAL
+        login = ClientLogin(place.url, "", lambda: not place.port)
         self.engine = Connection(
             ConnectionSettings(
                 role="client",
                 container_id=f"{container_id}-{uuid.uuid4()}",
                 hostname=place.host if place.port else None,
-                sasl_client=_NoPassword(mechanism),
+                sasl_client=login,
             )
         )
         self.engine.start(time.monotonic())

@@ -7,8 +7,8 @@ choosing: no place for an event loop that can be started once. The engine needs 
 hands the events of each link to its `ReceivingLink` or `SendingLink`.
 
 Every wait ends: after `BrokerEndpoint.seconds` without an answer, at the end of the connection, or
-    with the
-condition by which the broker refused. All three raise `DataSourceError`, in words for the user.
+with the condition by which the broker refused. All three raise `DataSourceError`, in words for the
+user. What it shares with other clients is in `amqproute.client`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, Final
 
-from amqproute.errors import AuthenticationFailed
-from amqproute.pipeline.datasource.blocking_links import SYMBOLS, ReceivingLink, SendingLink
+from amqproute.client.client_core import ClientCore, Ending
+from amqproute.client.link_terms import make_source, refused_term
+from amqproute.client.login import ClientLogin
+from amqproute.pipeline.datasource.blocking_links import ReceivingLink, SendingLink
 from amqproute.pipeline.datasource.place import (
     BrokerEndpoint,
     DataSourceError,
@@ -33,62 +35,19 @@ from amqproute.pipeline.datasource.place import (
     tls_context,
 )
 from amqproute.values import STREAM
-from amqproute.wire import sasl_mechanisms
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.amqp10.engine_events import (
     AuthenticationRejected,
-    ConnectionClosed,
-    DeliveriesReceived,
-    DeliveriesUpdated,
     Event,
-    LinkAttached,
-    LinkDetached,
-    LinkFlowed,
-    SessionBegun,
     SessionEnded,
     TlsAgreed,
 )
 from amqproute.wire.amqp10.link import Link
 from amqproute.wire.amqp10.session import Session
-from amqproute.wire.amqp10.types import Described, Symbol
 
 __all__ = ["BlockingClient"]
 
-MAX_MESSAGE_BYTES: Final = 128 * 1024 * 1024
-"""The largest message that becomes a row."""
-
 _READ: Final = 256 * 1024
-_SELECTOR: Final = Symbol("apache.org:selector-filter:string")
-
-
-class _Login:
-    """Chooses the mechanism, as the command line does. A `sasl.ClientAuthority`."""
-
-    def __init__(self, client: BlockingClient) -> None:
-        self._client = client
-
-    def choose(self, offered: Sequence[str]) -> sasl_mechanisms.SaslClient:
-        url, private = self._client.place.url, self._client.is_private
-        wanted: tuple[str, ...] = (sasl_mechanisms.ANONYMOUS,)
-        if url.user is not None:
-            wanted = (sasl_mechanisms.SCRAM_SHA_256, sasl_mechanisms.PLAIN)
-        elif url.scheme == "unix" or self._client.place.certificate is not None:
-            wanted = (sasl_mechanisms.EXTERNAL, sasl_mechanisms.ANONYMOUS)
-        name = sasl_mechanisms.choose(offered, wanted, confidential=private)
-        if name is None:
-            ours = " or ".join(wanted)
-            raise AuthenticationFailed(
-                "auth.mechanism",
-                f"the broker offers {', '.join(offered)[:200]}, we could use {ours}",
-            )
-        return sasl_mechanisms.client_mechanism(
-            name,
-            username=url.user or "",
-            password=url.password or "",
-            nonce=secrets.token_urlsafe(18),
-            confidential=private,
-        )
 
 
 class BlockingClient:
@@ -105,27 +64,26 @@ class BlockingClient:
         self.place = place
         self._context = tls_context(place)
         self._socket = connect(place)
-        self._links: dict[Link, ReceivingLink | SendingLink] = {}
-        self._has_begun = False
-        self._engine = Connection(
-            ConnectionSettings(
-                role="client",
-                container_id=container_id or f"amqproute-spark-{uuid.uuid4()}",
-                hostname=place.url.host or None,
-                idle_timeout=60.0,
-                handshake_timeout=place.seconds,
-                max_message_size=MAX_MESSAGE_BYTES,
-                tls="required" if place.upgrades else "none",
-                sasl_client=_Login(self),
-            )
+        login = ClientLogin(
+            place.url,
+            secrets.token_urlsafe(18),
+            lambda: self.is_private,
+            has_certificate=place.certificate is not None,
         )
+        self._core = ClientCore[ReceivingLink | SendingLink](
+            container_id or f"amqproute-spark-{uuid.uuid4()}",
+            place.url.host,
+            login,
+            tls="required" if place.upgrades else "none",
+            handshake_seconds=place.seconds,
+        )
+        self._engine = self._core.engine
         try:
             if place.url.scheme == "amqps":
                 self._wrap()
             self._engine.start(time.monotonic())
-            self._engine.open()
-            self._session = self._engine.begin()
-            self.wait(lambda: self._has_begun, "answer to open")
+            self._core.open()
+            self.wait(lambda: self._core.has_begun, "answer to open")
         except BaseException:
             self._socket.close()
             raise
@@ -167,7 +125,7 @@ class BlockingClient:
     @property
     def session(self) -> Session:
         """The one session."""
-        return self._session
+        return self._core.session
 
     @property
     def is_private(self) -> bool:
@@ -193,16 +151,10 @@ class BlockingClient:
         Raises:
             DataSourceError: the broker refuses, or cannot do what is asked for.
         """
-        source = spec.Source(
-            address=node,
-            outcomes=SYMBOLS,
-            distribution_mode=Symbol("copy") if browses else None,
-            filter=None if selector is None else {_SELECTOR: Described(_SELECTOR, selector)},
-        )
-        link = self._session.attach(
+        link = self.session.attach(
             f"spark-{uuid.uuid4()}",
             "receiver",
-            source,
+            make_source(node, browses=browses, selector=selector),
             spec.Target(),
             # A browser has nothing to decide: what it is shown is settled.
             snd_settle_mode=spec.SENDER_SETTLED if browses else spec.SENDER_UNSETTLED,
@@ -210,11 +162,9 @@ class BlockingClient:
         )
         receiving = ReceivingLink(self, link, node)
         self.join(link, receiving)
-        answer = link.source
-        if browses and (answer is None or answer.distribution_mode != "copy"):
-            raise DataSourceError(f"{node!r} at {self.place} does not let itself be browsed")
-        if selector is not None and _SELECTOR not in ((answer and answer.filter) or {}):
-            raise DataSourceError(f"{node!r} at {self.place} does not select")
+        refused = refused_term(link, browses=browses, selects=selector is not None)
+        if refused:
+            raise DataSourceError(f"{node!r} at {self.place} does not {refused}")
         if by_entry and not receiving.stream:
             raise DataSourceError(
                 f"{node!r} at {self.place} does not tell its entries: it is no queue of an "
@@ -238,7 +188,7 @@ class BlockingClient:
 
     def join(self, link: Link, end: ReceivingLink | SendingLink) -> None:
         """Tell an end what happens on its link, and wait until it is attached."""
-        self._links[link] = end
+        self._core.links[link] = end
         self.wait(lambda: end.is_attached, f"answer to the link with {end.name}")
 
     # -- input and output --------------------------------------------------------------------------
@@ -299,30 +249,22 @@ class BlockingClient:
 
     def _take(self, events: Sequence[Event]) -> bool:
         for event in events:
-            match event:
-                case LinkDetached():
-                    end = self._links.pop(event.link, None)
-                    if end is not None:
-                        raise DataSourceError(_refused(event.error, end.name, self.place))
-                case SessionBegun():
-                    self._has_begun = True
-                case TlsAgreed():
-                    self.flush()
-                    self._wrap()
-                    self._take(self._engine.tls_established(time.monotonic()))
-                case AuthenticationRejected():
-                    raise DataSourceError(f"not logged in at {self.place}: {event.reason}")
-                case SessionEnded():
-                    raise DataSourceError(_refused(event.error, "the session", self.place))
-                case ConnectionClosed():
-                    raise DataSourceError(_refused(event.error, "the connection", self.place))
-                case DeliveriesReceived() | DeliveriesUpdated() | LinkAttached() | LinkFlowed():
-                    end = self._links.get(event.link)
-                    if end is not None:
-                        end.event(event)
-                case _:
-                    pass
+            if isinstance(event, TlsAgreed):
+                self.flush()
+                self._wrap()
+                self._take(self._engine.tls_established(time.monotonic()))
+                continue
+            ending = self._core.take(event)
+            if ending is not None:
+                raise self._ended(ending)
         return bool(events)
+
+    def _ended(self, ending: Ending[ReceivingLink | SendingLink]) -> DataSourceError:
+        event, end, place = ending.event, ending.end, self.place
+        if isinstance(event, AuthenticationRejected):
+            return DataSourceError(f"not logged in at {place}: {event.reason}")
+        what = "the session" if isinstance(event, SessionEnded) else "the connection"
+        return DataSourceError(_refused(event.error, what if end is None else end.name, place))
 
     def _wrap(self) -> None:
         assert self._context is not None
@@ -335,11 +277,11 @@ class BlockingClient:
 
     def forget(self, link: Link) -> None:
         """Expect nothing of a link any more."""
-        self._links.pop(link, None)
+        self._core.links.pop(link, None)
 
     def _close(self) -> None:
         """Say goodbye, so that the broker has read everything before the socket goes."""
-        self._links.clear()
+        self._core.links.clear()
         self._engine.close()
         self.flush()
         deadline = time.monotonic() + self.place.seconds

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
+from amqproute.client.client_core import LinkEvent
+from amqproute.client.link_terms import OUTCOME_SYMBOLS, OUTCOMES
 from amqproute.errors import MessageSizeExceeded
 from amqproute.pipeline.datasource.place import BrokerEndpoint, DataSourceError
 from amqproute.values import EXACTLY_ONCE_CAPABILITY, STREAM
@@ -21,7 +23,7 @@ from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.session import Session
 from amqproute.wire.amqp10.types import Symbol
 
-__all__ = ["CREDIT", "SYMBOLS", "ReceivingLink", "SendingLink"]
+__all__ = ["CREDIT", "ReceivingLink", "SendingLink"]
 
 CREDIT: Final = 1000
 """Messages asked for at a time, and sent without an outcome."""
@@ -30,9 +32,6 @@ _FEW: Final = 100
 _FULL_SECONDS: Final = 1.0
 """Where there is no credit after a few deliveries, it is more likely that the queue is full: there
 is so much time for it to take more."""
-
-OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
-SYMBOLS: Final = tuple(each.symbol for each in OUTCOMES)
 
 
 class LinkHost(Protocol):
@@ -81,8 +80,8 @@ class ReceivingLink:
         self._arrived: deque[Delivery] = deque()
         self._settled = 0
 
-    def event(self, event: Any) -> None:
-        """Take what the engine tells about the link."""
+    def event(self, event: LinkEvent) -> None:
+        """Act on what has happened on the link."""
         match event:
             case LinkAttached():
                 if event.attach.source is not None:
@@ -195,7 +194,7 @@ class SendingLink:
         self._link = self._client.session.attach(
             f"{self._link_name}.{self._number}",
             "sender",
-            spec.Source(outcomes=SYMBOLS),
+            spec.Source(outcomes=OUTCOME_SYMBOLS),
             spec.Target(address=self._address),
             snd_settle_mode=spec.SENDER_UNSETTLED,
             rcv_settle_mode=spec.RECEIVER_SECOND if once else spec.RECEIVER_FIRST,
@@ -207,8 +206,8 @@ class SendingLink:
         self._client.join(self._link, self)
         return len(self.known) > known
 
-    def event(self, event: Any) -> None:
-        """Take what the engine tells about the link."""
+    def event(self, event: LinkEvent) -> None:
+        """Act on what has happened on the link."""
         match event:
             case LinkAttached():
                 if event.attach.target is not None:
