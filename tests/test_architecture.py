@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -366,3 +367,70 @@ class ArchitectureTests(SynchronousTestCase):
                 if line not in path.read_text().splitlines()[:2]
             ]
         )
+
+
+class GuideTests(SynchronousTestCase):
+    """What CONTRIBUTING.md names is there: files, classes, their members, functions."""
+
+    def setUp(self) -> None:
+        text = (ROOT / "CONTRIBUTING.md").read_text()
+        # The section on style has names that nothing should have.
+        text = re.sub(r"\n## \d+\. Style.*?(?=\n## )", "", text, flags=re.DOTALL)
+        self.named = sorted(set(re.findall(r"`([^`]+)`", text)))
+        self.members: dict[str, set[str]] = {}
+        self.bases: dict[str, set[str]] = {}
+        self.names: set[str] = set()
+        for tree in survey()[1].values():
+            self.define(tree, None)
+
+    def define(self, parent: ast.AST, within: str | None) -> None:
+        """Note the names that a node's children define, and which class they are members of."""
+        for node in ast.iter_child_nodes(parent):
+            name = None
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                name = node.name
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                name = node.id
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                name = node.attr
+            if name is not None:
+                self.names.add(name)
+                self.members.setdefault(within or "", set()).add(name)
+            if isinstance(node, ast.ClassDef):
+                bases = {ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases}
+                self.bases.setdefault(node.name, set()).update(bases)
+                self.define(node, node.name)
+            elif not isinstance(node, ast.expr) or name is not None:
+                self.define(node, within)
+
+    def has(self, name: str, member: str) -> bool:
+        """Tell whether a class, or one it builds on, has a member."""
+        return member in self.members.get(name, ()) or any(
+            self.has(base, member) for base in self.bases.get(name, ())
+        )
+
+    def test_files(self) -> None:
+        """Each is below the project, or has that path at the end of its own."""
+        folders = ("amqproute", "benchmarks", "docs", "etc", "tests")
+        paths = [*ROOT.glob("*"), *(path for each in folders for path in (ROOT / each).rglob("*"))]
+        ends = [f"/{path.relative_to(ROOT)}" for path in paths]
+        files = re.compile(r"[\w./-]+\.(?:py|md|txt|json|yaml|cfg|xz)|[a-z\d_]+(?:/[a-z\d_]+)+/?")
+        missing = [
+            name
+            for name in self.named
+            if files.fullmatch(name)
+            and not any(end.endswith("/" + name.rstrip("/")) for end in ends)
+        ]
+        self.assertEqual(missing, [], "CONTRIBUTING.md: no such files")
+
+    def test_names(self) -> None:
+        """Classes with and without a member, and functions with an underscore in their names."""
+        missing = []
+        for name in self.named:
+            if name.endswith(".md") or name.startswith("test_"):
+                continue
+            found = re.fullmatch(r"([A-Z]\w+)\.(\w+)", name)
+            plain = re.fullmatch(r"_?[a-z]+(_[a-z]+)+|[A-Z][a-z]+([A-Z][a-z]+)+|I[A-Z]\w+", name)
+            if (found and not self.has(found[1], found[2])) or (plain and name not in self.names):
+                missing.append(name)
+        self.assertEqual(missing, [], "CONTRIBUTING.md: no such names")
