@@ -162,7 +162,7 @@ def body_of(message: Message) -> Any:
     return bodies[0] if bodies else None
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Turn a decoded value into what JSON can hold; nothing is left out.
 
     Bytes become text if they are UTF-8, else ``{"base64": ...}``; times become ISO 8601.
@@ -247,7 +247,7 @@ def shown(encoded: bytes, message_format: int = 0) -> dict[str, Any]:
     return facts
 
 
-def outcome_words(outcome: Any) -> tuple[str, str]:
+def outcome_words(outcome: object) -> tuple[str, str]:
     """Name an outcome: its name, and the cause if there is one."""
     if isinstance(outcome, spec.Accepted):
         return "accepted", ""

@@ -131,7 +131,7 @@ def _cluster(context: click.Context, option: click.Parameter, value: str | None)
 @spark_options
 @json_option
 def ingest(
-    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: Any
+    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: object
 ) -> int:
     """Take closed segments of journals into the tables.
 
@@ -152,7 +152,7 @@ def ingest(
 )
 @spark_options
 @json_option
-def compact(warehouse: str, most: int, as_json: bool, **spark: Any) -> int:
+def compact(warehouse: str, most: int, as_json: bool, **spark: object) -> int:
     """Put together days that have come in many pieces.
 
     Each `ingest` and `run` leaves a piece for each day that it found something of. Who reads
@@ -175,7 +175,7 @@ def compact(warehouse: str, most: int, as_json: bool, **spark: Any) -> int:
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @spark_options
 @json_option
-def prune(warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark: Any) -> int:
+def prune(warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark: object) -> int:
     """Take days off the tables that are older than some number of days.
 
     They go from all tables at once. Who reads meanwhile, reads on: the files are removed a day
@@ -194,7 +194,7 @@ def prune(warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark:
 @spark_options
 @json_option
 def fsck(
-    warehouse: str, show_all: bool, fast: bool, remove: bool, as_json: bool, **spark: Any
+    warehouse: str, show_all: bool, fast: bool, remove: bool, as_json: bool, **spark: object
 ) -> int:
     """Say what each file of the tables is, and whether all are there and whole.
 
@@ -240,7 +240,7 @@ def fsck(
 @spark_options
 def stream(
     journals: tuple[Path, ...], output: str, every: str, once: bool, lateness: str, at_once: int,
-    **spark: Any,
+    **spark: object,
 ) -> int:  # fmt: skip
     """Follow journals, and keep the figures of each hour up to date.
 
@@ -267,7 +267,7 @@ def stream(
 @json_option
 def report(
     warehouse: str, day: date | None, first: date | None, last: date | None, output: Path | None,
-    as_json: bool, **spark: Any,
+    as_json: bool, **spark: object,
 ) -> int:  # fmt: skip
     """Write a page about a day, or a range of days, of the tables.
 
@@ -287,7 +287,7 @@ def report(
 @spark_options
 @json_option
 def run(
-    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: Any
+    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: object
 ) -> int:
     """Do all of it: tables, figures, conservation, and the page of each new day.
 
@@ -306,7 +306,7 @@ def run(
 @warehouse_option
 @spark_options
 @json_option
-def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
+def trace(message_id: str, warehouse: str, as_json: bool, **spark: object) -> int:
     """Show where a message is, and which way it has come.
 
     Of all messages with this MESSAGE_ID, up to 20. One of the daemon's last minute is not in the
@@ -361,7 +361,7 @@ def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
 @json_option
 def reconcile(
     ours: Path, theirs: Path, day: date | None, our_domain: str | None, their_domain: str | None,
-    output: Path | None, grace: float, limit: int, as_json: bool, **spark: Any,
+    output: Path | None, grace: float, limit: int, as_json: bool, **spark: object,
 ) -> int:  # fmt: skip
     """Compare our journal with a partner's: does the partner agree?
 

@@ -84,12 +84,12 @@ def table(
         click.echo("\t".join(row))
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """Write a value for a person: nothing as a hyphen, others as the configuration has them."""
     return printable(_in_words(value))
 
 
-def _in_words(value: Any) -> str:
+def _in_words(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -108,17 +108,17 @@ def _in_words(value: Any) -> str:
     return str(value)
 
 
-def json_text(value: Any) -> None:
+def json_text(value: object) -> None:
     """Print one JSON value, indented."""
     click.echo(_json(value, indent=2))
 
 
-def compact(value: Any) -> str:
+def compact(value: object) -> str:
     """Write one JSON value on one line."""
     return _json(value)
 
 
-def _json(value: Any, indent: int | None = None) -> str:
+def _json(value: object, indent: int | None = None) -> str:
     """Write a JSON value readably, and escape what a terminal could obey; see `printable`."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return _DOUBTFUL.sub(_escaped, text)
@@ -129,7 +129,7 @@ def _escaped(doubtful: re.Match[str]) -> str:
     return each if each.isprintable() else json.dumps(each)[1:-1]
 
 
-def json_line(value: Any) -> None:
+def json_line(value: object) -> None:
     """Print one JSON value on one line."""
     click.echo(compact(value))
 

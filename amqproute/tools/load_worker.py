@@ -287,7 +287,7 @@ class Connected:
 _ENDINGS: Final = {LinkDetached, SessionEnded, ConnectionClosed, AuthenticationRejected}
 
 
-def _lost(place: Any) -> ClientError:
+def _lost(place: object) -> ClientError:
     return ClientError(UNREACHABLE, "connect.lost", f"the connection to {place} was lost")
 
 

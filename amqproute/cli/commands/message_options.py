@@ -71,7 +71,7 @@ class MessageOptions:
     is_dry: bool
     as_json: bool
 
-    def carry_out(self, operation: str, done: str, *, nothing: str = "", **more: Any) -> int:
+    def carry_out(self, operation: str, done: str, *, nothing: str = "", **more: object) -> int:
         """Have something done to all of them, and say what was done.
 
         Args:
@@ -166,7 +166,7 @@ def bulk_command(*own: Decorator) -> Callable[[Callable[..., int]], click.Comman
             trust: Path | None,
             config: Path | None,
             as_json: bool,
-            **more: Any,
+            **more: object,
         ) -> int:
             which = _meant(ids, to, where, everything, yes or dry_run)
             return command(

@@ -272,7 +272,7 @@ def _whole_body(body: str | None, path: Path | None) -> str | bytes | None:
     return whole
 
 
-async def _repeat(body: Any, count: int) -> AsyncIterator[Any]:
+async def _repeat(body: object, count: int) -> AsyncIterator[Any]:
     for _ in range(count):
         yield body
 
@@ -347,7 +347,7 @@ class SendReport:
         """0 if everything was accepted, and there was anything."""
         return DONE if set(self.counts) == {"accepted"} else NEGATIVE
 
-    def outcome(self, message_id: str, outcome: Any) -> None:
+    def outcome(self, message_id: str, outcome: object) -> None:
         """Note the outcome of one message."""
         name, cause = message_text.outcome_words(outcome)
         self.counts[name] += 1
@@ -644,7 +644,7 @@ def _print_message(facts: dict[str, Any], number: int, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def content_text(body: Any) -> str:
+def content_text(body: object) -> str:
     """Write a body that is no text on one line."""
     return "" if body is None else render.compact(body)
 

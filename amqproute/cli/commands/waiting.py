@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Final
 
 import click
 from twisted.internet.defer import Deferred
@@ -118,5 +118,5 @@ async def reasons_without_credit(client: Client, address: str) -> list[str]:
     return reasons
 
 
-def _echo(text: Any) -> None:
+def _echo(text: object) -> None:
     click.echo(render.printable(str(text)), err=True)
