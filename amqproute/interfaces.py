@@ -26,6 +26,7 @@ from zope.interface import Attribute, Interface
 
 from amqproute.entry import Entry
 from amqproute.message import Message
+from amqproute.stored import StoredEntry, StoreRecovery, StoreRoom
 from amqproute.values import NextHop, Origin
 from amqproute.wire.engine import Engine
 
@@ -33,6 +34,7 @@ __all__ = [
     "IBatch",
     "IBody",
     "IBodyDraft",
+    "IBodyReader",
     "IBroker",
     "IConnectionPump",
     "IConnectionUser",
@@ -51,7 +53,12 @@ __all__ = [
 
 
 class IStoreTransaction(Interface):
-    """Changes that become durable together. Calls are cheap; nothing is written before commit."""
+    """Changes that become durable together. Calls are cheap; nothing is written before commit.
+
+    Calls after `commit` raise `LocalProtocolError`.
+    """
+
+    events = Attribute("what `record` was called with, in order")
 
     def enqueue(
         queue: str,
@@ -129,19 +136,20 @@ class IStoreTransaction(Interface):
     def note(kind: str, key: str, value: bytes | None) -> None:
         """Keep a small durable fact; None as value deletes it."""
 
-    events = Attribute("what `record` was given")
-
-    def record(event: Any) -> None:
+    def record(event: object) -> None:
         """Have an event told to the `IOutbox` of the store when this is committed."""
 
     def begins() -> bool:
-        """Tell whether entries begin with this: it needs room in the store."""
-
-    def only_removes() -> bool:
-        """Tell whether this does nothing but end entries."""
+        """Tell whether entries begin here: whether it needs room of its own."""
 
     def ended() -> Sequence[int]:
-        """Return the ids of entries that end with this."""
+        """Return the ids of the entries that `dequeue` removes here, in any order."""
+
+    def only_removes() -> bool:
+        """Tell whether nothing happens here but that entries are removed.
+
+        Such a transaction may be repeated after a failure, and needs no room.
+        """
 
     def commit(patient: bool = False) -> Deferred[None]:
         """Return a Deferred that fires when everything above is on the disk.
@@ -151,7 +159,13 @@ class IStoreTransaction(Interface):
         overtake it.
 
         But for that, transactions fire in the order in which they were committed. On failure
-        nothing of this transaction was done, and the Deferred fails with `StoreError`.
+        nothing of this transaction was done, and the Deferred fails:
+
+        * with `StoreUnavailable` where the disk is full or takes nothing for now: the same may be
+          asked again. What only removes goes through on a full disk, and makes room;
+        * with `StoreIntakeClosed` where nothing is taken before a restart;
+        * with any other `StoreError` where the transaction contradicts what is stored, or the
+          store is closed or has broken: then all that waits fails, and all that comes.
         """
 
 
@@ -181,8 +195,26 @@ class IBody(Interface):
     def digested(before: bytes, digest: str, size: int) -> None:
         """Be told what `digest_of` returns: of `before` and these octets without the footer."""
 
-    def reader() -> Any:
-        """Return a reader: ``left`` octets, ``read(size)`` a Deferred of the next, ``close()``."""
+    def reader() -> IBodyReader:
+        """Return a reader, which begins at the first octet."""
+
+
+class IBodyReader(Interface):
+    """Reads a body once, from its beginning to its end."""
+
+    left = Attribute("octets that have not been asked for")
+
+    def read(size: int) -> Deferred[bytes]:
+        """Return a Deferred of the next octets, one at least while any is left.
+
+        Fails with `StoreError`: `MessageDamaged` where they are not what was written.
+
+        Args:
+            size: how many at most.
+        """
+
+    def close() -> None:
+        """Read no more."""
 
 
 class IBodyDraft(Interface):
@@ -198,7 +230,7 @@ class IBodyDraft(Interface):
             bare: what is to go into the digest, for a draft that makes one.
         """
 
-    def finish() -> Deferred[Any]:
+    def finish() -> Deferred[IBody]:
         """Return a Deferred of the `IBody`, once it is on the disk; fails with `StoreError`."""
 
     def abandon() -> None:
@@ -206,12 +238,21 @@ class IBodyDraft(Interface):
 
 
 class IStore(Interface):
-    """Durable state: entries on named queues, receipts, notes."""
+    """Durable state: entries on named queues, receipts, notes.
+
+    No Deferred fires within the call that returns it. A call before `open` raises
+    `LocalProtocolError`; after `close`, or when the store has broken, Deferreds fail with
+    `StoreError`. ``tests/store/contract.py`` tests all of it.
+    """
 
     quarantined = Attribute("damaged entries that are kept, and given to nobody")
 
-    def open() -> Deferred[Any]:
-        """Return a Deferred of the `StoreRecovery`; fails with `StoreError`, in words."""
+    def open() -> Deferred[StoreRecovery]:
+        """Return a Deferred of what is there; fails with `StoreError`, in words.
+
+        Entries with the flag `amqproute.store.model.TRANSIENT` are gone then. A store object is
+        opened once.
+        """
 
     def close() -> Deferred[None]:
         """Return a Deferred that fires when everything pending is durable and files are closed."""
@@ -219,8 +260,8 @@ class IStore(Interface):
     def next_id() -> int:
         """Return the next entry id; ids only ever grow, also across restarts."""
 
-    def begin() -> Any:
-        """Return a new `IStoreTransaction`."""
+    def begin() -> IStoreTransaction:
+        """Return a new transaction."""
 
     def draft(written: Callable[[int], None], before: bytes | None = None) -> IBodyDraft:
         """Return a new draft.
@@ -230,13 +271,18 @@ class IStore(Interface):
             before: what precedes the body in the bare message, if a digest is to be made.
         """
 
-    def load(queue: str, after_id: int, limit: int, limit_bytes: int) -> Deferred[Any]:
-        """Return a Deferred of the queue's next entries in id order.
+    def load(
+        queue: str, after_id: int, limit: int, limit_bytes: int
+    ) -> Deferred[Sequence[StoredEntry]]:
+        """Return a Deferred of the queue's next entries in id order, one at least if there is any.
 
-        The result shows exactly the commits whose Deferreds fired before it.
+        Entries of one page with the same shared body have the same bytes object. The result shows
+        exactly the commits whose Deferreds fired before it.
         """
 
-    def expired(queue: str, now_ms: int, after_id: int, limit: int) -> Deferred[Any]:
+    def expired(
+        queue: str, now_ms: int, after_id: int, limit: int
+    ) -> Deferred[Sequence[StoredEntry]]:
         """Return a Deferred of entries of the queue with an id above ``after_id``, expired."""
 
     def names() -> Sequence[str]:
@@ -245,8 +291,8 @@ class IStore(Interface):
     def ids(queue: str, after_id: int, limit: int) -> Deferred[Sequence[int]]:
         """Return a Deferred of the ids of the queue's next entries, ascending."""
 
-    def room() -> Deferred[Any]:
-        """Return how much the store may still grow: a Deferred of a `store.model.StoreRoom`."""
+    def room() -> Deferred[StoreRoom]:
+        """Return a Deferred of how much it may still grow."""
 
     def statistics() -> dict[str, float]:
         """Return counters since the start: times in seconds, sizes in bytes."""
@@ -258,7 +304,8 @@ class IOutbox(Interface):
     All calls come from the thread on which the store writes, in the order of the commits.
     """
 
-    def carry(events: Sequence[Any]) -> Any:
+    # Any: the store passes on what `record` was given, of which only the outbox knows the type.
+    def carry(events: Sequence[Any]) -> tuple[int, bytes, int] | None:
         """Tell, before a commit, what is to be kept in the store with it.
 
         Args:

@@ -35,7 +35,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
         "turn_scheduler",
     ),
     ("wire",),
-    ("message", "values", "entry"),
+    ("message", "values", "entry", "stored"),
     ("interfaces", "plugins"),
     (
         "store",

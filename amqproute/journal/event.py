@@ -48,7 +48,8 @@ _MAKING: Final = threading.Lock()
 _LARGE: Final = 32 * 1024
 _LATEST_US: Final = (1 << 63) - 1
 _LATEST_MS: Final = _LATEST_US // 1000
-NOTHING: Final[Mapping[str, Any]] = {}
+NOTHING: Final[Mapping[str, object]] = {}
+NO_COLUMNS: Final[Mapping[str, Sequence[object]]] = {}
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ class EntryTaker(NamedTuple):
     """
 
     kind: RecordKind
-    facts: Mapping[str, Any] = NOTHING
+    facts: Mapping[str, object] = NOTHING
 
 
 SOMEBODY: Final = EntryTaker(RecordKind.DELIVERED)
@@ -163,8 +164,8 @@ class RunEvent(JournalEvent):
         self,
         kind: RecordKind,
         time_us: int,
-        shared: Mapping[str, Any],
-        columns: Mapping[str, Sequence[Any]] = NOTHING,
+        shared: Mapping[str, object],
+        columns: Mapping[str, Sequence[object]] = NO_COLUMNS,
     ) -> None:
         super().__init__(time_us)
         self._kind = kind
@@ -215,7 +216,7 @@ class DepartureEvent(JournalEvent):
         time_us: int,
         node: str,
         entries: Sequence[Entry],
-        facts: Mapping[str, Any] = NOTHING,
+        facts: Mapping[str, object] = NOTHING,
     ) -> None:
         super().__init__(time_us)
         self.kind = kind
@@ -500,7 +501,7 @@ def _short(value: Any) -> Any:
     return value[:MAX_WORDS] if type(value) is str and len(value) > MAX_WORDS else value
 
 
-def because(error: spec.Error | None, code: str | None = None) -> dict[str, Any]:
+def because(error: spec.Error | None, code: str | None = None) -> dict[str, object]:
     """Return the fields that say why, from an error of the protocol.
 
     Args:

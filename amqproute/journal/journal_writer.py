@@ -17,9 +17,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorFromThreads
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -134,7 +135,7 @@ class Journal:
     def __init__(
         self,
         directory: Path,
-        reactor: Any,
+        reactor: IReactorFromThreads,
         terms: JournalTerms,
         *,
         domain: str,

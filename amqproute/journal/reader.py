@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from amqproute.journal.record import (
     GENESIS,
@@ -537,9 +537,9 @@ GOES: Final = {
 }
 
 
-def as_json(record: JournalRecord) -> dict[str, Any]:
+def as_json(record: JournalRecord) -> dict[str, object]:
     """Return a record as programs get it: what is known of it."""
-    facts = {"event_id": record.event_id}
+    facts: dict[str, object] = {"event_id": record.event_id}
     for name in record.__dataclass_fields__:
         value = getattr(record, name)
         if value is not None:

@@ -364,8 +364,8 @@ def tail(
     seq: int,
     count: int,
     time_us: int,
-    shared: Mapping[str, Any],
-    columns: Mapping[str, Sequence[Any]],
+    shared: Mapping[str, object],
+    columns: Mapping[str, Sequence[object]],
 ) -> bytes:
     """Write a run as a line without its place in the chain: what `chained` completes.
 

@@ -36,7 +36,7 @@ from __future__ import annotations
 import random as _random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import dns.exception
 import dns.flags
@@ -47,7 +47,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, connectProtocol
 from twisted.internet.error import CannotListenError, ConnectError
 from twisted.internet.error import TimeoutError as ConnectTimeoutError
-from twisted.internet.interfaces import IDelayedCall, IListeningPort
+from twisted.internet.interfaces import IConnector, IDelayedCall, IListeningPort
 from twisted.internet.protocol import DatagramProtocol
 from twisted.protocols.basic import Int16StringReceiver
 from twisted.python.failure import Failure
@@ -112,7 +112,7 @@ class DnsReactor(Protocol):
         """`IReactorTime.seconds`."""
 
     def callLater(
-        self, delay: float, callable: Callable[..., Any], *args: object, **kwargs: object
+        self, delay: float, callable: Callable[..., object], *args: object, **kwargs: object
     ) -> IDelayedCall:
         """`IReactorTime.callLater`."""
 
@@ -122,7 +122,7 @@ class DnsReactor(Protocol):
         """`IReactorUDP.listenUDP`."""
 
     @property
-    def connectTCP(self) -> Any:
+    def connectTCP(self) -> Callable[..., IConnector]:
         """`IReactorTCP.connectTCP`."""
 
 
@@ -130,7 +130,7 @@ class ListeningReactor(DnsReactor, Protocol):
     """The parts of a reactor that a DNS server needs."""
 
     @property
-    def listenTCP(self) -> Any:
+    def listenTCP(self) -> Callable[..., IListeningPort]:
         """`IReactorTCP.listenTCP`."""
 
 

@@ -14,9 +14,11 @@ from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from amqproute.errors import StoreDamaged, StoreError, StoreIntakeClosed, StoreUnavailable
+from amqproute.interfaces import IOutbox
 from amqproute.store import database_schema, wakeup
 from amqproute.store.ballast import Ballast
 from amqproute.store.body_files import BodyFiles
@@ -52,10 +54,14 @@ RESTARTS: Final = 8
 class IReactorThreads(Protocol):
     """What the store needs of a reactor (`IReactorFromThreads` and `IReactorTime` have it)."""
 
-    def callLater(self, delay: float, callable: Callable[..., Any], *args: object) -> Any:
+    def callLater(
+        self, delay: float, callable: Callable[..., object], *args: object
+    ) -> IDelayedCall:
         """Call `callable` in the reactor's thread after some seconds."""
 
-    def callFromThread(self, callable: Callable[..., Any], *args: object, **kwargs: object) -> None:
+    def callFromThread(
+        self, callable: Callable[..., object], *args: object, **kwargs: object
+    ) -> None:
         """Call `callable` in the reactor's thread, in the order of these calls."""
 
 
@@ -69,7 +75,7 @@ class WriterCall:
         vital: without success there is nothing to go on with: the writer ends.
     """
 
-    function: Callable[[], Any]
+    function: Callable[[], object]
     deferred: Deferred[Any]
     vital: bool = False
 
@@ -127,7 +133,7 @@ class DatabaseWriter:
         on_full: Callable[[StoreError], object] | None = None,
         suspicion: DamageSuspicion,
         on_corrupt: Callable[[StoreError], object] | None = None,
-        outbox: Any = None,
+        outbox: IOutbox | None = None,
     ) -> None:
         self.path = path
         self.figures = WriterFigures()
@@ -157,7 +163,7 @@ class DatabaseWriter:
         self._refusal: StoreError | None = None
         self._patient: list[PendingCommit | WriterCall | WriterResume] = []
         self._held_entries = 0  # that end in these; -1 if that is not all that happens there
-        self._release_call: Any = None
+        self._release_call: IDelayedCall | None = None
         self._turn: list[PendingCommit | WriterCall | WriterResume] = []
         self._jobs: SimpleQueue[PendingCommit | WriterCall | CheckpointState | WriterResume] = (
             SimpleQueue()
@@ -461,7 +467,10 @@ class DatabaseWriter:
         stages, facts = merge(group)
         names = list(self._numbers.unsaved.items())
         events = self._events(group)
-        carried = self._outbox.carry(events) if events and not self.is_frozen else None
+        outbox = self._outbox
+        carried = None
+        if outbox is not None and events and not self.is_frozen:
+            carried = outbox.carry(events)
         self._is_carrying = carried is not None
         if not (carried or names or facts or any(stage.is_busy() for stage in stages)):
             self._notify_outbox(events, False)
@@ -513,7 +522,7 @@ class DatabaseWriter:
         return [event for one in group for event in one.events]
 
     def _notify_outbox(self, events: Sequence[Any], is_carried: bool) -> None:
-        if events:
+        if events and self._outbox is not None:
             self._outbox.committed(events, is_carried)
 
     def _isolate(self, group: list[PendingCommit], refusal: StoreError | None = None) -> None:

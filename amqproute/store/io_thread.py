@@ -6,12 +6,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 __all__ = ["IoThread", "ReactorCall"]
+
+T = TypeVar("T")
 
 log = Logger()
 
@@ -19,7 +21,9 @@ log = Logger()
 class ReactorCall(Protocol):
     """What a lane needs of a reactor (`IReactorFromThreads` has it)."""
 
-    def callFromThread(self, callable: Callable[..., Any], *args: object, **kwargs: object) -> None:
+    def callFromThread(
+        self, callable: Callable[..., object], *args: object, **kwargs: object
+    ) -> None:
         """Call `callable` in the reactor's thread, in the order of these calls."""
 
 
@@ -34,19 +38,19 @@ class IoThread:
     def __init__(self, name: str, reactor: ReactorCall) -> None:
         self._name = name
         self._reactor = reactor
-        self._jobs: SimpleQueue[tuple[Callable[[], Any], Deferred[Any] | None] | None] = (
+        self._jobs: SimpleQueue[tuple[Callable[[], object], Deferred[Any] | None] | None] = (
             SimpleQueue()
         )
         self._thread: threading.Thread | None = None
 
-    def run(self, function: Callable[[], Any]) -> Deferred[Any]:
+    def run(self, function: Callable[[], T]) -> Deferred[T]:
         """Return a Deferred of what `function` gives; it fails with what it raises."""
-        done: Deferred[Any] = Deferred()
+        done: Deferred[T] = Deferred()
         self.start()
         self._jobs.put((function, done))
         return done
 
-    def leave(self, function: Callable[[], Any]) -> None:
+    def leave(self, function: Callable[[], object]) -> None:
         """Have `function` run, and nobody told. From any thread, a finalizer's too.
 
         Nothing happens before `start` or the first `run`.

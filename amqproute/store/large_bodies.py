@@ -34,7 +34,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from amqproute.errors import MessageDamaged, StoreError
-from amqproute.interfaces import IBody, IBodyDraft
+from amqproute.interfaces import IBody, IBodyDraft, IBodyReader
 from amqproute.store.body_files import BodyDirectory, in_words, not_read, read_exactly
 from amqproute.store.checksums import CHUNK_BYTES
 from amqproute.store.io_thread import IoThread, ReactorCall
@@ -171,6 +171,7 @@ def _name_of(octets: bytes) -> bytes:
     return hashlib.sha256(octets).digest()
 
 
+@implementer(IBodyReader)
 class BodyReader:
     """Reads one body from its beginning to its end."""
 
@@ -323,7 +324,7 @@ class BodyDraft:
         done.addCallback(lambda _: self._written(size))
         done.addErrback(lambda failure: log.failure("{draft} is not heard", failure, draft=self))
 
-    def finish(self) -> Deferred[StoredBody]:
+    def finish(self) -> Deferred[IBody]:
         """See `IBodyDraft.finish`."""
         self._is_ended = True
         return self._bodies.writing.run(self._finish).addCallback(self._finished)
@@ -506,7 +507,7 @@ class LargeBodies:
         if self._max_bytes and self.used_bytes + draft.size > self._max_bytes:
             raise StoreError(f"no room in {self.directory.path}: the configured limit is reached")
 
-    def close(self) -> Deferred[Any]:
+    def close(self) -> Deferred[None]:
         """Remove what no row refers to, and end the threads."""
         for body in list(self._known.values()):
             if not body.is_named:

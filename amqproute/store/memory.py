@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from amqproute.entry import later_by
 from amqproute.errors import LocalProtocolError, StoreError
-from amqproute.interfaces import IBody, IBodyDraft, IStore
+from amqproute.interfaces import IBody, IBodyDraft, IBodyReader, IOutbox, IStore
 from amqproute.store.model import (
     QUARANTINE_NUMBER,
     QueueNumbers,
@@ -37,8 +37,8 @@ class IStoreClock(Protocol):
     """What `MemoryStore` needs of a reactor; `task.Clock` has it."""
 
     def callLater(
-        self, delay: float, callable: Callable[..., Any], *args: object, **kwargs: object
-    ) -> Any:
+        self, delay: float, callable: Callable[..., object], *args: object, **kwargs: object
+    ) -> object:
         """Call `callable` after `delay` seconds."""
 
 
@@ -114,6 +114,7 @@ class MemoryBody:
         return MemoryReader(self._store, self._octets)
 
 
+@implementer(IBodyReader)
 class MemoryReader:
     """Reads it in parts, as if it stood in a file."""
 
@@ -162,7 +163,7 @@ class MemoryDraft:
         self.size += size
         self._store._submit(lambda: size).addCallback(self._written)
 
-    def finish(self) -> Deferred[MemoryBody]:
+    def finish(self) -> Deferred[IBody]:
         """See `IBodyDraft.finish`."""
         return self._store._submit(self._finished)
 
@@ -194,7 +195,7 @@ class MemoryStore:
 
     quarantined = 0
 
-    def __init__(self, reactor: IStoreClock, outbox: Any = None) -> None:
+    def __init__(self, reactor: IStoreClock, outbox: IOutbox | None = None) -> None:
         self._reactor = reactor
         self._outbox = outbox
         self._numbers = QueueNumbers()
@@ -243,13 +244,13 @@ class MemoryStore:
 
     def load(
         self, queue: str, after_id: int, limit: int, limit_bytes: int
-    ) -> Deferred[list[StoredEntry]]:
+    ) -> Deferred[Sequence[StoredEntry]]:
         """See `IStore.load`."""
         return self._submit(lambda: self._load(queue, after_id, limit, limit_bytes))
 
     def expired(
         self, queue: str, now_ms: int, after_id: int, limit: int
-    ) -> Deferred[list[StoredEntry]]:
+    ) -> Deferred[Sequence[StoredEntry]]:
         """See `IStore.expired`."""
         return self._submit(lambda: self._expired(queue, now_ms, after_id, limit))
 

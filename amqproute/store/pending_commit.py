@@ -21,7 +21,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from amqproute.errors import LocalProtocolError
-from amqproute.interfaces import IStoreTransaction
+from amqproute.interfaces import IBody, IStoreTransaction
 from amqproute.store.body_files import Filed
 from amqproute.store.model import QUARANTINE_NUMBER, QueueNumbers, StoredReceipt
 
@@ -294,7 +294,7 @@ class PendingCommit:
         # New ids are never touched by anything earlier, so rows may always join stage one.
         self._rows = first.rows
         self.facts: list[CommitFacts] = []
-        self.events: list[Any] = []
+        self.events: list[object] = []
         self.deferred: Deferred[None] = Deferred()
         self.is_patient = False
         self.quarantined = 0
@@ -307,7 +307,7 @@ class PendingCommit:
         arrived_ms: int,
         expires_ms: int,
         flags: int,
-        rest: Any = None,
+        rest: IBody | None = None,
     ) -> None:
         """Put an entry at its place in a queue.
 
@@ -496,7 +496,7 @@ class PendingCommit:
         later.notes[kind, key] = value
         self._add(later)
 
-    def record(self, event: Any) -> None:
+    def record(self, event: object) -> None:
         """Have an event told to the store's outbox when this is committed; not if it fails."""
         if self._hand_over is None:
             raise _too_late()

@@ -74,9 +74,9 @@ class SalvageSummary:
     entries: dict[str, int] = field(default_factory=dict)
     log: str = ""
     lost: list[str] = field(default_factory=list)
-    orphans: list[dict[str, Any]] = field(default_factory=list)
+    orphans: list[dict[str, object]] = field(default_factory=list)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return it for programs."""
         return {
             "folder": self.folder,

@@ -22,7 +22,7 @@ from zope.interface import implementer
 
 from amqproute.entry import ACCOUNT_SHIFT
 from amqproute.errors import LocalProtocolError, StoreDamaged, StoreError, StoreUnavailable
-from amqproute.interfaces import IStore
+from amqproute.interfaces import IOutbox, IStore
 from amqproute.store import database_schema
 from amqproute.store.ballast import Ballast
 from amqproute.store.body_files import SEGMENT_BYTES, BodyDirectory, BodyFiles
@@ -139,7 +139,7 @@ class SqliteStore:
         on_full: Callable[[StoreError], object] | None = None,
         on_corrupt: Callable[[StoreError], object] | None = None,
         on_damage: Callable[[str, Sequence[DamagedEntry]], None] | None = None,
-        outbox: Any = None,
+        outbox: IOutbox | None = None,
         witness: Witness | None = None,
     ) -> None:
         self.path = os.path.abspath(path)
@@ -256,13 +256,13 @@ class SqliteStore:
 
     def load(
         self, queue: str, after_id: int, limit: int, limit_bytes: int
-    ) -> Deferred[list[StoredEntry]]:
+    ) -> Deferred[Sequence[StoredEntry]]:
         """See `IStore.load`. At least one entry comes, even if it exceeds `limit_bytes`."""
         return self._read(LOAD, queue, after_id, limit, max(1, limit_bytes))
 
     def expired(
         self, queue: str, now_ms: int, after_id: int, limit: int
-    ) -> Deferred[list[StoredEntry]]:
+    ) -> Deferred[Sequence[StoredEntry]]:
         """See `IStore.expired`."""
         return self._read(EXPIRED, queue, after_id, now_ms, limit)
 
@@ -330,7 +330,7 @@ class SqliteStore:
 
     def _read(
         self, chosen: str, queue: str, after_id: int, *bounds: int
-    ) -> Deferred[list[StoredEntry]]:
+    ) -> Deferred[Sequence[StoredEntry]]:
         if not self._reserved:
             raise LocalProtocolError("the store is not open")
         read: Deferred[EntryPage] = Deferred()
@@ -339,7 +339,7 @@ class SqliteStore:
         self._writer.submit(WriterCall(ask, read))
         return read.addCallback(self._has_read, queue)
 
-    def _has_read(self, page: EntryPage, queue: str) -> list[StoredEntry]:
+    def _has_read(self, page: EntryPage, queue: str) -> Sequence[StoredEntry]:
         if page.damages:
             self.quarantined += len(page.damages)
             for damage in page.damages:

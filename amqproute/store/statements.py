@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from amqproute.errors import MessageDamaged, StoreError
@@ -41,6 +41,10 @@ GRAIN: Final = 64
 """Up to this number of rows there is a statement for each; above, for each multiple."""
 
 
+Column: TypeAlias = int | str | bytes | None
+"""What stands in one column of a row."""
+
+
 class BulkWrite:
     """A statement over a list of rows, in sizes that the statement cache can keep."""
 
@@ -49,18 +53,18 @@ class BulkWrite:
         sizes = [*range(1, GRAIN), *range(GRAIN, LARGEST + 1, GRAIN)]
         self._texts = {size: head + ",".join([row] * size) + tail for size in sizes}
 
-    def run(self, connection: sqlite3.Connection, flat: Sequence[Any]) -> int:
+    def run(self, connection: sqlite3.Connection, flat: Sequence[Column]) -> int:
         """Execute it for `flat`, the rows' values one after the other; count what changed."""
         done = 0
         for text, part in self._parts(flat):
             done += connection.execute(text, part).rowcount
         return done
 
-    def ask(self, connection: sqlite3.Connection, flat: Sequence[Any]) -> list[Any]:
+    def ask(self, connection: sqlite3.Connection, flat: Sequence[Column]) -> list[Any]:
         """Execute a query that answers one row with one column, for each part of `flat`."""
         return [connection.execute(text, part).fetchone()[0] for text, part in self._parts(flat)]
 
-    def _parts(self, flat: Sequence[Any]) -> list[tuple[str, Sequence[Any]]]:
+    def _parts(self, flat: Sequence[Column]) -> list[tuple[str, Sequence[Column]]]:
         parts = []
         start, width = 0, self._width
         rows = len(flat) // width

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TypeGuard
 
 from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
 from twisted.logger import Logger
@@ -23,7 +23,7 @@ __all__ = ["Wakeup", "is_fit"]
 log = Logger()
 
 
-def is_fit(reactor: object) -> bool:
+def is_fit(reactor: object) -> TypeGuard[IReactorFDSet]:
     """Whether there can be a bell: eventfd(2) is Linux's, and the reactor has to watch it."""
     return hasattr(os, "eventfd") and IReactorFDSet.providedBy(reactor)
 
@@ -35,7 +35,7 @@ class Wakeup:
     Made, and closed, in the reactor's thread.
     """
 
-    def __init__(self, reactor: Any, heard: Callable[[], object]) -> None:
+    def __init__(self, reactor: IReactorFDSet, heard: Callable[[], object]) -> None:
         self._reactor = reactor
         self._heard = heard
         self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

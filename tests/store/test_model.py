@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.store.fsck import check
 from amqproute.store.memory import MemoryStore
 from amqproute.store.pending_commit import PendingCommit
+from tests.store.plain_store import PlainStore
 from tests.store.rig import Model, StoreFixture
 
 QUEUES = st.sampled_from(["a", "b", "amqp$out/β.example"])
@@ -175,4 +176,20 @@ class ModelTests(SynchronousTestCase):
         self.assertEqual(script.fired, list(range(script.asked)))
         holders = {one: payload.holders for one, payload in store._payloads.items()}
         self.assertEqual(holders, script.model.living())
+        self.assertEqual(clock.getDelayedCalls(), [])
+
+    @given(st.lists(STEP.filter(lambda step: step[0] != "reopen"), max_size=12))
+    def test_plain(self, steps: list[Any]) -> None:
+        """So does the one that is written from the interfaces."""
+        clock = Clock()
+        store = PlainStore(clock)
+        script = Script(self)
+        store.open()
+        for number, step in enumerate([*steps, ("load", "a", 99), ("load", "b", 99)]):
+            script.step(store, step)
+            if number % 3 == 2:
+                clock.advance(0)
+        clock.advance(0)
+        self.assertEqual(script.fired, list(range(script.asked)))
+        self.assertEqual(set(store.disk.state.payloads), set(script.model.living()))
         self.assertEqual(clock.getDelayedCalls(), [])
