@@ -50,9 +50,10 @@ class RelayTerms:
     part_bytes: int = UNBOUNDED
 
     def adopt(self, other: RelayTerms) -> None:
-        """Take over everything from other terms."""
+        """Take over everything that is configured from other terms."""
         for each in fields(self):
-            setattr(self, each.name, getattr(other, each.name))
+            if each.name != "part_bytes":
+                setattr(self, each.name, getattr(other, each.name))
 
 
 @dataclass(slots=True)

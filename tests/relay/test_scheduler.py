@@ -364,6 +364,13 @@ class RateTests(SchedulerCase):
         self.run_for(3)
         self.assertEqual(self.alpha.depth(BETA), 0)
 
+    def test_reload_keeps_the_part(self) -> None:
+        """A reload does not give a destination more memory than there is for it now."""
+        relay = self.alpha.relay
+        relay.allow_part(4096)
+        relay.reload(RelayTerms(window=7, part_bytes=1 << 40), 0, "dead")
+        self.assertEqual((relay._terms.window, relay._terms.part_bytes), (7, 4096))
+
 
 class FairnessTests(SchedulerCase):
     """One backlog never delays another destination."""
