@@ -330,9 +330,11 @@ class Destination:
 
     def _take(self, steps: Steps = ()) -> None:
         """Take the steps that an event leads to, and wait for the next deadline."""
-        for step in steps:
-            self._take_one(step)
-        self._arm()
+        try:
+            for step in steps:
+                self._take_one(step)
+        finally:
+            self._arm()  # a mistake in one step must not lose the deadlines
 
     def _take_one(self, step: NextStep) -> None:
         queue = self.queue

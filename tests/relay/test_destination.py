@@ -14,6 +14,7 @@ from amqproute import conditions
 from amqproute.broker.disposal import REASON, WORDS
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.publish_gate import STORE
+from amqproute.broker.queue import Queue
 from amqproute.errors import (
     NotFound,
     ResolveError,
@@ -640,6 +641,27 @@ class FailureTests(DestinationCase):
             self.assertTrue(error.startswith(f"peer.lost: {begin}"), error)
             self.assertIn(words, error)
             self.assertEqual("certificate" in error, level != "none", error)
+
+    def test_step_that_raises(self) -> None:
+        """A mistake while one deadline is acted on does not lose the others."""
+        self.put(b"1")
+        self.run_now()
+        destination = self.destination
+        self.assertEqual(destination.state, DestinationState.WAITING)
+        retry_at = destination.life.retry_at
+        destination.life.probe_at = probe_at = retry_at + 5
+
+        def stumble(_: Queue) -> None:
+            raise ZeroDivisionError
+
+        patcher = self.patch(Queue, "dispatch", stumble)
+        with self.assertRaises(ZeroDivisionError):
+            self.clock.advance(retry_at - self.clock.seconds())
+        patcher.restore()
+        self.assertIn(probe_at, [call.getTime() for call in self.clock.calls])
+        self.beta()
+        self.run_for(6)
+        self.assertEqual(self.alpha.depth(BETA), 0)
 
     def test_back_off(self) -> None:
         """Attempts become rarer, and the first message after the last failure waits with them."""
