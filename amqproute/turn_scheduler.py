@@ -23,12 +23,14 @@ from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-__all__ = ["STEPS_IN_TURN", "STEP_SECONDS", "TURN_SECONDS", "TurnScheduler"]
+__all__ = ["MOST_SECONDS", "STEPS_IN_TURN", "STEP_SECONDS", "TURN_SECONDS", "TurnScheduler"]
 
 TURN_SECONDS: Final = 0.001
 """Processor time of all steps in one turn, about."""
 STEP_SECONDS: Final = 0.0005
 """What a step counts where processor time is not measured."""
+MOST_SECONDS: Final = 50 * TURN_SECONDS
+"""What is paid back of one step at most: a full collection of garbage may fall into it."""
 STEPS_IN_TURN: Final = round(TURN_SECONDS / STEP_SECONDS)
 """How many such steps are taken in one turn."""
 
@@ -91,7 +93,8 @@ class TurnScheduler:
             step()
         finally:
             self._is_taking = False
-            self._spent += STEP_SECONDS if processor_time is None else processor_time() - began
+            took = STEP_SECONDS if processor_time is None else processor_time() - began
+            self._spent = min(MOST_SECONDS, self._spent + took)
 
     def _turn(self) -> None:
         # Even where nothing waits: until then the turn has what was spent in it.

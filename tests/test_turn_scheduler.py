@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.turn_scheduler import STEPS_IN_TURN, TURN_SECONDS, TurnScheduler
+from amqproute.turn_scheduler import MOST_SECONDS, STEPS_IN_TURN, TURN_SECONDS, TurnScheduler
 
 
 class TurnClock(Clock):
@@ -97,6 +97,24 @@ class TurnTests(SynchronousTestCase):
             while self.clock.getDelayedCalls():
                 self.clock.advance(1)
             self.assertEqual(len(self.taken), 40)
+
+    def test_debt_is_bounded(self) -> None:
+        """A step of ten seconds keeps others waiting for no more than fifty turns."""
+        used = [0.0]
+        turns = TurnScheduler(self.clock, lambda: used[0])
+
+        def collect() -> None:
+            used[0] += 10
+
+        turns.ask("tls", "a", collect)
+        self.taken.clear()
+        turns.ask("tls", "a", lambda: self.taken.append("a"))
+        for _ in range(round(MOST_SECONDS / TURN_SECONDS) - 2):
+            self.clock.advance(1)
+        self.assertEqual(self.taken, [])
+        for _ in range(3):
+            self.clock.advance(1)
+        self.assertEqual(self.taken, ["a"])
 
     def test_a_step_that_fails(self) -> None:
         """The others are taken nevertheless."""

@@ -37,6 +37,21 @@ class _DeadAgent:
         raise PlacesUnreachable(GONE, ["nobody there"])
 
 
+class _Routes:
+    """The routes of a test, by its method `way`."""
+
+    def __init__(self, test: RelayOperationTests) -> None:
+        self._test = test
+
+    def hop_of_key(self, key: str) -> NextHop:
+        """See `RelayRoutes.hop_of_key`."""
+        return NextHop(key, key, via=f"amqps://{key}:5671")
+
+    def hop(self, domain: str) -> NextHop:
+        """See `RelayRoutes.hop`."""
+        return NextHop(self._test.way(domain), domain)
+
+
 class RelayOperationTests(SynchronousTestCase):
     """The operations act on the destination that is named."""
 
@@ -61,7 +76,7 @@ class RelayOperationTests(SynchronousTestCase):
         relay = Relay(
             self.broker,
             self.agent,  # type: ignore[arg-type]
-            self,
+            _Routes(self),
             RelayEnvironment(self.clock, lambda: 0, lambda: 0.5),
             RelayTerms(),
             QueueLimits(),
@@ -70,14 +85,6 @@ class RelayOperationTests(SynchronousTestCase):
         relay_commands.register(self.service, relay, lambda *_: self.allowed)
         self.addCleanup(relay.stop)
         return relay
-
-    def hop_of_key(self, key: str) -> NextHop:
-        """See `RelayRoutes.hop_of_key`."""
-        return NextHop(key, key, via=f"amqps://{key}:5671")
-
-    def hop(self, domain: str) -> NextHop:
-        """See `RelayRoutes.hop`."""
-        return NextHop(self.way(domain), domain)
 
     def way(self, domain: str) -> str:
         """Return the key of the next hop for a domain."""

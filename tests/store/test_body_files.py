@@ -46,7 +46,12 @@ class FilesCase(SynchronousTestCase):
     def names(self) -> list[int]:
         """Return the numbers of the files, once what was to be removed is."""
         self.house.load("nothing")  # the writer is done with what came before
-        self.house.reactor.wait(self.house.store._bodies.writing.run(lambda: None))
+        bodies = self.house.store._bodies
+        for thread in (
+            bodies.reading,
+            bodies.writing,
+        ):  # a reader that closes has its body till then
+            self.house.reactor.wait(thread.run(lambda: None))
         return sorted(map(int, os.listdir(self.path[:-3] + ".bodies")))
 
     def dequeue(self, *ids: int) -> None:
