@@ -110,7 +110,7 @@ def _given(shares: Sequence[_Share]) -> Shares:
 
 
 def _turn_over(state: QueueState, shares: Sequence[_Share], turn: int) -> None:
-    """Have whoever comes after the last one served be the first to be served next time."""
+    """Begin the next round behind the consumer that was served last."""
     last = shares[(turn - 1) % len(shares)].consumer
     state.consumers.turn_to(state.consumers.rotation.index(last) + 1)
 

@@ -176,7 +176,7 @@ class DuplicateFilter:
     def begin_index(
         self, lines: Iterable[EntryList], bound: int, in_memory: Iterable[Entry] = ()
     ) -> None:
-        """Begin to read the ids of what is held, anew if they are being read.
+        """Begin to read the ids of all entries; a reading that is under way starts again.
 
         Args:
             lines: those with entries in the store.

@@ -69,8 +69,7 @@ class EntryList:
         paged_expiry_ms: a lower bound of when the first of them expires; 0 for never.
         cursor: the highest id that is or was in memory, once the line pages.
         is_paging: new entries go to the store only.
-        is_busy: somebody reads the paged part; whoever has asked for rows sets it, and hands the
-            rows back in.
+        is_busy: the paged part is being read; the reader sets it, and hands in the rows.
         seats: of taken entries within `resident`.
         pending: entries put and not committed yet.
         plucked_ids: of plucked entries whose rows may still be in the store.

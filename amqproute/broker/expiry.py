@@ -39,7 +39,7 @@ def is_over(entry: Entry, now_ms: int, is_spared: bool) -> bool:
     try:
         end_ms = entry.message.expires_ms(entry.arrived_ms)
     except DecodeError:
-        return False  # whoever is to have it will find that it cannot be read
+        return False  # delivery finds out that it cannot be read, and sets it aside
     finally:
         entry.message.forget()
     return 0 < end_ms <= now_ms

@@ -16,7 +16,7 @@ senders and timers. The parts:
     settlement         what outcomes do
     unmatched_entries  entries that no attached link needs
     entry_removal      how entries leave for good
-    queue_capacity     who is told that places are free; publisher_credit: how senders share them
+    queue_capacity     notices of free places; publisher_credit: the senders' shares of them
     queue_iterator     shows all entries to an operator, a page at a time
     xa_queue_holds     what prepared branches of distributed transactions hold of it
     lifetime_policy    when a dynamic one goes
@@ -608,7 +608,7 @@ class Queue:
         self._space.changed()  # nobody waits for ids that are not read
 
     def _read_ids(self, lines: Sequence[EntryList], in_memory: Sequence[Entry] = ()) -> None:
-        """Read the message-ids of what is held; nothing is taken within credit meanwhile."""
+        """Read the message-ids of all entries; no message within credit is accepted meanwhile."""
         self._ids_alarm.stop()
         if self.state.duplicates is not None:
             self.state.is_reading_ids = True
@@ -769,7 +769,7 @@ class Queue:
             self._notify_exhausted(with_capacity_only=state.levels.has_resident)
 
     def _notify_exhausted(self, with_capacity_only: bool) -> None:
-        """Notify those for whom nothing waits that there is nothing more."""
+        """Tell consumers for which no entry waits that the queue has no more for them."""
         consumers = self.state.consumers
         notified = consumers.rotation
         if with_capacity_only:

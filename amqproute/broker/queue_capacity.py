@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is told when a queue takes more messages than before, or fewer (Q-15)."""
+"""Notifies senders when a queue takes more messages than before, or fewer (Q-15)."""
 
 from __future__ import annotations
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from amqproute.broker.alarm import Alarm
 from amqproute.broker.xa_branch import Branch
 
 
@@ -30,26 +31,22 @@ class BranchMonitor:
         waiting: Callable[[], Sequence[Branch]],
         log: Logger,
     ) -> None:
-        self._clock = clock
         self._now_ms = now_ms
         self._seconds = seconds
         self._waiting = waiting
         self._log = log
-        self._call: IDelayedCall | None = None
+        self._alarm = Alarm(clock)
 
     def look(self) -> None:
         """Watch, if there is something to be watched."""
-        if self._call is None and self._waiting():
-            self._call = self._clock.callLater(self._seconds, self._warn)
+        if not self._alarm.is_set and self._waiting():
+            self._alarm.set(self._seconds, self._warn)
 
     def stop(self) -> None:
         """Cancel the timer."""
-        if self._call is not None:
-            self._call.cancel()
-            self._call = None
+        self._alarm.stop()
 
     def _warn(self) -> None:
-        self._call = None
         before_ms = self._now_ms() - int(self._seconds * 1000)
         old = [each for each in self._waiting() if each.since_ms <= before_ms]
         if old:

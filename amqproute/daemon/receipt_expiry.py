@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from amqproute.broker.alarm import Alarm
 from amqproute.broker.receipts import Receipts
 from amqproute.config.schema import Config
 from amqproute.daemon.config_reload import Apply
@@ -67,7 +68,7 @@ class ReceiptExpiry:
         self._receipts = receipts
         self._clock = clock
         self._times = times
-        self._call: IDelayedCall | None = None
+        self._alarm = Alarm(clock)
 
     def sweep(self) -> None:
         """Forget old receipts now, and again later."""
@@ -75,7 +76,7 @@ class ReceiptExpiry:
         transaction.forget_received_before(self._times.now_ms() - int(self.lifetime * 1000))
         transaction.commit().addErrback(_log_failure)
         self._receipts.sweep(self._clock.seconds(), self.lifetime)
-        self._call = self._clock.callLater(SWEEP_SECONDS, self.sweep)
+        self._alarm.set(SWEEP_SECONDS, self.sweep)
 
     def prepare(self, config: Config) -> Apply:
         """See `config_reload.Prepare`."""
@@ -87,8 +88,7 @@ class ReceiptExpiry:
 
     def stop(self) -> None:
         """Sweep no more."""
-        if self._call is not None and self._call.active():
-            self._call.cancel()
+        self._alarm.stop()
 
 
 def _log_failure(failure: Failure) -> None:

@@ -17,9 +17,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.journal import reader
 from amqproute.journal.record import BEGINS, ENDS, JournalRecord, RecordKind
+from amqproute.tools.daemon_pair import QUEUE
+from amqproute.tools.load_worker import Connected, LoadManagement
 from tests.integration.killing import KillingRuns
 from tests.network.course import Course
 from tests.support.pairs import Pair
+from tests.support.patience import until
 
 FIRST_ID = 1 << 40
 """Of `amqproute.tools.load_worker.MessageNumbers`."""
@@ -79,6 +82,13 @@ def entries_of(ranges: str) -> list[int]:
     return ids
 
 
+def wait_delivered(pair: Pair) -> None:
+    """Wait until something has come to beta: kills may have been too close together for that."""
+    with Connected(pair.beta.unix, "count") as connected:
+        beta = LoadManagement(connected)
+        until(lambda: beta.row("queue", QUEUE)["depth"], "a message at beta")
+
+
 class JournalCrashTests(KillingRuns, SynchronousTestCase):
     seed, messages = 11, 1200
 
@@ -92,6 +102,7 @@ class JournalCrashTests(KillingRuns, SynchronousTestCase):
                 daemon.start()
             for daemon in pair.daemons:
                 daemon.wait_ready()
+            wait_delivered(pair)
             for daemon in pair.daemons:
                 self.assertEqual(daemon.stop(), 0)
             alpha, beta = (Books(pair.directory / each.name / "state") for each in pair.daemons)

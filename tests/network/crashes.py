@@ -47,8 +47,9 @@ class RoughCourse(Course):
 
     def cut(self) -> None:
         """Cut alpha's connection to beta; before, let a little of what they say get lost."""
-        until(lambda: self.line.is_used, "a connection to cut")
-        self.line.cut(self._chance.uniform(0, 0.1))
+        mute_seconds = self._chance.uniform(0, 0.1)
+        # A connection may end by itself while the line is mute: then there was nothing to cut.
+        until(lambda: self.line.is_used and self.line.cut(mute_seconds), "a connection to cut")
 
     def stop(self) -> None:
         """Stop one side in order (SIGTERM), and start it again."""

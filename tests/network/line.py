@@ -136,12 +136,12 @@ class Line:
             self._end(near)
             return
         far.settimeout(None)
-        for end in (near, far):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
             is_standing = near in self._ends
             if is_standing:
                 self._ends.add(far)
+                for end in (near, far):
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not is_standing:  # it was cut while we called
             far.close()
             return

@@ -18,6 +18,7 @@ from amqproute.broker.exchanges.exchange_graph import (
     ALTERNATE_ARGUMENT,
     ExchangeDefinition,
     differing_argument,
+    differing_flag,
 )
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 
@@ -293,19 +294,17 @@ def check_queue_redeclared(
     Raises:
         TopologyFault: with what differs.
     """
-    for what, received, current in (
-        ("durable", asked.durable, there.durable),
-        ("exclusive", asked.exclusive, there.exclusive),
-        ("auto_delete", asked.auto_delete, there.auto_delete),
-    ):
-        if received is not current and not (lenient and what != "exclusive"):
-            raise TopologyFault(
-                TopologyFaultKind.OTHER_QUEUE,
-                f"inequivalent arg '{what}' for queue '{there.name}': received "
-                f"'{str(received).lower()}' but current is '{str(current).lower()}'",
-            )
+    flags = [("exclusive", asked.exclusive, there.exclusive)]
+    if not lenient:
+        flags = [
+            ("durable", asked.durable, there.durable),
+            *flags,
+            ("auto_delete", asked.auto_delete, there.auto_delete),
+        ]
     usual: Mapping[str, object] = {"x-queue-type": QueueKind.CLASSIC.value}
-    difference = differing_argument({**usual, **there.arguments}, {**usual, **asked.arguments})
+    difference = differing_flag(flags) or differing_argument(
+        {**usual, **there.arguments}, {**usual, **asked.arguments}
+    )
     if difference is not None:
         raise TopologyFault(
             TopologyFaultKind.OTHER_QUEUE,

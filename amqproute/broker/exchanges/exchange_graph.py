@@ -497,23 +497,32 @@ def check_redeclared(
             f"inequivalent arg 'type' for exchange '{name}': received '{asked.type.value}' but "
             f"current is '{there.type.value}'",
         )
-    for what, received, current in (
-        ("durable", asked.durable, there.durable),
-        ("auto_delete", asked.auto_delete, there.auto_delete),
-        ("internal", asked.internal, there.internal),
-    ):
-        if received is not current and not (lenient and what != "internal"):
-            raise TopologyFault(
-                TopologyFaultKind.OTHER_EXCHANGE,
-                f"inequivalent arg '{what}' for exchange '{name}': received "
-                f"'{str(received).lower()}' but current is '{str(current).lower()}'",
-            )
-    difference = differing_argument(there.arguments, asked.arguments)
+    flags = [("internal", asked.internal, there.internal)]
+    if not lenient:
+        flags = [
+            ("durable", asked.durable, there.durable),
+            ("auto_delete", asked.auto_delete, there.auto_delete),
+            *flags,
+        ]
+    difference = differing_flag(flags) or differing_argument(there.arguments, asked.arguments)
     if difference is not None:
         raise TopologyFault(
             TopologyFaultKind.OTHER_EXCHANGE,
             f"inequivalent arg {difference[0]} for exchange '{name}': {difference[1]}",
         )
+
+
+def differing_flag(flags: Iterable[tuple[str, bool, bool]]) -> tuple[str, str] | None:
+    """Return the first flag in which two declarations differ, and how; None for none.
+
+    Args:
+        flags: name, value received, and current value of each.
+    """
+    for name, received, current in flags:
+        if received is not current:
+            words = f"received '{str(received).lower()}' but current is '{str(current).lower()}'"
+            return f"'{name}'", words
+    return None
 
 
 def differing_argument(
@@ -554,4 +563,5 @@ __all__ = [
     "RoutingOutcome",
     "check_redeclared",
     "differing_argument",
+    "differing_flag",
 ]
