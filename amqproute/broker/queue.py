@@ -752,10 +752,13 @@ class Queue:
             self._notify_exhausted(with_capacity_only=False)
             return
         dealt, expired = deal(state, self._now_ms())
-        if expired:
-            self._expire(expired)
-        if dealt:
-            self._deliver(dealt)
+        try:
+            if expired:
+                self._expire(expired)
+        finally:
+            # Dealt entries are off the lines: only their consumers can give them back.
+            if dealt:
+                self._deliver(dealt)
         is_loading = False
         for line in state.levels.lines:
             if line.paged and line.needs_refill(state.limits):

@@ -8,6 +8,7 @@ from typing import Any
 
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.dispatch import BROKEN_SECONDS
+from amqproute.broker.entry_removal import EntryRemoval
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import Subscription
 from amqproute.entry import Entry
@@ -131,6 +132,17 @@ class FaultTests(QueueCase):
         self.put(b"bad")
         self.assertLogged(1)
         self.assertEqual(self.bodies(self.queue), [b"bad"])
+
+    def test_expiry_breaks(self) -> None:
+        """What was dealt in the same moment is delivered all the same."""
+        self.put(b"old", ttl=1000)
+        self.put(b"new")
+        self.patch(EntryRemoval, "expire", lambda *_: self.break_down())
+        self.clock.rightNow += 2  # no timer is called: the dispatch finds what has expired
+        taker = Taker(self.queue)
+        self.assertRaises(Fault, taker.take, 9)
+        self.assertEqual(taker.seen, [b"new"])
+        self.settle(taker, list(taker.held), ACCEPTED)
 
     def test_settled_before_it_breaks(self) -> None:
         """What a consumer has settled is not handed out a second time."""
