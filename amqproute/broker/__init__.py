@@ -85,6 +85,13 @@ queue of a durable subscription and the target of a binding within the sender's 
 body in the store for all of them, and into the buffer of a link's own subscription after the
 commit. A binding (`binding`) takes from a topic or a queue and puts on another node, in one batch.
 
+Exchanges
+=========
+
+An exchange (`exchanges`) is a target that decides by routing key and headers, on which queues a
+message goes: within its sender's batch, with one body in the store for all of them, as a topic
+does. Exchanges and queues are two name spaces.
+
 Why so
 ======
 

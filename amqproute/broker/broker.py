@@ -17,6 +17,7 @@ from amqproute.broker.commit_batch import Batch
 from amqproute.broker.disposal import Disposal
 from amqproute.broker.dynamic_node_terms import DynamicTerms
 from amqproute.broker.entry_removal import DAMAGED, DISCARD, IDisposal
+from amqproute.broker.exchanges.topology import Topology
 from amqproute.broker.lifetime_policy import LifetimePolicy
 from amqproute.broker.node_context import NodeContext
 from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration, circles, impossible
@@ -73,6 +74,7 @@ class Broker:
         accounts: what the messages of senders with a share of the store occupy.
         disposal: what becomes of entries that leave their queues.
         recovered_nodes: what the store held at the start, and no node has claimed yet.
+        topology: the exchanges, with bindings to the queues.
         replies_due: requests to services that are being worked on, whose replies follow.
         rate_limited_log: keeps what happens with each message of a flood from filling the log.
         recent: what happened in the last hour.
@@ -122,6 +124,7 @@ class Broker:
             self.budget,
             self.accounts,
         )
+        self.topology = Topology(self, self._context)
         self.disposal = Disposal(
             self._node, lambda: self.return_to, self.rate_limited_log, self.recent
         )
@@ -238,6 +241,7 @@ class Broker:
         if queue is None:
             queue = self._make(node.name, node.limits, options=node.options, rows=node.rows)
             self.nodes[node.name] = queue
+            self.topology.queue_made(node.name)
         queue.limits = node.limits
         queue.options = node.options
         queue.dead_letter_name = node.dead_letter
@@ -326,6 +330,7 @@ class Broker:
         self._unbind_all(name)
         queue.delete()
         del self.nodes[name]
+        self.topology.queue_gone(name)
         self.log.info("node {node} removed: not in the configuration any more", node=name)
 
     def _retire_topic(self, name: str) -> None:
@@ -359,6 +364,8 @@ class Broker:
         del where[name]
         node.name = new_name
         where[new_name] = node
+        if isinstance(node, Queue):
+            self.topology.rename_queue(name, new_name)
         for queue in self.nodes.values():
             if queue.dead_letter_name == name:
                 queue.dead_letter_name = new_name
@@ -375,9 +382,11 @@ class Broker:
             each: (self.resolve(each.source), self.resolve(each.target)) for each in self.bindings
         }
         bound = {each: self.unbind(each) for each, both in ends.items() if name in both}
+        removed = None
         if isinstance(node, Queue):
             node.is_ending = True
-        return NodeDeletion(node, bound, self._clock)
+            removed = self.topology.remove_queue(name)
+        return NodeDeletion(node, bound, self._clock, removed)
 
     def restore(self, withdrawal: NodeDeletion) -> None:
         """Put a node back as it was."""
@@ -389,6 +398,8 @@ class Broker:
             self.topics[node.name] = node
         for each, is_active in withdrawal.bindings.items():
             self.bind(each, is_active)
+        if withdrawal.removed is not None:
+            self.topology.restore(withdrawal.removed)
 
     def empty_rows(self, rows: str) -> NodeDeletion:
         """Return the withdrawal, to be finished, of a queue that a crash left half deleted."""
@@ -573,6 +584,7 @@ class Broker:
                 del self.topics[node.name]
             else:
                 del self.nodes[node.name]
+                self.topology.queue_gone(node.name)
             node.delete()
 
     def stop(self) -> None:

@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.exchanges.topology import RemovedTopology
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import EMPTYING_SECONDS, Topic
 
@@ -33,15 +34,21 @@ class NodeDeletion:
         node: the `Queue` or `Topic`.
         bindings: those that were its own, and whether they were at work.
         clock: to look again while something is still on its way.
+        removed: what has gone of exchanges and their bindings; None for nothing.
     """
 
     log = Logger()
 
     def __init__(
-        self, node: Queue | Topic, bindings: Mapping[BindingDeclaration, bool], clock: IReactorTime
+        self,
+        node: Queue | Topic,
+        bindings: Mapping[BindingDeclaration, bool],
+        clock: IReactorTime,
+        removed: RemovedTopology | None = None,
     ) -> None:
         self.node = node
         self.bindings = dict(bindings)
+        self.removed = removed
         self._clock = clock
         self._rounds = 0
 

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One body for many targets: how a message of a topic gets into the store."""
+"""One body for many targets: how a message of a topic or an exchange gets into the store."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from amqproute.broker.commit_batch import Batch
-from amqproute.interfaces import IBody
+from amqproute.errors import AmqpError, NotFound, ResourceLimitExceeded, Unresolved
+from amqproute.interfaces import IBody, ITarget
+from amqproute.message import Message
+from amqproute.values import Origin
 
 
 class SharedBodyBatch:
@@ -93,3 +97,67 @@ class SharedBodyBatch:
             transaction.enqueue_shared_many(
                 queues, ids, self._payload_id, size, arrived_ms, expires_ms, flags
             )
+
+
+def put_on_all(
+    targets: Sequence[ITarget],
+    message: Message,
+    batch: Batch,
+    origin: Origin,
+    new_id: Callable[[], int],
+    source: str,
+) -> list[tuple[ITarget, AmqpError]]:
+    """Put a message on several targets, or on none where one of them has no room.
+
+    Args:
+        targets: each once.
+        message: what comes.
+        batch: of its sender.
+        origin: who sends it.
+        new_id: gives the id of a shared body.
+        source: the node that the message was sent to, for words.
+
+    Returns:
+        Targets that have refused it for another reason, although others have it now.
+
+    Raises:
+        ResourceLimitExceeded: one of them is full.
+        AmqpError: the only one has refused it.
+        Unresolved: see `ITarget.put`; nobody has it.
+    """
+    for target in targets:
+        if target.space() <= 0:
+            raise ResourceLimitExceeded(
+                f"{target.name}, which gets the messages of {source}, is full",
+                info={"limiter": "capacity"},
+            )
+    if len(targets) == 1:
+        targets[0].put(message, batch, origin)
+        return []
+    sharing = SharedBodyBatch(batch, new_id(), message.encoded)
+    refused = put_each(targets, message, sharing, origin)
+    sharing.close()
+    return refused
+
+
+def put_each(
+    targets: Sequence[ITarget], message: Message, sharing: SharedBodyBatch, origin: Origin
+) -> list[tuple[ITarget, AmqpError]]:
+    """Put a message on each target; return those that have refused it.
+
+    Others have it already, so it is too late to refuse it to its sender as a whole.
+
+    Raises:
+        Unresolved: see `ITarget.put`; nobody has it.
+    """
+    refused: list[tuple[ITarget, AmqpError]] = []
+    for number, target in enumerate(targets):
+        try:
+            target.put(message, sharing, origin)
+        except AmqpError as error:
+            refused.append((target, error))
+        except Unresolved:
+            if len(refused) == number:
+                raise  # nobody has it: it can be tried again
+            refused.append((target, NotFound(f"the way to {target.name} is not known any more")))
+    return refused

@@ -49,7 +49,7 @@ from amqproute.broker.node_context import NodeContext
 from amqproute.broker.node_limits import QueueLimits, TopicLimits
 from amqproute.broker.publisher_credit import Publishers
 from amqproute.broker.queue import Queue
-from amqproute.broker.shared_body import SharedBodyBatch
+from amqproute.broker.shared_body import SharedBodyBatch, put_each
 from amqproute.broker.space_waiters import SpaceWaiters
 from amqproute.broker.subscription import (
     ACCEPTED,
@@ -312,17 +312,14 @@ class Topic:
             targets[0].put(message, batch, origin)
             return
         sharing = SharedBodyBatch(batch, self._store.next_id(), message.encoded)
-        for target in targets:
-            try:
-                target.put(message, sharing, origin)
-            except AmqpError as error:
-                # Too late to refuse it: others have it. A full target was found out above.
-                self._log.warn(
-                    "a message on topic {topic} could not be put on {target}: {error}",
-                    topic=self.name,
-                    target=target.name,
-                    error=error,
-                )
+        for target, error in put_each(targets, message, sharing, origin):
+            # Too late to refuse it: others have it. A full target was found out above.
+            self._log.warn(
+                "a message on topic {topic} could not be put on {target}: {error}",
+                topic=self.name,
+                target=target.name,
+                error=error,
+            )
         if keeps is not None:
             self._last.store(keeps, sharing)
         sharing.close()

@@ -23,6 +23,7 @@ from twisted.python.failure import Failure
 
 from amqproute.address import PROBE_NODE, TRANSFER_NODE
 from amqproute.broker.broker import Broker
+from amqproute.broker.exchanges.topology_record import BINDING_NOTES, EXCHANGE_NOTES
 from amqproute.broker.local_transaction import TransactionLimits, TransactionTerms
 from amqproute.broker.node_limits import MemoryBudget, QueueLimits
 from amqproute.broker.publish_gate import DAMAGE, STORE
@@ -348,6 +349,9 @@ class Application:
         self._recover_accounts(recovery.notes.get(ACCOUNT_NOTES, {}), recovery.accounts)
         self.receipts.recovered(recovery.received)
         self._receipt_clock.begin(recovery.received_ms or self.clock.now_ms())
+        self.broker.topology.recovered(
+            *(recovery.notes.get(kind, {}) for kind in (EXCHANGE_NOTES, BINDING_NOTES))
+        )
         self.inventory.declare(configured(config))
         self.relay = self._make_relay()
         self.relay.dead_letter_name = config.relay.dead_letter
@@ -358,6 +362,7 @@ class Application:
         )
         self._take_up_damage()
         self._warn_of_recovered_nodes()
+        self.broker.topology.warn_of_dormant()
         limits = config.limits
         self.shared = FrontendContext(
             NodeAccess(self.broker, self.transfer, self._auto_create),

@@ -178,6 +178,10 @@ class ChangeBatch:
         """Have a fact kept, or forgotten with None."""
         self._notes[f"made-{kind}", name] = value
 
+    def note_topology(self, kind: str, key: str, value: bytes | None) -> None:
+        """Have a note of an exchange or of a binding kept, or forgotten with None."""
+        self._notes[kind, key] = value
+
     def forget_subscription(self, name: str) -> None:
         """Have the store forget a durable subscription; what waits for it goes by and by."""
         self._notes[SUBSCRIPTIONS, name] = None

@@ -502,6 +502,8 @@ class NodeChanges:
         if changes is not None:
             for kind, each, record in touched:
                 changes.note(kind, each, None if record is None else record.encode())
+            for note in self.broker.topology.queue_notes(new_name):
+                changes.note_topology(*note)
 
     def delete_node(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
         """Delete a node with what is on it (G-07)."""
@@ -531,6 +533,9 @@ class NodeChanges:
         changes.note(NODE, name, None)
         for each in links_gone:
             changes.note(LINK, each, None)
+        if withdrawal.removed is not None:
+            for kind, key in withdrawal.removed.notes:
+                changes.note_topology(kind, key, None)
         if made.rows:
             changes.note(ENDED, made.rows, b"1")
         if isinstance(node, Topic):

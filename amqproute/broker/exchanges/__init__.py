@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges and bindings: which queues get a message, decided without touching one.
+"""Exchanges and bindings: which queues get a message.
+
+`topology` is what the broker has of it: it keeps exchanges and bindings in the store
+(`topology_record`), answers when that is done, and puts a message on all queues that it goes to.
+All else decides without touching a queue:
 
 `exchange_graph` is the exchanges of one virtual host, with its changes and its decisions.
 `binding_tables` has a table for each exchange type, made of `topic_trie` and `header_match`.
@@ -7,8 +11,8 @@
 names there may be, `carbon_copies` which routing keys a message has.
 `topology_fault` is what can be wrong with a request, before it becomes a code of some protocol.
 
-Nothing here knows a protocol's types, the store or a message: names, keys, and values of headers
-come in, names of queues come out. Whoever declares durable exchanges stores what a call returns.
+These decisions know no protocol's types, no store and no message: names, keys, and values of
+headers come in, names of queues come out.
 
 Work: a direct or fanout exchange costs a look-up, a topic exchange a few nodes for each word of the
 key, a headers exchange a look-up for each header. Decisions that keys alone have made are

@@ -99,11 +99,13 @@ class GraphChange:
 
     Attributes:
         exchanges: names, in order; the one that was deleted is the first.
-        bindings: those that went, also with exchanges.
+        bindings: those that went, also with exchanges, as they were made.
+        definitions: the exchanges as they were, in the same order.
     """
 
     exchanges: tuple[str, ...] = ()
     bindings: tuple[ExchangeBinding, ...] = ()
+    definitions: tuple[ExchangeDefinition, ...] = field(default=(), compare=False)
 
 
 class _Exchange:
@@ -112,7 +114,7 @@ class _Exchange:
     Attributes:
         definition: what it is.
         table: its bindings by how it matches.
-        outgoing: the bindings with it as source, in the order they were made.
+        outgoing: the bindings with it as source, in the order they were made, each by itself.
         incoming: the bindings with it as target.
     """
 
@@ -121,8 +123,8 @@ class _Exchange:
     def __init__(self, definition: ExchangeDefinition) -> None:
         self.definition = definition
         self.table: BindingTable = TABLES[definition.type]()
-        self.outgoing: dict[ExchangeBinding, None] = {}
-        self.incoming: dict[ExchangeBinding, None] = {}
+        self.outgoing: dict[ExchangeBinding, ExchangeBinding] = {}
+        self.incoming: dict[ExchangeBinding, ExchangeBinding] = {}
 
 
 class ExchangeGraph:
@@ -144,7 +146,7 @@ class ExchangeGraph:
         self._most_exchanges = most_exchanges
         self._most_bindings = most_bindings
         self._bindings = 0
-        self._of_queue: dict[str, dict[ExchangeBinding, None]] = {}
+        self._of_queue: dict[str, dict[ExchangeBinding, ExchangeBinding]] = {}
         self._remembered: dict[tuple[str, str], tuple[BindingTarget, ...]] = {}
         self._exchanges = {
             name: _Exchange(ExchangeDefinition(name, kind)) for name, kind in PREDECLARED.items()
@@ -156,6 +158,15 @@ class ExchangeGraph:
     def binding_count(self) -> int:
         """How many bindings there are."""
         return self._bindings
+
+    @property
+    def exchange_count(self) -> int:
+        """How many exchanges there are."""
+        return len(self._exchanges)
+
+    def __contains__(self, name: str) -> bool:
+        """Tell whether there is an exchange of this name."""
+        return name in self._exchanges
 
     def exchange(self, name: str) -> ExchangeDefinition:
         """Return an exchange.
@@ -280,15 +291,38 @@ class ExchangeGraph:
             raise TopologyFault(
                 TopologyFaultKind.LIMIT, f"there are {self._most_bindings} bindings already"
             )
-        exchange.table.add(binding)
-        exchange.outgoing[binding] = None
-        if target.kind is TargetKind.QUEUE:
-            self._of_queue.setdefault(target.name, {})[binding] = None
-        else:
-            self._exchanges[target.name].incoming[binding] = None
-        self._bindings += 1
+        self._put_in(binding)
         self._remembered.clear()
         return True
+
+    def _put_in(self, binding: ExchangeBinding) -> None:
+        exchange, target = self._exchanges[binding.source], binding.target
+        exchange.table.add(binding)
+        exchange.outgoing[binding] = binding
+        if target.kind is TargetKind.QUEUE:
+            self._of_queue.setdefault(target.name, {})[binding] = binding
+        else:
+            self._exchanges[target.name].incoming[binding] = binding
+        self._bindings += 1
+
+    def rename_queue(
+        self, name: str, new_name: str
+    ) -> tuple[tuple[ExchangeBinding, ExchangeBinding], ...]:
+        """Have the bindings of a queue lead to its new name.
+
+        Returns:
+            Each of them as it was, and as it is.
+        """
+        target = BindingTarget(TargetKind.QUEUE, new_name)
+        renamed = []
+        for old in list(self._of_queue.get(name, ())):
+            new = ExchangeBinding(old.source, target, old.key, old.arguments)
+            # In this order: an auto-delete exchange does not go.
+            self._put_in(new)
+            self._take_out(old)
+            renamed.append((old, new))
+        self._remembered.clear()
+        return tuple(renamed)
 
     def check_standard_binding(self, source: str, queue_is_durable: bool) -> None:
         """Check what 0-9 forbids for a queue and later versions do not (09-QUEUE-21, -24).
@@ -332,36 +366,36 @@ class ExchangeGraph:
         self._remembered.clear()
         while exchanges or bindings:
             if bindings:
-                binding = bindings.pop()
-                if self._take_out(binding):
-                    gone_bindings.append(binding)
-                    source = self._exchanges[binding.source]
+                gone = self._take_out(bindings.pop())
+                if gone is not None:
+                    gone_bindings.append(gone)
+                    source = self._exchanges[gone.source]
                     if source.definition.auto_delete and not source.outgoing:
-                        exchanges.append(binding.source)
+                        exchanges.append(gone.source)
                 continue
             name = exchanges.pop()
             if name not in gone_exchanges:
                 gone_exchanges[name] = None
                 exchange = self._exchanges[name]
                 bindings += (*exchange.incoming, *exchange.outgoing)
-        for name in gone_exchanges:
-            del self._exchanges[name]
-        return GraphChange(tuple(gone_exchanges), tuple(gone_bindings))
+        definitions = tuple(self._exchanges.pop(name).definition for name in gone_exchanges)
+        return GraphChange(tuple(gone_exchanges), tuple(gone_bindings), definitions)
 
-    def _take_out(self, binding: ExchangeBinding) -> bool:
+    def _take_out(self, binding: ExchangeBinding) -> ExchangeBinding | None:
+        """Remove a binding and return it as it was made; None if there is no such binding."""
         source = self._exchanges.get(binding.source)
-        if source is None or binding not in source.outgoing:
-            return False
-        del source.outgoing[binding]
-        source.table.remove(binding)
-        incoming = self._incoming(binding.target)
-        incoming.pop(binding, None)
-        if binding.target.kind is TargetKind.QUEUE and not incoming:
-            self._of_queue.pop(binding.target.name, None)
+        made = None if source is None else source.outgoing.pop(binding, None)
+        if source is None or made is None:
+            return None
+        source.table.remove(made)
+        incoming = self._incoming(made.target)
+        incoming.pop(made, None)
+        if made.target.kind is TargetKind.QUEUE and not incoming:
+            self._of_queue.pop(made.target.name, None)
         self._bindings -= 1
-        return True
+        return made
 
-    def _incoming(self, target: BindingTarget) -> dict[ExchangeBinding, None]:
+    def _incoming(self, target: BindingTarget) -> dict[ExchangeBinding, ExchangeBinding]:
         if target.kind is TargetKind.QUEUE:
             return self._of_queue.get(target.name, {})
         exchange = self._exchanges.get(target.name)

@@ -1,0 +1,565 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exchanges and bindings of a broker at work: declared, kept over restarts, routed by.
+
+`Topology` is the shell around an `ExchangeGraph`: it notes in the store what is durable, and says
+that something is done when it is on the disk. In memory a change is in force at once; if the store
+does not take it, it is taken back, and whoever asked is told.
+
+A binding is durable if its exchange and what it leads to are (09-QUEUE-22). One that leads to a
+queue which is not there at a start, because the configuration does not name it, waits for it.
+
+Shares: exchanges and bindings count by their octets (`MOST_OCTETS`). A user may hold as much as
+would still be free afterwards (`amqproute.broker.fair_shares`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBinding, TargetKind
+from amqproute.broker.exchanges.exchange_graph import (
+    ExchangeDefinition,
+    ExchangeGraph,
+    GraphChange,
+    RoutingOutcome,
+)
+from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
+from amqproute.broker.exchanges.topology_record import (
+    BINDING_NOTES,
+    EXCHANGE_NOTES,
+    argument_octets,
+    decode_binding,
+    decode_exchange,
+    encode_binding,
+    encode_exchange,
+)
+from amqproute.broker.fair_shares import FairShares
+from amqproute.broker.node_context import NodeContext
+from amqproute.broker.shared_body import put_on_all
+from amqproute.errors import NotFound
+from amqproute.interfaces import ITarget
+from amqproute.message import Message
+from amqproute.plurals import counted
+from amqproute.values import Origin
+
+MOST_OCTETS: Final = 256 * 1024 * 1024
+"""What all exchanges and bindings may take, by `EACH` and their arguments."""
+EACH: Final = 1024
+"""Octets that an exchange or a binding takes in memory beside its arguments."""
+OCTET_FACTOR: Final = 8
+"""Octets in memory for each of arguments as they are on the wire."""
+
+Result = TypeVar("Result")
+NoteKey = tuple[str, str]
+"""Kind and key of a note."""
+
+
+class QueueDirectory(Protocol):
+    """The queues that bindings may lead to."""
+
+    @property
+    def nodes(self) -> Mapping[str, ITarget]:
+        """Queues by name."""
+
+    @property
+    def dynamic(self) -> Container[str]:
+        """Names of those that are gone after a restart."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    """What is known of an exchange or a binding beside itself.
+
+    Attributes:
+        owner: who declared it; empty for the operator.
+        octets: what it counts.
+        note: its note in the store; None for what is not durable.
+    """
+
+    owner: str
+    octets: int
+    note: NoteKey | None
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedTopology:
+    """What has gone by a change, so that it can come back.
+
+    Attributes:
+        change: what has gone.
+        exchanges: how its exchanges were registered.
+        bindings: how its bindings were.
+        dormant: bindings that waited for a queue.
+    """
+
+    change: GraphChange
+    exchanges: tuple[_Registered, ...]
+    bindings: tuple[_Registered, ...]
+    dormant: tuple[tuple[ExchangeBinding, _Registered], ...] = ()
+
+    @property
+    def notes(self) -> list[NoteKey]:
+        """Kinds and keys of notes that are not needed any more."""
+        all_of_it = (*self.exchanges, *self.bindings, *(each for _, each in self.dormant))
+        return [each.note for each in all_of_it if each.note is not None]
+
+
+class Topology:
+    """The exchanges and bindings of a broker.
+
+    Args:
+        queues: where bindings may lead to.
+        context: of the broker's nodes.
+
+    Attributes:
+        graph: the exchanges and bindings; to look at only.
+        most_octets: what all of them may take.
+    """
+
+    log = Logger()
+
+    def __init__(self, queues: QueueDirectory, context: NodeContext) -> None:
+        self.graph = ExchangeGraph(queues.nodes)
+        self.most_octets = MOST_OCTETS
+        self._queues = queues
+        self._store = context.store
+        self._begin = context.begin
+        self._shares = FairShares()
+        self._exchanges: dict[str, _Registered] = {}
+        self._bindings: dict[ExchangeBinding, _Registered] = {}
+        self._dormant: dict[str, dict[ExchangeBinding, _Registered]] = {}
+        self._unsettled: dict[object, list[Deferred[None]]] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"<Topology exchanges={self.graph.exchange_count} bindings={self.graph.binding_count}>"
+        )
+
+    # -- what an operator sees -----------------------------------------------------------------
+
+    @property
+    def octets(self) -> int:
+        """What exchanges and bindings take, by `EACH` and their arguments."""
+        return self._shares.used
+
+    def owner_of(self, name: str) -> str:
+        """Return who declared an exchange; empty for predeclared ones and the operator's."""
+        registered = self._exchanges.get(name)
+        return "" if registered is None else registered.owner
+
+    def is_durable(self, binding: ExchangeBinding) -> bool:
+        """Tell whether a binding is there after a restart."""
+        if not self.graph.exchange(binding.source).durable:
+            return False
+        target = binding.target
+        if target.kind is TargetKind.EXCHANGE:
+            return self.graph.exchange(target.name).durable
+        return target.name not in self._queues.dynamic
+
+    @property
+    def dormant(self) -> Mapping[str, int]:
+        """Bindings that wait for a queue to be there: its name, and how many."""
+        return {name: len(bindings) for name, bindings in self._dormant.items()}
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def declare(
+        self, definition: ExchangeDefinition, owner: str = "", lenient: bool = False
+    ) -> Deferred[bool]:
+        """Make an exchange, or check that there is an equal one. See `ExchangeGraph.declare`.
+
+        Args:
+            definition: what is declared.
+            owner: who asks, as access rules write it; empty for the operator.
+            lenient: see `ExchangeGraph.declare`.
+
+        Returns:
+            A Deferred of whether it is new, when that is on the disk; fails with `StoreError`.
+
+        Raises:
+            TopologyFault: it cannot be.
+        """
+        name = definition.name
+        key = (TargetKind.EXCHANGE, name)
+        if name in self.graph:
+            self.graph.declare(definition, lenient)
+            return self._settled(key, False)
+        octets = self._require_room(definition.arguments, owner, "exchange")
+        self.graph.declare(definition)
+        note = (EXCHANGE_NOTES, name) if definition.durable else None
+        self._register_exchange(name, _Registered(owner, octets, note))
+        if note is None:
+            return succeed(True)
+        batch = self._begin()
+        batch.transaction.note(*note, encode_exchange(definition, owner))
+        return self._commit(batch, key, True, partial(self._undo_declare, definition))
+
+    def delete(self, name: str, if_unused: bool = False) -> Deferred[GraphChange]:
+        """Delete an exchange with its bindings. See `ExchangeGraph.delete`.
+
+        Returns:
+            A Deferred of what has gone, when that is on the disk; fails with `StoreError`.
+
+        Raises:
+            TopologyFault: it cannot be.
+        """
+        return self._remove(self.graph.delete(name, if_unused), (TargetKind.EXCHANGE, name))
+
+    def bind(self, binding: ExchangeBinding, owner: str = "") -> Deferred[bool]:
+        """Make a binding. See `ExchangeGraph.bind`.
+
+        Args:
+            binding: the binding.
+            owner: who asks, as access rules write it; empty for the operator.
+
+        Returns:
+            A Deferred of whether it is new, when that is on the disk; fails with `StoreError`.
+
+        Raises:
+            TopologyFault: it cannot be.
+        """
+        if binding in self._bindings:
+            self.graph.bind(binding)
+            return self._settled(binding, False)
+        octets = self._require_room(binding.arguments, owner, "binding")
+        self.graph.bind(binding)
+        note = (BINDING_NOTES, str(self._store.next_id())) if self.is_durable(binding) else None
+        self._register_binding(binding, _Registered(owner, octets, note))
+        if note is None:
+            return succeed(True)
+        batch = self._begin()
+        batch.transaction.note(*note, encode_binding(binding, owner))
+        return self._commit(batch, binding, True, partial(self._undo_bind, binding))
+
+    def unbind(self, binding: ExchangeBinding) -> Deferred[GraphChange]:
+        """Remove a binding. See `ExchangeGraph.unbind`.
+
+        Returns:
+            A Deferred of what has gone, when that is on the disk; fails with `StoreError`.
+
+        Raises:
+            TopologyFault: it cannot be.
+        """
+        return self._remove(self.graph.unbind(binding), binding)
+
+    def _remove(self, change: GraphChange, key: object) -> Deferred[GraphChange]:
+        removed = self._forget(change)
+        if not removed.notes:
+            return succeed(change)
+        batch = self._begin()
+        self.write_off(removed, batch)
+        return self._commit(batch, key, change, partial(self.restore, removed))
+
+    # -- queues that come and go ---------------------------------------------------------------
+
+    def queue_made(self, name: str) -> None:
+        """Have the bindings in force that waited for a queue."""
+        for binding, registered in self._dormant.pop(name, {}).items():
+            self._shares.give_back(registered.octets, registered.owner)
+            self._recover_binding(binding, registered)
+
+    def queue_gone(self, name: str) -> None:
+        """Remove the bindings of a queue that is not there any more."""
+        removed = self.remove_queue(name)
+        if not removed.notes:
+            return
+        batch = self._begin()
+        self.write_off(removed, batch)
+        batch.commit().addErrback(
+            lambda failure: self.log.failure(
+                "the bindings of {queue} stay in the store although it is gone", failure, queue=name
+            )
+        )
+
+    def remove_queue(self, name: str) -> RemovedTopology:
+        """Remove the bindings of a queue from memory; `write_off` has to follow, or `restore`."""
+        dormant = tuple(self._dormant.pop(name, {}).items())
+        for _, registered in dormant:
+            self._shares.give_back(registered.octets, registered.owner)
+        return self._forget(self.graph.delete_queue(name), dormant)
+
+    def rename_queue(self, name: str, new_name: str) -> None:
+        """Have the bindings of a queue lead to its new name; see `note_queue`."""
+        for old, new in self.graph.rename_queue(name, new_name):
+            self._bindings[new] = self._bindings.pop(old)
+
+    def queue_notes(self, name: str) -> list[tuple[str, str, bytes]]:
+        """Return the notes of a queue's bindings: kind, key and value of each."""
+        notes = []
+        for binding in self.graph.bindings_to(BindingTarget(TargetKind.QUEUE, name)):
+            registered = self._bindings[binding]
+            if registered.note is not None:
+                notes.append((*registered.note, encode_binding(binding, registered.owner)))
+        return notes
+
+    def write_off(self, removed: RemovedTopology, batch: Batch) -> None:
+        """Have a batch remove the notes of what has gone."""
+        for note in removed.notes:
+            batch.transaction.note(*note, None)
+
+    def restore(self, removed: RemovedTopology) -> None:
+        """Put back what has gone: the store still has it."""
+        change = removed.change
+        for definition, registered in zip(change.definitions, removed.exchanges, strict=True):
+            if definition.name not in self.graph:
+                self.graph.declare(definition)
+                self._register_exchange(definition.name, registered)
+        pairs = (*zip(change.bindings, removed.bindings, strict=True), *removed.dormant)
+        for binding, registered in pairs:
+            if binding not in self._bindings:
+                self._recover_binding(binding, registered)
+
+    # -- start ---------------------------------------------------------------------------------
+
+    def recovered(self, exchanges: Mapping[str, bytes], bindings: Mapping[str, bytes]) -> None:
+        """Go on with what an earlier run of the daemon noted, before any queue is made.
+
+        Args:
+            exchanges: notes of the kind `EXCHANGE_NOTES`.
+            bindings: notes of the kind `BINDING_NOTES`.
+        """
+        for name, note in exchanges.items():
+            try:
+                definition, owner = decode_exchange(name, note)
+                octets = _octets(definition.arguments)
+                self.graph.declare(definition)
+            except (ValueError, TopologyFault) as error:
+                self.log.error("exchange {name} cannot go on: {error}", name=name, error=error)
+            else:
+                self._register_exchange(name, _Registered(owner, octets, (EXCHANGE_NOTES, name)))
+        for key in sorted(bindings, key=_number):
+            try:
+                binding, owner = decode_binding(bindings[key])
+                registered = _Registered(owner, _octets(binding.arguments), (BINDING_NOTES, key))
+            except (ValueError, TopologyFault) as error:
+                self.log.error("binding {key} cannot go on: {error}", key=key, error=error)
+            else:
+                self._recover_binding(binding, registered)
+
+    def _recover_binding(self, binding: ExchangeBinding, registered: _Registered) -> None:
+        """Put a binding in force, or have it wait for its queue."""
+        target = binding.target
+        is_waiting = target.kind is TargetKind.QUEUE and target.name not in self._queues.nodes
+        try:
+            self.graph.exchange(binding.source)
+            if not is_waiting:
+                self.graph.bind(binding)
+        except TopologyFault as fault:
+            self.log.error(
+                "a binding of exchange {source} to {target} cannot go on: {error}",
+                source=binding.source,
+                target=target.name,
+                error=fault.text,
+            )
+            return
+        if is_waiting:
+            self._dormant.setdefault(target.name, {})[binding] = registered
+            self._shares.take(registered.octets, registered.owner)
+        else:
+            self._register_binding(binding, registered)
+
+    def warn_of_dormant(self) -> None:
+        """Say in the log which bindings wait for a queue that is not there."""
+        for name, bindings in self._dormant.items():
+            self.log.warn(
+                "{bindings} wait for queue {queue}, which is not there: declare it, or delete "
+                "them with their exchange",
+                bindings=counted(len(bindings), "binding"),
+                queue=name,
+            )
+
+    # -- publish -------------------------------------------------------------------------------
+
+    def route(
+        self, exchange: str, keys: Sequence[str], headers: Mapping[str, object]
+    ) -> RoutingOutcome:
+        """Decide where a message goes that a client publishes. See `ExchangeGraph.route`.
+
+        Raises:
+            TopologyFault: there is no such exchange, it is internal, or a header has a value that
+                cannot be compared.
+        """
+        self.graph.check_publish(exchange)
+        return self.graph.route(exchange, keys, headers)
+
+    def queues_of(self, outcome: RoutingOutcome) -> list[ITarget]:
+        """Return the queues of a decision that was made just now.
+
+        Raises:
+            NotFound: one of them has gone since.
+        """
+        nodes = self._queues.nodes
+        try:
+            return [nodes[name] for name in outcome.queues]
+        except KeyError as error:
+            raise NotFound(f"no queue is named {error} any more") from None
+
+    def put(
+        self,
+        exchange: str,
+        targets: Sequence[ITarget],
+        message: Message,
+        batch: Batch,
+        origin: Origin,
+    ) -> None:
+        """Put a message on everything that it goes to, with one body in the store.
+
+        Where one of them has no room nobody gets it, and the sender is told.
+
+        Args:
+            exchange: to which it was published.
+            targets: queues from `queues_of`, and the ways to addresses.
+            message: what comes.
+            batch: of its sender.
+            origin: who sends it.
+
+        Raises:
+            AmqpError: it is refused; if the others have it although one could not take it, too.
+            Unresolved: see `ITarget.put`; nobody has it then.
+        """
+        if not exchange and len(targets) == 1:
+            targets[0].put(message, batch, origin)
+            return
+        name = f"/exchanges/{exchange}"
+        before = 0 if batch.came is None else len(batch.came)
+        refused = put_on_all(targets, message, batch, origin, self._store.next_id, name)
+        batch.copied(before, name, message, origin)
+        if refused:
+            raise refused[0][1]
+
+    # -- accounts ------------------------------------------------------------------------------
+
+    def _require_room(self, arguments: Mapping[str, object], owner: str, what: str) -> int:
+        octets = _octets(arguments)
+        room = self.most_octets - self._shares.used
+        if owner:
+            room = min(room, self._shares.room(self.most_octets, owner))
+        if octets > room:
+            raise TopologyFault(
+                TopologyFaultKind.LIMIT,
+                f"no room for another {what}: exchanges and bindings take {self._shares.used} of "
+                f"{self.most_octets} octets, those of {owner or 'the operator'} "
+                f"{self._shares.held(owner)}",
+            )
+        return octets
+
+    def _register_exchange(self, name: str, registered: _Registered) -> None:
+        self._exchanges[name] = registered
+        self._shares.take(registered.octets, registered.owner)
+
+    def _register_binding(self, binding: ExchangeBinding, registered: _Registered) -> None:
+        self._bindings[binding] = registered
+        self._shares.take(registered.octets, registered.owner)
+
+    def _forget(
+        self,
+        change: GraphChange,
+        dormant: tuple[tuple[ExchangeBinding, _Registered], ...] = (),
+    ) -> RemovedTopology:
+        exchanges = tuple(self._exchanges.pop(name) for name in change.exchanges)
+        bindings = tuple(self._bindings.pop(binding) for binding in change.bindings)
+        for registered in (*exchanges, *bindings):
+            self._shares.give_back(registered.octets, registered.owner)
+        return RemovedTopology(
+            change, exchanges, bindings, (*dormant, *self._forget_dormant(change.exchanges))
+        )
+
+    def _forget_dormant(
+        self, exchanges: Iterable[str]
+    ) -> list[tuple[ExchangeBinding, _Registered]]:
+        """Remove the bindings of exchanges that wait for a queue."""
+        gone = set(exchanges)
+        found = []
+        for name, bindings in list(self._dormant.items()) if gone else ():
+            for binding in [each for each in bindings if each.source in gone]:
+                registered = bindings.pop(binding)
+                self._shares.give_back(registered.octets, registered.owner)
+                found.append((binding, registered))
+            if not bindings:
+                del self._dormant[name]
+        return found
+
+    # -- the store -----------------------------------------------------------------------------
+
+    def _settled(self, key: object, result: Result) -> Deferred[Result]:
+        """Return a Deferred of a result, when what makes it true is on the disk."""
+        waiting = self._unsettled.get(key)
+        if waiting is None:
+            return succeed(result)
+        answer: Deferred[None] = Deferred()
+        waiting.append(answer)
+        return answer.addCallback(lambda _: result)
+
+    def _commit(self, batch: Batch, key: object, result: Result, undo: _Undo) -> Deferred[Result]:
+        waiting: list[Deferred[None]] = []
+        self._unsettled[key] = waiting
+
+        def settle() -> None:
+            if self._unsettled.get(key) is waiting:
+                del self._unsettled[key]
+
+        def committed(_: object) -> Result:
+            settle()
+            for each in waiting:
+                each.callback(None)
+            return result
+
+        def failed(failure: Failure) -> Failure:
+            settle()
+            undo()
+            for each in waiting:
+                each.errback(failure)
+            return failure
+
+        return batch.commit().addCallbacks(committed, failed)
+
+    def _undo_declare(self, definition: ExchangeDefinition) -> None:
+        if definition.name in self.graph:
+            self._take_back(self.graph.delete(definition.name))
+
+    def _undo_bind(self, binding: ExchangeBinding) -> None:
+        try:
+            change = self.graph.unbind(binding)
+        except TopologyFault:
+            return  # it went meanwhile, with its queue or its exchange
+        self._take_back(change)
+
+    def _take_back(self, change: GraphChange) -> None:
+        """Have the store forget what was made meanwhile of what is undone."""
+        removed = self._forget(change)
+        batch = self._begin()
+        self.write_off(removed, batch)
+        batch.commit().addErrback(
+            lambda failure: self.log.failure(
+                "the store keeps notes of exchanges that could not be made", failure
+            )
+        )
+
+
+class _Undo(Protocol):
+    def __call__(self) -> None: ...
+
+
+def _octets(arguments: Mapping[str, object]) -> int:
+    return EACH + (OCTET_FACTOR * len(argument_octets(arguments)) if arguments else 0)
+
+
+def _number(key: str) -> int:
+    return int(key) if key.isdecimal() else 0
+
+
+__all__ = [
+    "EACH",
+    "MOST_OCTETS",
+    "QueueDirectory",
+    "RemovedTopology",
+    "Topology",
+]
