@@ -85,6 +85,7 @@ from amqproute.daemon.routes import describe_route
 from amqproute.daemon.shutdown import end_traffic, flush
 from amqproute.errors import AmqprouteError
 from amqproute.filters import grammar
+from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
 from amqproute.frontends.amqp10.suspended_links import RESOLVED_NOTES
 from amqproute.frontends.amqp10.terminus_resolution import TerminusResolver
@@ -417,8 +418,9 @@ class Application:
             self.inventory.keeping = self.branches.keeping
         suspended.recovered(recovery.notes.get(RESOLVED_NOTES, {}))
         self._receipt_expiry.sweep()
+        amqp09 = Amqp09Context(self.shared, lambda: self.routing.router().own_names)
         for listen in config.listen:
-            await self._listen(listen, self.amqp10)
+            await self._listen(listen, self.amqp10, amqp09)
         self.resolver.is_capable().addCallback(self._warn_without_dnssec)
         self.certificates.watch()
         if self.delays is not None:
@@ -514,12 +516,14 @@ class Application:
             self.broker, self.store, reporter, self._reactor, self.config.reports.delay_after
         )
 
-    async def _listen(self, listen: ListenSettings, context: Amqp10Context) -> None:
+    async def _listen(
+        self, listen: ListenSettings, context: Amqp10Context, amqp09: Amqp09Context
+    ) -> None:
         authenticator = self.access.authenticator(listen.mechanisms)
         listener = Listener(
             self._reactor,
             listen.endpoint,
-            accepting(self.config, self.container_id, listen, authenticator, context),
+            accepting(self.config, self.container_id, listen, authenticator, context, amqp09),
             contexts=self.certificates.contexts,
             tls=listen.tls,
             client_certificate=listen.client_certificate,

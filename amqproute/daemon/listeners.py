@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from ipaddress import ip_network
 from typing import Final
 
-from amqproute.auth.realm import Authenticator
+from amqproute import __version__
+from amqproute.auth.realm import Authenticator, LogInTransport
 from amqproute.config.access_settings import ListenSettings
 from amqproute.config.schema import Config
 from amqproute.daemon.peer_assembly import product
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
+from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
+from amqproute.frontends.amqp09.connection_frontend import Frontend09
+from amqproute.frontends.amqp09.log_in_exchange import offered_mechanisms
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
 from amqproute.frontends.amqp10.connection_frontend import Frontend
 from amqproute.frontends.common.endpoint_memory import CONNECTION_OCTETS
@@ -24,10 +29,17 @@ from amqproute.values import (
     REPORT_CAPABILITY,
     TRANSFER_CAPABILITY,
 )
+from amqproute.wire.amqp09.connection09 import Connection09
+from amqproute.wire.amqp09.connection_settings import FRAME_MIN_SIZE, Connection09Settings
+from amqproute.wire.amqp09.field_tables import FieldTable
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
-from amqproute.wire.protocol_choice import AMQP_1_0_HEADERS
+from amqproute.wire.protocol_choice import AMQP_1_0_HEADERS, BEFORE_1_0_HEADERS
 from amqproute.wire.sasl_mechanisms import SaslServer
 
+CAPABILITIES_09: Final = ("authentication_failure_close",)
+"""Extensions of 0-9-1 that are announced: those that work, and no others (09-W-70)."""
+LARGEST_CONTENT: Final = 16 * 1024 * 1024
+"""Octets of a message that a client of 0-9 or 0-9-1 may publish."""
 UNFINISHED_BYTES: Final = 64 * 1024 * 1024
 """Octets of deliveries that have begun and not ended, in the memory of one connection."""
 
@@ -59,6 +71,7 @@ def accepting(
     listen: ListenSettings,
     authenticator: Authenticator,
     context: Amqp10Context,
+    context09: Amqp09Context,
 ) -> Make:
     """Return what makes engine and frontend of a listener's connections, in its protocols."""
     limits = config.limits
@@ -96,8 +109,52 @@ def accepting(
         authority.frontend = frontend = Frontend(engine, context, authenticator, facts)
         return engine, frontend
 
-    offered = (OfferedProtocol("AMQP 1.0", AMQP_1_0_HEADERS, make),)
+    def make09(facts: TransportFacts) -> tuple[Connection09, Frontend09]:
+        engine = Connection09(settings09(config, authenticator, facts))
+        return engine, Frontend09(engine, context09, authenticator, facts)
+
+    offered = (
+        OfferedProtocol("AMQP 1.0", AMQP_1_0_HEADERS, make),
+        OfferedProtocol("AMQP 0-9-1", BEFORE_1_0_HEADERS, make09),
+    )
     return OfferedProtocols(offered, limits.handshake_timeout).make
+
+
+def settings09(
+    config: Config, authenticator: Authenticator, facts: TransportFacts
+) -> Connection09Settings:
+    """Return what we offer to a client of AMQP 0-9 or 0-9-1."""
+    limits = config.limits
+    mechanisms = offered_mechanisms(
+        authenticator,
+        LogInTransport(
+            facts.host or "",
+            facts.tls_version is not None,
+            tuple(sorted(facts.certificate_domains)),
+            facts.unix_uid,
+        ),
+    )
+    return Connection09Settings(
+        role="server",
+        connection_id=facts.remote,
+        mechanisms=mechanisms,
+        properties=FieldTable(
+            {
+                "product": "amqproute",
+                "version": __version__,
+                "platform": f"Python {'.'.join(platform.python_version_tuple()[:2])}",
+                "information": "AMQP 0-9-1, 0-9 and 1.0; licensed under Apache-2.0",
+            }
+        ),
+        capabilities=CAPABILITIES_09,
+        channel_max=limits.max_sessions if limits.max_sessions < 65536 else 65535,
+        frame_max=max(FRAME_MIN_SIZE, limits.max_frame_size),
+        heartbeat=min(65535, max(1, int(limits.idle_timeout))),
+        handshake_timeout=limits.handshake_timeout,
+        max_content=min(limits.max_message_size or LARGEST_CONTENT, LARGEST_CONTENT),
+        part_from=LARGEST_CONTENT + 1,
+        max_partial=UNFINISHED_BYTES,
+    )
 
 
 class _Authority:

@@ -23,6 +23,7 @@ from amqproute.wire.header import HEADER_SIZE, ProtocolHeader
 
 __all__ = [
     "AMQP_1_0_HEADERS",
+    "BEFORE_1_0_HEADERS",
     "KnownProtocol",
     "ProtocolChooser",
     "ProtocolChosen",
@@ -36,6 +37,9 @@ AMQP_1_0_HEADERS: Final = (
     ProtocolHeader.AMQP_1_0_SASL.value,
 )
 """The headers that the engine for AMQP 1.0 serves."""
+BEFORE_1_0_HEADERS: Final = (b"AMQP\x00\x00", b"AMQP\x01\x01")
+"""How headers before 1.0 begin. The engine for 0-9 and 0-9-1 serves two of them and tells the
+others what it serves (09-W-03)."""
 
 
 class KnownProtocol(Protocol):

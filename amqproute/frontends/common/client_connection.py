@@ -399,7 +399,7 @@ class ClientConnection(ABC):
         self.context.memory.hold(size)
         if self._pump is not None and self._uncommitted_bytes > self._most_bytes:
             self.is_held = True
-            self._pump.hold_reading()
+            self._stop_reading()
 
     @property
     def _most_bytes(self) -> int:
@@ -412,10 +412,19 @@ class ClientConnection(ABC):
         self.context.memory.release(size)
         if self.is_held and self._uncommitted_bytes <= self._most_bytes:
             self.is_held = False
-            if self._pump is not None:
-                self._pump.release_reading()
+            self._read_on()
         if self.is_lost:
             self._drop_parts()
+
+    def _stop_reading(self) -> None:
+        """Take nothing more from the transport."""
+        if self._pump is not None:
+            self._pump.hold_reading()
+
+    def _read_on(self) -> None:
+        """Read again: what was held for `hold` is gone. A protocol may have reasons of its own."""
+        if self._pump is not None:
+            self._pump.release_reading()
 
     def admit(self, hop: NextHop) -> Deferred[None]:
         """Have a next hop looked up. See `IHops.admit`."""

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frontend of AMQP 0-9 and 0-9-1: events of one accepted connection to verbs of the broker.
+
+`Frontend09` has what concerns the connection as a whole: log-in, virtual host, its end, and when it
+is not read. What happens on a channel is `channel_frontend.ChannelFrontend`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute import conditions
+from amqproute.auth.realm import Authenticator
+from amqproute.errors import ResourceLimitExceeded
+from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
+from amqproute.frontends.amqp09.channel_frontend import ChannelFrontend
+from amqproute.frontends.amqp09.log_in_exchange import LogInExchange, LogInRefused
+from amqproute.frontends.amqp09.reply_texts import reply_text
+from amqproute.frontends.common.client_connection import ClientConnection, ConnectionConsumer
+from amqproute.frontends.common.node_endpoint import NodeEndpoint
+from amqproute.frontends.common.peer_error_log import short
+from amqproute.interfaces import IConnectionUser
+from amqproute.net.pump import TransportFacts
+from amqproute.wire.amqp09 import protocol_events as ev
+from amqproute.wire.amqp09.connection09 import Connection09
+from amqproute.wire.amqp09.methods import ConnectionOpen
+from amqproute.wire.amqp09.replies import ReplyCode
+from amqproute.wire.amqp09.versions import ProtocolVersion
+from amqproute.wire.sasl_mechanisms import Credentials, MechanismChallenge
+
+__all__ = ["Frontend09"]
+
+REFUSED_WORDS = "Login was refused using authentication mechanism {mechanism}."
+
+
+@implementer(IConnectionUser)
+class Frontend09(ClientConnection):
+    """One accepted connection.
+
+    Args:
+        engine: in the server role.
+        context: what all connections of these versions share.
+        authenticator: of the listener that it came in by.
+        facts: what the transport proves.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        engine: Connection09,
+        context: Amqp09Context,
+        authenticator: Authenticator,
+        facts: TransportFacts,
+    ) -> None:
+        super().__init__(context.common, facts, authenticator)
+        self.engine = engine
+        self.amqp09 = context
+        self._authenticator = authenticator
+        self._log_in: LogInExchange | None = None
+        self._is_open = False
+        self._is_refused = False
+        self.channels: dict[int, ChannelFrontend] = {}
+
+    def __repr__(self) -> str:
+        state = "lost" if self.is_lost else f"channels={len(self.channels)}"
+        return f"<Frontend09 {self.facts.remote} {self.principal} {state}>"
+
+    @property
+    def is_0_9(self) -> bool:
+        """Whether the client asked for 0-9 rather than 0-9-1."""
+        return self.engine.version is ProtocolVersion.V0_9
+
+    @cached_property
+    def _handlers(self) -> dict[type, Callable[[Any], None]]:
+        return {
+            ev.MechanismChosen: self._mechanism_chosen,
+            ev.ChallengeAnswered: self._challenge_answered,
+            ev.VirtualHostAsked: self._virtual_host_asked,
+            ev.SecretReplaced: self._secret_replaced,
+            ev.ChannelAsked: self._channel_asked,
+            ev.ChannelEnded: self._channel_ended,
+            ev.ChannelCloseAnswered: _nothing,
+            ev.ConnectionEnded: self._connection_ended,
+        }
+
+    # -- IConnectionUser -------------------------------------------------------------------------
+
+    def events(self, events: Sequence[object]) -> None:
+        """See `IConnectionUser.events`: one batch for all of them."""
+        handlers = self._handlers
+        with self.event_batch:
+            for event in events:
+                handler = handlers.get(type(event))
+                if handler is not None:
+                    handler(event)
+                    continue
+                channel = self.channels.get(event.channel.number)  # type: ignore[attr-defined]
+                if channel is not None:
+                    channel.take(event)
+
+    def end_endpoints(self) -> None:
+        """See `ClientConnection.end_endpoints`."""
+        if self._log_in is not None:
+            self._log_in.cancel()
+            self._log_in = None
+        self._end_channels()
+
+    def _end_channels(self) -> None:
+        while self.channels:
+            self.channels.popitem()[1].end()
+
+    # -- log-in ----------------------------------------------------------------------------------
+
+    def _mechanism_chosen(self, event: ev.MechanismChosen) -> None:
+        self._log_in = LogInExchange(
+            self._authenticator,
+            self.log_in_facts(),
+            event.mechanism,
+            self._log_in_decided,
+            lambda failure: self.broken(failure, "verifying a password"),
+        )
+        self._log_in.respond(event.response)
+
+    def _challenge_answered(self, event: ev.ChallengeAnswered) -> None:
+        assert self._log_in is not None
+        self._log_in.respond(event.response)
+
+    def _log_in_decided(self, step: MechanismChallenge | Credentials | LogInRefused) -> None:
+        if self._pump is None:
+            return
+        if isinstance(step, MechanismChallenge):
+            self.engine.challenge(step.data)
+        elif isinstance(step, LogInRefused):
+            self._log_in = None
+            self._refuse_log_in(step)
+        else:
+            self._log_in = None
+            self.principal = self._authenticator.principal(step)
+            self.engine.authenticated()
+        # What the client has written ahead has waited for this.
+        if self.engine.has_input and not self.event_batch.is_in_progress:
+            self.events(self.engine.receive_data(b"", self.context.seconds()))
+        self.flush()
+
+    def _refuse_log_in(self, refused: LogInRefused) -> None:
+        self._is_refused = True
+        self.seen("sasl", "sasl.refused", f"{refused.mechanism}: {refused.reason}")
+        if not refused.is_logged:
+            self._log_unauthenticated(
+                "sasl",
+                "{connection} refused: {mechanism} authentication failed: {reason}{more}",
+                mechanism=refused.mechanism,
+                reason=refused.reason,
+            )
+        code = ReplyCode.ACCESS_REFUSED
+        words = REFUSED_WORDS.format(mechanism=refused.mechanism)
+        self.engine.refuse_authentication(reply_text(code, words))
+
+    def _secret_replaced(self, event: ev.SecretReplaced) -> None:
+        # No mechanism here has a secret that runs out.
+        self.engine.update_secret_ok()
+
+    # -- connection ------------------------------------------------------------------------------
+
+    def _virtual_host_asked(self, event: ev.VirtualHostAsked) -> None:
+        method = ConnectionOpen(virtual_host=event.virtual_host)
+        name = short(event.virtual_host)
+        if not self.amqp09.has_virtual_host(event.virtual_host):
+            words = f"there is no virtual host {name!r}"
+            code = ReplyCode.INVALID_PATH if self.is_0_9 else ReplyCode.NOT_ALLOWED
+            self._refuse_open(code, words, method)
+            return
+        try:
+            self.admit_principal()
+        except ResourceLimitExceeded as error:
+            self._refuse_open(ReplyCode.NOT_ALLOWED, error.description, method)
+            return
+        self._is_open = True
+        self.engine.open_ok()
+        properties = self.engine.peer_properties
+        self.log.info(
+            "{connection} opened by {principal}, AMQP {version}, {product}{tls}",
+            connection=self.facts.remote,
+            principal=str(self.principal),
+            version=self.engine.version.value,
+            product=short(" ".join(str(properties.get(key, "")) for key in ("product", "version"))),
+            tls=f", {self.facts.tls_version}" if self.facts.tls_version else "",
+        )
+
+    def _refuse_open(self, code: ReplyCode, words: str, method: ConnectionOpen) -> None:
+        self._is_refused = True
+        self.seen("open", code.name.lower(), words)
+        self._log_unauthenticated(
+            "open",
+            "{connection} ({principal}) refused: {words}{more}",
+            principal=str(self.principal),
+            words=words,
+        )
+        self.engine.close(code, reply_text(code, words), method)
+        self.flush()
+
+    def _connection_ended(self, event: ev.ConnectionEnded) -> None:
+        self._end_channels()
+        if event.answer_due:
+            self.engine.close_ok()
+        if self._is_refused:
+            return  # the log has the reason
+        if not self._is_open:
+            self._log_early_end(event)
+        elif event.clean and event.code in (0, ReplyCode.REPLY_SUCCESS):
+            level = self.log.debug if self.is_stopping else self.log.info
+            level("{connection} closed", **self._log_fields())
+        else:
+            self.log.warn(
+                "{connection} ({principal}) ended{why}: {code} {words}",
+                connection=self.facts.remote,
+                principal=str(self.principal),
+                why=" by us for its fault" if event.violation is not None else "",
+                code=event.code,
+                words=short(event.text),
+            )
+
+    def _log_early_end(self, event: ev.ConnectionEnded) -> None:
+        """Log who left, or was dropped, before its connection was open."""
+        offered = " ".join(self.engine.settings.mechanisms) or "none"
+        words = f"{event.text}; mechanisms offered: {offered}"
+        self.seen("open", event.code, words)
+        self._log_unauthenticated(
+            f"closed {event.code}" if event.violation is not None else "left",
+            "{connection} ({principal}) ended before it was open: {words}{more}",
+            principal=str(self.principal),
+            words=short(words),
+        )
+
+    def close(self, condition: conditions.Condition, words: str) -> None:
+        """See `ClientConnection.close`."""
+        if self._pump is not None:
+            self.engine.close_with(condition, words)
+            self.flush()
+
+    def fail(self, code: ReplyCode, words: str) -> None:
+        """Close the connection for a reason of ours."""
+        if self._pump is not None:
+            self.engine.close(code, reply_text(code, words))
+            self.flush()
+
+    # -- channels --------------------------------------------------------------------------------
+
+    def _channel_asked(self, event: ev.ChannelAsked) -> None:
+        channel = event.channel
+        channel.open_ok()
+        if channel.is_open:
+            self.channels[channel.number] = ChannelFrontend(self, channel)
+
+    def _channel_ended(self, event: ev.ChannelEnded) -> None:
+        channel = self.channels.get(event.channel.number)
+        if channel is not None and channel.channel is event.channel:
+            del self.channels[event.channel.number]
+            channel.end()
+        if event.answer_due:
+            event.channel.close_ok()
+        if event.violation is not None:
+            self.error_log.add(
+                "{connection} ({principal}) channel {channel} closed for its fault: {code} {words}",
+                channel=event.channel.number,
+                code=event.code,
+                words=short(event.text),
+            )
+
+    def forget_channel(self, channel: ChannelFrontend) -> None:
+        """A channel was closed from our side."""
+        number = channel.channel.number
+        if self.channels.get(number) is channel:
+            del self.channels[number]
+
+    # -- for the daemon and its operators ----------------------------------------------------------
+
+    def endpoints(self) -> Iterator[NodeEndpoint]:
+        """See `ClientConnection.endpoints`."""
+        found: list[NodeEndpoint] = []
+        for channel in self.channels.values():
+            found += channel.endpoints()
+        return iter(found)
+
+    def consumers(self) -> Iterator[ConnectionConsumer]:
+        """See `ClientConnection.consumers`."""
+        found: list[ConnectionConsumer] = []
+        for channel in self.channels.values():
+            found += channel.consumers()
+        return iter(found)
+
+    def row(self) -> dict[str, Any]:
+        """See `ClientConnection.row`."""
+        channels = self.channels.values()
+        return {
+            "name": self.facts.remote,
+            "principal": str(self.principal),
+            "container": short(str(self.engine.peer_properties.get("product", ""))),
+            "tls": self.facts.tls_version or "",
+            "protocol": f"AMQP {self.engine.version.value}",
+            "since-ms": self.since_ms,
+            "age-ms": max(0, self.now_ms() - self.since_ms),
+            "links": self.link_count,
+            "credit-in": 0,
+            "credit-out": 0,
+            "unsettled": sum(len(each.channel.unacknowledged) for each in channels),
+            "transactions": len(self.transactions),
+            "deliveries-in": self.engine.contents_in,
+            "deliveries-out": sum(each.channel.unacknowledged.last for each in channels),
+        }
+
+    def link_rows(self) -> Iterator[dict[str, Any]]:
+        """See `ClientConnection.link_rows`."""
+        return (row for channel in tuple(self.channels.values()) for row in channel.rows())
+
+    def lost(self, reason: Failure) -> None:
+        """See `IConnectionUser.lost`."""
+        super().lost(reason)
+        self.__dict__.pop("_handlers", None)
+
+
+def _nothing(_: object) -> None:
+    """Events that need no action."""
