@@ -8,13 +8,13 @@ frames and decodes their performatives through either. `sections` finds the part
 without decoding them.
 
 On these stand the endpoints, each file above those that it uses. `state_tables` has the states,
-`connection_state` what sessions and links share of their connection. `link` has links and
-deliveries, and `LinkSession`, the session as links see it; `link_events` and `protocol_faults` say
-what comes of links. A `session` is made of `transfer_input`, `transfer_output` and its
-`unsettled_map`. `engine_events` has all events. `negotiation` and `sasl` are what goes before
-frames, and `connection` is the engine proper. An owner is typed where it is used, by the narrow
-class that stands with the user (`LinkSession` in `link`, `SessionConnection` in `session`): so
-nothing imports upwards.
+`connection_state` what sessions and links share of their connection. `negotiated_link` has the
+terms and the credit of a link; `link` adds its deliveries, and has `LinkSession`, the session as
+links see it. `link_events` and `protocol_faults` are the events and faults of links. A `session` is
+made of `transfer_input`, `transfer_output` and its `unsettled_map`. `engine_events` has all events.
+`negotiation` and `sasl` are what goes before frames, and `connection` is the engine proper. An
+owner is typed where it is used, by the narrow class that stands with the user (`LinkSession` in
+`link`, `SessionConnection` in `session`): so nothing imports upwards.
 
 Why so: the tables decide what is right, the fast paths only how soon. A fast path recognizes
 the encodings that every known client uses and leaves everything else, errors included, to the

@@ -98,7 +98,8 @@ from amqproute.wire.amqp10.frames import (
     UnfitAttach,
     UnfitBegin,
 )
-from amqproute.wire.amqp10.link import Delivery, Link, PartsMode, Role
+from amqproute.wire.amqp10.link import Delivery, Link, PartsMode
+from amqproute.wire.amqp10.negotiated_link import Role
 from amqproute.wire.amqp10.negotiation import MAX_HELD, OPEN_OCTETS, Negotiation
 from amqproute.wire.amqp10.protocol_faults import (
     ConnectionFaultError,

@@ -32,8 +32,9 @@ from amqproute.errors import LocalProtocolError
 from amqproute.wire import input_cost
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection_state import ConnectionState
-from amqproute.wire.amqp10.link import Delivery, Link, LinkSession, Role
+from amqproute.wire.amqp10.link import Delivery, Link, LinkSession
 from amqproute.wire.amqp10.link_events import LinkAttached, LinkDetached, LinkFlowed
+from amqproute.wire.amqp10.negotiated_link import Role
 from amqproute.wire.amqp10.protocol_faults import (
     ConnectionFaultError,
     LinkFaultError,

@@ -215,7 +215,7 @@ class TransferInput:
         return False
 
     def _tolerate(self, link: Link) -> None:
-        """Check a delivery without credit: see the docstring of `amqproute.wire.amqp10.link`."""
+        """Check a delivery without credit: see `amqproute.wire.amqp10.negotiated_link`."""
         if link._grace > 0:
             link._grace -= 1
         elif link._overdraft > 0:
