@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets in, and what each may do: users, log-ins and access rules of the configuration."""
+"""Users, log-ins and access rules of the configuration."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class AccessControl:
         return self._policy.rules
 
     def allows(self, principal: Principal, verb: Verb, node: str) -> bool:
-        """Return whether somebody may do something at a node, by the rules in force."""
+        """Return whether the rules in force allow an action at a node."""
         return self._policy.allows(principal, verb, node)
 
     def authenticator(self, mechanisms: Sequence[str]) -> Authenticator:
-        """Return what authenticates the clients of a listener that offers these mechanisms."""
+        """Return the authenticator for the clients of a listener that offers these mechanisms."""
         return Authenticator(
             mechanisms, users=self.users, verifier=self._verifier, login_key=self._login_key
         )

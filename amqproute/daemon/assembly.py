@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a configuration to a running house: the only module that names all concrete classes.
+"""Assembly of the application from a configuration: the one module that names all concrete classes.
 
-The order of starting: store, recovery, nodes, destinations, listeners. Only then does anybody
-get in, and only then does anything go out. The order of stopping is the reverse, with a pause in
-the middle in which what is under way may come to its end.
+The order of starting: store, recovery, nodes, destinations, listeners. Nobody can connect, and
+nothing leaves, before all of these are ready. Stopping takes the reverse order, with a pause in
+which work in progress can finish.
 """
 
 from __future__ import annotations
@@ -135,11 +135,11 @@ def now_ms() -> int:
 
 
 class Application:
-    """A daemon, put together.
+    """The daemon, assembled.
 
     Args:
-        config: what to be.
-        reactor: where to live.
+        config: the configuration.
+        reactor: the reactor.
         on_death: called, once, when the store cannot write any more: nothing can be accepted.
 
     Attributes:
@@ -164,8 +164,8 @@ class Application:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.clock = AgeClock(now_ms, awake_seconds)
         self.clock.when_slept = self._slept
-        self.clock_watch = ClockWatch(self.clock, reactor, self._uneasy, self._postpone)
-        self.when_uneasy: Callable[[], object] = lambda: None
+        self.clock_watch = ClockWatch(self.clock, reactor, self._problems_changed, self._postpone)
+        self.on_problems_changed: Callable[[], object] = lambda: None
         self._receipt_clock = ReceiptClock(reactor)
         self.journaling = Journaling(config, reactor, lambda: self.broker.gate)
         room = os.statvfs(state)
@@ -187,7 +187,7 @@ class Application:
             on_damage=self._damaged,
         )
         self.certificates = OwnCertificates(
-            config, reactor, self._uneasy, self._dial_again, self._tls_connections
+            config, reactor, self._problems_changed, self._dial_again, self._tls_connections
         )
         self._connector: Connector | None = None
         self.access = AccessControl(
@@ -311,7 +311,7 @@ class Application:
         """Start everything, in order.
 
         Raises:
-            AmqprouteError: something cannot be had; what was started is stopped again.
+            AmqprouteError: a part cannot start; what was started is stopped again.
         """
         try:
             await self._start()
@@ -321,7 +321,7 @@ class Application:
 
     async def _start(self) -> None:
         self._places.limit = make_room_for_descriptors(self.config.limits.max_connections)
-        grammar.prepare()  # not while the first client with a selector waits
+        grammar.prepare()  # before the first client with a selector needs it
         config = self.config
         recovery = await self.store.open()
         self._is_open = True
@@ -342,7 +342,7 @@ class Application:
         )
         self.journaling.configured(config)
         branches = recovery.notes.get(BRANCH_NOTES, {})
-        recovery.queues.pop(BRANCH_ROWS, None)  # no node's: branches know what is there
+        recovery.queues.pop(BRANCH_ROWS, None)  # for no node: branches know their entries
         self.broker.recovered_nodes.recovered(
             recovery.queues, recovery.notes.get(NOTES, {}), holds_of(branches)
         )
@@ -541,13 +541,13 @@ class Application:
         self.certificates.gate.open(listener, has_tls=listen.tls != "none")
         self.listeners.append(listener)
 
-    def _uneasy(self) -> None:
-        self.when_uneasy()
+    def _problems_changed(self) -> None:
+        self.on_problems_changed()
 
     def _slept(self) -> None:
-        """Note that the machine has slept: what is overdue by that is tried first."""
+        """Handle a suspend of the machine: destinations overdue by it are tried first."""
         if self.relay is not None:
-            log.info("the machine has slept; what is overdue for other domains is tried once more")
+            log.info("the machine was suspended; overdue destinations are tried once more")
             self.relay.spare()
             self._reactor.callLater(0, self._dial_again)
 
@@ -557,7 +557,7 @@ class Application:
                 destination.wake()
 
     def _postpone(self, ms: int) -> Deferred[None]:
-        """Have everything age from so much later on: the wall clock was set ahead."""
+        """Shift the start of all ages: the wall clock was set ahead."""
         transaction = self.store.begin()
         now_ms = self.clock.now_ms() + ms
         transaction.postpone(ms, now_ms)
@@ -568,7 +568,7 @@ class Application:
         demanded = [domain for domain in config.peers if config.peer_for(domain).level == "dane"]
         if not is_capable and (demanded or config.resolver.dnssec == "require"):
             log.warn(
-                "DNSSEC is demanded ({what}) and does not come through: messages will wait "
+                "DNSSEC is required ({what}) and does not come through: messages will wait "
                 "(dns.not-dnssec-capable); `amqproute resolve DOMAIN` says why",
                 what=", ".join(f"peers.{domain}.level" for domain in demanded)
                 or "resolver.dnssec: require",
@@ -584,14 +584,14 @@ class Application:
             )
 
     def _damaged(self, key: str, damages: Sequence[DamagedEntry]) -> None:
-        """The store has found entries damaged. Their nodes tell the senders, once there are any."""
+        """Handle damaged entries found by the store. Their nodes report them, once declared."""
         if self._early_damage is None:
             self.broker.damaged(key, damages)
         else:
             self._early_damage.append((key, damages))
 
     def _take_up_damage(self) -> None:
-        """Do what could not be done before nodes were declared, as the journal was compared."""
+        """Report damage found before the nodes were declared."""
         early, self._early_damage = self._early_damage or (), None
         for key, damages in early:
             self.broker.damaged(key, damages)
@@ -601,13 +601,13 @@ class Application:
         self._on_death(str(error))
 
     @property
-    def ailment(self) -> str | None:
-        """What is wrong with the daemon, in words; None while it is well."""
+    def failure(self) -> str | None:
+        """Description of a fault of the daemon; None while it is healthy."""
         return self._store_failure
 
     @property
-    def unease(self) -> str:
-        """What is not as it should be, in words, and what to do; empty while all is well."""
+    def problems(self) -> str:
+        """Problems and their remedies; empty if there are none."""
         marks = self.watermarks.status() if self.watermarks is not None else ""
         return "; ".join(
             filter(None, (marks, self.certificates.gate.status(), self.clock_watch.status()))
@@ -616,10 +616,10 @@ class Application:
     # -- reload ------------------------------------------------------------------------------------
 
     def reload(self, config: Config) -> ReloadReport:
-        """Put a new configuration in force: all of it that a reload can, or nothing.
+        """Apply a new configuration: all settings that a reload can change, or none.
 
         Raises:
-            AmqprouteError: something in it cannot be used; everything is as it was.
+            AmqprouteError: part of it cannot be used; nothing has changed.
         """
         report = self.reloader.reload(config)
         if report.waiting:
@@ -630,7 +630,7 @@ class Application:
         return report
 
     def _register_components(self) -> None:
-        """Register what follows the configuration, in the order in which changes are applied."""
+        """Register the components that follow the configuration, in the order of application."""
         for name, prepare in (
             ("nodes", self._prepare_nodes),
             ("access", self.access.prepare),
@@ -690,7 +690,7 @@ class Application:
     # -- stop --------------------------------------------------------------------------------------
 
     async def stop(self, extend: Callable[[float], object] | None = None) -> None:
-        """Stop gracefully: nothing new, then what is under way, then goodbye.
+        """Stop gracefully: accept nothing new, finish work in progress, close connections.
 
         Args:
             extend: called with seconds while waiting, to keep a service manager patient.
@@ -704,10 +704,10 @@ class Application:
         await self._abandon()
 
     async def _abandon(self) -> None:
-        """Close what is open, in whatever state it is.
+        """Close everything that is open, in any state.
 
-        Connections first, since their end gives messages back and ends transactions; then all that
-        has timers; and the store when nothing is left that could write to it.
+        Connections first, since closing them releases messages and ends transactions; then
+        everything with timers; and the store when nothing is left that could write to it.
         """
         if self.relay is not None:
             self.relay.stop_sending()
@@ -732,7 +732,7 @@ class Application:
                 self.journaling.let_go(self.broker)
                 await self.journaling.take_stock(self.store, None)
         finally:
-            self._stop_timers()  # what has arrived last may have begun to wait for its time
+            self._stop_timers()  # the last arrivals may have started timers
 
     def _stop_timers(self) -> None:
         self.journaling.stop_watching()
@@ -759,7 +759,7 @@ class Application:
     # -- what operators see ------------------------------------------------------------------------
 
     def _broker_facts(self) -> BrokerFacts:
-        """Return what `amqproute status` judges besides nodes and next hops."""
+        """Return the facts for `amqproute status` beside nodes and next hops."""
         assert self.relay is not None
         marks = [] if self.watermarks is None else [*self.watermarks.rows()]
         contexts = self.certificates.contexts

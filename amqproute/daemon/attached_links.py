@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connections of clients and peers, and their links: kept to nodes, contracts and rights."""
+"""Open connections of clients and peers, and the enforcement of rights on their links."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AttachedLinks:
         broker: its nodes and aliases are what links lead to.
         config: gives the configuration in force.
         access: the rules in force.
-        contracts: what each connection may ask.
+        contracts: the contract of each connection.
 
     Attributes:
         amqp10: the connections of AMQP 1.0, and its suspended links; None before the start.
@@ -60,9 +60,9 @@ class AttachedLinks:
         return () if self.amqp10 is None else tuple(self.amqp10.common.connections)
 
     def prepare(self, config: Config) -> Apply:
-        """See `config_reload.Prepare`. To be applied last, when nodes and rights are the new ones.
+        """See `config_reload.Prepare`. Applied last, when nodes and rights are the new ones.
 
-        Links to what has gone, or to what their holders may not have any more, are detached.
+        Links to removed nodes, or without the right any more, are detached.
         """
         removed_aliases = set(self._config().aliases) - set(config.aliases)
         is_new_policy = make_policy(config).rules != self._access.rules
@@ -74,14 +74,14 @@ class AttachedLinks:
                 return
             if count := self.amqp10.common.detach_unauthorized():
                 log.info(
-                    "{links} ended: their holders have lost the right to them",
+                    "detached {links}: access revoked",
                     links=counted(count, "link"),
                 )
 
         return apply
 
     def detach_removed_nodes(self, aliases: AbstractSet[str]) -> None:
-        """Detach the links of nodes, and of these aliases, that do not exist any more."""
+        """Detach the links of nodes that no longer exist, and of removed aliases."""
 
         def is_gone(node: object, address: str | None) -> bool:
             if address in aliases:
@@ -112,7 +112,7 @@ class AttachedLinks:
         return attached + [suspended_row(row) for row in suspended]
 
     def contract_rows(self) -> list[Row]:
-        """Return what each peer and user that has a contract may, and has used of it."""
+        """Return, for each peer and user with a contract, its limits and their use."""
         rows = self._contracts.rows()
         here = {row["name"] for row in rows}
         absent = [

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our own certificate is not valid by this machine's clock: the daemon runs without TLS till it is.
+"""Operation without TLS while our own certificate is not valid by this machine's clock.
 
-A clock before the certificate's first day, as machines without a battery have it after a start,
-must not keep the broker from its local clients, nor from being asked what is wrong. Listeners with
-TLS stay closed and no other broker is dialled, since nobody would believe us; both begin by
-themselves when the clock or the files are right.
+A clock before the certificate's first day, as on machines without a battery after boot, must not
+keep local clients and operators out. Listeners with TLS stay closed and no other broker is dialled,
+since no peer would accept us; both begin without a restart when the clock or the files are right.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ class CertificateGate:
     Args:
         reactor: for the timer.
         contexts: ours; None without a certificate.
-        changed: called when the certificate has become valid, or is no longer.
-        healed: called when it has become valid: to dial those who wait.
+        changed: called when the certificate becomes valid or invalid.
+        healed: called when it becomes valid, to dial waiting destinations.
     """
 
     log = Logger()
@@ -50,7 +49,7 @@ class CertificateGate:
         self._call: IDelayedCall | None = None
 
     def open(self, listener: Listener, *, has_tls: bool) -> None:
-        """Open a listener now, or when there is a certificate for it.
+        """Open a listener now, or once there is a valid certificate for it.
 
         Raises:
             ListenError: it cannot be opened.
@@ -62,12 +61,12 @@ class CertificateGate:
         listener.startService()
 
     def start(self) -> None:
-        """Look at the dates from now on."""
+        """Start to check the dates."""
         if self._contexts is not None:
             self._look()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         if self._call is not None and self._call.active():
             self._call.cancel()
         self._call = None
@@ -95,13 +94,13 @@ class CertificateGate:
                 listener.startService()
             except ListenError as error:
                 if not failures:
-                    self.log.error("{error}; tried again and again", error=str(error))
+                    self.log.error("{error}; will keep trying", error=str(error))
                 self._waiting.append((listener, failures + 1))
             else:
                 self.log.info("{listener} is open", listener=listener.description)
 
     def status(self) -> str:
-        """Return what is wrong and what to do, in words; empty while all is well."""
+        """Describe the problem and its remedy; empty if there is none."""
         ailment = None if self._contexts is None else self._contexts.ailment
         if ailment is None:
             return ""

@@ -71,7 +71,7 @@ class ConfigReloader:
         return self._components
 
     def register(self, name: str, prepare: Prepare) -> None:
-        """Have a component follow the configuration from now on.
+        """Register a component that follows the configuration.
 
         Args:
             name: for the log; one that is registered already is replaced, in its place.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who this broker is, and the name under which its store numbers its entries."""
+"""Identity of this broker: its container-id and the name of its store's number sequence."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NOTES: Final = "container"
 
 @dataclass(frozen=True, slots=True)
 class ContainerIdentity:
-    """What a store knows its broker by.
+    """The identity that a store keeps of its broker.
 
     Attributes:
         container_id: the broker's name in the protocol.
         stream: the name under which the store numbers its entries.
-        former_stream: the one that it had before it was restored from a backup; else empty.
+        former_stream: the one before a restore from a backup; else empty.
     """
 
     container_id: str
@@ -37,18 +37,18 @@ class ContainerIdentity:
 async def identify(
     store: SqliteStore, recovery: StoreRecovery, container_id: str | None
 ) -> ContainerIdentity:
-    """Find in the store who we are; what is not there is made, and kept.
+    """Read our identity from the store; create and store what is missing.
 
-    A store that was restored gets another name: its ids have been used since, and peers would
-    take new messages for old ones.
+    A restored store gets a new stream name: its ids have been used since, and peers would take new
+    messages for duplicates.
 
     Args:
         store: it is open.
         recovery: what it held.
-        container_id: by the configuration; None for the one that was made once.
+        container_id: from the configuration; None for the one generated at the first start.
 
     Raises:
-        StoreError: what was made could not be kept.
+        StoreError: a new identity could not be stored.
     """
     notes = recovery.notes.get(NOTES, {})
     name = container_id or _text(notes, "id")

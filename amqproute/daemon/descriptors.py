@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File descriptors: whether the system gives as many as the configuration promises connections.
+"""File descriptors: enough of them for the configured number of connections.
 
-A daemon that runs out of them cannot accept anybody, nor open its own files. So the soft limit is
-raised as far as it may be, and where that is not far enough, fewer connections are taken.
+A daemon that runs out of them can neither accept connections nor open its own files. So the soft
+limit is raised as far as allowed, and if that is not enough, fewer connections are accepted.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ OWN_DESCRIPTORS: Final = 512
 
 
 def connections_that_fit(descriptors: int) -> int:
-    """Return for how many connections a limit of descriptors is enough."""
+    """Return the number of connections that a limit of descriptors allows."""
     return max(1, descriptors - min(OWN_DESCRIPTORS, descriptors // 2))
 
 
 def hard_limit() -> int | None:
-    """Return the most descriptors that this process may ask for; None for no limit."""
+    """Return the hard limit of this process; None for no limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if hard == resource.RLIM_INFINITY else hard
 
@@ -45,7 +45,7 @@ def make_room_for_descriptors(connections: int) -> int:
     """Raise the limit of descriptors of this process; return how many connections it allows.
 
     Args:
-        connections: how many there should be room for.
+        connections: the configured number.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + OWN_DESCRIPTORS
@@ -67,10 +67,10 @@ def make_room_for_descriptors(connections: int) -> int:
 
 @implementer(ILogObserver)
 class UnacceptedConnections:
-    """Keeps from a log Twisted's lines about connections that the system did not let it accept.
+    """Filters Twisted's log events about connections that it could not accept.
 
-    It writes one for each such connection, and so whoever connects would fill the log. In their
-    place stands a warning now and then.
+    Twisted writes one for each such connection, so that anybody who connects could fill the log.
+    They are replaced by an occasional warning.
 
     Args:
         observer: of all other events.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watermarks of a house, put together from its configuration."""
+"""Watermarks of disk and memory, assembled from the configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["disk_terms", "make_watermarks"]
 
 
 def disk_terms(config: Config) -> DiskTerms:
-    """Return what a configuration says about the disk."""
+    """Return the disk settings of a configuration."""
     floor, most = config.store.min_free, config.store.max_bytes or 0
     if isinstance(floor, str):
         return DiskTerms(min_free_percent=float(floor.removesuffix("%")), max_bytes=most)
@@ -32,7 +32,7 @@ def _consumers(shared: FrontendContext) -> Iterator[ConnectionConsumer]:
 
 
 def count_outgoing(shared: FrontendContext, relay: Relay) -> None:
-    """Add up what receivers hold, and wake those who may have more than before."""
+    """Sum up the outgoing memory of all consumers, and wake those whose limit has grown."""
     links = [octets for each in _consumers(shared) if (octets := each.held_bytes)]
     hops = [octets for each in relay.destinations.values() if (octets := each.held_bytes)]
     by = {"consumers": sum(links), "relay": sum(hops)}
@@ -54,7 +54,7 @@ def make_watermarks(
     relay: Relay,
     config: Config,
 ) -> Watermarks:
-    """Look after disk and memory from now on, and let operators see it."""
+    """Start to watch disk and memory, and register the figures for operators."""
 
     def sample() -> int:
         count_outgoing(shared, relay)

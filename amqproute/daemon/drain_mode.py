@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drains the daemon: takes no new messages, and finishes what can be finished.
+"""Drain mode: no new messages are accepted, and deliveries that can finish do.
 
 ``DRAIN`` through ``$management`` closes the broker's publish gate for the reason `DRAINING`:
 publishers and other organizations' brokers get no credit and keep their messages. Consumers, the
-relay and management go on. ``DRAIN-STATUS`` tells how far it has come, ``DRAIN-END`` opens the gate
+relay and management go on. ``DRAIN-STATUS`` reports the progress, ``DRAIN-END`` opens the gate
 again. All three take the right `manage` on the management node. A restart ends it, too.
 
-It is *done* when nothing is under way (to the disk, to a peer, with a consumer) and every message
-that is still here cannot go now:
+It is *done* when nothing is in progress (to the disk, to a peer, with a consumer) and no message
+that is still here can leave now:
 
-- on a node it waits for a consumer, and none is attached;
-- on a relay queue its next hop is held, refused, or could not be reached by the last attempt, or
-  the DNS does not answer about it.
+- a message on a node has no consumer attached;
+- the next hop of a relay queue is held, refused, or could not be reached by the last attempt, or
+  the DNS does not answer for it.
 
-A consumer or a peer that is there and takes nothing delays the end: it may begin to take at any
-moment. What changes after it was done is looked at again, every `LOOK_SECONDS`; a look gives the
-reactor back after `TURN_QUEUES` queues.
+A connected consumer or peer that takes no messages delays the end: it may start at any moment. The
+state is checked again every `LOOK_SECONDS`, also after it was done; a check yields to the reactor
+after `TURN_QUEUES` queues.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ DRAINING: Final = "drain"
 """The reason for which the publish gate is closed."""
 LOOK_SECONDS: Final = 1.0
 TURN_QUEUES: Final = 500
-"""Queues looked at in one turn of the reactor."""
+"""Queues checked in one reactor turn."""
 NOT_DRAINING: Final = "not draining"
 MOST_NAMED: Final = 20
-"""Places in an answer at which messages stay."""
+"""Queues named in an answer as stuck."""
 
 log = Logger()
 
 
 @dataclass(slots=True)
 class DrainProgress:
-    """How far a drain has come.
+    """The progress of a drain.
 
     Attributes:
-        moving: messages that are under way, or can go.
-        staying: messages that cannot go now.
-        stuck: where these are, with why; at most `MOST_NAMED`.
+        moving: messages in progress, or able to leave.
+        staying: messages that cannot leave now.
+        stuck: their queues, each with the reason; at most `MOST_NAMED`.
         writing: connections whose messages wait for the disk.
     """
 
@@ -71,11 +71,11 @@ class DrainProgress:
 
     @property
     def is_done(self) -> bool:
-        """Nothing that can be finished is left."""
+        """Whether nothing is left that can finish."""
         return not self.moving and not self.writing
 
     def stay(self, name: str, count: int, why: str) -> None:
-        """Count messages that cannot go now."""
+        """Count messages that cannot leave now."""
         self.staying += count
         if len(self.stuck) < MOST_NAMED:
             self.stuck[name] = f"{counted(count, 'message')}: {why}"
@@ -83,7 +83,7 @@ class DrainProgress:
     def __str__(self) -> str:
         if self.is_done:
             rest = f"; {counted(self.staying, 'message')} cannot go now" if self.staying else ""
-            return f"drained: nothing is under way{rest}"
+            return f"drained: nothing is in progress{rest}"
         words = f"draining: {counted(self.moving, 'message')} to go"
         if self.writing:
             words += f", {counted(self.writing, 'connection')} with messages on their way to disk"
@@ -94,10 +94,10 @@ class DrainMode:
     """The drain of one daemon.
 
     Args:
-        clock: for looking again.
-        broker: whose gate is closed, and whose nodes are looked at.
+        clock: for repeated checks.
+        broker: its gate is closed, its nodes are checked.
         relay: its next hops.
-        connections: gives the connections.
+        connections: returns the connections.
     """
 
     def __init__(
@@ -119,14 +119,14 @@ class DrainMode:
 
     @property
     def is_on(self) -> bool:
-        """No new messages are taken."""
+        """Whether no new messages are accepted."""
         return DRAINING in self._broker.gate.reasons
 
     def begin(self, who: str) -> str:
-        """Take no new messages from now on; nothing where that is so already.
+        """Stop accepting new messages. Nothing happens if the drain is on already.
 
         Returns:
-            What is told of it beyond its status: nothing.
+            Nothing beyond the status.
         """
         if self.is_on:
             return ""
@@ -134,19 +134,19 @@ class DrainMode:
         self._was_done = False
         self.progress = None
         self._broker.gate.close(DRAINING, f"{who} drains the daemon")
-        log.info("{who}: DRAIN: no new messages are taken", who=who)
+        log.info("{who}: DRAIN: no new messages are accepted", who=who)
         self._start_look()
         return ""
 
     def end(self, who: str) -> str:
-        """Take messages again; return what was done in words."""
+        """Accept messages again; describe what was done."""
         if not self.is_on:
             return NOT_DRAINING
         self.stop()
         self.progress = None
         self._broker.gate.open(DRAINING)
-        log.info("{who}: DRAIN-END: messages are taken again", who=who)
-        return "the drain has ended: messages are taken again"
+        log.info("{who}: DRAIN-END: messages are accepted again", who=who)
+        return "the drain has ended: messages are accepted again"
 
     def stop(self) -> None:
         """Cancel the timer."""
@@ -156,7 +156,7 @@ class DrainMode:
         self._call = None
 
     def status(self) -> str:
-        """Return what is told of it; empty if it is not on."""
+        """Return the attributes of the answer; empty if the drain is not on."""
         if not self.is_on:
             return ""
         return "draining" if self.progress is None else str(self.progress)
@@ -224,7 +224,7 @@ class DrainMode:
         return found
 
     def _failed(self, failure: Failure) -> None:
-        log.failure("the progress of the drain could not be found out", failure)
+        log.failure("cannot determine the progress of the drain", failure)
         self._call = self._clock.callLater(LOOK_SECONDS, self._start_look)
 
 
@@ -253,7 +253,7 @@ def _look_at_hop(destination: Destination, progress: DrainProgress) -> None:
 
 
 def _obstacle(destination: Destination) -> str:
-    """Return why nothing goes there now; empty if something can."""
+    """Return the reason why nothing can be sent there now; empty if something can."""
     if destination.held is not None:
         return f"held: {destination.held}"
     if destination.failures or destination.state.value == "refused":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the configuration says of connections, and who in the daemon hears of them."""
+"""Connection policy from the configuration, and its listeners in the daemon."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ConfiguredPolicy(ConnectionPolicy):
     Args:
         config: returns the configuration in force.
         transfer: knows the names of this broker.
-        relay: tries what waits for a peer that has come.
-        probes: keeps what probers and the refused came to.
-        contracts: what each peer and user may ask of us.
+        relay: retries waiting messages for a peer that has connected.
+        probes: keeps the results of probes and refusals.
+        contracts: the limits of each peer and user.
     """
 
     def __init__(

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When garbage is collected.
+"""Scheduling of garbage collection.
 
 Almost nothing here is in cycles: a message, a delivery, a look-up that fails, a connection that has
-ended with its sessions and links is freed by its last reference. What remains is what ends while
-something of it is under way, and what libraries leave. CPython would walk over the youngest objects
+ended with its sessions and links is freed by its last reference. Cycles remain only where something
+ends in the middle of an operation, and in libraries. CPython would walk over the youngest objects
 every 700 allocations and over all of them after a quarter as many more; with messages that wait for
-their commit that is work for nothing. So the young generations are collected seldom, and the oldest
-one not by the interpreter but by `FullCollections`: when the process has little to do, and often
-enough that garbage never piles up to a pause that others notice.
+their commit that is wasted work. So the young generations are collected seldom, and the oldest one
+not by the interpreter but by `FullCollections`: when the process is idle, and often enough that
+garbage never accumulates to a noticeable pause.
 
 Memory that was freed stays with the C library until it is asked for: a burst of large messages
 would leave the process as large as it was at the peak. So a full collection ends with
 ``malloc_trim``, and one is also due in a quiet moment when the process has grown or was busy, or
-when much has been freed since the last one: an attacker that leaves is no work.
+when much has been freed since the last one: an attacker that leaves causes no load.
 
 What a collection costs was measured (``python -m benchmarks.garbage``): about 0.1 µs for each
-object that is alive, 0.3 µs for each that is garbage. What exists when the daemon has started is
-frozen: no collection walks over it.
+object that is alive, 0.3 µs for each that is garbage. Objects that exist when the daemon has
+started are frozen: no collection walks over them.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ NEVER: Final = 1_000_000_000
 """Collections of the middle generation before the interpreter collects all by itself."""
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks at whether a full collection is due."""
+"""Seconds between two checks whether a full collection is due."""
 QUIET_SHARE: Final = 0.25
-"""A process that uses less of a processor than this has time to collect."""
+"""Share of a processor below which the process counts as idle."""
 PRESSING: Final = 5
-"""Middle collections after which a full one does not wait for a quiet moment: what has passed
-them may be half a million objects."""
+"""Middle collections after which a full one does not wait for an idle moment: half a million
+objects may have survived them."""
 LONGEST_WAIT_SECONDS: Final = 300.0
-"""A full collection comes after this time in any case, if there was any allocation to speak of."""
+"""Seconds after which a full collection runs in any case, after any noticeable allocation."""
 PAUSE_SHARE: Final = 0.01
-"""The most that full collections take of the time, over the last two."""
+"""Largest share of the time for full collections, measured over the last two."""
 GROWN_OCTETS: Final = 8 * 1024 * 1024
 """Growth of the resident memory, or of what the C library has free, since the last full collection
 that makes the next one due in a quiet moment, whatever the number of objects: one object may be a
 megabyte."""
 LONG_PAUSE_SECONDS: Final = 0.5
-"""A full collection that takes longer is told to the operator."""
+"""Seconds of a full collection above which it is logged."""
 
 
 class Garbage(Protocol):
@@ -69,13 +69,13 @@ class Garbage(Protocol):
         """Return the middle collections since the last full one."""
 
     def collect(self) -> int:
-        """Collect all, give memory back; return the number of objects that were garbage."""
+        """Collect all generations and trim memory; return the number of garbage objects."""
 
     def resident(self) -> int:
-        """Return the octets of memory that the process has; 0 if that cannot be known."""
+        """Return the resident memory of the process in octets; 0 if unknown."""
 
     def free(self) -> int:
-        """Return the octets that the C library has free, given back or not; 0 if unknown."""
+        """Return the free octets in the C library's heap, trimmed or not; 0 if unknown."""
 
 
 class MallocStatistics(ctypes.Structure):
@@ -126,7 +126,7 @@ class Interpreter:
 
 
 def set_thresholds() -> None:
-    """Have the interpreter collect the young generations only, and seldom."""
+    """Restrict the interpreter to the young generations, and to rare collections."""
     gc.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, NEVER)
 
 
@@ -138,15 +138,15 @@ def is_due(
     grown: int = 0,
     was_busy: bool = False,
 ) -> bool:
-    """Decide whether to collect all now.
+    """Decide whether a full collection is due.
 
     Args:
         passes: middle collections since the last full one.
         busy: the share of a processor that the process has used of late, from 0 to 1.
         since: seconds since the last full collection.
         pause: seconds that it took.
-        grown: octets that the process has grown by, or has freed, since then.
-        was_busy: it has been busy since then: what is free by now has not been given back.
+        grown: octets by which the process has grown, or that it has freed, since then.
+        was_busy: it has been busy since then: its free memory has not been trimmed.
     """
     if since * PAUSE_SHARE < pause:
         return False
@@ -156,10 +156,10 @@ def is_due(
 
 
 class FullCollections:
-    """Collects all garbage from time to time.
+    """Runs full collections from time to time.
 
     Args:
-        clock: for the looks.
+        clock: for the checks.
         garbage: the collector.
         processor: the seconds of processor time that the process has used (`time.process_time`).
         timer: seconds, for the length of a collection (`time.perf_counter`).
@@ -193,11 +193,11 @@ class FullCollections:
         self._next: IDelayedCall | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the checks."""
         self._next = self._clock.callLater(LOOK_SECONDS, self._look)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         if self._next is not None and self._next.active():
             self._next.cancel()
         self._next = None

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects what `amqproute.services.health_rules` judges: the operation STATUS of ``$management``.
+"""The operation STATUS of ``$management``.
 
-A survey looks at every node and next hop, never at every message, and gives the reactor back after
-`TURN_WORK` units of work (a node is one; so are `ENTRIES_PER_UNIT` messages in consumers' hands or
-set aside, which are looked through for the oldest, up to `MOST_ENTRIES` of a node). Ten thousand
-nodes take some hundred turns. Requests that come while a survey is under way get its answer.
+A survey collects the facts for `amqproute.services.health_rules`. It inspects every node and next
+hop, never every message, and yields to the reactor after `TURN_WORK` units of work (a node is one;
+so are `ENTRIES_PER_UNIT` acquired or quarantined messages, which are searched for the oldest, up to
+`MOST_ENTRIES` of a node). Ten thousand nodes take some hundred turns. Requests during a survey
+share its answer.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from amqproute.values import RELAY_PREFIX
 __all__ = ["TURN_WORK", "HealthSurvey", "limits_of", "recent_facts"]
 
 TURN_WORK: Final = 100
-"""Units of work in one turn of the reactor: three milliseconds where every node is not well."""
+"""Units of work in one reactor turn: three milliseconds where every node has a problem."""
 ENTRIES_PER_UNIT: Final = 100
 MOST_ENTRIES: Final = 5000
-"""Messages of one node in consumers' hands that are looked at; consumers have them in order, so it
-is the first ones that are old."""
+"""Acquired messages of one node that are inspected; consumers have them in order, so the first ones
+are the oldest."""
 MOST_PEERS: Final = 100
-"""Next hops that are told with all their attributes."""
+"""Next hops that are reported with all their attributes."""
 
 
 def limits_of(status: StatusSettings) -> HealthLimits:
@@ -63,7 +64,7 @@ def limits_of(status: StatusSettings) -> HealthLimits:
 
 
 def recent_facts(broker: Broker) -> tuple[RecentFacts, ...]:
-    """Return what happened in the last hour."""
+    """Return the events of the last hour."""
     found = []
     for happening, count in broker.recent.totals().items():
         event, place, kind, condition = happening
@@ -82,10 +83,10 @@ class HealthSurvey:
         broker: its nodes.
         relay: its next hops.
         limits: gives the limits in force.
-        facts: gives what is neither node nor next hop.
+        facts: returns everything beside nodes and next hops.
 
     Attributes:
-        turns: of the reactor that surveys took so far.
+        turns: reactor turns that surveys have taken so far.
     """
 
     def __init__(
@@ -156,7 +157,7 @@ class HealthSurvey:
         return ManagementReply.of(OK, f"{total} found" if total else "all is well", body)
 
     async def _pause(self, work: int, queue: Queue) -> int:
-        """Give the reactor back if enough was done; return what was done in this turn."""
+        """Yield to the reactor after enough work; return the work done in this turn."""
         if work >= TURN_WORK:
             self.turns += 1
             await deferLater(self._clock, 0)
@@ -172,7 +173,7 @@ class HealthSurvey:
 
 
 def _oldest(queue: Queue, now_ms: int) -> float | None:
-    """Return the age in seconds of the oldest message of a queue, in whoever's hands."""
+    """Return the age in seconds of the oldest message of a queue, acquired ones included."""
     arrivals = []
     if (available := queue.oldest_arrival_ms) is not None:
         arrivals.append(available)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal of a house: put together, told of starts and stops, and compared with the store."""
+"""Assembly of the journal; its record of starts and stops; its comparison with the store."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ log = Logger()
 
 DIRECTORY: Final = "journal"
 MOST_READ: Final = 100_000
-"""So many of one queue are looked at with their bodies; of more their ids have to do."""
+"""Missing entries of one queue that are read with their bodies; for further ones the ids have to
+do."""
 PAGE: Final = 5_000
 STORE_PUT_BACK: Final = "store.restored"
 LOSS_ACCEPTED: Final = "store.loss-accepted"
-RENAMED: Final = "the store was put back from a backup and has another stream since this one"
+RENAMED: Final = "the store was restored from a backup and has had another stream since this one"
 STOPPED: Final = {"code": "broker.stopped", "words": "it was not durable, and the broker stops"}
 
 
@@ -50,7 +51,7 @@ def now_us() -> int:
 
 
 def terms_of(config: Config) -> JournalTerms:
-    """Return what a configuration says about the journal."""
+    """Return the journal settings of a configuration."""
     journal = config.journal
     return JournalTerms(
         segment_bytes=journal.segment_bytes,
@@ -62,11 +63,11 @@ def terms_of(config: Config) -> JournalTerms:
 
 
 class Journaling:
-    """What a house has to do with its journal, if it has one.
+    """The journal of the daemon, if it has one.
 
     Args:
-        config: what to be.
-        reactor: where to live.
+        config: the configuration.
+        reactor: the reactor.
         gate: returns the gate that is closed while the journal cannot be written.
 
     Attributes:
@@ -99,14 +100,14 @@ class Journaling:
     async def begin(
         self, recovery: Any, store: Any, container_id: str, stream: str, former: str = ""
     ) -> None:
-        """Open the journal, and have in it what the store holds and it does not know.
+        """Open the journal, and record the entries of the store that it does not know.
 
         Args:
-            recovery: what the store has found.
+            recovery: the findings of the store's recovery.
             store: the store.
-            container_id: who we are.
+            container_id: ours.
             stream: the name under which the store numbers its entries.
-            former: the one that it had before it was put back from a backup; else empty.
+            former: the one before a restore from a backup; else empty.
 
         Raises:
             StoreError: it cannot be opened.
@@ -132,12 +133,12 @@ class Journaling:
                 count += await self._compare(store, key, summary, known, sources)
         self._note(RecordKind.RECOVERY, count=count)
         if count:
-            log.info("{count} messages in the store were not in the journal: noted", count=count)
+            log.info("recorded {count} messages missing from the journal", count=count)
 
     async def _compare(
         self, store: Any, key: str, summary: Any, known: JournalStart, sources: JournalSources
     ) -> int:
-        """Note the entries of a line that the journal does not know."""
+        """Record the entries of a queue that the journal does not know."""
         count = 0
         after = max(known.above, summary.first_id - 1)
         while ids := await store.ids(key, after, PAGE):
@@ -162,16 +163,16 @@ class Journaling:
         missing: Sequence[int],
         sources: JournalSources,
     ) -> int:
-        """Note the missing ones with what the store has of them; return how many that were.
+        """Record the missing entries with the data in the store; return their number.
 
-        Messages that the journal knows are not read, unless they stand between two of these.
+        Messages that the journal knows are not read, unless they lie between two missing ones.
 
         Args:
             store: the store.
-            key: of the line.
-            ids: what stands in the line, ascending.
+            key: of the queue.
+            ids: of the queue's entries, ascending.
             missing: those among them that the journal does not know; the last one is the last.
-            sources: where they come from.
+            sources: returns their origins.
         """
         count = 0
         wanted, after = set(missing), 0
@@ -198,20 +199,20 @@ class Journaling:
         return count
 
     def watch(self, store: Any, broker: Broker) -> None:
-        """Take stock soon, and from time to time."""
+        """Start periodic inventories, the first one soon."""
         if self.kept is not None:
             self._call = self._reactor.callLater(0, self._look, store, broker)
 
     def _look(self, store: Any, broker: Broker) -> None:
         self._call = self._reactor.callLater(self._seconds, self._look, store, broker)
         taken = Deferred.fromCoroutine(self.take_stock(store, broker))
-        taken.addErrback(lambda failure: log.failure("taking stock failed", failure))
+        taken.addErrback(lambda failure: log.failure("the inventory failed", failure))
 
     async def take_stock(self, store: Any, broker: Broker | None) -> None:
-        """Note which entries are there: those in the store, and those in memory of a broker."""
+        """Record an inventory: the entries in the store, and those in a broker's memory."""
         if self.kept is None:
             return
-        # One after the other: whoever reads them takes the end of the first for that of both.
+        # One after the other: a reader takes the end of the first for that of both.
         await self._stocktaking.acquire()
         try:
             await self._take_stock(store, broker)
@@ -236,7 +237,7 @@ class Journaling:
         self._note(RecordKind.STOCK, count=0)
 
     def let_go(self, broker: Broker) -> None:
-        """Note what ends with the process, since it stands in memory only."""
+        """Record the entries that end with the process, because they are in memory only."""
         if self.kept is None:
             return
         for queue in queues_of(broker):
@@ -246,12 +247,12 @@ class Journaling:
                 self.journal.note(RunEvent(RecordKind.DELETED, now_us(), facts, {"entry": ids}))
 
     def stop_watching(self) -> None:
-        """Take stock no more."""
+        """Stop the inventories."""
         if self._call is not None and self._call.active():
             self._call.cancel()
 
     async def end(self, is_orderly: bool) -> None:
-        """Write what there is, and close the journal: the store is closed already."""
+        """Write the pending records, and close the journal: the store is closed already."""
         self.stop_watching()
         if self.kept is not None and self._is_begun:
             if is_orderly:
@@ -261,7 +262,7 @@ class Journaling:
     # -- what else is told -----------------------------------------------------------------------
 
     def configured(self, config: Config, error: Exception | None = None) -> None:
-        """Note that a configuration was loaded, or refused."""
+        """Record that a configuration was loaded or refused."""
         path = config.source.path
         digest = None
         if path is not None:
@@ -278,14 +279,14 @@ class Journaling:
         )
 
     def loss_accepted(self, finding: str, count: int) -> None:
-        """Note that an operator has the store opened without what is missing."""
-        words = "an operator has accepted that messages are missing in the store"
+        """Record that an operator has accepted the loss of messages missing from the store."""
+        words = "an operator has accepted that messages are missing from the store"
         self._note(
             RecordKind.RECOVERY, code=LOSS_ACCEPTED, words=words, detail=finding, count=count
         )
 
     def prepare(self, config: Config) -> Callable[[], None]:
-        """Return what goes by a new configuration, and notes that it was loaded."""
+        """Return the change for a new configuration, which also records that it was loaded."""
         terms = terms_of(config)
 
         def apply() -> None:
@@ -301,7 +302,7 @@ class Journaling:
             self.kept.note(RunEvent(kind, now_us(), facts))
 
     def rows(self) -> list[Mapping[str, object]]:
-        """Return the journal as an operator sees it."""
+        """Return the journal's row for operators."""
         if self.kept is None:
             return []
         facts = self.kept.statistics()
@@ -318,7 +319,7 @@ class Journaling:
 
 
 def queues_of(broker: Broker) -> Iterable[Queue]:
-    """Iterate over all queues, those that nobody can address too."""
+    """Iterate over all queues, internal ones included."""
     yield from broker.nodes.values()
     yield from broker.internal.values()
     for topic in broker.topics.values():
@@ -327,21 +328,21 @@ def queues_of(broker: Broker) -> Iterable[Queue]:
 
 
 def _is_of_node(key: str) -> bool:
-    """Whether a line of the store holds messages on their way.
+    """Return whether a queue of the store holds messages on their way.
 
-    Others hold copies that are kept for newcomers, or postings of branches that are not committed.
+    Others hold copies retained for new consumers, or postings of uncommitted branches.
     """
     return key != BRANCH_ROWS and not key.startswith(LAST_PREFIX)
 
 
 async def _digest_rests(rows: Sequence[Any]) -> None:
-    """Have the digests of very large messages known."""
+    """Compute the digests of very large messages."""
     for row in rows:
         if row.rest is not None:
             try:
                 await find_digest(Message(row.encoded, row.rest))
             except AmqprouteError as error:
-                # Whoever is to have it will be told so as well; the record goes without.
+                # Its consumer will get the same error; the record is written without it.
                 log.error("message {entry} cannot be read: {error}", entry=row.id, error=str(error))
 
 
@@ -356,18 +357,18 @@ def _found(node: str, rows: Sequence[Any], domain: str, sources: JournalSources)
 
 
 class JournalSources:
-    """Where entries come from that the store has and the journal does not know.
+    """Origins of entries that are in the store and unknown to the journal.
 
-    The store keeps for each whose account it stands in, if that has one, and the message says which
-    domain it comes from if that is not our own. Over which connection it came, and under which
-    number of a peer's, nobody knows any more.
+    The store keeps the account that each entry is charged to, if there is one, and the message
+    names its domain of origin if that is not our own. The connection, and the peer's number for the
+    message, are not known any more.
 
     Args:
         accounts: the store's notes of them, by name.
     """
 
     def __init__(self, accounts: Mapping[str, bytes]) -> None:
-        # What cannot be read is told by `amqproute.broker.sender_quotas`.
+        # Unreadable notes are reported by `amqproute.broker.sender_quotas`.
         numbers = {name: number for name, number in accounts.items() if number.isdigit()}
         self._names = {int(number): name for name, number in numbers.items()}
         self._origins: dict[tuple[int, bool], Origin] = {}

@@ -41,17 +41,17 @@ CAPABILITIES_09: Final = ("authentication_failure_close",)
 LARGEST_CONTENT: Final = 16 * 1024 * 1024
 """Octets of a message that a client of 0-9 or 0-9-1 may publish."""
 UNFINISHED_BYTES: Final = 64 * 1024 * 1024
-"""Octets of deliveries that have begun and not ended, in the memory of one connection."""
+"""Octets of unfinished deliveries in the memory of one connection."""
 
 
 def pump_limits(config: Config) -> PumpLimits:
-    """Return what bounds the traffic of every connection."""
+    """Return the traffic limits of every connection."""
     limits = config.limits
     return PumpLimits(tls_seconds=limits.handshake_timeout, output_bytes=limits.output_buffer)
 
 
 def accept_terms(listen: ListenSettings) -> AcceptTerms:
-    """Return how the places of a listener are shared out."""
+    """Return the terms by which a listener admits connections."""
     return AcceptTerms(
         listen.max_connections,
         listen.mute_per_address,
@@ -61,7 +61,7 @@ def accept_terms(listen: ListenSettings) -> AcceptTerms:
 
 
 def balancers(listen: ListenSettings) -> list[IpNetwork]:
-    """Return from where the PROXY protocol is read."""
+    """Return the networks from which the PROXY protocol is accepted."""
     return [ip_network(each) for each in listen.proxy_protocol]
 
 
@@ -73,7 +73,7 @@ def accepting(
     context: Amqp10Context,
     context09: Amqp09Context,
 ) -> Make:
-    """Return what makes engine and frontend of a listener's connections, in its protocols."""
+    """Return the factory for engine and frontend of a listener's connections, in its protocols."""
     limits = config.limits
 
     def make(facts: TransportFacts) -> tuple[Connection, Frontend]:
@@ -158,7 +158,7 @@ def settings09(
 
 
 class _Authority:
-    """Gives an engine the mechanisms of its listener; the facts may change by an upgrade to TLS."""
+    """The SASL mechanisms that an engine offers; they may change with an upgrade to TLS."""
 
     frontend: Frontend
 

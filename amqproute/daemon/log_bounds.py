@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds what clients, other brokers and strangers can make the daemon write to its log.
+"""Bounds the log lines that clients, other brokers and strangers can cause.
 
 Every event on its way to the log passes here, whoever wrote the call: no line can be forgotten. The
-fields of an event say whom it is about: ``destination``, or a relay queue as ``node``;
-``principal``, ``who``, ``holder`` or ``party``; ``connection`` or ``peer``. By that it belongs to a
+fields of an event name the party that it is about: ``destination``, or a relay queue as ``node``;
+``principal``, ``who``, ``holder`` or ``party``; ``connection`` or ``peer``. The party decides the
 group (`GROUPS`), and each party of a group has a share of lines of each kind; a kind is a format
-string of the program. So the first lines about a party are whole. What exceeds a share, or the
-total of its group, is counted, and a line every `SUM_SECONDS` says how many of which kind were left
-out, and about whom most of them were.
+string of the program. So the first lines about a party are all written. Lines beyond a share, or
+beyond the total of the group, are counted, and every `SUM_SECONDS` a summary says how many of each
+kind were suppressed, and which party most of them were about.
 
-Partners, the domains that stand by name under ``peers`` or ``routes``, have shares of their own
-that nobody else draws on. Where a partner has authenticated, lines that name only its address count
-as its own too: a connection that comes to nothing has no other name.
+Partners, the domains named under ``peers`` or ``routes``, have shares of their own that no other
+party uses. Where a partner has authenticated, lines that name only its address count as its own
+too: a connection that comes to nothing has no other name.
 
-Events without a party have a share by kind. Three sorts of event are never held back: errors that
-are not exceptions (damage, a store that fails), what operators have done (`amqproute.services` at
-level info), and failed log-ins, which have their own bounds for fail2ban
-(`amqproute.auth.refused_log_ins`). Where the level is debug, everything is written.
+Events without a party have a share by kind. Three sorts of event are never suppressed: errors that
+are not exceptions (damage, a store that fails), actions of operators (`amqproute.services` at level
+info), and failed log-ins, which have their own bounds for fail2ban
+(`amqproute.auth.refused_log_ins`). At level debug everything is written.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["GROUPS", "SUM_SECONDS", "BoundedLog"]
 log = Logger()
 
 SUM_SECONDS: Final = 60.0
-"""Between two lines about what was left out."""
+"""Seconds between two summaries of suppressed lines."""
 
 GROUPS: Final[Mapping[str, GroupAllowance]] = {
     "partner": GroupAllowance(LineAllowance(30, 10), None),
@@ -58,13 +58,13 @@ address or a broker that nobody has named; a ``destination`` is a domain that no
 ``program`` is whatever names no party."""
 
 LONGEST_FIELD: Final = 1000
-"""Characters of a field of an event about a party: others have chosen much of it."""
+"""Characters of a field of an event about a party, since remote parties choose much of it."""
 MOST_ITEMS: Final = 20
 """Items of a list in such an event."""
 MOST_ADDRESSES: Final = 1000
 """Addresses of partners that are remembered."""
 MOST_NAMED: Final = 5
-"""Kinds that a line about what was left out names."""
+"""Kinds that a summary names."""
 
 _OWN_BOUNDS: Final = "amqproute.auth.refused_log_ins"
 _BY_OPERATORS: Final = "amqproute.services."
@@ -75,12 +75,12 @@ _FIELD: Final = re.compile(r"\{[^{}]*\}")
 
 @implementer(ILogObserver)
 class BoundedLog:
-    """Passes on as many events about each party as it has a share of.
+    """Passes on events about each party up to its share.
 
     Args:
-        observer: of the events that are written.
+        observer: gets the events that are written.
         seconds: the monotonic clock.
-        is_debug: whether everything of a namespace is written.
+        is_debug: whether every event of a namespace is written.
 
     Attributes:
         is_partner: whether the operator has named a normalized domain.
@@ -98,8 +98,8 @@ class BoundedLog:
         self._is_debug = is_debug
         self._shares = LineShares(GROUPS)
         self._addresses: OrderedDict[str, str] = OrderedDict()
-        # The store's threads log as well; and what garbage collection ends may log at any point,
-        # in a thread that holds the lock.
+        # The store's threads log as well; and objects may log when garbage collection ends them, at
+        # any point, in a thread that holds the lock.
         self._lock = RLock()
 
     def __call__(self, event: LogEvent) -> None:
@@ -120,7 +120,7 @@ class BoundedLog:
         self._say(left_out)
 
     def sum_up(self) -> None:
-        """Write the line about what was left out, if there is anything."""
+        """Write the summary of suppressed lines, if there are any."""
         with self._lock:
             left_out = self._shares.left_out(self._seconds())
         self._say(left_out)
@@ -134,13 +134,13 @@ class BoundedLog:
         return level <= LogLevel.info and namespace.startswith(_BY_OPERATORS)
 
     def _party_of(self, event: LogEvent) -> tuple[str, str]:
-        """Return group and name of whom an event is about."""
+        """Return group and name of the party that an event is about."""
         destination = event.get("destination")
         node = event.get("node")
         if isinstance(node, str) and node.startswith(RELAY_PREFIX):
             destination = node.removeprefix(RELAY_PREFIX)
         if isinstance(destination, str):
-            # A key with a port is the gateway of a route, which only the operator makes.
+            # A key with a port is the gateway of a route, which only operators configure.
             is_named = ":" in destination or self.is_partner(destination)
             return ("partner" if is_named else "destination"), destination
         address = next((_address(event[key]) for key in _REMOTES if key in event), "")
@@ -182,14 +182,14 @@ class BoundedLog:
 
 
 def _kind_of(event: LogEvent, namespace: str) -> str:
-    """Return what an event says without its particulars, which are in its fields."""
+    """Return the kind of an event: its text without its fields."""
     text = event.get("log_format")
     words = _FIELD.sub("...", text) if isinstance(text, str) else ""
     return f"{namespace.removeprefix('amqproute.')}: {words}"[:160]
 
 
 def _address(remote: object) -> str:
-    """Return what counts as one sender of a transport's address for the log."""
+    """Return the network of a transport's address that counts as one party."""
     text = str(remote) if isinstance(remote, str) else ""
     if text.startswith("unix:"):
         return text

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write log events for whoever reads them: a person, journald, or a collector.
+"""Log output for people, journald and log collectors.
 
 Four styles. ``text`` is a line with time (UTC), level, namespace and message, in color on a
-terminal. ``journal`` is the message behind a priority prefix (sd-daemon(3)); journald adds the
-time. ``json`` is one object a line with every named field of the event, for journald behind the
-same prefix. ``auto`` takes ``journal`` where the stream *is* the journal and ``text`` everywhere
-else.
+terminal. ``journal`` is the message after a priority prefix (sd-daemon(3)); journald adds the time.
+``json`` is one object per line with every named field of the event, for journald after the same
+prefix. ``auto`` takes ``journal`` where the stream *is* the journal and ``text`` everywhere else.
 
-Two things hold in every style. What a peer sent can neither forge a line nor reach the terminal
-as an escape sequence: control characters are escaped, continuation lines indented. And secrets
-are masked, by the name of the field and in the user part of a URL. The masking is the second
-line of defense; the first is that nobody logs a credential.
+Two things hold in every style. Text from a peer can neither forge a line nor reach the terminal as
+an escape sequence: control characters are escaped, continuation lines indented. And secrets are
+masked, by the name of the field and in the user part of a URL. The masking is the second line of
+defense; the first is that nobody logs a credential.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ Style = Literal["auto", "text", "json", "journal"]
 STYLES: Final[tuple[Style, ...]] = ("auto", "text", "json", "journal")
 
 LEVELS: Final = {level.name: level for level in LogLevel.iterconstants()}
-"""The names an operator may write: debug, info, warn, error, critical."""
+"""Names of the levels: debug, info, warn, error, critical."""
 
 _PRIORITY: Final = {"debug": 7, "info": 6, "warn": 4, "error": 3, "critical": 2}
 """Log level to syslog(3) priority."""
@@ -83,10 +82,11 @@ _SECRET_IN_URL: Final = re.compile(r"(?<=://)([^\s/:@]*):[^\s/]*@")
 _MASK: Final = "***"
 
 OF_THE_DISK: Final = (MessageDamaged, StoreDamaged, StoreUnavailable)
-"""Errors that no frame explains: their words say what is damaged or full, and the way out."""
+"""Errors logged without a traceback: their text names the damage or the full disk, and the
+remedy."""
 
 _LEGACY: Final = frozenset({"time", "isError", "system", "message", "format", "failure", "why"})
-"""What `twisted.python.log` adds to each event it is given."""
+"""Fields that `twisted.python.log` adds to each event."""
 
 _OURS: Final = frozenset({"time", "level", "namespace", "message", "failure"})
 _FIELD_LIMIT: Final = 2000
@@ -112,7 +112,7 @@ def choose_style(wanted: Style, stream: TextIO, environ: Mapping[str, str]) -> S
 
 
 def wants_color(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Tell whether escape sequences belong into this stream (https://no-color.org)."""
+    """Return whether to write color to this stream (https://no-color.org)."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
@@ -125,7 +125,7 @@ def text_line(event: LogEvent, *, color: bool = False) -> str:
 
 
 def journal_line(event: LogEvent) -> str:
-    """Render an event behind its priority; every line of it is an entry of the journal."""
+    """Render an event with its priority; every line of it is an entry of the journal."""
     prefix = _prefix(event)
     first, *rest = _lines(event)
     lines = [f"{_printable(_namespace(event))}: {first}", *(f"    {line}" for line in rest)]
@@ -140,8 +140,8 @@ def json_line(event: LogEvent) -> str:
     """Render an event as one JSON object.
 
     ``time`` (ISO 8601, UTC), ``level``, ``namespace``, ``message`` and, of an error,
-    ``failure`` with its traceback; then every named field. What JSON cannot hold is written as
-    its ``str()``; a field named as one of ours gets a leading underscore.
+    ``failure`` with its traceback; then every named field. Values that JSON cannot hold are written
+    as ``str()``; a field with the name of one of ours gets a leading underscore.
     """
     masked = _masked(event)
     line: dict[str, Any] = {
@@ -164,8 +164,8 @@ def json_line(event: LogEvent) -> str:
 class LineObserver:
     """Write each event to a stream, whole and at once.
 
-    A stream that cannot be written (a full disk, a closed pipe) loses the line: the daemon goes
-    on with its work, and there is nowhere left to say so.
+    A stream that cannot be written (a full disk, a closed pipe) loses the line: the daemon goes on
+    with its work, and has nowhere to report the loss.
     """
 
     def __init__(self, stream: TextIO, render: Callable[[LogEvent], str]) -> None:
@@ -183,10 +183,10 @@ class LineObserver:
 
 
 class LogOutput:
-    """A log that has begun: its levels can be changed while it runs, as a reload does.
+    """A running log, whose levels can be changed by a reload.
 
     Args:
-        observer: where events go that pass.
+        observer: gets the events that pass.
         levels: see `set_levels`.
         seconds: the monotonic clock.
     """
@@ -211,7 +211,7 @@ class LogOutput:
         A namespace covers all below it; the empty one is the default (``info`` if not given).
 
         Raises:
-            ConfigError: no such level; what held before still holds.
+            ConfigError: no such level; nothing has changed.
         """
         known = {}
         for namespace, name in levels.items():
@@ -223,7 +223,7 @@ class LogOutput:
         self._predicate.clearLogLevels()
         for namespace, level in known.items():
             self._predicate.setLogLevelForNamespace(namespace, level)
-        # The standard library's loggers drop what nobody wants before they format it.
+        # The standard library's loggers drop unwanted records before they format them.
         floors = {"": LogLevel.info, **known}.values()
         lowest = min(_STDLIB_LEVEL[level.name] for level in floors)
         self._bridge.setLevel(lowest)
@@ -231,18 +231,18 @@ class LogOutput:
             logging.getLogger().setLevel(lowest)
 
     def set_partners(self, is_partner: Callable[[str], bool]) -> None:
-        """Say which domains the operator has named; their lines have shares of their own."""
+        """Set the domains that the operator has named; their lines have shares of their own."""
         self._bounded.is_partner = is_partner
 
     def sum_up(self) -> None:
-        """Write how many lines were left out since the last time; see `BoundedLog`."""
+        """Write the summary of suppressed lines; see `BoundedLog`."""
         self._bounded.sum_up()
 
     def _is_debug(self, namespace: str) -> bool:
         return bool(self._predicate.logLevelForNamespace(namespace) <= LogLevel.debug)
 
     def attach_stdlib(self) -> None:
-        """Carry what libraries say through `logging` over into this log."""
+        """Forward the records of the `logging` module into this log."""
         root = logging.getLogger()
         if self._bridge not in root.handlers:
             root.addHandler(self._bridge)
@@ -263,12 +263,12 @@ def begin_logging(
     environ: Mapping[str, str] | None = None,
     beginner: LogBeginner = globalLogBeginner,
 ) -> LogOutput:
-    """Begin to log, once for the process; events from before are written too.
+    """Start logging, once per process; earlier events are written too.
 
     Standard output and standard error stay what they are: they belong to the command.
 
     Args:
-        stream: where to; standard error by default.
+        stream: standard error by default.
         style: one of `STYLES`.
         levels: namespace to lowest level, as `LogOutput.set_levels` takes them.
         environ: the environment, for ``auto`` and color.
@@ -322,7 +322,7 @@ _STDLIB_LEVEL: Final = {
 
 
 class _StdlibBridge(logging.Handler):
-    """Give records of `logging` to Twisted's log, under the name of their logger."""
+    """Forwards records of `logging` to Twisted's log, under the name of their logger."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Pass one record on."""
@@ -332,13 +332,13 @@ class _StdlibBridge(logging.Handler):
         )
         fields: dict[str, Any] = {}
         if record.exc_info is not None and record.exc_info[1] is not None:
-            # Its own traceback: that of the place where it is logged says nothing.
+            # Its own traceback, not that of the place where it is logged.
             error = record.exc_info[1]
             fields["log_failure"] = Failure(error)  # type: ignore[no-untyped-call]
         try:
             text = record.getMessage()
         except Exception as error:
-            # A library's wrong format is no reason to lose the rest of what it said.
+            # Keep the message of a library whose format does not fit its arguments.
             text = f"{record.msg!s} (its arguments do not fit: {error})"
         Logger(namespace=record.name).emit(LEVELS[name], "{text}", text=text, **fields)
 
@@ -353,7 +353,7 @@ def _namespace(event: LogEvent) -> str:
 
 
 def _time(event: LogEvent) -> str:
-    # An event without a time is one somebody made by hand; the epoch shows that it has none.
+    # An event made by hand may have no time; the epoch shows that.
     moment = datetime.fromtimestamp(float(event.get("log_time") or 0.0), UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -375,7 +375,7 @@ def _message(masked: LogEvent) -> str:
 
 
 def _traceback(failure: Failure) -> str:
-    """Return the traceback of a fault in the program; of a damaged or full disk, words only."""
+    """Return the traceback of an error; for a damaged or full disk only its text."""
     if isinstance(failure.value, OF_THE_DISK):
         return failure.getErrorMessage()
     try:
@@ -385,11 +385,11 @@ def _traceback(failure: Failure) -> str:
 
 
 def _masked(event: LogEvent) -> LogEvent:
-    """Return the event with the values of fields that are named as secrets masked."""
+    """Return the event with the values of secret fields masked, by their names."""
     secrets = [name for name in event if _SECRET_NAME.search(name)]
     if not secrets:
         return event
-    # The flattened form holds the same values once more and would be preferred to ours.
+    # The flattened form holds the same values again, and would take precedence.
     masked = {name: value for name, value in event.items() if name != "log_flattened"}
     masked.update(dict.fromkeys(secrets, _MASK))
     return masked
@@ -400,7 +400,7 @@ def _without_credentials(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Escape what a terminal or a line-based reader would act upon."""
+    """Escape characters that a terminal or a line-based reader would act upon."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that a damaged store has lost: an operator has accepted it, and wants senders told.
+"""Reports to senders about lost messages, after an operator has accepted the loss.
 
-The journal has said of each message where a failure is to be reported to, if its sender wanted
-that. What it had not on its disk yet, and what came before a release that noted the address, nobody
-can be told of.
+The journal has the report address of each message whose sender asked for failure reports. Messages
+that had not reached the journal's disk, or were recorded by a release that did not store the
+address, cannot be reported.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ __all__ = [
 AT_ONCE: Final = 200
 """Reports in one commit."""
 MOST_NAMED: Final = 4000
-"""Characters of one line of the log that names messages."""
+"""Characters of a log line that names messages."""
 
 log = Logger()
 
 
 @dataclass(slots=True)
 class LossReports:
-    """What the journal says of the messages that are missing.
+    """The missing messages, according to the journal.
 
     Attributes:
-        ids: of their entries, ascending; messages that were durable, or of which nobody knows.
-        records: by which they have begun, of those that are known.
-        is_whole: the journal is: without, some of them may have ended.
+        ids: of their entries, ascending; durable messages, and those whose durability is unknown.
+        records: the first record of each known one.
+        is_whole: the journal is complete; otherwise some of them may have ended.
     """
 
     ids: Sequence[int] = ()
@@ -63,14 +63,14 @@ class LossReports:
 
 
 def look_for_losses(journal: Path, holdings: Callable[[], tuple[set[int], Outbox]]) -> LossReports:
-    """Read which messages are missing. Takes seconds for a large journal: not for the reactor.
+    """Find the missing messages. Takes seconds for a large journal: not for the reactor's thread.
 
     Args:
         journal: its directory.
         holdings: returns the ids of the entries in the store, and the rows of its outbox.
 
     Raises:
-        OSError: as it comes.
+        OSError: the journal cannot be read.
     """
     if not journal.is_dir():
         return LossReports()
@@ -82,7 +82,7 @@ def look_for_losses(journal: Path, holdings: Callable[[], tuple[set[int], Outbox
 
 
 def testimony(journal: Path, there: set[int], outbox: Outbox) -> JournalTestimony:
-    """Ask the journal which messages a store should have and has not.
+    """Return the messages that a store lacks according to the journal.
 
     Args:
         journal: its directory.
@@ -103,7 +103,7 @@ def testimony(journal: Path, there: set[int], outbox: Outbox) -> JournalTestimon
 
 
 def _missing(journal: Path, known: ExpectedEntries, gone: set[int]) -> LossReports:
-    """Leave out what was not durable: it ends with the process, and nobody has to say so."""
+    """Leave out messages that were not durable: they end with the process, without a record."""
     named = named_by(journal, known.stream, gone)
     records = {entry: each for entry, each in sorted(named.items()) if each.durable is not False}
     ids = sorted(entry for entry in gone if entry in records or entry not in named)
@@ -111,7 +111,7 @@ def _missing(journal: Path, known: ExpectedEntries, gone: set[int]) -> LossRepor
 
 
 def _ended_in(outbox: Outbox) -> tuple[set[int], int]:
-    """Return the entries that have ended by an outbox, and how many of its lines are damaged."""
+    """Return the entries that have ended by an outbox, and the number of its damaged lines."""
     ended: set[int] = set()
     carried, damaged = read_rows(outbox)
     for _, run in carried:
@@ -123,13 +123,13 @@ def _ended_in(outbox: Outbox) -> tuple[set[int], int]:
 
 
 async def report_losses(losses: LossReports, reporter: Reporter, broker: Broker) -> int:
-    """Put a report on its way for each message whose sender wanted one.
+    """Send a report for each message whose sender asked for one.
 
     Returns:
-        How many that were.
+        The number of reports.
 
     Raises:
-        StoreError: they cannot be stored.
+        StoreError: the reports cannot be stored.
     """
     count = 0
     reportable = [record for record in losses.records if record.return_to is not None]
@@ -142,10 +142,10 @@ async def report_losses(losses: LossReports, reporter: Reporter, broker: Broker)
 
 
 def log_losses(losses: LossReports) -> None:
-    """Have the log name the messages that are missing, if there are any."""
+    """Log the missing messages, if there are any."""
     if losses.ids:
         log.warn(
-            "messages that the journal says are in the store are not there: entries {ids}; "
+            "entries missing from the store, although the journal has them: {ids}; "
             "amqproute journal find --entry NUMBER says what each of them was",
             ids=ranges(losses.ids, MOST_NAMED),
         )
@@ -154,16 +154,16 @@ def log_losses(losses: LossReports) -> None:
 async def settle_losses(
     losses: LossReports, finding: str, reporter: Reporter | None, broker: Broker
 ) -> int:
-    """Report what is missing, which an operator has accepted.
+    """Report the missing messages, whose loss an operator has accepted.
 
     Args:
-        losses: what is missing.
-        finding: what was accepted.
-        reporter: tells senders; None if they are not to be told.
+        losses: the missing messages.
+        finding: the loss that was accepted.
+        reporter: None if senders are not to be notified.
         broker: for the commits.
 
     Returns:
-        How many messages are missing.
+        The number of missing messages.
 
     Raises:
         StoreError: the reports cannot be stored.
@@ -171,7 +171,8 @@ async def settle_losses(
     count = len(losses.ids)
     reports = 0 if reporter is None else await report_losses(losses, reporter, broker)
     log.warn(
-        "{count} messages are missing by the journal ({finding}), {reports} reports to senders",
+        "{count} messages are missing according to the journal ({finding}), "
+        "{reports} reports to senders",
         count=count,
         finding=finding,
         reports=reports,
@@ -180,7 +181,7 @@ async def settle_losses(
 
 
 def _entry_of(record: JournalRecord) -> Entry:
-    """Return an entry with what a record says of it."""
+    """Return an entry made from its record."""
     properties = spec.Properties(message_id=_message_id(record), to=record.to)
     encoded = encode_annotations({RETURN_TO: record.return_to}) + codec.encode(properties)
     expires_ms = 0 if record.expires is None else record.expires // 1000

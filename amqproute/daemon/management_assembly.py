@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators and transaction managers reach through management, put together."""
+"""Assembly of the management node for operators and transaction managers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def offer_relay_operations(
     allows: Allows,
     now_ms: Callable[[], int],
 ) -> None:
-    """Let operators see the ways out, and act on what waits there."""
+    """Register the operations on next hops and their waiting messages."""
     relay_commands.register(management, relay, allows)
     dns_flush.register(management, relay, router, allows)
     RelayMessages(
@@ -60,7 +60,7 @@ def offer_branches(
     now_ms: Callable[[], int],
     notes: Mapping[str, bytes],
 ) -> BranchRegistry | None:
-    """Offer distributed transactions, if that is wanted; what is prepared waits if not."""
+    """Offer distributed transactions if they are enabled; otherwise prepared branches wait."""
     broker = shared.broker
     if not settings.enabled:
         if notes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where messages go: the routes of the configuration and of operators, put into force."""
+"""Routing of messages: routes of the configuration and of operators, put in force."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MessageRouting:
         config: gives the configuration in force.
         access: the access rules in force.
         inventory: the routes made at runtime.
-        replies: writes reply addresses that lead back.
+        replies: rewrites reply addresses so that they lead back.
 
     Attributes:
         container_id: our own, once it is known.
@@ -53,7 +53,7 @@ class MessageRouting:
         self._transfer: TransferService | None = None
 
     def begin(self, relay: Relay) -> TransferService:
-        """Return the transfer service, by the rules of the configuration; it follows them."""
+        """Return the transfer service; it follows the rules of the configuration."""
         broker = self._inventory.broker
         self._relay = relay
         self._transfer = transfer = TransferService(broker, relay, self._rules(self._config()))
@@ -91,7 +91,7 @@ class MessageRouting:
         )
 
     def _routes_changed(self) -> None:
-        """Put the routes that operators have made and deleted in force."""
+        """Apply the routes that operators have created and deleted."""
         self._put_in_force(self._rules(self._config()), self._config())
 
     def _put_in_force(self, rules: TransferRules, config: Config) -> None:
@@ -102,17 +102,17 @@ class MessageRouting:
         self._relay.reload(relay_terms(config), int(relay.lifetime * 1000), relay.dead_letter)
 
     def _use_replies(self, config: Config) -> None:
-        """Make reply aliases, or not; those that exist lead back in any case."""
+        """Switch the creation of reply aliases on or off; existing ones lead back in any case."""
         self._replies.grace_seconds = config.relay.reply_grace
         self._replies.is_making = config.relay.reply_aliases
 
     def _return_target(self, address: str) -> ITarget:
-        """Where a message goes back to: a node here, or a relay queue, without asking the DNS."""
+        """Return the target of a returned message, a node or relay queue, without a DNS lookup."""
         assert self._relay is not None
         router = self.router()
         route = router.route(address)
         if isinstance(route, NextHop):
-            # By a link to that very node: the message keeps its `to`, which leads elsewhere.
+            # Not by its `to`, which leads elsewhere: by a link to that very node.
             return self._relay.take_on_trust(router.direct(address))
         if is_reserved(route.node):
             raise NotAllowed(f"messages are not returned to the service {route.node!r}")
@@ -120,7 +120,7 @@ class MessageRouting:
         return node
 
     def _answers_to(self, address: str) -> str | ITarget:
-        """Where a service's reply goes: the name of a node here, or a relay queue."""
+        """Return the target of a service's reply: the name of a local node, or a relay queue."""
         assert self._relay is not None
         route = self.router().route(address)
         return self._relay.take_on_trust(route) if isinstance(route, NextHop) else str(route.node)

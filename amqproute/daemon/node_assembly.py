@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes, aliases and bindings of a configuration, in the broker's words."""
+"""Nodes, aliases and bindings of a configuration as declarations for the broker."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def configured(config: Config) -> ConfiguredNodes:
 
 
 def described(node: NodeSettings, config: Config) -> NodeDescription:
-    """Return a node of the configuration, or one made at runtime, in the broker's words."""
+    """Return the declaration of a node, from the configuration or made at runtime."""
     options = node.model_dump(mode="json", by_alias=True, exclude={"name"})
     return NodeDescription(_declaration(node, config), options)
 
 
 def binding_declaration(binding: BindingSettings) -> BindingDeclaration:
-    """Return a binding of the configuration in the broker's words."""
+    """Return the declaration of a binding of the configuration."""
     return BindingDeclaration(
         binding.source, binding.target, binding.filter, binding.mode, subject=binding.subject
     )
 
 
 def _places(config: Config, bindings: Sequence[BindingDeclaration]) -> dict[str, str]:
-    """Return where each node, alias and binding stands in the file."""
+    """Return the place of each node, alias and binding in the file."""
     place = partial(_place, config)
     return {
         **{each.name: place("bindings", index) for index, each in enumerate(bindings)},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Talk to the service manager: sd_notify(3) and the watchdog, without a library.
+"""Notifications to the service manager: sd_notify(3) and the watchdog, without a library.
 
 One datagram of ``NAME=value`` lines to the socket that ``$NOTIFY_SOCKET`` names. A path is a
 socket in the file system, a leading ``@`` an abstract one (unix(7)). Where the variable is not
@@ -22,16 +22,16 @@ from twisted.logger import Logger
 __all__ = ["ServiceNotifier", "StartTimeout", "Watchdog", "watchdog_interval"]
 
 _STATUS_LIMIT = 512
-"""Characters of a status that are sent; `systemctl status` shows one line of it."""
+"""Characters of a status that are sent; `systemctl status` shows one line."""
 
 _ASK_SECONDS = 10.0
-"""Between two requests for more time to start; each asks for three times as much."""
+"""Seconds between two requests for more time to start; each asks for three times as much."""
 _LONGEST_SECONDS = 6 * 3600.0
-"""For how long more time is asked for. A start that takes longer does not come to an end."""
+"""Seconds after which no more time is requested. A longer start is taken for one that hangs."""
 
 
 class ServiceNotifier:
-    """Tell the service manager how the daemon is.
+    """Tells the service manager about the daemon's state.
 
     Args:
         address: the value of ``$NOTIFY_SOCKET``, or None for silence.
@@ -54,7 +54,7 @@ class ServiceNotifier:
 
     @property
     def is_active(self) -> bool:
-        """Whether anybody is being told."""
+        """Whether there is a service manager."""
         return self._address is not None
 
     def ready(self, status: str | None = None) -> bool:
@@ -77,7 +77,7 @@ class ServiceNotifier:
         return self._send([], text)
 
     def extend_timeout(self, seconds: float) -> bool:
-        """Ask for this much longer, counted from now, to start, reload or stop."""
+        """Request more time, counted from now, to start, reload or stop."""
         return self._send([f"EXTEND_TIMEOUT_USEC={max(1, round(seconds * 1_000_000))}"], None)
 
     def watchdog(self) -> bool:
@@ -96,12 +96,12 @@ class ServiceNotifier:
         return None
 
     def _send(self, lines: list[str], status: str | None) -> bool:
-        """Send one datagram; return whether the manager has it."""
+        """Send one datagram; return whether the manager has received it."""
         if self._address is None:
             return False
         if status is not None:
-            # One assignment a line: a line break in a status would begin another assignment. And
-            # `systemctl status` shows it as it is, on a terminal.
+            # One assignment per line: a line break in a status would begin another assignment. And
+            # `systemctl status` shows it on a terminal as it is.
             words = " ".join(status.split())[:_STATUS_LIMIT]
             lines.append("STATUS=" + "".join(c if c.isprintable() else "?" for c in words))
         try:
@@ -112,7 +112,7 @@ class ServiceNotifier:
             if not self._complained:
                 self._complained = True
                 self.log.warn(
-                    "the service manager cannot be told {lines}: {error}", lines=lines, error=error
+                    "cannot send {lines} to the service manager: {error}", lines=lines, error=error
                 )
             return False
         self._complained = False
@@ -120,14 +120,14 @@ class ServiceNotifier:
 
 
 class StartTimeout:
-    """Ask the manager for more time, again and again, while a start takes long.
+    """Requests more time from the service manager during a long start.
 
     A store with a large backlog, or a long log after a crash, may take minutes to recover, and a
-    start that is killed for it has all of it before it again. The requests come from the reactor:
-    one that does not turn any more asks for nothing, and ``TimeoutStartSec=`` counts.
+    start that is killed meanwhile has to begin again. The requests come from the reactor: one that
+    hangs sends none, and ``TimeoutStartSec=`` applies.
 
     Args:
-        notifier: whom to ask.
+        notifier: sends the requests.
         clock: the reactor's time.
     """
 
@@ -138,13 +138,13 @@ class StartTimeout:
         self._next: IDelayedCall | None = None
 
     def begin(self) -> None:
-        """Ask now, and from time to time."""
+        """Send a request now, and from time to time."""
         if self._notifier.is_active:
             self._until = self._clock.seconds() + _LONGEST_SECONDS
             self._ask()
 
     def end(self) -> None:
-        """Ask no more."""
+        """Stop the requests."""
         if self._next is not None and self._next.active():
             self._next.cancel()
         self._next = None
@@ -156,7 +156,7 @@ class StartTimeout:
 
 
 def watchdog_interval(environ: Mapping[str, str], pid: int) -> float | None:
-    """Return the seconds between two pings, or None where no watchdog waits for this process.
+    """Return the seconds between two pings, or None if this process has no watchdog.
 
     It is half of ``$WATCHDOG_USEC``, as sd_watchdog_enabled(3) advises. ``$WATCHDOG_PID`` names
     the process that is meant: a child that inherited the environment must not ping.
@@ -174,18 +174,18 @@ def watchdog_interval(environ: Mapping[str, str], pid: int) -> float | None:
 
 
 class Watchdog(Service):
-    """Ping the service manager from the reactor for as long as the daemon is well.
+    """Pings the service manager from the reactor while the daemon is healthy.
 
-    The ping is a delayed call: a reactor that no longer turns sends none. What the reactor does
-    not see (a dead store writer, say) the `ailment` callable tells.
+    The ping is a delayed call: a reactor that hangs sends none. Faults beyond the reactor, such as
+    a dead store writer, are reported by `failure`.
 
     Args:
-        notifier: whom to tell.
+        notifier: sends the pings.
         interval_seconds: between two pings (`watchdog_interval`), or None: the service is idle.
         clock: the reactor's time.
-        ailment: returns None while all is well, otherwise what is wrong, in words; the ping is
-            then withheld and the manager restarts the daemon after ``WatchdogSec=``. A fault
-            that passes before that lets the pings go on.
+        failure: returns None while the daemon is healthy, otherwise a description of the fault; the
+            ping is then withheld and the manager restarts the daemon after ``WatchdogSec=``. A
+            fault that passes before that lets the pings go on.
     """
 
     log = Logger()
@@ -195,24 +195,24 @@ class Watchdog(Service):
         notifier: ServiceNotifier,
         interval_seconds: float | None,
         clock: IReactorTime,
-        ailment: Callable[[], str | None] = lambda: None,
+        failure: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.setName("watchdog")  # type: ignore[no-untyped-call]
         self._notifier = notifier
         self._interval_seconds = interval_seconds
         self._clock = clock
-        self._ailment = ailment
+        self._failure = failure
         self._withheld_for: str | None = None
         self._next: IDelayedCall | None = None
 
     def startService(self) -> None:
-        """Begin to ping, the first time at once."""
+        """Start the pings, the first one at once."""
         super().startService()  # type: ignore[no-untyped-call]
         if self._interval_seconds is not None and self._notifier.is_active:
             self._turn()
 
     def stopService(self) -> None:
-        """Stop pinging; the manager's stop timeout takes over from here."""
+        """Stop the pings; the manager's stop timeout takes over."""
         super().stopService()  # type: ignore[no-untyped-call]
         if self._next is not None and self._next.active():
             self._next.cancel()
@@ -224,8 +224,8 @@ class Watchdog(Service):
         reason = self._diagnose()
         if reason is None:
             if self._withheld_for is not None:
-                self.log.info("well again: pinging the watchdog")
-                self._notifier.status("well again")
+                self.log.info("healthy again: pinging the watchdog")
+                self._notifier.status("healthy again")
             self._notifier.watchdog()
         elif reason != self._withheld_for:
             self.log.error("watchdog ping withheld: {reason}", reason=reason)
@@ -234,8 +234,8 @@ class Watchdog(Service):
 
     def _diagnose(self) -> str | None:
         try:
-            return self._ailment()
+            return self._failure()
         except Exception as error:
-            # The check itself is broken. That is no sign of life, and the timer must go on.
+            # The check itself is broken: send no ping, but keep the timer.
             self.log.failure("the health check failed")
             return f"the health check failed: {error!r}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The certificate, key, trust and revocation lists of this broker, followed while it runs."""
+"""Certificate, key, trust and revocation lists of this broker, watched for changes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["OwnCertificates"]
 
 
 class OwnCertificates:
-    """What TLS connections are made with.
+    """The TLS contexts of this broker.
 
     Args:
         config: the configuration of the start.
-        clock: for looking at dates and files.
-        changed: called when our certificate has become valid, or is no longer.
-        healed: called when it has become valid: to dial those who wait.
-        connections: gives the open connections, in and out.
+        clock: for the checks of dates and files.
+        changed: called when our certificate becomes valid or invalid.
+        healed: called when it becomes valid, to dial waiting destinations.
+        connections: returns the open connections, in and out.
 
     Attributes:
         contexts: for listeners and connectors; None without a certificate.
@@ -48,18 +48,18 @@ class OwnCertificates:
             self._watch = FileWatch(self.contexts, clock, config.tls.watch, self._read_again)
 
     def watch(self) -> None:
-        """Look at the files from now on."""
+        """Start to watch the files."""
         if self._watch is not None:
             self._watch.start()
 
     def stop(self) -> None:
-        """Look at dates and files no more."""
+        """Stop the checks of dates and files."""
         self.gate.stop()
         if self._watch is not None:
             self._watch.stop()
 
     def prepare(self, config: Config) -> Apply:
-        """See `config_reload.Prepare`. The files are read.
+        """See `config_reload.Prepare`. Reads the files.
 
         Raises:
             TlsError: one of them cannot be used.
@@ -77,15 +77,15 @@ class OwnCertificates:
         return apply
 
     def _read_again(self) -> None:
-        """Close what the certificates, trust or revocation lists that were read do not bear."""
+        """Close connections that the newly read trust and revocation lists do not allow."""
         self.drain((StaleConnections.THEIRS_REVOKED,))
 
     def drain(self, reasons: Sequence[StaleConnections]) -> int:
-        """Close the connections that live on certificates past their use; return how many.
+        """Close the connections that use outdated certificates; return their number.
 
         Args:
-            reasons: which of them: with an older certificate of ours, with one of the peer's that
-                has expired or is revoked.
+            reasons: an older certificate of ours, or one of the peer's that has expired or is
+                revoked.
         """
         if self.contexts is None:
             return 0

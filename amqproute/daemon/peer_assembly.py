@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a configuration to the parts that find peers and decide whether to believe them.
+"""Assembly of the parts that find and authenticate peers.
 
-The command line makes the same parts of the same configuration: what `explain` says is what the
-daemon does.
+The command line builds the same parts from the same configuration, so that `explain` agrees with
+the daemon.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def make_contexts(config: Config, *, checks_dates: bool = True) -> TlsContexts |
 def make_targets(
     config: Callable[[], Config], is_routed: Callable[[str], bool] = lambda _: False
 ) -> Callable[[], TargetPolicy]:
-    """Make what gives the rules of which places the DNS may lead to.
+    """Make the source of the rules for places that the DNS may lead to.
 
-    They are those of the configuration then in force: whom `peers` and `routes` name may change.
+    The rules follow the configuration in force, because `peers` and `routes` may change.
 
     Args:
-        config: gives it.
-        is_routed: tells whether a route made at runtime names a domain.
+        config: returns the configuration in force.
+        is_routed: returns whether a route made at runtime names a domain.
     """
     own = OwnAddresses(time.monotonic)
     made: tuple[Config, TargetPolicy] | None = None
@@ -119,11 +119,11 @@ def make_resolver(
 
     Args:
         config: the configuration.
-        reactor: asks, and tells the time.
+        reactor: for queries and timers.
         targets: from `make_targets`; None for the rules of this configuration.
-        own: where this broker is; None for `own_places`. Empty to look up our own domains as others
-            do.
-        turns: shares out the reading of answers; None for one of its own.
+        own: the places of this broker; None for `own_places`. Empty to look up our own domains as
+            peers do.
+        turns: schedules the reading of answers; None for one of its own.
 
     Raises:
         ConfigError: the trust anchors cannot be read.
@@ -164,7 +164,7 @@ def make_resolver(
 
 
 def make_validator(config: Config) -> DnssecValidator:
-    """Make what validates in this process.
+    """Make the DNSSEC validator of this process.
 
     Raises:
         ConfigError: the trust anchors cannot be read.
@@ -179,13 +179,13 @@ def make_validator(config: Config) -> DnssecValidator:
 
 
 def _no_dnssec(use: DnssecUse, client: DnsClient) -> str:
-    """Why no name server has to be asked whether DNSSEC comes through; empty if one has to be."""
+    """Return the reason why DNSSEC need not be probed; empty if it has to be."""
     if use is DnssecUse.OFF:
         return "resolver.dnssec is off"
     if not client.validates and not client.is_trusting:
         servers = ", ".join(map(str, client.nameservers))
         return (
-            f"the AD bit of {servers} is not believed; use a validating resolver on this machine, "
+            f"the AD bit of {servers} is not trusted; use a validating resolver on this machine, "
             "or name its network under resolver.trusted if the way there is safe, or set "
             "resolver.validate: self"
         )
@@ -193,7 +193,7 @@ def _no_dnssec(use: DnssecUse, client: DnsClient) -> str:
 
 
 def trusts(config: Config) -> Callable[[Nameserver], bool]:
-    """Return whether a name server's AD bit is believed: on loopback, or where configured."""
+    """Return whether a name server's AD bit is trusted: on loopback, or where configured."""
     networks = [ip_network(text) for text in config.resolver.trusted]
 
     def is_trusted(server: Nameserver) -> bool:
@@ -222,7 +222,7 @@ def own_places(config: Config) -> frozenset[tuple[str, int]]:
 
 
 def peer_policy(config: Config, domain: str) -> TrustPolicy:
-    """Return what a configuration wants of a domain's brokers."""
+    """Return the security policy of a configuration for a domain's brokers."""
     peer = config.peer_for(domain)
     return _policy(peer.level, peer.pin)
 
@@ -233,7 +233,7 @@ def _policy(level: str, pins: tuple[str, ...]) -> TrustPolicy:
 
 
 def product() -> dict[str, object]:
-    """Return what an open says about this program."""
+    """Return the properties of an open that describe this program."""
     return {"product": "amqproute", "version": __version__}
 
 
@@ -244,14 +244,14 @@ def peer_settings(
     container_id: str,
     properties: Mapping[str, object] = MappingProxyType({}),
 ) -> ConnectionSettings:
-    """Return how a connection to a peer is made: the relay's, and those of `peer test`.
+    """Return the settings of a connection to a peer, for the relay and for `peer test`.
 
     Args:
         config: the configuration.
-        hop: where to.
-        security: how TLS starts there.
+        hop: the next hop.
+        security: the way in which TLS starts there.
         container_id: ours.
-        properties: what the open says besides.
+        properties: further properties of the open.
     """
     limits = config.limits
     is_plain = peer_policy(config, hop.domain).level is TrustLevel.NONE
@@ -272,9 +272,9 @@ def peer_settings(
 
 
 class _ExternalOnly:
-    """To a peer we prove who we are by our certificate, and by nothing else (T-19).
+    """Authentication to a peer: by our certificate, and by nothing else (T-19).
 
-    Where the operator asks nothing of a peer, level ``none``, we may also be nobody to it.
+    At level ``none``, where the operator asks nothing of a peer, anonymous is allowed too.
     """
 
     def __init__(self, *, else_nobody: bool) -> None:
@@ -301,8 +301,8 @@ def pinned_policies(config: Config) -> Mapping[str, TrustPolicy]:
 class _Claims:
     """The resolver for claims of connecting peers: nobody dials, so no place is left out.
 
-    Else a peer at an address that is not dialled would have no TLSA records, and could be somebody
-    with a lesser proof.
+    Otherwise a peer at an address that is not dialled would have no TLSA records, and weaker
+    evidence would be enough.
     """
 
     resolver: SrvResolver
@@ -317,7 +317,7 @@ class _Claims:
 
 
 def make_inbound_trust(config: Callable[[], Config], resolver: SrvResolver) -> InboundTrust:
-    """Make what decides who connecting peers are, by the configuration then in force."""
+    """Make the authentication of connecting peers, by the configuration in force."""
     return InboundTrust(
         lambda domain: peer_policy(config(), domain),
         lambda: pinned_policies(config()),
@@ -329,11 +329,11 @@ def make_inbound_trust(config: Callable[[], Config], resolver: SrvResolver) -> I
 
 
 def make_judge(config: Config, resolver: SrvResolver | None) -> Connector:
-    """Make a connector that connects nowhere: for what it would demand (``explain``).
+    """Make a connector for its security demands only; it connects nowhere (``explain``).
 
     Args:
         config: the configuration.
-        resolver: for the TLSA records of hosts that routes name; None to go by the level alone.
+        resolver: for the TLSA records of hosts that routes name; None to use the level alone.
     """
     return Connector(
         None,

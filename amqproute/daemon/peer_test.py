@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`peer test`: goes the way to a peer that the relay would go, and reports each step.
+"""`peer test`: connects to a peer as the relay would, and reports each step.
 
 It runs in the command, not in the daemon, with the configuration's own resolver, trust,
 certificate and settings: DNS, and then for each place TCP with TLS, SASL, open, attach to the node
@@ -7,9 +7,9 @@ that messages go to, and a probe (`amqproute.services.peer_probe`) that rehearse
 never queued. It goes on after the first place that works: one of several hosts may have been
 forgotten.
 
-Why so: who has set a partner up wants to know what is wrong before traffic does, on whose side, and
-what may be done about it. So each failure has a code, both names where names do not fit, and a
-cure.
+Why so: an operator who has set up a partner wants to know before there is traffic what is wrong, on
+whose side, and what to do about it. So each failure has a code, a remedy, and both names where
+names do not match.
 """
 
 from __future__ import annotations
@@ -65,21 +65,21 @@ OK: Final = "ok"
 SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
 CREDIT_SECONDS: Final = 5.0
-"""How long a peer may take to give credit on the link that messages would use."""
+"""Seconds that a peer may take to grant credit on the link for messages."""
 
 
 @dataclass(slots=True)
 class PeerTestStep:
-    """One step and what came of it.
+    """One step and its result.
 
     Attributes:
         step: ``configuration``, ``dns``, ``tcp``, ``tls``, ``sasl``, ``open``, ``attach``,
             ``capability`` or ``probe``; ``credit`` where the peer gives none.
-        place: host and port, where it was at one.
+        place: host and port, if the step has one.
         state: ``ok``, ``failed`` or ``skipped``.
-        ms: how long it took.
-        code: ``ok``, or what stands in the way.
-        words: what was found.
+        ms: duration.
+        code: ``ok``, or the code of the failure.
+        words: the finding.
         details: more lines.
     """
 
@@ -92,7 +92,7 @@ class PeerTestStep:
     details: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, object]:
-        """Return it for JSON."""
+        """Return the step for JSON."""
         return {**asdict(self), "ms": round(self.ms, 1), "details": list(self.details)}
 
 
@@ -100,18 +100,18 @@ class PeerTest:
     """A test of one peer.
 
     Args:
-        config: whose way is gone.
-        reactor: to connect with.
-        address: the domain, and perhaps the node that a message would go to.
-        probe: names the test, on both sides.
-        size: octets of the message that is asked about.
+        config: the configuration to test.
+        reactor: for connections and timers.
+        address: the domain, and optionally the node that a message would go to.
+        probe: identifies the test on both sides.
+        size: octets of the rehearsed message.
         made: the routes made at runtime.
         on_step: called with each step.
 
     Attributes:
         steps: so far.
-        own: what our certificate says, in words; empty without one.
-        seen_as: who the partner takes us for, if it has said so.
+        own: description of our certificate; empty without one.
+        seen_as: our identity in the partner's eyes, if it has told us.
     """
 
     def __init__(
@@ -138,13 +138,13 @@ class PeerTest:
 
     @property
     def is_good(self) -> bool:
-        """One place at least works, up to the end."""
+        """Whether at least one place works up to the end."""
         bad = {step.place for step in self.steps if step.state == FAILED}
         good = {step.place for step in self.steps if step.step == "attach"} - bad
         return bool(good) and "" not in bad
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._begun = time.monotonic()
 
     def note(
@@ -156,7 +156,7 @@ class PeerTest:
         words: str = "",
         details: Sequence[str] = (),
     ) -> None:
-        """A step has ended; the next one begins."""
+        """Record the result of a step, and begin the next one."""
         took = (time.monotonic() - self._begun) * 1000
         made = PeerTestStep(step, place, state, took, code, words, tuple(details))
         self.steps.append(made)
@@ -208,7 +208,7 @@ class PeerTest:
             await self._try(hop, candidate, connector)
 
     def _about_us(self, contexts: TlsContexts | None) -> list[str]:
-        """Return what partners are shown, and whether that is what we are called."""
+        """Return the certificate that partners see, and whether it names one of our domains."""
         certificate = contexts.certificate if contexts is not None else None
         if certificate is None:
             return []
@@ -260,7 +260,7 @@ class PeerTest:
                 if not is_tcp:
                     self.note("tcp", place, words=f"at {', '.join(candidate.addresses)}")
                 step = "tcp" if is_tcp else "tls"
-                # Of a single address there is no more to say than the error does.
+                # For a single address the error says everything.
                 lines = error.attempts if len(error.attempts) > 1 else ()
                 self.note(step, place, FAILED, error.code, str(error), lines)
             return
@@ -276,7 +276,7 @@ class PeerTest:
 
 
 def _what_is_shown(certificate: x509.Certificate) -> str:
-    """Return what a certificate proves, in words."""
+    """Describe a certificate."""
     names = ", ".join(sorted(peer_domains(certificate))) or "no domain"
     return (
         f"{names}; valid until {certificate.not_valid_after_utc:%Y-%m-%d}, issued by "
@@ -289,15 +289,15 @@ class ProbeSession:
     """One connection of a test, from SASL to the probe's outcome.
 
     Args:
-        test: is told of the steps.
+        test: records the steps.
         connection: the engine.
-        hop: where to.
+        hop: the next hop.
         place: host and port, for the steps.
-        facts: of the transport.
+        facts: about the transport.
 
     Attributes:
-        done: fires when there is nothing more to find out.
-        is_over: the last step was told.
+        done: fires when the test of this connection is over.
+        is_over: the last step was recorded.
     """
 
     def __init__(
@@ -319,13 +319,13 @@ class ProbeSession:
         self._refused = False
         self._gone: Deferred[None] = Deferred()
 
-    # -- telling ---------------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------
 
     def _ok(self, step: str, words: str = "", details: Sequence[str] = ()) -> None:
         self._test.note(step, self._place, words=words, details=details)
 
     def fail(self, code: str, words: str) -> None:
-        """The step that is under way has failed."""
+        """Record the failure of the current step."""
         if not self.is_over:
             self._test.note(self._step, self._place, FAILED, str(code), words)
             self._end()
@@ -338,7 +338,7 @@ class ProbeSession:
             self.done.callback(None)
 
     async def close(self) -> None:
-        """Close the connection, politely while it is there."""
+        """Close the connection, with a close frame if possible."""
         if self._pump is None:
             return
         if self._connection.remote_open is not None:
@@ -433,7 +433,7 @@ class ProbeSession:
             self._gone.callback(None)
 
     def _ended_silently(self) -> None:
-        """The connection is gone without a word of why."""
+        """Record that the connection was lost without a reason."""
         words = "the peer ended the connection without a word"
         if not self._connection.has_heard and self._facts.tls_version is None:
             words = UNANSWERED_HEADER
@@ -508,7 +508,7 @@ class ProbeSession:
         self._await_credit()
 
     def _await_credit(self) -> None:
-        """Finish when the peer has given credit for messages; fail if it gives none."""
+        """Finish when the peer has granted credit for messages; fail if it grants none."""
         self._step = "credit"
         self._patience = self._test.reactor.callLater(CREDIT_SECONDS, self._without_credit)
         self._look_at_credit()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a configuration to rules: who may do what, where messages go, and how fast.
+"""Rules from the configuration: access, routing, relay terms, contracts.
 
-The command line asks the same rules of the same configuration: what `explain` says is what the
-daemon does.
+The command line builds the same rules from the same configuration, so that `explain` agrees with
+the daemon.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from amqproute.services.transfer import TransferRules
 from amqproute.values import NextHop, Principal, RouteRule
 
 Allows: TypeAlias = Callable[[Principal, Verb, str], bool]
-"""Whether somebody may do something at a node."""
+"""Whether a principal may do an action at a node."""
 
 
 def make_policy(config: Config) -> AccessPolicy:
-    """Make the access rules of a configuration, with the default ones behind them."""
+    """Make the access rules of a configuration, followed by the default ones."""
     rules = [
         Rule.of(who=rule.who, node=rule.node, allow=rule.allow, deny=rule.deny)
         for rule in config.access
@@ -38,12 +38,12 @@ def make_policy(config: Config) -> AccessPolicy:
 
 
 def load_users(config: Config, *, must_exist: bool = False) -> UserFile:
-    """Read the users file; the usual one need not be there: then there are no users yet.
+    """Read the users file; the default one may be missing: then there are no users yet.
 
     Args:
         config: the configuration.
-        must_exist: a missing file is refused: one that has gone is a mistake more often than the
-            wish that nobody gets in.
+        must_exist: refuse a missing file: a deleted file is more often a mistake than the wish to
+            lock everybody out.
     """
     path = config.users.file
     return UserFile.load(path) if must_exist or path.exists() else UserFile(path, {})
@@ -56,7 +56,7 @@ def transfer_rules(
     domain_of: Callable[[str], str | None] = lambda _: None,
     routes: Iterable[RouteRule] = (),
 ) -> TransferRules:
-    """Return what the transfer service goes by.
+    """Return the rules of the transfer service.
 
     Args:
         config: the configuration.
@@ -68,7 +68,7 @@ def transfer_rules(
     router = make_router(config, container_id, routes)
 
     def name_of(container: str) -> str:
-        """Return the domain of a container, in words about loops."""
+        """Return the domain of a container, for messages about loops."""
         if container == container_id:
             return config.domains[0] if config.domains else container
         return router.containers.get(container) or domain_of(container) or container
@@ -97,13 +97,13 @@ def transfer_rules(
 
 
 def suppresses(config: Config, principal: Principal) -> bool:
-    """Return whether messages of this peer that came before are told from new ones."""
+    """Return whether duplicates of messages from this peer are suppressed."""
     names = principal.names or (principal.name,)
     return any(config.peer_for(name).suppress_duplicates for name in names)
 
 
 def relay_terms(config: Config) -> RelayTerms:
-    """Return what the relay goes by."""
+    """Return the terms of the relay."""
     relay = config.relay
 
     def rate(hop: NextHop) -> Rate:
@@ -124,10 +124,10 @@ def relay_terms(config: Config) -> RelayTerms:
 
 
 def contract_of(principal: Principal, config: Config) -> tuple[str, ContractTerms]:
-    """Return who holds the contract of a principal, and its terms.
+    """Return the holder of a principal's contract, and its terms.
 
-    A peer whose certificate proves several domains holds that of the first one, in the order of
-    the alphabet, which the configuration names; else that of the name it goes by.
+    A peer whose certificate proves several domains has the contract of the first one, in
+    alphabetical order, that the configuration names; otherwise that of its own name.
     """
     found: ContractSettings | None = None
     key = str(principal)
@@ -143,7 +143,7 @@ def contract_of(principal: Principal, config: Config) -> tuple[str, ContractTerm
 
 
 def declared_contracts(config: Config) -> dict[str, ContractTerms]:
-    """Return the terms that stand in the configuration, by holder or pattern of holders."""
+    """Return the contract terms of the configuration, by holder or pattern of holders."""
     found = {key: ContractTerms(**each.model_dump()) for key, each in config.contracts.items()}
     for name in config.peers:
         contract = config.peer_for(name).contract

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a daemon of a configuration would start here, and do its work; nothing is changed.
+"""Checks whether a daemon with a configuration would start and work here; nothing is changed.
 
-`examine_files` looks at what the configuration names; a start and a reload are refused with the
-same lines. `examine_machine` looks at ports, sockets, the state directory and the store as a start
-would meet them, and opens nothing for writing. What it finds is a problem only where no daemon of
-this state directory runs: one that runs has these ports and this store itself.
+`examine_files` checks the files that the configuration names; a start and a reload are refused with
+the same lines. `examine_machine` checks ports, sockets, the state directory and the store as a
+start would find them, and opens nothing for writing. Its findings are problems only while no daemon
+runs on this state directory: a running one uses these ports and this store itself.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ from amqproute.store.store_files import STORE_FILE
 __all__ = ["EXPIRES_SOON", "PreflightFindings", "examine_files", "examine_machine", "problem_at"]
 
 EXPIRES_SOON: Final = datetime.timedelta(days=21)
-"""Certificates with less time left are warned of."""
+"""Seconds of remaining validity below which a certificate causes a warning."""
 MADE_BY_SYSTEMD: Final = (Path("/run"), Path("/var/lib"))
-"""Where RuntimeDirectory= and StateDirectory= make directories when the unit starts."""
+"""Parent directories of RuntimeDirectory= and StateDirectory=, which exist once the unit starts."""
 
 
 @dataclass(slots=True)
 class PreflightFindings:
-    """What an examination has found, a line each: ``file:line: key: what is wrong``.
+    """The findings, a line each: ``file:line: key: problem``.
 
     Attributes:
-        problems: with these a daemon does not start, or not as it is meant to.
-        dates: certificates of ours are not valid now: it starts without TLS.
-        exposures: private keys that others on this machine can read: it starts, and warns.
-        warnings: what an operator should know.
+        problems: the daemon would not start, or not work as configured.
+        dates: certificates of ours are not valid now: the daemon would start without TLS.
+        exposures: private keys that others on this machine can read: the daemon starts with a
+            warning.
+        warnings: advice for operators.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -70,7 +71,7 @@ def problem_at(config: Config, at: tuple[str | int, ...], words: str) -> str:
 
 
 def examine_files(config: Config) -> PreflightFindings:
-    """Look at the files that a configuration names, and at what only the daemon understands."""
+    """Check the files that a configuration names, and values that only the daemon can check."""
     missing = check_files(config)
     findings = PreflightFindings([str(problem) for problem in missing])
     keys = {problem.key for problem in missing}
@@ -86,7 +87,7 @@ def examine_files(config: Config) -> PreflightFindings:
 
 
 def _examine_bindings(config: Config, findings: PreflightFindings) -> None:
-    """Compile the bindings' selectors, of which the configuration itself knows nothing."""
+    """Compile the bindings' selectors, which the configuration itself does not check."""
     for index, binding in enumerate(config.bindings):
         try:
             binding_declaration(binding).filters(lambda: time.time_ns() // 1_000_000)
@@ -124,7 +125,7 @@ def _examine_tls(config: Config, findings: PreflightFindings) -> None:
         whose = "the certificate" if number == 0 else f"{facts.subject} in the chain"
         left = facts.not_after - now
         if left < datetime.timedelta(0):
-            if number:  # ours is told above; without an intermediate one nobody believes it
+            if number:  # ours is reported above; peers need the others too
                 words = f"tls.expired: {whose} has expired at {facts.not_after:%Y-%m-%d %H:%M UTC}"
                 findings.dates.append(problem_at(config, at, words))
         elif left < EXPIRES_SOON:
@@ -143,7 +144,7 @@ def _examine_tls(config: Config, findings: PreflightFindings) -> None:
 
 
 def examine_machine(config: Config) -> PreflightFindings:
-    """Look at ports, sockets, the state directory, the store and the mode of the private key."""
+    """Check ports, sockets, the state directory, the store and the mode of the private key."""
     path = config.state_directory / STORE_FILE
     found = PreflightFindings()
     _examine_key(config, found)
@@ -157,7 +158,7 @@ def examine_machine(config: Config) -> PreflightFindings:
         found.warnings.append(problem_at(config, ("state-directory",), words))
         runs = True
     if runs:
-        # All else is what a start would meet, and this one has started.
+        # The other checks are about a start, and this daemon has started.
         return PreflightFindings(warnings=[*found.warnings, *found.problems, *found.exposures])
     has_directory = _examine_directory(config, found)
     for index, listen in enumerate(config.listen):
@@ -173,7 +174,7 @@ def examine_machine(config: Config) -> PreflightFindings:
     if is_in_use(path):
         return (
             PreflightFindings()
-        )  # a daemon has started meanwhile: what was seen was half of its start
+        )  # a daemon has started meanwhile: the findings are from the middle of its start
     return found
 
 
@@ -184,7 +185,7 @@ def _examine_key(config: Config, findings: PreflightFindings) -> None:
     try:
         mode = path.stat().st_mode
     except OSError:
-        return  # told by `examine_files`
+        return  # reported by `examine_files`
     if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
         words = f"{path} can be read by every user of this machine: chmod o= {path}"
         findings.exposures.append(problem_at(config, ("tls", "private-key"), words))
@@ -217,7 +218,7 @@ def _examine_store(config: Config, path: Path, findings: PreflightFindings) -> N
 
 
 def _examine_directory(config: Config, findings: PreflightFindings) -> bool:
-    """Look at the state directory; return whether there can be a store in it."""
+    """Check the state directory; return whether it can hold a store."""
     path = config.state_directory
     at = ("state-directory",)
     words = _write_problem(path)
@@ -240,7 +241,7 @@ def _examine_directory(config: Config, findings: PreflightFindings) -> bool:
 
 
 def _write_problem(path: Path) -> str:
-    """Say why nothing can be made in a directory; empty if it can, or if it is not there."""
+    """Return why a directory is not writable; empty if it is, or if there is no directory."""
     if not path.exists():
         return ""
     if not path.is_dir():
@@ -282,7 +283,7 @@ def _replace_problem(path: Path) -> str:
 
 
 def _bind_problem(listen: ListenSettings) -> str:
-    """Say why a port cannot be had; it is bound for an instant, and nobody can connect to it."""
+    """Return why a port cannot be bound. It is bound for an instant, without listening."""
     place = listen.parsed
     interface = place.interface or ("::" if place.kind == "tcp6" else "")
     port = place.port or 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of receipts that nobody will ask for, and the clock by which they age."""
+"""Expiry of receipts, and the clock by which they age."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from amqproute.interfaces import IStore
 __all__ = ["SWEEP_SECONDS", "ReceiptClock", "ReceiptExpiry"]
 
 SWEEP_SECONDS: Final = 6 * 3600.0
-"""How often receipts that nobody will ask for are looked for."""
+"""Seconds between two searches for expired receipts."""
 
 log = Logger()
 
 
 class ReceiptClock:
-    """The time by which receipts are dated and age: it passes while the daemon runs.
+    """The time scale of receipts: it advances only while the daemon runs.
 
-    The wall clock sets it once, before there is any receipt. However often the daemon starts with a
-    wrong clock, none is forgotten too early for that.
+    The wall clock sets it once, before there is any receipt. So no start with a wrong clock lets a
+    receipt expire early.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -35,7 +35,7 @@ class ReceiptClock:
         self._offset_ms = 0
 
     def begin(self, newest_ms: int) -> None:
-        """Go on from the newest receipt: over a restart the wall clock proves nothing."""
+        """Continue from the newest receipt: after a restart the wall clock is no evidence."""
         self._offset_ms = newest_ms - round(self._clock.seconds() * 1000)
 
     def now_ms(self) -> int:
@@ -45,13 +45,13 @@ class ReceiptClock:
 
 
 class ReceiptExpiry:
-    """Forgets receipts of peers that have not come back, from time to time.
+    """Periodic removal of old receipts, of peers that have not connected again.
 
     Args:
-        store: has the receipts.
+        store: holds the receipts.
         receipts: those in memory.
         clock: for the timer.
-        times: by which receipts age.
+        times: the time scale of receipts.
         lifetime: seconds, see `relay.receipt-lifetime`.
     """
 
@@ -71,7 +71,7 @@ class ReceiptExpiry:
         self._alarm = Alarm(clock)
 
     def sweep(self) -> None:
-        """Forget old receipts now, and again later."""
+        """Remove old receipts now, and again later."""
         transaction = self._store.begin()
         transaction.forget_received_before(self._times.now_ms() - int(self.lifetime * 1000))
         transaction.commit().addErrback(_log_failure)
@@ -87,9 +87,9 @@ class ReceiptExpiry:
         return apply
 
     def stop(self) -> None:
-        """Sweep no more."""
+        """Stop the timer."""
         self._alarm.stop()
 
 
 def _log_failure(failure: Failure) -> None:
-    log.failure("forgetting old receipts failed", failure)
+    log.failure("removal of old receipts failed", failure)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the relay asks of the configuration in force: who we are towards peers, and the routes."""
+"""Identity and routes of the relay, by the configuration in force."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class RelayIdentity:
 
     Args:
         own_id: the container-id.
-        stream: names the store to peers that keep receipts.
-        config: gives the configuration in force.
+        stream: identifies the store to peers that keep receipts.
+        config: returns the configuration in force.
         contexts: with the certificate in force; None without TLS.
     """
 
@@ -52,7 +52,7 @@ class RoutesInForce:
     """The routes of the router in force, `RelayRoutes`.
 
     Args:
-        router: gives the router in force.
+        router: returns the router in force.
     """
 
     def __init__(self, router: Callable[[], Router]) -> None:

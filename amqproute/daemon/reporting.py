@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports to senders, put together: what the configuration says, where a report goes."""
+"""Assembly of the reports to senders."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["make_reporter", "own_domain", "proved_domain", "report_terms"]
 
 
 def own_domain(config: Config) -> str:
-    """Return the name that this broker goes by among others; empty if it has none."""
+    """Return the domain under which other brokers know this one; empty if it has none."""
     return config.domains[0] if config.domains else ""
 
 
 def proved_domain(config: Config, certificate: x509.Certificate | None) -> str:
-    """Return the name that peers know us to have proved: the origin of what begins here.
+    """Return the domain that our certificate proves to peers: the origin of our own messages.
 
-    One of our domains if the certificate has it, else a name of the certificate; without one we
-    prove nothing, and our own word is all there is.
+    One of our domains if the certificate names it, else another name of the certificate; without
+    a certificate our unproved own domain.
     """
     if certificate is None:
         return own_domain(config)
@@ -42,7 +42,7 @@ def proved_domain(config: Config, certificate: x509.Certificate | None) -> str:
 
 
 def report_terms(config: Config, container: str) -> ReportTerms:
-    """Return what a configuration says about reports."""
+    """Return the report settings of a configuration."""
     return ReportTerms(
         domain=own_domain(config),
         container=container,
@@ -55,17 +55,17 @@ def report_terms(config: Config, container: str) -> ReportTerms:
 def make_reporter(
     broker: Broker, relay: Relay, router: Callable[[], Router], terms: ReportTerms
 ) -> Reporter:
-    """Return the reporter of a house, and have its broker tell it of every end of a message.
+    """Make the reporter, and register it with the broker for the end of every message.
 
     Args:
         broker: the local nodes.
-        relay: the ways out.
-        router: gives the router as it is now.
-        terms: what the configuration says.
+        relay: the next hops.
+        router: returns the router in force.
+        terms: from the configuration.
     """
 
     def place(address: str) -> Any:
-        """By its own `to`, as any message, but without asking the DNS whether there is a way."""
+        """Route a report by its own `to`, like any message, but without a DNS lookup."""
         route = router().route(address)
         if isinstance(route, NextHop):
             return relay.take_on_trust(route)

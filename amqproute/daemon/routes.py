@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a configuration to the router, without what else a daemon is made of: `explain` uses it."""
+"""The router of a configuration, without the rest of a daemon: `explain` uses it too."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["describe_route", "make_router", "rule_of_route"]
 
 
 def rule_of_route(route: RouteSettings) -> RouteRule:
-    """Return a route of the configuration, or one made at runtime, in the router's words."""
+    """Return the routing rule of a route, from the configuration or made at runtime."""
     return RouteRule(route.domain, route.via, route.target, route.names)
 
 
 def describe_route(options: Mapping[str, object], config: Config) -> RouteRule:
-    """Describe a route that is to be made at runtime.
+    """Return the settings of a route to be made at runtime.
 
     Raises:
-        ConfigError: it cannot be.
+        ConfigError: it is not valid.
     """
     rule = rule_of_route(read_route(options))
     if rule.pattern in config.local_domains:
@@ -45,7 +45,7 @@ def _among(rules: Sequence[RouteRule], made: Iterable[RouteRule]) -> list[RouteR
 
 
 def make_router(config: Config, container_id: str, made: Iterable[RouteRule] = ()) -> Router:
-    """Make the router of a configuration: the one that decides for daemon and `explain` alike.
+    """Make the router of a configuration, for the daemon and `explain` alike.
 
     Args:
         config: the configuration.
@@ -55,7 +55,7 @@ def make_router(config: Config, container_id: str, made: Iterable[RouteRule] = (
     """
     own = {container_id, *config.local_domains}
     host = socket.gethostname()
-    if "." in host:  # a bare host name is nobody's domain, and would shadow one that is
+    if "." in host:  # a bare host name is no domain, and would shadow a real one
         own.add(host)
     rules = _among([rule_of_route(route) for route in config.routes], made)
     containers = {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process: reactor, signals, service manager. The one module that imports the reactor.
 
-`run` is what ``amqproute serve`` and systemd call; `makeService` is for twistd. Both end in a
-`DaemonService`, which starts an `Application`, tells the service manager, reloads on SIGHUP and
-stops the house before the reactor ends.
+`run` is the entry of ``amqproute serve`` and systemd, `makeService` that of twistd. Both run a
+`DaemonService`, which starts an `Application`, notifies the service manager, reloads on SIGHUP and
+stops the application before the reactor ends.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ class DaemonService(Service):
 
     Args:
         config: a checked configuration.
-        path: where it came from, for reloads.
-        output: where the log goes, to change levels on reload; None leaves logging alone.
+        path: its file, for reloads.
+        output: the log, to change levels on reload; None leaves logging alone.
     """
 
     def __init__(self, config: Config, path: Path, output: LogOutput | None = None) -> None:
         self.config = config
         self.path = path
         self.exit_code = 0
-        self.house: Application | None = None
+        self.application: Application | None = None
         self._output = output
         self._sums: LoopingCall | None = None
         self._notifier = ServiceNotifier.from_environment(os.environ)
@@ -89,14 +89,14 @@ class DaemonService(Service):
         self._is_ready = False
         self._is_told_to_stop = False
         self._is_reload_due = False
-        self._refused = ""  # what the last reload has not put in force, in words
+        self._refused = ""  # description of what the last reload has not applied
 
     def startService(self) -> None:
-        """Start the house; the reactor stops if that fails."""
+        """Start the application; the reactor stops if that fails."""
         super().startService()  # type: ignore[no-untyped-call]
         sys.setswitchinterval(SWITCH_SECONDS)
         set_thresholds()
-        # At once: a hang-up that nobody waits for ends the process.
+        # At once: a SIGHUP without a handler ends the process.
         signal.signal(signal.SIGHUP, self._hangup)
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, self._stop_requested)
@@ -110,18 +110,18 @@ class DaemonService(Service):
 
     async def _start(self) -> None:
         log.info("amqproute {version} starting, {path}", version=__version__, path=str(self.path))
-        self.house = house = Application(self.config, reactor, self._store_died)
-        house.reloader.register("log", self._prepare_log)
+        self.application = application = Application(self.config, reactor, self._store_died)
+        application.reloader.register("log", self._prepare_log)
         self._notifier.status("recovering what the store holds")
         self._patience = patience = StartTimeout(self._notifier, _clock())
         patience.begin()
         try:
-            await house.start()
+            await application.start()
         finally:
             patience.end()
         if self._is_stopping:
             return
-        # What exists now lives as long as the process: never walk over it again.
+        # Objects that exist now live as long as the process: exclude them from collections.
         gc.collect()
         gc.freeze()
         self._collections = FullCollections(_clock())
@@ -130,11 +130,11 @@ class DaemonService(Service):
             self._notifier,
             watchdog_interval(os.environ, os.getpid()),
             _clock(),
-            lambda: house.ailment,
+            lambda: application.failure,
         )
         self._watchdog.startService()
-        house.broker.gate.watch(self._notify_status)
-        house.when_uneasy = self._notify_status
+        application.broker.gate.watch(self._notify_status)
+        application.on_problems_changed = self._notify_status
         self._notifier.ready(self._status())
         log.info("ready: {identity}", identity=self._identity())
         self._is_ready = True
@@ -142,18 +142,20 @@ class DaemonService(Service):
             self.reload()
 
     def _identity(self) -> str:
-        assert self.house is not None
+        assert self.application is not None
         domains = ", ".join(self.config.domains) or "-"
-        return f"container {self.house.container_id}, domains {domains}"
+        return f"container {self.application.container_id}, domains {domains}"
 
     def _status(self) -> str:
-        """Return the line for `systemctl status`: what is not as it should be, or who we are."""
-        assert self.house is not None
-        return "; ".join(filter(None, (self.house.unease, self._refused))) or self._identity()
+        """Return the line for `systemctl status`: the problems, or our identity."""
+        assert self.application is not None
+        return (
+            "; ".join(filter(None, (self.application.problems, self._refused))) or self._identity()
+        )
 
     def _notify_status(self) -> None:
-        """Publishers may have credit again, or may not any more."""
-        if self.house is not None and not self._is_stopping:
+        """Update the status: the publish gate has opened or closed."""
+        if self.application is not None and not self._is_stopping:
             self._notifier.status(self._status())
 
     def _failed(self, failure: Failure) -> None:
@@ -170,11 +172,11 @@ class DaemonService(Service):
             log.critical("cannot start: {error}", error=str(error))
         else:
             log.failure("cannot start", failure)
-        self.house = None
+        self.application = None
         _stop_reactor()
 
     def _store_died(self, reason: str) -> None:
-        log.critical("the store is dead, so is this daemon: {reason}", reason=reason)
+        log.critical("the store has failed, the daemon stops: {reason}", reason=reason)
         self.exit_code = 1
         _stop_reactor()
 
@@ -184,20 +186,20 @@ class DaemonService(Service):
         _clock().callFromThread(self.reload)
 
     def reload(self) -> None:
-        """Read the configuration again; one that does not check leaves everything as it was.
+        """Read the configuration again; an invalid one changes nothing.
 
         While the daemon starts, it is read again when it has started.
         """
-        if self._is_stopping or self.house is None or not self._is_ready:
+        if self._is_stopping or self.application is None or not self._is_ready:
             self._is_reload_due = True
             return
         self._notifier.reloading("reloading")
         try:
             config = read(self.path)
-            report = self.house.reload(config)
+            report = self.application.reload(config)
         except AmqprouteError as error:
             log.error("reload refused, the old configuration stays: {error}", error=str(error))
-            self.house.journaling.configured(self.config, error)
+            self.application.journaling.configured(self.config, error)
             self._refused = "the last reload was refused, the configuration before it is in force"
             self._notifier.ready(self._status())
             return
@@ -206,7 +208,7 @@ class DaemonService(Service):
             self._refused = "the last reload failed, see the log"
             self._notifier.ready(self._status())
             return
-        self.config = self.house.config
+        self.config = self.application.config
         self._refused = _left_undone(report)
         if report.failed:
             log.error(
@@ -221,7 +223,7 @@ class DaemonService(Service):
         self._notifier.ready(self._status())
 
     def _prepare_log(self, config: Config) -> Apply:
-        """Write by the new levels, and of the partners that are named now."""
+        """Prepare the new log levels and partners."""
         chosen = levels(config)
 
         def apply() -> None:
@@ -249,7 +251,7 @@ class DaemonService(Service):
         _end_reactor()
 
     def stopService(self) -> Deferred[None]:
-        """Stop the house gracefully; the reactor waits for it.
+        """Stop the application gracefully; the reactor waits for it.
 
         One that is still starting is stopped when it has started: as long as the store is being
         opened it cannot be closed either. The manager is not asked for more time for that.
@@ -268,10 +270,10 @@ class DaemonService(Service):
             self._collections.stop()
         if self._starting is not None:
             await self._starting
-        house, self.house = self.house, None
-        if house is not None:
+        application, self.application = self.application, None
+        if application is not None:
             log.info("stopping")
-            await house.stop(self._notifier.extend_timeout)
+            await application.stop(self._notifier.extend_timeout)
             log.info("stopped")
         sums, self._sums = self._sums, None
         if self._output is not None and sums is not None:
@@ -304,7 +306,7 @@ def _end_reactor() -> None:
 
 
 def _left_undone(report: ReloadReport) -> str:
-    """Say what a reload has not put in force; empty if there is nothing."""
+    """Describe what a reload has not applied; empty if nothing."""
     if report.failed:
         return (
             f"the last reload has failed in part ({named(report.failed)}), see the log: "
@@ -318,8 +320,8 @@ def _left_undone(report: ReloadReport) -> str:
 def levels(config: Config) -> dict[str, str]:
     """Return the lowest level to log for each namespace.
 
-    Twisted's own ports write two lines for each DNS question; what matters of them is said by
-    the rooms that own them.
+    Twisted's own ports write two lines for each DNS question; the modules that use them log what
+    matters.
     """
     return {"": config.log.level, "log_legacy": "warn"}
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a daemon that stops comes to rest: what is under way has time to reach its end.
+"""Graceful shutdown: work in progress has time to finish.
 
-First messages (`drain_connections`), then what the end of the connections writes (`flush`):
-whatever asks the store for something after it was told to close is told that it is closed, and
-nobody will do anything about it any more.
+First messages (`drain_connections`), then the writes that closing the connections causes (`flush`):
+requests to a store that is closing fail, and nothing would handle that failure.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from amqproute.relay.relay import Relay
 log = Logger()
 
 QUIET_SECONDS: Final = 0.02
-"""How often a stopping daemon looks whether everything has come to rest."""
+"""Seconds between two checks whether a stopping daemon is idle."""
 MOST_ROUNDS: Final = 50
-"""Commits after which `flush` takes what still writes for something that never ends."""
+"""Commits after which `flush` gives up: the writes seem to have no end."""
 MOST_NAMED: Final = 5
 CLOSE_SECONDS: Final = 2.0
-"""How long a stopping daemon waits for the other sides to answer its close."""
+"""Seconds that a stopping daemon waits for peers to answer its close."""
 CONSUMER_SECONDS: Final = 3.0
-"""How long it waits for consumers to settle what they hold."""
+"""Seconds that it waits for consumers to settle their deliveries."""
 
 
 async def end_traffic(
@@ -39,19 +38,19 @@ async def end_traffic(
     patience: float,
     extend: Callable[[float], object] | None = None,
 ) -> None:
-    """Take nothing new, let what is under way come to its end, and close every connection.
+    """Accept nothing new, let work in progress finish, and close every connection.
 
     Args:
         reactor: for waiting.
-        shared: the connections of clients and peers, whose listeners accept no more.
+        shared: the connections of clients and peers; their listeners are closed.
         relay: the connections to other domains.
-        patience: how long what is under way has, in seconds.
+        patience: seconds for work in progress.
         extend: called with seconds while waiting, to keep a service manager patient.
     """
     shared.is_stopping = True
     log.info(
         "{connections} of clients and peers, {hops} to other domains: up to {patience} s "
-        "for what is under way",
+        "for work in progress",
         connections=counted(len(shared.connections), "connection"),
         hops=sum(each.session is not None for each in relay.destinations.values()),
         patience=patience,
@@ -80,7 +79,7 @@ async def end_traffic(
 async def drain_connections(
     reactor: Any, shared: FrontendContext, relay: Relay, patience: float
 ) -> None:
-    """Wait until nothing is under way any more, or patience, in seconds, is at its end."""
+    """Wait until no work is in progress, for at most ``patience`` seconds."""
     consumers_until = reactor.seconds() + min(CONSUMER_SECONDS, patience)
 
     def at_rest() -> bool:
@@ -94,15 +93,15 @@ async def drain_connections(
 
     if not await wait_until(reactor, at_rest, patience):
         log.warn(
-            "stopping with work under way after {seconds} s ({what}): what has no outcome will be "
-            "sent again",
+            "stopping with work in progress after {seconds} s ({what}): deliveries without an "
+            "outcome will be sent again",
             seconds=patience,
             what=", ".join(in_progress(shared, relay)),
         )
 
 
 def in_progress(shared: FrontendContext, relay: Relay) -> list[str]:
-    """Say what has not come to its end."""
+    """Describe the work in progress."""
     found = []
     for destination in relay.destinations.values():
         if not destination.is_quiet:
@@ -123,13 +122,13 @@ def in_progress(shared: FrontendContext, relay: Relay) -> list[str]:
 
 
 async def flush(store: Any) -> None:
-    """Wait until the store has written everything, and what followed from that as well.
+    """Wait until the store has written everything, including writes that follow from writes.
 
-    Whoever writes hears of it afterwards, and may have something more to write then; the end is
-    where nothing was committed but the empty transaction that asks.
+    A commit may cause further writes when it is reported. The end is reached when the only
+    transaction committed is the empty one made here.
 
     Raises:
-        StoreError: the store does not write at all any more.
+        StoreError: the store cannot write any more.
     """
     for _ in range(MOST_ROUNDS):
         asking = store.begin().commit()
@@ -141,7 +140,7 @@ async def flush(store: Any) -> None:
 
 
 async def wait_until(reactor: Any, is_true: Callable[[], bool], seconds: float) -> bool:
-    """Wait until something is so; False if it is not after so many seconds."""
+    """Wait until a condition holds; return False if it does not within this many seconds."""
     until = reactor.seconds() + seconds
     while not is_true():
         if reactor.seconds() > until:

@@ -456,7 +456,7 @@ class AtomicityTests(ReloadCase):
     def test_log_is_true(self) -> None:
         """What the service says of a reload is what has happened."""
         service = DaemonService(self.config(), self.file, self.output)
-        service.house, service._is_ready = self.app, True
+        service.application, service._is_ready = self.app, True
         prepare = self.app.reloader.components["journal"]
 
         def lines(settings: dict[str, Any]) -> list[str]:

@@ -186,7 +186,7 @@ class WatchdogTests(NotifyCase):
             [
                 "WATCHDOG=1",
                 "STATUS=unwell: store writer died",
-                "STATUS=well again",
+                "STATUS=healthy again",
                 "WATCHDOG=1",
                 "WATCHDOG=1",
             ],

@@ -32,7 +32,7 @@ REFUSED = "STATUS=the last reload was refused, the configuration before it is in
 
 
 class FakeHouse:
-    """A house that has started when the test says so.
+    """A application that has started when the test says so.
 
     Attributes:
         configurations: what it was told to go by, one for each reload.
@@ -42,7 +42,7 @@ class FakeHouse:
         self.container_id = "broker1.alpha.example"
         self.broker = SimpleNamespace(gate=PublishGate())
         self.journaling = SimpleNamespace(configured=lambda *_: None)
-        self.ailment = None
+        self.failure: str | None = None
         self.started: Deferred[None] = Deferred()
         self.configurations: list[Any] = []
         self.reloader = ConfigReloader(config)
@@ -55,7 +55,7 @@ class FakeHouse:
         extend(17.0)
 
     @property
-    def unease(self) -> str:
+    def problems(self) -> str:
         return "; ".join(self.broker.gate.reasons.values())
 
     @property
@@ -90,18 +90,18 @@ class ServiceTests(TestCase):
         self.service = service.DaemonService(loads(FILE, self.file), self.file)
 
     def start(self) -> FakeHouse:
-        """Begin to start; the house is not ready yet."""
+        """Begin to start; the application is not ready yet."""
         self.service.startService()
-        house: Any = self.service.house
+        application: Any = self.service.application
         self.addCleanup(self.service.stopService)
-        return house
+        return application
 
     def run_up(self) -> FakeHouse:
         """Start wholly; forget what was said."""
-        house = self.start()
-        house.started.callback(None)
+        application = self.start()
+        application.started.callback(None)
         self.manager.heard()
-        return house
+        return application
 
     def reload(self, text: str) -> list[str]:
         """Reload with a file that says this; return what the manager heard, without time stamps."""
@@ -131,8 +131,8 @@ class ServiceTests(TestCase):
             return [text for text in texts if "lines were left out" in text]
 
         self.service = service.DaemonService(loads(FILE, self.file), self.file, output)
-        house = self.start()
-        house.started.callback(None)
+        application = self.start()
+        application.started.callback(None)
         unnamed = GROUPS["destination"].party.burst
         self.assertEqual(fail(100), unnamed)
         self.assertEqual(sums(), [])
@@ -149,12 +149,12 @@ class ServiceTests(TestCase):
     def test_start(self) -> None:
         """More time is asked for while it starts; then it is ready, and says who it is."""
         self.patch(service, "_clock", lambda: self.clock)
-        house = self.start()
+        application = self.start()
         more = "EXTEND_TIMEOUT_USEC=30000000"
         self.assertEqual(self.manager.heard(), ["STATUS=recovering what the store holds", more])
         self.clock.pump([10.0] * 3)
         self.assertEqual(self.manager.heard(), [more] * 3)
-        house.started.callback(None)
+        application.started.callback(None)
         self.assertEqual(self.manager.heard(), [f"READY=1\n{IDENTITY}"])
         self.clock.advance(60)
         self.assertEqual(self.manager.heard(), [])
@@ -162,29 +162,29 @@ class ServiceTests(TestCase):
     def test_start_without_end(self) -> None:
         """More time is not asked for without end."""
         self.patch(service, "_clock", lambda: self.clock)
-        house = self.start()
+        application = self.start()
         self.clock.pump([10.0] * 3000)
         self.manager.heard()
         self.clock.pump([10.0] * 10)
         self.assertEqual(self.manager.heard(), [])
-        house.started.callback(None)
+        application.started.callback(None)
 
     async def test_hangup_while_starting(self) -> None:
         """A hang-up before the daemon is ready neither ends it nor is lost."""
-        house = self.start()
+        application = self.start()
         os.kill(os.getpid(), signal.SIGHUP)
         await deferLater(reactor, 0)
-        self.assertEqual(house.configurations, [])
+        self.assertEqual(application.configurations, [])
         self.file.write_text("domains: [beta.example]\n")
-        house.started.callback(None)
-        self.assertEqual([each.domains for each in house.configurations], [("beta.example",)])
+        application.started.callback(None)
+        self.assertEqual([each.domains for each in application.configurations], [("beta.example",)])
 
     async def test_hangup(self) -> None:
         """SIGHUP reloads."""
-        house = self.run_up()
+        application = self.run_up()
         os.kill(os.getpid(), signal.SIGHUP)
         await deferLater(reactor, 0)
-        self.assertEqual(len(house.configurations), 1)
+        self.assertEqual(len(application.configurations), 1)
 
     def test_reload(self) -> None:
         """The status says who the daemon is by now."""
@@ -196,11 +196,11 @@ class ServiceTests(TestCase):
 
     def test_reload_refused(self) -> None:
         """That the file is not in force is seen until one is."""
-        house = self.run_up()
+        application = self.run_up()
         for text in ("domain: [typo.example]\n", "domains: [wrong.example]\n"):
             self.assertEqual(self.reload(text), [f"READY=1\n{REFUSED}"])
-        house.broker.gate.close(DISK, "the disk is full")
-        house.broker.gate.open(DISK)
+        application.broker.gate.close(DISK, "the disk is full")
+        application.broker.gate.open(DISK)
         closed, opened = self.manager.heard()
         self.assertEqual(closed, REFUSED.replace("=", "=the disk is full; "))
         self.assertEqual(opened, REFUSED)
@@ -208,21 +208,21 @@ class ServiceTests(TestCase):
 
     def test_no_credit(self) -> None:
         """That publishers have no credit is seen for as long as it is so."""
-        house = self.run_up()
-        house.broker.gate.close(DISK, "the disk is full")
-        house.broker.gate.open(DISK)
+        application = self.run_up()
+        application.broker.gate.close(DISK, "the disk is full")
+        application.broker.gate.open(DISK)
         self.assertEqual(self.manager.heard(), ["STATUS=the disk is full", IDENTITY])
 
     def test_stop_while_starting(self) -> None:
         """What has begun to start is stopped in order, when it has; that is no failure."""
         self.patch(service, "_clock", lambda: self.clock)
-        house = self.start()
+        application = self.start()
         self.manager.heard()
         stopped = self.service.stopService()
         self.clock.pump([10.0] * 3)
         self.assertNoResult(stopped)
         self.assertEqual(self.manager.heard(), ["STOPPING=1\nSTATUS=stopping"])
-        house.started.callback(None)
+        application.started.callback(None)
         self.successResultOf(stopped)
         self.assertEqual(self.manager.heard(), ["EXTEND_TIMEOUT_USEC=17000000"])
         self.assertEqual(self.service.exit_code, 0)
@@ -231,19 +231,19 @@ class ServiceTests(TestCase):
 
     def test_stop_while_starting_in_vain(self) -> None:
         """A start that fails after it was told to stop has failed, and is over."""
-        house = self.start()
+        application = self.start()
         stopped = self.service.stopService()
-        house.started.errback(StoreError("the disk is broken"))
+        application.started.errback(StoreError("the disk is broken"))
         self.successResultOf(stopped)
         self.assertEqual(self.service.exit_code, 1)
 
     async def test_stop(self) -> None:
         """Time to drain is asked for, and what happens then is no news any more."""
-        house = self.run_up()
+        application = self.run_up()
         await self.service.stopService()
         self.assertEqual(
             self.manager.heard(), ["STOPPING=1\nSTATUS=stopping", "EXTEND_TIMEOUT_USEC=17000000"]
         )
-        house.broker.gate.close(DISK, "the disk is full")
+        application.broker.gate.close(DISK, "the disk is full")
         self.service.reload()
         self.assertEqual(self.manager.heard(), [])

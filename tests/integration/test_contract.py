@@ -208,7 +208,7 @@ class FloodTests(ProtonTestCase):
         daemon.reload(access=[{"allow": ["consume"], "who": "anonymous"}])
         error = raw.expect(spec.Detach).error
         self.assertEqual(str(error.condition), "amqp:unauthorized-access")
-        daemon.wait_log("1 link ended: their holders have lost the right to them")
+        daemon.wait_log("detached 1 link: access revoked")
 
     def test_connections(self) -> None:
         """The third connection is closed with what was exceeded, and when to come again."""

@@ -30,7 +30,7 @@ class DrainTests(OperatorCase):
             self.assertEqual([body_of(each) for each in got], [b"0", b"1"])
             self.assertEqual(sender.credit, 0)
         text = self.run_it("drain")
-        self.assertIn("drained: nothing is under way; 3 messages cannot go now", text)
+        self.assertIn("drained: nothing is in progress; 3 messages cannot go now", text)
         self.assertIn("beta.example: 3 messages: ", text)
         status = self.shown("status", code=1)
         self.assertIn("daemon.draining", {each["code"] for each in status["verdicts"]})
@@ -39,7 +39,7 @@ class DrainTests(OperatorCase):
         until(lambda: self.shown("drain", "--status")["staying"] == 0, "relayed")
         with Wire(beta.plain) as wire:
             self.assertEqual(len(wire.consume("orders", 3)), 3)
-        self.assertIn("messages are taken again", self.run_it("drain", "--end"))
+        self.assertIn("messages are accepted again", self.run_it("drain", "--end"))
         self.assertEqual(self.run_it("drain", "--end").strip(), "not draining")
         self.assertFalse(self.shown("drain", "--end")["draining"])
         with Wire(self.daemon.plain) as wire:
