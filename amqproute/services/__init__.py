@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that do something: messages sent to them are acted on, not kept.
+"""Services: nodes that act on the messages sent to them instead of keeping them.
 
 `transfer.TransferService` is ``amqp$transfer`` and the anonymous terminus: it reads the message's
 ``to``, asks the router, and puts the message on a local node or on the relay queue of the next hop.
 `transfer.AliasTarget` is what ``x@y`` and ``@y`` resolve to: the transfer service with the domain
-fixed when the link is made. `management_node.ManagementService` is ``$management``: it shows what
-there is (`management_rows`) and has it changed; what it offers, and the right that each operation
-takes, stand in `management_table` (`command_schema` is the grammar; `node_changes`,
-with `binding_entity` and `alias_entity`, does it, keeps it over restarts, and makes each batch all
-or nothing; `message_moves` takes messages from node to node). `relay_commands` and `relay_messages`
-are what operators do to relay queues through it: as a whole, or to messages by id, domain or
-selector, in parts that nobody else notices; `explain` says why one of them waits. `dns_flush` has
-the daemon forget what the DNS has said, for `explain` and `peer test`. `health_rules` has the table
-of what can be not well, and the functions that judge; the daemon collects the facts.
-`peer_probe.ProbeService` is ``amqp$probe``: it rehearses a peer's message and queues nothing.
-`xa_node.XaNode` is ``amqp$dtxCoordinator``, where the configuration asks for it.
+fixed when the link is made. `management_node.ManagementService` is ``$management``: it shows
+entities (`management_rows`) and changes them; its operations, and the right that each requires, are
+in `management_table`. `command_schema` is the grammar of commands; `node_changes`, with
+`binding_entity` and `alias_entity`, carries them out, keeps the result over restarts, and makes
+each batch all or nothing; `message_moves` moves messages between nodes. `relay_commands` and
+`relay_messages` are the operations on relay queues: on a whole queue, or on messages by id, domain
+or selector, in small steps; `explain` says why a message waits. `dns_flush` drops cached DNS
+answers, for `explain` and `peer test`. `health_rules` has the table of problems and the functions
+that find them; the daemon collects the facts. `peer_probe.ProbeService` is ``amqp$probe``: it
+rehearses the delivery of a peer's message and queues nothing. `xa_node.XaNode` is
+``amqp$dtxCoordinator``, where the configuration asks for it.
 
-To a frontend they are targets like any queue. Everything a service decides, it decides within
-the sender's batch, so a message is either safe where it belongs or refused, with a condition.
+To a frontend they are targets like any queue. A service makes all its decisions within the sender's
+batch, so a message is either stored at its destination or refused with a condition.
 
 What a *peer* (another organization's broker) may do differs from what a *client* may do:
 
@@ -36,13 +36,13 @@ relay from. Without them the message is refused (T-26). What goes back carries o
 peer's body goes back to where it comes from only; a third organization gets a report
 (`sender_reports`).
 
-`provenance` holds senders to what they have proved: origin, user-id, return address.
-`sender_reports` tells senders what became of their messages, `delay_reports` when they wait;
-`reply_paths` makes reply addresses lead back from other organizations. `watermarks` closes credit
-for all publishers when disk or memory run out.
+`provenance` checks that senders claim only what they have proved: origin, user-id, return address.
+`sender_reports` reports the fate of messages to their senders, `delay_reports` that they wait;
+`reply_paths` rewrites reply addresses so that they work from other organizations. `watermarks`
+closes credit for all publishers when disk or memory run out.
 
-Why so: what a broker does on its own account for a sender - a return, a report, a reply let in -
-is decided here and happens in the batch of its cause: there is never the one without the other.
+Why so: the broker's own actions for a sender (a return, a report, an admitted reply) are decided
+here and committed in the batch of their cause: there is never one without the other.
 """
 
 __all__: list[str] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock by which messages age: it follows the wall clock, but not when that jumps.
+"""The clock by which messages age: it follows the wall clock, except for jumps.
 
 How long a message has waited is counted with the monotonic clock while the process lives. Small
 corrections of the wall clock, as a time daemon makes them, are followed; a jump by more than
@@ -7,17 +7,17 @@ corrections of the wall clock, as a time daemon makes them, are followed; a jump
 happened, the log and ``amqproute status`` say so, and an operator answers:
 
 ==============================  ==============================================================
-the wall clock is wrong         set it right: when it fits again nothing has happened
-the wall clock is right now     ``amqproute clock accept``: it is followed from then on. Lives
+the wall clock is wrong set it right: once it fits again, there are no consequences the wall clock
+is right now     ``amqproute clock accept``: it is followed from then on. Lives
                                 that a jump forward would have ended are longer by the jump
 ==============================  ==============================================================
 
-A jump ahead of a day at most that stands for ten minutes is accepted without anybody: a virtual
+A jump ahead by a day at most that lasts for ten minutes is accepted automatically: a virtual
 machine was paused. A jump back never is: ahead and back again, accepted each time, would let
 messages live for ever.
 
-Over a restart nobody can count: there the wall clock is believed, and every message to another
-domain that is overdue gets one attempt before it expires (`amqproute.broker.expiry`).
+A restart cannot be measured: there the wall clock is trusted, and every overdue message to another
+domain gets one attempt before it expires (`amqproute.broker.expiry`).
 
 Time that a machine sleeps counts, where the system has a clock for it (``CLOCK_BOOTTIME``); what is
 overdue after it gets one attempt first, as over a restart.
@@ -48,37 +48,37 @@ from amqproute.services.management_node import (
 __all__ = ["AgeClock", "ClockWatch", "awake_seconds", "register"]
 
 STEP_SECONDS: Final = 60.0
-"""A correction up to this is followed at once: it is what time daemons do."""
+"""Seconds of the largest correction that is followed at once, as a time daemon makes it."""
 LOOK_SECONDS: Final = 5.0
-"""How often the two clocks are compared where nobody asks for the time."""
+"""Seconds between two comparisons of the clocks while nobody asks for the time."""
 SLEEP_SECONDS: Final = 86_400.0
-"""A jump ahead up to this is what a virtual machine sees that was paused: nobody is needed."""
+"""Seconds of the largest jump ahead that is accepted automatically: a paused virtual machine."""
 SETTLE_SECONDS: Final = 600.0
-"""How long such a jump must stand; a clock that was wrong for a moment is set right by then."""
+"""Seconds that such a jump must last, so that a short error of the clock is corrected before."""
 REMIND_SECONDS: Final = 3600.0
-"""Between two lines in the log about a jump that waits for its answer."""
+"""Seconds between two log lines about a jump that awaits an operator."""
 ACCEPT: Final = "amqproute clock accept"
 
 
 def awake_seconds() -> float:
-    """Return a clock that nobody can set, and that counts while the machine sleeps if it can."""
+    """Return a monotonic clock that counts while the machine is suspended, where there is one."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 class AgeClock:
-    """Tells the time by which messages age.
+    """The time scale by which messages age.
 
     Args:
         wall_ms: the wall clock, ms since the epoch.
-        seconds: a clock that nobody can set.
-        running: one that stands still while the machine sleeps.
+        seconds: a monotonic clock.
+        running: one that stands still while the machine is suspended.
 
     Attributes:
-        when_slept: called, before anything can be judged by the time after it, when the machine
-            has slept for more than `STEP_SECONDS`.
-        jump_ms: by how much the wall clock is ahead, since a jump that nobody has accepted;
-            negative if it is behind, 0 while both fit.
+        when_slept: called when the machine was suspended for more than `STEP_SECONDS`, before
+            anything can be judged by the new time.
+        jump_ms: offset of the wall clock, ahead, since a jump that nobody has accepted; negative if
+            it is behind, 0 while both fit.
     """
 
     __slots__ = (
@@ -123,20 +123,20 @@ class AgeClock:
         return wall_ms
 
     def accept(self, jump_ms: int) -> None:
-        """Go on from where a jump has led; what the wall clock has done since is judged anew."""
+        """Accept a jump; what the wall clock has done since is judged again."""
         self._base_ms += jump_ms
         self.now_ms()
 
 
 class ClockWatch:
-    """Looks at the clock from time to time, and tells of jumps.
+    """Checks the clock periodically, and reports jumps.
 
     Args:
-        clock: it.
+        clock: the clock.
         reactor: for the timer.
         changed: called when a jump is noticed, is over, or was accepted.
-        postpone: called with ms when a jump forward is accepted: makes the lives of all messages
-            longer by them; returns a Deferred that fires when that is durable.
+        postpone: called with ms when a jump forward is accepted: extends the lifetimes of all
+            messages; returns a Deferred that fires when that is durable.
     """
 
     log = Logger()
@@ -159,11 +159,11 @@ class ClockWatch:
         self._call: IDelayedCall | None = None
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start the checks."""
         self._call = self._reactor.callLater(LOOK_SECONDS, self._tick)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         if self._call is not None and self._call.active():
             self._call.cancel()
         self._call = None
@@ -173,7 +173,7 @@ class ClockWatch:
         self.look()
 
     def look(self) -> None:
-        """Compare the clocks, and say what is new."""
+        """Compare the clocks, and log changes."""
         self.clock.now_ms()
         jump_ms = self.clock.jump_ms
         is_news = bool(jump_ms) != bool(self._told_ms) or (
@@ -191,18 +191,18 @@ class ClockWatch:
         if jump_ms:
             self.log.warn("{words}", words=self.status())
         else:
-            self.log.info("the wall clock fits again; nothing has expired for its jump")
+            self.log.info("the wall clock fits again; nothing has expired because of its jump")
         if is_news:
             self._changed()
 
     def _settles_in(self) -> float | None:
-        """Return the seconds until a jump is accepted without anybody; None for never."""
+        """Return the seconds until a jump is accepted automatically; None for never."""
         if not 0 < self.clock.jump_ms <= SLEEP_SECONDS * 1000:
             return None
         return max(0.0, self._stands_since + SETTLE_SECONDS - self._reactor.seconds())
 
     def status(self) -> str:
-        """Return what is wrong and what to do, in words; empty while all is well."""
+        """Describe the problem and its remedy; empty if there is none."""
         jump_ms = self.clock.jump_ms
         if not jump_ms:
             return ""
@@ -215,7 +215,7 @@ class ClockWatch:
         return words if seconds is None else f"{words} (done by itself in {seconds:.0f} s)"
 
     def row(self) -> Mapping[str, object]:
-        """Return the clock as an operator sees it."""
+        """Return the clock's row for operators."""
         now_ms = self.clock.now_ms()
         return {
             "name": "clock",
@@ -240,7 +240,7 @@ class ClockWatch:
         if jump_ms < 0:
             return self._accepted(None, jump_ms)
         self._is_accepting = True
-        # Lives first: between the two they are too long, never too short.
+        # Lifetimes first: between the two steps they are too long, never too short.
         done = self._postpone(jump_ms)
         return done.addCallbacks(self._accepted, self._failed, (jump_ms,))
 
@@ -269,7 +269,7 @@ def _moment(milliseconds: int) -> str:
 
 
 def register(service: ManagementService, watch: ClockWatch) -> None:
-    """Offer the clock to operators."""
+    """Register the operations on the clock."""
 
     def accept(request: ManagementRequest) -> ManagementReply | Deferred[ManagementReply]:
         watch.log.info("{principal}: ACCEPT-TIME", principal=str(request.principal))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on further names of nodes, while the daemon runs (`amqproute.services.node_changes`)."""
+"""Runtime commands on aliases of nodes (`amqproute.services.node_changes`)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["AliasCommands"]
 
 
 class AliasCommands:
-    """Gives nodes further names, and takes them away.
+    """Creates, renames and deletes aliases.
 
     Args:
-        inventory: what was made at runtime, and what is configured.
+        inventory: entities made at runtime, and configured ones.
     """
 
     def __init__(self, inventory: NodeChanges) -> None:
@@ -35,7 +35,7 @@ class AliasCommands:
         self._made = inventory.aliases
 
     def create(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
-        """Make a further name of a node (G-26)."""
+        """Create an alias of a node (G-26)."""
         name, target = command.name, command.arguments.get("target")
         if not isinstance(target, str) or not target:
             raise CommandRefused(BAD_REQUEST, "an alias needs a `target`, the node it leads to")
@@ -59,7 +59,7 @@ class AliasCommands:
         return CommandResult(CREATED, "created", {"name": name, "target": target})
 
     def assert_as(self, command: ManagementCommand) -> CommandResult:
-        """Compare an alias."""
+        """Check that an alias leads to its asserted node."""
         there = self._broker.aliases.get(command.name)
         if there is None:
             raise CommandRefused(NOT_FOUND, f"there is no alias {command.name[:256]!r}")
@@ -69,7 +69,7 @@ class AliasCommands:
         return CommandResult(OK, "as it should be", {"name": command.name, "target": there})
 
     def rename(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
-        """Give an alias another name: the old one leads nowhere afterwards."""
+        """Rename an alias; the old name leads nowhere afterwards."""
         name, new_name = command.name, new_name_of(command)
         target = str(self.assert_as(replace(command, arguments={})).attributes["target"])
         self.delete(command, changes)
@@ -77,7 +77,7 @@ class AliasCommands:
         return CommandResult(OK, "renamed", {"name": new_name, "was": name})
 
     def delete(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
-        """Take a further name away."""
+        """Delete an alias."""
         name = command.name
         if name not in self._broker.aliases and name not in self._made:
             raise CommandRefused(NOT_FOUND, f"there is no alias {name[:256]!r}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on bindings between nodes, while the daemon runs (`amqproute.services.node_changes`)."""
+"""Runtime commands on bindings between nodes (`amqproute.services.node_changes`)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = ["BindingCommands"]
 
 
 class BindingCommands:
-    """Makes, changes and ends bindings.
+    """Creates, changes and deletes bindings.
 
     Args:
-        inventory: what was made at runtime, and what is configured.
+        inventory: entities made at runtime, and configured ones.
     """
 
     def __init__(self, inventory: NodeChanges) -> None:
@@ -47,7 +47,7 @@ class BindingCommands:
         self._made = inventory.links
 
     def create(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
-        """Make a binding (G-12)."""
+        """Create a binding (G-12)."""
         name = command.name
         if self._binding(name) is not None:
             if command.or_assert:
@@ -100,7 +100,7 @@ class BindingCommands:
         return next((each for each in self._broker.bindings if each.name == name), None)
 
     def assert_as(self, command: ManagementCommand) -> CommandResult:
-        """Compare a binding with options (G-14)."""
+        """Check that a binding has the asserted options (G-14)."""
         link = self._binding(command.name)
         if link is None:
             raise CommandRefused(NOT_FOUND, f"there is no link {command.name[:256]!r}")
@@ -141,7 +141,7 @@ class BindingCommands:
         return CommandResult(OK, "changed", {"name": name, **options})
 
     def rename(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
-        """Give a binding another name (G-16)."""
+        """Rename a binding (G-16)."""
         name, new_name = command.name, new_name_of(command)
         old = self._own_link(name)
         self._inventory.require_own(name, self._made)
@@ -163,7 +163,7 @@ class BindingCommands:
         self._made[label] = self._made.pop(link.label)
 
     def delete(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
-        """End a binding (G-13)."""
+        """Delete a binding (G-13)."""
         name = command.name
         link = self._binding(name)
         if link is None and name not in self._made:

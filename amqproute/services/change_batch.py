@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is made at runtime, as it is noted in the store, and one batch of commands at work.
+"""Runtime entities as notes in the store, and the execution of one batch of commands.
 
-`ChangeBatch` collects what the commands of one request did, how to undo it, and what has to wait
-until it is durable. It takes part in the batch of the request: the notes become durable with the
-reply, and before anybody reads that, what waited is done.
+`ChangeBatch` collects the changes of one request's commands, how to undo them, and actions that
+have to wait for the commit. It takes part in the batch of the request: the notes become durable
+with the reply, and the deferred actions run before anybody reads that.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ Declaration = NodeDeclaration | TopicDeclaration
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """A node as options describe it.
+    """A node described by options.
 
     Attributes:
         declaration: for the broker.
-        options: all options, the defaults among them, in the words of the configuration.
+        options: all options, defaults included, by the keys of the configuration.
     """
 
     declaration: Declaration
@@ -67,15 +67,15 @@ Describe = Callable[[Mapping[str, object]], NodeDescription]
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredNodes:
-    """What the configuration declares.
+    """Nodes, aliases, bindings and routes of the configuration.
 
     Attributes:
         nodes: as declared, with their options.
         aliases: alias to node.
         bindings: as declared.
-        places: where each stands, as in ``/etc/amqproute/amqproute.yaml:12``, by name.
-        routes: static routes, in their order.
-        route_places: where each of them stands, by pattern.
+        places: file and line of each, such as ``/etc/amqproute/amqproute.yaml:12``, by name.
+        routes: static routes, in order.
+        route_places: file and line of each route, by pattern.
     """
 
     nodes: Sequence[NodeDescription] = ()
@@ -88,14 +88,14 @@ class ConfiguredNodes:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeNode:
-    """Something that was made at runtime.
+    """An entity made at runtime.
 
     Attributes:
-        options: what was asked for.
-        by: who asked.
-        since_ms: when, ms since the epoch.
+        options: those requested.
+        by: the principal who created it.
+        since_ms: time of creation, ms since the epoch.
         rows: of a queue: the name of its rows in the store.
-        all_options: of a node: all its options, the defaults among them; no part of the note.
+        all_options: of a node: all its options, defaults included; no part of the note.
     """
 
     options: Mapping[str, object]
@@ -105,7 +105,7 @@ class RuntimeNode:
     all_options: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     def encode(self) -> bytes:
-        """Return it as a note."""
+        """Encode the entity as a note."""
         facts = {"options": self.options, "by": self.by, "since": self.since_ms, "rows": self.rows}
         return json.dumps(facts, separators=(",", ":")).encode()
 
@@ -114,7 +114,7 @@ class RuntimeNode:
         """Read a note.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not valid.
         """
         facts = parse_json(encoded)
         try:
@@ -125,12 +125,12 @@ class RuntimeNode:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What became of a command.
+    """The result of a command.
 
     Attributes:
         status: as in a reply.
-        words: the same for people.
-        attributes: facts.
+        words: the status as text.
+        attributes: of the entity.
     """
 
     status: int
@@ -143,10 +143,10 @@ def _nothing() -> None:
 
 
 class ChangeBatch:
-    """One batch of commands at work.
+    """One batch of commands in execution.
 
     Args:
-        by: who asks.
+        by: the requesting principal.
         now_ms: the wall clock of the batch.
     """
 
@@ -163,19 +163,19 @@ class ChangeBatch:
     def did(
         self, words: str, undo: Callable[[], None] = _nothing, done: Callable[[], None] = _nothing
     ) -> None:
-        """Note what was done.
+        """Record a change.
 
         Args:
             words: for the log.
-            undo: how to take it back.
-            done: what is to be done when it is durable.
+            undo: reverts the change.
+            done: action to run after the commit.
         """
         self._words.append(words)
         self._undo.append(undo)
         self._done.append(done)
 
     def note(self, kind: str, name: str, value: bytes | None) -> None:
-        """Have a fact kept, or forgotten with None."""
+        """Store a note, or delete it with None."""
         self._notes[f"made-{kind}", name] = value
 
     def note_topology(self, kind: str, key: str, value: bytes | None) -> None:
@@ -183,22 +183,22 @@ class ChangeBatch:
         self._notes[kind, key] = value
 
     def forget_subscription(self, name: str) -> None:
-        """Have the store forget a durable subscription; what waits for it goes by and by."""
+        """Delete a durable subscription from the store; its messages are removed step by step."""
         self._notes[SUBSCRIPTIONS, name] = None
 
     def roll_back(self) -> None:
-        """Take everything back, the last first."""
+        """Undo everything, the last change first."""
         for undo in reversed(self._undo):
             try:
                 undo()
             except Exception:  # the others have to be undone all the same
-                self.log.failure("what {who} asked for could not be undone", who=self.by)
+                self.log.failure("cannot undo the changes requested by {who}", who=self.by)
         self._undo.clear()
         self._words.clear()
         self._notes.clear()
 
     def put(self, batch: Batch) -> None:
-        """Become durable with a batch, if there is anything."""
+        """Add the changes to a batch, if there are any."""
         for (kind, name), value in self._notes.items():
             batch.transaction.note(kind, name, value)
         if self._words:
@@ -211,8 +211,12 @@ class ChangeBatch:
         for done in self._done:
             try:
                 done()
-            except Exception:  # it is durable and answered; the batch's messages have to go on
-                self.log.failure("what {who} asked for is not done to its end", who=self.by)
+            except (
+                Exception
+            ):  # the change is durable and answered; the batch's messages have to go on
+                self.log.failure(
+                    "an action after the commit failed; requested by {who}", who=self.by
+                )
 
     def _failed(self) -> None:
         self.log.error(

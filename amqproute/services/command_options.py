@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of commands, read and checked; and what `node_changes` asks of nodes and bindings."""
+"""Options of commands: reading, checking, and comparison with nodes and bindings."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ LINK_KEYS: Final = frozenset(
 FIXED_LINK_KEYS: Final = frozenset(
     {"source", "target", "destination", "mode", "temporary", "first-message-date"}
 )
-"""What a link keeps for its life (L-12, L-16)."""
+"""Options that a link cannot change (L-12, L-16)."""
 SQL: Final = "SQL-92"
 
 
 def node_options(command: ManagementCommand) -> dict[str, Any]:
-    """Take the options of a node: the type from the kind of the command."""
+    """Return the options of a node, with the type from the kind of the command."""
     options = {
         key: value
         for key, value in command.arguments.items()
@@ -78,7 +78,7 @@ def node_options(command: ManagementCommand) -> dict[str, Any]:
 def link_options(
     command: ManagementCommand, must_have: Iterable[str] = ("source", "target")
 ) -> dict[str, Any]:
-    """Take the options of a binding.
+    """Return the options of a binding.
 
     Raises:
         CommandRefused: one is unknown, missing or of the wrong kind.
@@ -129,7 +129,7 @@ def _plain_address(text: str) -> str:
 
 
 def check_link_name(name: str) -> None:
-    """Refuse what is no name of a link."""
+    """Refuse an invalid name of a link."""
     if not 0 < len(name) <= 256 or not name.isprintable():
         raise CommandRefused(
             BAD_REQUEST, "the name of a link has 1 to 256 characters that can be printed"
@@ -137,7 +137,7 @@ def check_link_name(name: str) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuse what is no name of a node."""
+    """Refuse an invalid name of a node."""
     try:
         address.check_new_name(name)
     except AmqpError as error:
@@ -145,7 +145,7 @@ def check_name(name: str) -> None:
 
 
 def new_name_of(command: ManagementCommand) -> str:
-    """Return the new name that a RENAME gives."""
+    """Return the new name in a RENAME."""
     new_name = command.arguments.get("new-name")
     if not isinstance(new_name, str) or not new_name:
         raise CommandRefused(BAD_REQUEST, "RENAME needs the attribute `new-name`")
@@ -153,7 +153,7 @@ def new_name_of(command: ManagementCommand) -> str:
 
 
 def in_words(value: Any) -> str:
-    """Return the value of an option as commands have it: null, true, a number, a text."""
+    """Format the value of an option as in commands: null, true, a number, a text."""
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
@@ -168,16 +168,16 @@ def switch(command: ManagementCommand, key: str) -> bool:
 def require_same(
     name: str, there: Mapping[str, object], asked: Mapping[str, object], keys: Iterable[str]
 ) -> None:
-    """Refuse what is not as it was asserted to be (G-08, G-14).
+    """Refuse an assertion that does not hold (G-08, G-14).
 
     Args:
-        name: of what is compared.
+        name: of the entity.
         there: its options.
         asked: those that were asserted.
-        keys: those that are compared.
+        keys: the options to compare.
 
     Raises:
-        CommandRefused: some differ; which ones, stands in its attributes.
+        CommandRefused: some differ; its attributes name them.
     """
     different = {
         key: {"is": there.get(key), "asked": asked[key]}
@@ -206,7 +206,7 @@ def link_of(name: str, options: Mapping[str, Any]) -> BindingDeclaration:
 
 
 def shown(link: BindingDeclaration) -> dict[str, Any]:
-    """Return what an ASSERT compares and shows of a binding."""
+    """Return the attributes of a binding that an ASSERT compares and shows."""
     return {
         "name": link.name,
         "source": link.source,
@@ -221,21 +221,21 @@ def shown(link: BindingDeclaration) -> dict[str, Any]:
 
 
 def with_rows(declaration: Declaration, rows: str) -> Declaration:
-    """Return a declaration whose queue has its rows under this name."""
+    """Return a declaration whose queue has its store rows under this name."""
     if isinstance(declaration, TopicDeclaration) or not rows:
         return declaration
     return replace(declaration, rows=rows)
 
 
 def messages_on(node: Queue | Topic) -> int:
-    """Count what is on a node."""
+    """Return the number of messages on a node."""
     if isinstance(node, Queue):
         return node.depth
     return node.waiting + sum(each.queue.depth for each in node.durable.values())
 
 
 def is_busy(node: Queue | Topic) -> bool:
-    """Tell whether something is on its way to a node."""
+    """Return whether messages are on their way to a node."""
     if isinstance(node, Queue):
         return not node.is_settled
     return bool(node.durable)
@@ -244,7 +244,7 @@ def is_busy(node: Queue | Topic) -> bool:
 def leads_back(
     link: BindingDeclaration, bindings: Iterable[BindingDeclaration], aliases: Mapping[str, str]
 ) -> bool:
-    """Tell whether what goes along a binding comes to its source again."""
+    """Return whether a binding would close a loop back to its source."""
     graph: dict[str, list[str]] = {}
     for each in bindings:
         source = aliases.get(each.source, each.source)

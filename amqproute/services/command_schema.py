@@ -67,15 +67,15 @@ FULL: Final = 507
 OPERATIONS: Final = (
     "CREATE", "ASSERT", "READ", "UPDATE", "RENAME", "DELETE", "QUERY", "PURGE", "MOVE", "COPY"
 )  # fmt: skip
-"""What a command can be."""
+"""Operations of commands."""
 
 
 class CommandRefused(Exception):
-    """A command cannot be done.
+    """A command cannot be carried out.
 
     Attributes:
         status: as in a reply.
-        words: why, and what would be right.
+        words: the reason and the remedy.
         attributes: facts for the reply.
     """
 
@@ -94,10 +94,10 @@ class ManagementCommand:
         operation: one of `OPERATIONS`.
         kind: ``queue``, ``topic``, ``link``, ``alias``, ``route``, or another type of a
             query.
-        name: what it is about; empty for a query without one.
+        name: of the entity; empty for a query without one.
         arguments: options or attributes; for a link with ``source`` and ``target``, for an alias
             with ``target``, for a renaming with ``new-name``, for a move or copy with ``target``.
-        or_assert: what exists as it should be is as good as created.
+        or_assert: an existing entity with the same options counts as created.
     """
 
     operation: str
@@ -167,7 +167,7 @@ _EXPECTED: Final = {
 
 
 class _Builder(Transformer[Token, ManagementCommand]):
-    """Turns each rule into its part of the command."""
+    """Builds commands from the rules of the grammar."""
 
     def text(self, found: list[Token]) -> str:
         return re.sub(r'\\(["\\])', r"\1", str(found[0])[1:-1])
@@ -182,7 +182,7 @@ class _Builder(Transformer[Token, ManagementCommand]):
         several = [each for each in found if each is not None]
         for each in several:
             if isinstance(each, list) and any(isinstance(one, list) for one in each):
-                raise CommandRefused(BAD_REQUEST, _TOO_DEEP)  # no option has such values
+                raise CommandRefused(BAD_REQUEST, _TOO_DEEP)  # options have no such values
         return several
 
     def option(self, found: list[Any]) -> tuple[str, Any]:
@@ -237,7 +237,7 @@ def _options(self: _Builder, found: list[tuple[str, Any]]) -> dict[str, object]:
     return options
 
 
-setattr(_Builder, "with", _options)  # the grammar's word is one of Python's as well
+setattr(_Builder, "with", _options)  # the grammar's name is a Python keyword
 
 
 def _kind(word: Any) -> str:
@@ -262,7 +262,7 @@ def parse_text(text: str) -> list[tuple[int, ManagementCommand | CommandRefused]
     """Read the commands of a text.
 
     Returns:
-        For each command the number of its line, from 1, and it; or why it is none.
+        For each command the number of its line, from 1, and the command or its refusal.
 
     Raises:
         CommandRefused: the text is too long, or holds no command, or too many.
@@ -328,7 +328,7 @@ def read_map(given: Mapping[str, object] | dict[object, object]) -> ManagementCo
     """Read a command of a map, or of application-properties.
 
     Raises:
-        CommandRefused: it is none.
+        CommandRefused: it is not a valid command.
     """
     operation = given.get("operation")
     if not isinstance(operation, str) or not operation:
@@ -358,7 +358,7 @@ def read_map(given: Mapping[str, object] | dict[object, object]) -> ManagementCo
 
 
 def plain(value: Any) -> Any:
-    """Take the protocol's types off a value: Python's own remain."""
+    """Convert a value of the protocol's types to plain Python types."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):

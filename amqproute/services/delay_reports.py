@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The warning that a message waits: once for each message, at each broker.
+"""Delay reports to senders: once for each message, at each broker.
 
 A message that has waited in a relay queue for ``reports.delay-after`` is reported to its sender,
-who may still want to do something about it, long before it is given up. Entries of a line stand in
-the order of their arrival, so what has been told is one number for each line: the id up to which
-everybody was. It is kept in the store, in the commit that puts the reports on their way; so a
-message is told of once, whatever happens in between.
+who may still want to act, long before it is given up. Entries of a queue are in the order of their
+arrival, so the progress is one number for each queue: the id up to which delays were reported. It
+is stored in the commit that sends the reports, so each message is reported once, whatever happens
+in between.
 
-A queue is only looked at when its oldest message is old enough, and then a page at a time, from
-where the last look ended: a large backlog is read once, and not in memory. Messages that are not
-durable are not told of; they would not outlive the broker either.
+A queue is only searched when its oldest message is old enough, and then a page at a time, from
+where the last search ended: a large backlog is read once, and is not held in memory. Messages that
+are not durable are not reported; they would not survive the broker either.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from amqproute.values import RETURN_TO
 __all__ = ["DELAY_NOTES", "DelayReports"]
 
 DELAY_NOTES: Final = "delay-report"
-"""The kind of the store's notes: line to the id up to which everybody was told."""
+"""The kind of the store's notes: queue to the id up to which delays were reported."""
 PAGE_MESSAGES: Final = 500
 PAGE_BYTES: Final = 4 * 1024 * 1024
 SHORTEST_PAUSE_SECONDS: Final = 1.0
@@ -43,13 +43,13 @@ RETURN_TO_OCTETS: Final = RETURN_TO.encode()
 
 
 class DelayReports:
-    """Looks at the relay queues from time to time.
+    """Periodic search of the relay queues for delayed messages.
 
     Args:
-        broker: whose internal queues they are.
-        store: where their entries stand.
-        reporter: tells the senders.
-        clock: for the time between two looks.
+        broker: owner of the relay queues.
+        store: holds their entries.
+        reporter: sends the reports.
+        clock: for the time between two searches.
         after_seconds: how long a message may wait unreported.
 
     Attributes:
@@ -77,7 +77,7 @@ class DelayReports:
         self._looking: Deferred[None] | None = None
 
     def recovered(self, notes: Mapping[str, bytes]) -> None:
-        """Take over what an earlier run of the daemon has told."""
+        """Take over the progress of an earlier run of the daemon."""
         for key, value in notes.items():
             try:
                 self._marks[key] = int(value)
@@ -90,11 +90,11 @@ class DelayReports:
                 )
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start the searches."""
         self._arm()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the searches."""
         if self._call is not None and self._call.active():
             self._call.cancel()
         self._call = None
@@ -113,14 +113,14 @@ class DelayReports:
 
     def _failed(self, failure: Failure) -> None:
         if self._looking is not None and not self._looking.called:
-            self.log.failure("delayed messages could not be looked for", failure)
+            self.log.failure("the search for delayed messages failed", failure)
 
     def _looked(self, _: object) -> None:
         self._looking = None
         self._arm()
 
     async def look(self) -> None:
-        """Tell of everything that waits for too long and was not told of."""
+        """Report every message that waits for too long and was not reported."""
         queues = self._broker.internal
         known = {
             line_key(queue.rows, level): queue
@@ -161,7 +161,7 @@ class DelayReports:
 
     def _report(self, queue: Queue, row: Any, batch: Any) -> None:
         if not is_readable(row):
-            return  # the queue sets it aside when it comes to it
+            return  # the queue quarantines it when it gets there
         message = Message(row.encoded)
         if message.mentions(RETURN_TO_OCTETS):
             entry = Entry(

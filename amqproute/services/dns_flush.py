@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forgetting what the DNS has said: the operation FORGET of ``$management``.
+"""Removal of cached DNS answers: the operation FORGET of ``$management``.
 
-The application property ``name`` is a domain, or an address there. The daemon forgets what it
-remembers of the way to that domain: answers of name servers, and that it refuses messages for it.
-Nothing else changes; the next message for the domain has the DNS asked again. `amqproute explain`
-and `amqproute peer test` do it before they ask the DNS themselves, so that the daemon acts by
-what they show.
+The application property ``name`` is a domain, or an address there. The daemon drops what it has
+cached about that domain: answers of name servers, and the refusal of messages for it. Nothing else
+changes; the next message for the domain causes a new lookup. `amqproute explain` and `amqproute
+peer test` do this before their own lookups, so that the daemon acts by the same answers.
 
 It takes the right `manage` on the relay queue of the domain.
 """
@@ -36,10 +35,10 @@ FORGET = "FORGET"
 
 
 class DnsMemory(Protocol):
-    """What remembers the DNS; `relay.Relay` in the daemon."""
+    """A cache of DNS answers; `relay.Relay` in the daemon."""
 
     def forget(self, hop: NextHop) -> None:
-        """Forget what the DNS has said of a hop."""
+        """Drop the cached answers about a hop."""
 
 
 def register(
@@ -49,8 +48,8 @@ def register(
 
     Args:
         service: the node.
-        relay: forgets.
-        router: gives the routes of now.
+        relay: holds the cache.
+        router: returns the router in force.
         allows: the access rules.
     """
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a message has not gone: the operation WHY of ``$management`` (T-37).
+"""Why a message has not been delivered: the operation WHY of ``$management`` (T-37).
 
-The application property ``name`` is the id of a message. It is looked for on the relay queues and
-then on the nodes here, as far as the asker has the right `manage` on them; the answer says what the
-message waits for, and which commands would change that.
+The application property ``name`` is the id of a message. It is searched on the relay queues and
+then on the local nodes, as far as the requester has the right `manage` on them; the answer says
+what the message waits for, and which commands would change that.
 
-That a message is nowhere is told only to who may look everywhere. Others hear which right they
-lack, in the same words whether the message is on another's queue or is no more: ids are given out
-one after the other, so any other answer would tell a stranger what still waits, and for how long.
+Only requesters with rights on every queue are told that a message does not exist. Others learn
+which right they lack, in the same words whether the message is on a queue of somebody else or gone:
+ids are consecutive, so any other answer would reveal which messages still wait, and for how long.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from amqproute.values import Local
 __all__ = ["ExplainCommand"]
 
 LONGEST_ID: Final = 19
-"""Digits of the highest number that the store can give a message."""
+"""Digits of the highest id of a message in the store."""
 
 
 class ExplainCommand:
-    """Answers why.
+    """Carries out WHY.
 
     Args:
         broker: the nodes.
-        relay: the ways out: `destinations` by key.
-        router: gives the routes of now.
+        relay: its `destinations` by key.
+        router: returns the router in force.
         allows: the access rules.
-        explain: (destination, entry) to why it has not gone: facts with ``description``.
-        row: (queue, destination or None, entry) to what is shown of a message.
+        explain: (destination, entry) to the reason for the delay: facts with ``description``.
+        row: (queue, destination or None, entry) to the row of a message.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ExplainCommand:
         return None
 
     def _leads_elsewhere(self, destination: Any, to: str | None) -> bool:
-        """Tell whether a message would not come to this destination by the routes of now."""
+        """Return whether the routes in force lead a message elsewhere."""
         if not to or "@" in destination.hop.key:
             return False
         try:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is not well with a broker: one table of verdicts, and functions that pass them.
+"""Health of a broker: one table of verdicts, and the functions that reach them.
 
-`RULES` is the table: a stable code for each situation, how bad it is, what it means, and the
-command that tells more. The functions get facts and limits and return verdicts; they know no clock
-and touch nothing, so all times in the facts are ages in seconds. Who collects the facts is
-`amqproute.daemon.health_survey`; `amqproute status` prints what comes of it.
+`RULES` is the table: a stable code for each situation, its severity, its meaning, and the command
+for details. The functions map facts and limits to verdicts; they have no clock and no side effects,
+so all times in the facts are ages in seconds. `amqproute.daemon.health_survey` collects the facts;
+`amqproute status` prints the verdicts.
 
 ``python -m amqproute.services.health_rules`` prints the table as `docs/status.md`.
 """
@@ -42,17 +42,17 @@ __all__ = [
 ]
 
 MOST_SHOWN: Final = 20
-"""Verdicts of one code that are told one by one, the worst first; the others are counted."""
+"""Verdicts of one code that are reported one by one, the worst first; the others are counted."""
 
 
 class HealthSeverity(Enum):
-    """How bad a situation is."""
+    """The severity of a situation."""
 
     CRITICAL = "critical"
-    """Something stands still."""
+    """Messages do not move."""
 
     WARNING = "warning"
-    """Somebody has to look."""
+    """An operator has to check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class VerdictRule:
 
     Attributes:
         code: stable, for programs.
-        severity: how bad it is.
-        meaning: what it says, for the documentation.
-        command: what tells more; ``{subject}`` stands for what the verdict is about.
+        severity: of the situation.
+        meaning: for the documentation.
+        command: shows details; ``{subject}`` stands for the verdict's subject.
         setting: the setting with its limit; empty without one.
     """
 
@@ -195,17 +195,17 @@ _TABLE: Final = (
     ),
 )
 RULES: Final[Mapping[str, VerdictRule]] = {rule.code: rule for rule in _TABLE}
-"""The rows by code, in the order in which they are told."""
+"""The rows by code, in the order of reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthVerdict:
-    """One situation that was found.
+    """One problem.
 
     Attributes:
         code: of its rule.
-        subject: what it is about: a node, next hop, mark, holder.
-        words: what is wrong, for people; begins where the subject ends.
+        subject: a node, next hop, mark or holder.
+        words: the problem as text, to be read after the subject.
         weight: the larger, the worse, among verdicts of one code.
     """
 
@@ -216,16 +216,16 @@ class HealthVerdict:
 
     @property
     def rule(self) -> VerdictRule:
-        """Its row of the table."""
+        """The verdict's row of the table."""
         return RULES[self.code]
 
     @property
     def command(self) -> str:
-        """The command that tells more."""
+        """The command that shows details."""
         return self.rule.command.replace("{subject}", quote(self.subject))
 
     def row(self) -> dict[str, object]:
-        """Return it for programs."""
+        """Return the verdict for programs."""
         return {
             "code": self.code,
             "severity": self.rule.severity.value,
@@ -237,14 +237,14 @@ class HealthVerdict:
 
 @dataclass(frozen=True, slots=True)
 class HealthLimits:
-    """From when on something is not well; all in seconds.
+    """Limits beyond which there is a problem; all in seconds.
 
     Attributes:
         oldest: the age of the oldest message.
         oldest_by: the same by name or pattern of nodes and domains; None for any age.
-        no_consumer: the age of the oldest message where nobody receives.
+        no_consumer: the age of the oldest message on a node without consumers.
         no_credit: how long messages have waited for credit.
-        certificate: what a certificate has left.
+        certificate: remaining validity of a certificate.
         dns: how long messages have waited for the DNS.
     """
 
@@ -256,7 +256,7 @@ class HealthLimits:
     dns: float = 120.0
 
     def oldest_of(self, name: str) -> float | None:
-        """Return the limit for one node or next hop; the longest pattern that fits decides."""
+        """Return the limit for one node or next hop; the longest matching pattern decides."""
         if name in self.oldest_by:
             return self.oldest_by[name]
         fitting = [each for each in self.oldest_by if fnmatchcase(name, each)]
@@ -316,7 +316,7 @@ class ContractFacts:
     """A user or peer with a contract.
 
     Attributes:
-        holder: who.
+        holder: of the contract.
         limiter: the setting that holds it back now; empty if none does.
     """
 
@@ -347,16 +347,16 @@ class RecentFacts:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """What is neither a node nor a next hop.
+    """Facts beside nodes and next hops.
 
     Attributes:
         marks: names and reasons of closed marks.
-        clock: what is wrong with the clock; empty if nothing is.
-        certificate: what is wrong with our certificate; empty if nothing is.
+        clock: problem of the clock; empty if none.
+        certificate: problem of our certificate; empty if none.
         certificates: names and seconds left of the certificates we show.
-        contracts: those that hold somebody back now.
-        recent: what happened in the last hour.
-        draining: how far a drain has come; empty if the daemon takes messages.
+        contracts: those that limit somebody now.
+        recent: events of the last hour.
+        draining: progress of a drain; empty if there is none.
     """
 
     marks: tuple[tuple[str, str], ...] = ()
@@ -410,7 +410,7 @@ def judge_destination(facts: DestinationFacts, limits: HealthLimits) -> Iterator
 
 
 def judge_broker(facts: BrokerFacts, limits: HealthLimits) -> Iterator[HealthVerdict]:
-    """Judge what is neither a node nor a next hop."""
+    """Judge the facts beside nodes and next hops."""
     for name, reason in facts.marks:
         yield HealthVerdict("store.damaged" if name == DAMAGE else "mark.closed", name, reason)
     if facts.draining:
@@ -465,10 +465,10 @@ _NOUNS: Final = {"contract.bound": "request"}
 
 
 class HealthVerdicts:
-    """Collects verdicts: the worst of each code, and how many there are.
+    """Collects verdicts: the worst of each code, and their number.
 
     Attributes:
-        counts: how many of each code.
+        counts: number by code.
     """
 
     def __init__(self) -> None:
@@ -477,7 +477,7 @@ class HealthVerdicts:
         self._number = 0
 
     def add(self, verdict: HealthVerdict) -> None:
-        """Take a verdict in."""
+        """Add a verdict."""
         code = verdict.code
         self.counts[code] = self.counts.get(code, 0) + 1
         worst = self._worst.setdefault(code, [])
@@ -500,7 +500,7 @@ class HealthVerdicts:
 
 
 def span(seconds: float) -> str:
-    """Return a time span in one unit that fits."""
+    """Format a time span in one suitable unit."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}"

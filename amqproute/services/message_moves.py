@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves and copies messages between nodes of this broker, as an operator wants it (G-22).
+"""Moves and copies of messages between nodes of this broker, for operators (G-22).
 
-A request looks at `MOST_SEEN` messages, a page in each turn of the reactor and a commit for each
-page (`amqproute.broker.queue_iterator`), and answers ``messages`` so far and a ``cursor``, which is
-given back to go on; it is empty at the end. A command of a batch cannot wait for that: it is
-checked with the others, and what it asks for is done in the background once the batch is durable.
+A request processes `MOST_SEEN` messages, one page in each reactor turn and one commit for each page
+(`amqproute.broker.queue_iterator`), and answers ``messages`` so far and a ``cursor``, with which a
+further request continues; it is empty at the end. A command of a batch cannot wait for that: it is
+checked with the others, and carried out in the background once the batch is durable.
 
 A message is on one of the two nodes at any moment: the commit that takes it from the source puts
-it on the target. The target treats it as if a client had sent it: its duplicate rule applies, its
-deliveries are counted anew, and of its ttl is left what was left. What the target refuses stays
-where it is; when the target is full, that is the end. What is in consumers' hands stays, and so
-does what arrives meanwhile.
+it on the target. The target treats it as if a client had sent it: its duplicate rule applies,
+deliveries are counted from 0, and the rest of its ttl remains. A message that the target refuses
+stays where it is; a full target ends the operation. Acquired messages stay, and so do messages that
+arrive meanwhile.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from amqproute.values import ANONYMOUS_PRINCIPAL, RELAY_PREFIX, Origin
 __all__ = ["MOST_SEEN", "MessageMoves"]
 
 MOST_SEEN: Final = 20_000
-"""Messages looked at for one request."""
+"""Messages processed for one request."""
 
 _DONE: Final = {"MOVE": "moved", "COPY": "copied"}
 _KEYS: Final = frozenset({"target", "filter", "limit", "dry-run", "cursor"})
@@ -57,11 +57,11 @@ log = Logger()
 
 
 class _Enough(Exception):
-    """No more is to be moved."""
+    """No more messages are to be moved."""
 
 
 class MessageMoves:
-    """Reads the commands and carries them out.
+    """Carries out MOVE and COPY.
 
     Args:
         broker: the nodes.
@@ -73,10 +73,10 @@ class MessageMoves:
         self._now_ms = now_ms
 
     def now(self, command: ManagementCommand, who: str) -> Deferred[CommandResult]:
-        """Carry a command out, as far as one request goes.
+        """Carry a command out, within the bounds of one request.
 
         Raises:
-            CommandRefused: it cannot be done.
+            CommandRefused: it cannot be carried out.
         """
         job = _Job(self._broker, command, self._now_ms)
         return Deferred.fromCoroutine(job.run(who, MOST_SEEN))
@@ -104,7 +104,7 @@ class MessageMoves:
 
 
 class _Job:
-    """One command at work."""
+    """One command in execution."""
 
     def __init__(
         self, broker: Broker, command: ManagementCommand, now_ms: Callable[[], int]
@@ -127,7 +127,7 @@ class _Job:
         self._selector = self._read_filter(given, now_ms)
         self._place = _read_cursor(given)
 
-    # -- what is asked -----------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------
 
     def _source(self, name: str) -> Queue:
         found = self._broker.nodes.get(name)
@@ -180,10 +180,10 @@ class _Job:
         except InvalidField as error:
             raise CommandRefused(BAD_REQUEST, f"filter: {error.description}") from None
 
-    # -- what is done ------------------------------------------------------------------------------
+    # -- execution ------------------------------------------------------------------------------
 
     async def run(self, who: str, most: int | None) -> CommandResult:
-        """Move or copy; look at no more than ``most`` messages."""
+        """Move or copy; process at most ``most`` messages."""
         after: IteratorPosition | None = None
         try:
             after = await self.source.walk().run(self._page, self._place, most)
@@ -230,7 +230,7 @@ class _Job:
             raise _Enough
 
     async def _take(self, wanted: list[Entry]) -> bool:
-        """Put messages on the target; return whether it takes no more."""
+        """Put messages on the target; return whether it is full."""
         broker, name = self._broker, self.target_name
         target = broker.nodes.get(name) or broker.topics.get(name)
         if target is None:

@@ -1,30 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends dead letters back to where each was addressed: ``REQUEUE`` through ``$management``.
+"""``REQUEUE`` through ``$management``: returns dead letters to their addresses.
 
-The application property ``name`` is the queue that keeps them. A dead letter that this broker made
-says in ``x-opt-dead-letter-source`` which queue it left:
+The application property ``name`` is the queue that holds them. The annotation
+``x-opt-dead-letter-source`` of a dead letter made by this broker names its former queue:
 
 - a queue of this broker that still exists gets it back, and only that queue: other subscriptions of
   the same topic have had their copy;
-- what left a relay queue is routed by its ``to``, with the routes of now; what left a way back to
-  one address goes to that address;
+- a message from a relay queue is routed by its ``to``, with the routes in force; one from the
+  return path to an address goes to that address;
 - a message that another broker returned names a queue of *that* broker there. It is routed by its
-  ``to``, and so is what left a queue that does not exist any more.
+  ``to``, and so is a message from a queue that no longer exists.
 
 A message without ``x-opt-dead-letter-reason`` is no dead letter and stays.
 
-The body says which messages: ``ids``, ``where`` (a selector), ``reason`` (`DeadLetterReason`),
+The body selects messages: ``ids``, ``where`` (a selector), ``reason`` (`DeadLetterReason`),
 ``condition`` (of the error), ``source``, ``older-than-ms`` and ``newer-than-ms`` (since it became a
-dead letter); all that are given have to fit. ``limit`` bounds the number, ``dry-run`` only counts.
+dead letter); all given conditions have to hold. ``limit`` bounds the number, ``dry-run`` only
+counts.
 
-One request looks at `MOST_SEEN` messages, a page in each turn of the reactor. Each page is one
+One request processes `MOST_SEEN` messages, one page in each reactor turn. Each page is one
 commit: it takes messages off the dead-letter queue and puts them on their targets, so a crash
-leaves each message on exactly one of the two. The annotations of the dead letter go, deliveries are
-counted from 0, and the message begins a new life without a ttl: it lost that when it became a dead
-letter. What a target refuses stays where it is, and so does what its target would drop as a
-repetition.
+leaves each message on exactly one of the two. The annotations of the dead letter are removed,
+deliveries are counted from 0, and the message has no ttl: it lost that when it became a dead
+letter. A message that its target refuses, or would drop as a duplicate, stays where it is.
 
-The asker needs the right `manage` on the queue and on each target.
+The requester needs the right `manage` on the queue and on each target.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from amqproute.values import (
 __all__ = ["MOST_IDS", "MOST_SEEN", "SAMPLES", "IReturnRoutes", "RequeueCommand"]
 
 MOST_SEEN: Final = 20_000
-"""Messages looked at for one request."""
+"""Messages processed for one request."""
 MOST_IDS: Final = 1000
 """Ids in one request."""
 SAMPLES: Final = 5
@@ -95,14 +95,14 @@ log = Logger()
 
 
 class IReturnRoutes(Protocol):
-    """The ways to other organizations: the part of `relay.Relay` that is needed here."""
+    """Relay queues for returned messages: the part of `relay.Relay` that is used here."""
 
     def take_on_trust(self, hop: NextHop) -> Queue:
         """Return the relay queue of a hop."""
 
 
 class _Refused(Exception):
-    """The request is answered with this."""
+    """A refusal, which is the answer to the request."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -110,12 +110,12 @@ class _Refused(Exception):
 
 
 class _LimitReached(Exception):
-    """No more are wanted."""
+    """The limit of the request is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """Which dead letters are meant; see the module."""
+    """The selection of dead letters; see the module."""
 
     ids: frozenset[int]
     selector: Selector | None
@@ -126,7 +126,7 @@ class _Selection:
     after_ms: int | None
 
     def fits(self, entry: Entry) -> bool:
-        """Tell whether a message is meant.
+        """Return whether a message is selected.
 
         Raises:
             DecodeError: it cannot be read.
@@ -147,7 +147,7 @@ class _Selection:
 
 @dataclass(slots=True)
 class _Count:
-    """What was done."""
+    """The result of a request."""
 
     messages: int = 0
     bytes: int = 0
@@ -162,8 +162,8 @@ class RequeueCommand:
 
     Args:
         broker: the nodes.
-        ways: the ways out.
-        router: gives the routes of now.
+        ways: the relay queues.
+        router: returns the router in force.
         allows: the access rules.
         now_ms: the wall clock.
     """
@@ -192,7 +192,7 @@ class RequeueCommand:
         except _Refused as refused:
             return refused.reply
 
-    # -- what is asked -----------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------
 
     async def _requeue(self, request: ManagementRequest) -> ManagementReply:
         queue = self._queue(request)
@@ -224,7 +224,7 @@ class RequeueCommand:
             else:
                 after = await walk.run(page, place, MOST_SEEN)
         except _LimitReached:
-            missing.clear()  # those that were not looked at are not known to be missing
+            missing.clear()  # those not processed yet are not known to be missing
             queue.dispatch()
         except StoreError as error:
             count.words = f"the store does not take it: {error}"
@@ -311,7 +311,7 @@ class RequeueCommand:
             None if newer is None else now_ms - newer,
         )
 
-    # -- what is done ------------------------------------------------------------------------------
+    # -- execution ------------------------------------------------------------------------------
 
     async def _page(
         self,
@@ -323,7 +323,7 @@ class RequeueCommand:
         is_dry: bool,
         room: int | None,
     ) -> None:
-        """Requeue those of a page that are meant, in one commit."""
+        """Requeue the selected messages of a page, in one commit."""
         batch = self._broker.begin()
         taken: list[tuple[Entry, str]] = []
         for entry in entries:
@@ -361,10 +361,10 @@ class RequeueCommand:
             count.targets[name] = count.targets.get(name, 0) + 1
 
     def _way(self, entry: Entry) -> ITarget | NextHop:
-        """Return where a dead letter was addressed.
+        """Return the target of a dead letter.
 
         Raises:
-            AmqpError: it is none, or leads nowhere.
+            AmqpError: it is no dead letter, or its target does not exist.
         """
         message = entry.message
         facts = message.annotations
@@ -395,10 +395,10 @@ class RequeueCommand:
     def _check(
         self, request: ManagementRequest, queue: Queue, entry: Entry, way: ITarget | NextHop
     ) -> None:
-        """Check that a dead letter may go there, and is taken.
+        """Check that the target accepts a dead letter.
 
         Raises:
-            AmqpError: it may not, or is not.
+            AmqpError: the rights are missing, or the target refuses it.
         """
         name = _name(way)
         if name == queue.name:
@@ -420,7 +420,8 @@ class RequeueCommand:
         message = entry.message
         gone = _GONE
         if message.annotations.get(REPORT_KIND) == RETURNED:
-            # It began here. With the origin that came with it, its peer would refuse it.
+            # The message was first sent here. Its next hop would refuse it with the origin that it
+            # has now.
             is_leaving = isinstance(way, NextHop)
             gone = (*_GONE, REPORT_KIND, *((ORIGIN,) if is_leaving else ()))
         origin = Origin(
@@ -452,7 +453,7 @@ class RequeueCommand:
 
 
 def _name(way: ITarget | NextHop) -> str:
-    """Return the name of the node that a message waits on there."""
+    """Return the name of the target's node."""
     return RELAY_PREFIX + way.key if isinstance(way, NextHop) else way.name
 
 
@@ -472,7 +473,7 @@ def _number(body: Mapping[str, object], key: str, least: int = 0) -> int | None:
 
 
 def _place_of(cursor: object, newest: int) -> tuple[IteratorPosition, int]:
-    """Return where to go on, and the id from which on messages are too new.
+    """Return the position to continue at, and the id from which messages are too new.
 
     A dead letter that a consumer rejects again at once comes back with a higher id: without the
     bound a sequence of requests could go on for ever.

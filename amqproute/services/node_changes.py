@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes, bindings and aliases that operators make while the daemon runs (topic G).
+"""Nodes, bindings, aliases and routes made at runtime (topic G).
 
-What the configuration declares stays the configuration's: it is refused here, with the place where
-it stands. What is made here is noted in the store, in the transaction of the request, so that it
-is there again after a restart; a reload of the configuration neither takes it away nor touches its
-messages. If the file later declares a node of the same name, the file's options count, messages
-and all, until it leaves the file again.
+Entities of the configuration cannot be changed here: a command on them is refused with their place
+in the file. Entities made here are noted in the store, in the transaction of the request, so that
+they exist again after a restart; a reload of the configuration neither removes them nor touches
+their messages. If the file later declares a node of the same name, the file's options apply, to its
+messages too, until it leaves the file again.
 
-How a batch is all or nothing (G-03)
+Atomic batches (G-03)
 ====================================
 
-`ChangeBatch` is one batch at work. Each command acts at once and leaves behind how to undo it; the
-first that fails has everything undone, within the same call, before anybody can see it. What
-cannot be undone waits for the commit: messages are deleted, links detached and bindings set going
-only then. If the store refuses the commit, everything is undone as well.
+`ChangeBatch` is one batch in execution. Each command acts at once and records how to undo it; the
+first failure undoes everything, within the same call, before the changes are visible to anybody.
+Irreversible actions wait for the commit: only then messages are deleted, links detached and
+bindings started. If the store refuses the commit, everything is undone as well.
 
 Rows in the store
 =================
 
-A queue made here has its rows under a name of their own (``amqp$rows/NUMBER/NAME``), never used
-twice. So renaming it writes one note and moves no message, and a queue that is made again under a
-name just deleted never meets rows of its predecessor, which go page by page in the background. A
-note of the kind ``ended`` keeps an account of them until the last has gone: the next start goes on
-where a crash interrupted it.
+A queue made here has its rows under a separate name (``amqp$rows/NUMBER/NAME``), which is never
+reused. So renaming it writes one note and moves no message, and a queue created under a name just
+deleted never gets rows of its predecessor, which are removed page by page in the background. A note
+of the kind ``ended`` remains until the last of them is removed, so that the next start continues
+after a crash.
 """
 
 from __future__ import annotations
@@ -111,25 +111,24 @@ def _no_routes(options: Mapping[str, object]) -> RouteRule:
 
 
 class NodeChanges:
-    """What was made at runtime, beside what is configured.
+    """Entities made at runtime, beside the configured ones.
 
     Args:
-        broker: where it works.
+        broker: the broker.
         describe: options of a node to its declaration; raises `ConfigError`.
-        new_rows: a number never given before, for the name of a queue's rows.
+        new_rows: returns an unused number for the name of a queue's rows.
         describe_route: options of a route to its rule; raises `ConfigError`.
-        most_nodes: nodes there may be.
+        most_nodes: limit of the number of nodes.
 
     Attributes:
         nodes: by name.
         links: bindings, by name.
         aliases: by name.
         routes: by their pattern of domains.
-        configured: what the configuration declares.
-        keeping: gives the names of the prepared branches that keep something of a queue.
-        when_routed: called when routes have been made or deleted, to go by them.
-        when_gone: called when nodes have gone, or the aliases that it is given, to detach the links
-            that they had.
+        configured: the entities of the configuration.
+        keeping: returns the names of the prepared branches that hold messages of a queue.
+        when_routed: called when routes were made or deleted, to apply them.
+        when_gone: called when nodes, or the given aliases, were removed, to detach their links.
     """
 
     log = Logger()
@@ -168,7 +167,7 @@ class NodeChanges:
     # -- start and reload --------------------------------------------------------------------------
 
     def recovered(self, notes: Mapping[str, Mapping[str, bytes]]) -> None:
-        """Take note of what the store remembers; `declare` makes it."""
+        """Load the notes of the store; `declare` makes the entities."""
         for kind, where in (
             (NODE, self.nodes),
             (LINK, self.links),
@@ -188,10 +187,10 @@ class NodeChanges:
         self._ended = set(notes.get(f"made-{ENDED}", {}))
 
     def declare(self, configured: ConfiguredNodes) -> None:
-        """Have the broker make, or keep, what is configured and what was made at runtime.
+        """Declare to the broker all entities, configured and made at runtime.
 
         Raises:
-            ConfigError: the configuration cannot be; everything is as it was.
+            ConfigError: the configuration is not valid; nothing has changed.
         """
         self.prepare(configured)()
 
@@ -199,7 +198,7 @@ class NodeChanges:
         """Check a configuration, and return what `declare` does.
 
         Raises:
-            ConfigError: the configuration cannot be.
+            ConfigError: the configuration is not valid.
         """
         refreshed: dict[str, RuntimeNode] = {}
         unusable: list[tuple[str, str, str]] = []
@@ -292,10 +291,10 @@ class NodeChanges:
             lambda failure: self.log.failure("{rows} could not be forgotten", failure, rows=rows)
         )
 
-    # -- what there is -----------------------------------------------------------------------------
+    # -- look-ups -----------------------------------------------------------------------------
 
     def origin(self, name: str) -> dict[str, object]:
-        """Say where a node comes from, for rows: ``origin``, and ``declared-at`` or ``made-by``."""
+        """Return the origin of a node as attributes of its row."""
         place = self.configured.places.get(name)
         if place is not None:
             return {"origin": "configuration", "declared-at": place}
@@ -305,7 +304,7 @@ class NodeChanges:
         return {"origin": "dynamic" if name in self.broker.dynamic else "daemon"}
 
     def options(self, name: str) -> dict[str, object]:
-        """Return the options of a node, the defaults among them; empty if it has none."""
+        """Return the options of a node, defaults included; empty if it has none."""
         options = self._configured_options.get(name)
         if options is None and (made := self.nodes.get(name)) is not None:
             options = made.all_options
@@ -327,7 +326,7 @@ class NodeChanges:
         return node
 
     def require_free(self, name: str) -> None:
-        """Refuse a name that a node or alias has."""
+        """Refuse a name that is in use by a node or alias."""
         broker = self.broker
         if name in broker.aliases:
             raise CommandRefused(CONFLICT, f"{name!r} is an alias{self.where(name)}")
@@ -346,12 +345,12 @@ class NodeChanges:
             )
 
     def where(self, name: str) -> str:
-        """Say where the configuration declares something; empty if it does not."""
+        """Return the place of an entity in the configuration; empty if it is not configured."""
         place = self.configured.places.get(name)
         return f", declared at {place}" if place else ""
 
     def require_own(self, name: str, where: Mapping[str, RuntimeNode]) -> RuntimeNode:
-        """Return what was made at runtime; refuse what is the configuration's, or a client's."""
+        """Return an entity made at runtime; refuse one of the configuration, or of a client."""
         place = self.configured.places.get(name)
         if place is not None:
             raise CommandRefused(
@@ -374,7 +373,7 @@ class NodeChanges:
     # -- nodes -------------------------------------------------------------------------------------
 
     def create_node(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
-        """Make a queue or a topic (G-06)."""
+        """Create a queue or a topic (G-06)."""
         name = command.name
         broker = self.broker
         if command.or_assert and (name in broker.nodes or name in broker.topics):
@@ -401,14 +400,14 @@ class NodeChanges:
         return CommandResult(CREATED, "created", {"name": name, **described.options})
 
     def make_queue(self, name: str, by: str) -> Deferred[Queue]:
-        """Make a queue because a link asks for it (Q-38).
+        """Create a queue on request of a link (Q-38).
 
         Returns:
-            It fires with the queue when that is on the disk, or fails with `StoreError`: there is
-            no such queue then.
+            A Deferred that fires with the queue when it is durable, or fails with `StoreError`:
+            then the queue does not exist.
 
         Raises:
-            AmqpError: there cannot be a queue of this name, or no further one.
+            AmqpError: the name is not allowed, or there are too many nodes.
         """
         batch = self.broker.begin()
         changes = ChangeBatch(by, batch.now_ms)
@@ -422,7 +421,7 @@ class NodeChanges:
         return batch.commit().addCallback(lambda _: queue)
 
     def assert_node(self, command: ManagementCommand) -> CommandResult:
-        """Compare a node with options (G-08); nothing changes."""
+        """Check that a node has the asserted options (G-08)."""
         node = self.node(command.name)
         kind = "topic" if isinstance(node, Topic) else "queue"
         wanted = node_options(command)
@@ -434,7 +433,7 @@ class NodeChanges:
         return CommandResult(OK, "as it should be", {"name": command.name, **there})
 
     def update_node(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
-        """Change options of a node (G-09); null takes one back to its default."""
+        """Change options of a node (G-09); null restores the default."""
         name = command.name
         node = self.node(name)
         made = self.require_own(name, self.nodes)
@@ -460,7 +459,7 @@ class NodeChanges:
         return CommandResult(OK, "changed", {"name": name, **described.options})
 
     def rename_node(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
-        """Give a node another name (G-10)."""
+        """Rename a node (G-10)."""
         name, new_name = command.name, new_name_of(command)
         node = self.node(name)
         made = self.require_own(name, self.nodes)
@@ -475,7 +474,7 @@ class NodeChanges:
         return CommandResult(OK, "renamed", {"name": new_name})
 
     def _rename(self, name: str, new_name: str, changes: ChangeBatch | None) -> None:
-        """Rename a node and whatever names it."""
+        """Rename a node and all references to it."""
         self.broker.rename(name, new_name)
         touched: list[tuple[str, str, RuntimeNode | None]] = [(NODE, name, None)]
         self.nodes[new_name] = self.nodes.pop(name)
@@ -506,7 +505,7 @@ class NodeChanges:
                 changes.note_topology(*note)
 
     def delete_node(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
-        """Delete a node with what is on it (G-07)."""
+        """Delete a node with its messages (G-07)."""
         name = command.name
         if name in self.nodes and name not in (*self.broker.nodes, *self.broker.topics):
             return self._delete_dormant(command, changes)
@@ -557,7 +556,7 @@ class NodeChanges:
         return CommandResult(GONE, f"deleted{_kept(keeping)}", facts)
 
     def _delete_dormant(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
-        """Delete a node that could not be made again."""
+        """Delete a node whose declaration failed at the start."""
         name = command.name
         made = self.require_own(name, self.nodes)
         del self.nodes[name]
@@ -586,7 +585,7 @@ class NodeChanges:
                 raise CommandRefused(CONFLICT, f"{name!r} takes the dead letters of {each.name!r}")
 
     def purge_node(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
-        """Delete the messages of a queue; those in consumers' hands stay (G-22)."""
+        """Delete the messages of a queue, except acquired ones (G-22)."""
         node = self.node(command.name)
         if isinstance(node, Topic):
             raise CommandRefused(
@@ -627,13 +626,13 @@ class NodeChanges:
 
 
 def rule_of(pattern: str, options: Mapping[str, Any]) -> RouteRule:
-    """Return the rule of a route that was made at runtime."""
+    """Return the rule of a route made at runtime."""
     names = tuple(str(name) for name in options["names"])
     return RouteRule(pattern, options["via"], str(options["target"]), names)
 
 
 def _kept(branches: Sequence[str]) -> str:
-    """Say what keeps something of a node that is deleted, and how to get rid of it."""
+    """Name the prepared branches that hold messages of a deleted node, and how to resolve them."""
     if not branches:
         return ""
     others = f" and {len(branches) - 1} more" if len(branches) > 1 else ""

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes of peers: the node ``amqp$probe``, and what was seen of those who were refused.
+"""Probes of peers: the node ``amqp$probe``, and a memory of refused connections.
 
-`amqproute peer test` of another organization goes the way that its relay would: it connects, proves
-its name, opens, attaches to ``amqp$transfer``. A broker whose open offers the capability
-``AMQPROUTE:PROBE`` has a node ``amqp$probe`` besides, for the peers who may come at all. A message
-sent there is never queued: what would become of it is rehearsed - rights, trail, origin, limits,
-room - and the outcome is the answer: `accepted`, or `rejected` with the condition and the code with
-which the message itself would be refused. A probe without ``to`` asks about the broker as a whole.
-While publishers get no credit (`broker.publish_gate`), every probe is rejected with the code
-`NO_CREDIT` and the names of what is full; a message would wait at its sender. The link's answer
-says under ``amqproute:seen-as`` who the prober has proved to be.
+`amqproute peer test` of another organization does what its relay would: it connects, proves its
+name, opens, attaches to ``amqp$transfer``. A broker whose open offers the capability
+``AMQPROUTE:PROBE`` has a node ``amqp$probe`` besides, for the peers that may connect. A message
+sent there is never queued: its delivery is rehearsed (rights, trail, origin, limits, capacity), and
+the outcome is the answer: `accepted`, or `rejected` with the condition and the code with which the
+message itself would be refused. A probe without ``to`` asks about the broker as a whole. While
+publishers get no credit (`broker.publish_gate`), every probe is rejected with the code `NO_CREDIT`
+and the names of the full resources; a message would wait at its sender. The answering attach has
+the prober's proved identity under ``amqproute:seen-as``.
 
-The open of a prober has the property ``amqproute:probe``, an id that both sides show. What is
-refused before there is an open - by TLS, by SASL - has no id yet: it is found by address, port and
-time, which the prober shows as well.
+The open of a prober has the property ``amqproute:probe``, an id that both sides show. A connection
+refused before the open, by TLS or SASL, has no id yet: it is found by address, port and time, which
+the prober shows as well.
 
-`PeerProbes` keeps the last of all that, also of peers that did not come to probe: who asks why a
-partner cannot get in finds the refusals here. It is memory only, and bounded: `MOST_KEPT` of those
-who have proved a name, as many of those who have not, `MOST_OF_ONE` of one name or address. When
-there is no room whoever has the most loses his oldest: a stranger who comes all the time pushes out
-himself, and never a partner.
+`PeerProbes` keeps the latest results, also of peers that did not probe: operators find there why a
+partner cannot connect. It is in memory only, and bounded: `MOST_KEPT` rows of parties with a proved
+name, as many of others, `MOST_OF_ONE` of one name or address. At the bound, the party with the most
+rows loses its oldest: a stranger that keeps connecting evicts its own rows, and never those of a
+partner.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from amqproute.values import ANONYMOUS_PRINCIPAL, NO_CREDIT, Origin
 __all__ = ["MOST_KEPT", "PeerProbes", "ProbeService"]
 
 MOST_KEPT: Final = 200
-"""Of those who are known, and of those who are not."""
+"""Rows of authenticated parties, and the same of others."""
 MOST_OF_ONE: Final = 20
-"""Of one principal, or of one address (of IPv6 a /64, which is one customer)."""
+"""Rows of one principal, or of one address (for IPv6 a /64, which is one customer)."""
 UNKNOWN: Final = ("", str(ANONYMOUS_PRINCIPAL))
 LONGEST: Final = 512
-"""Letters of anything that a stranger wrote."""
+"""Characters kept of a stranger's text."""
 
 
 class PeerProbes:
-    """What was seen of probes, and of those who were refused; the last ones.
+    """The latest probes and refused connections.
 
     Args:
         now_ms: the wall clock.
@@ -67,14 +67,14 @@ class PeerProbes:
     def note(
         self, step: str, remote: str, who: str, code: str = "ok", words: str = "", probe: str = ""
     ) -> None:
-        """Keep what was seen.
+        """Keep a result.
 
         Args:
             step: ``tls``, ``sasl``, ``open``, ``attach`` or ``probe``.
-            remote: from where.
-            who: as far as that was proved.
-            code: ``ok``, or why it was refused.
-            words: the same for people.
+            remote: its address.
+            who: its identity, as far as proved.
+            code: ``ok``, or the code of the refusal.
+            words: the code as text.
             probe: the id of the probe, if there was one.
         """
         is_known = who not in UNKNOWN
@@ -94,13 +94,13 @@ class PeerProbes:
         )
 
     def rows(self) -> Iterable[dict[str, object]]:
-        """Return what is kept, the newest first."""
+        """Return the rows, the newest first."""
         rows = dict(sorted((self._known.rows() | self._strangers.rows()).items(), reverse=True))
         return [{**row, "name": str(place)} for place, row in enumerate(rows.values(), 1)]
 
 
 class ProbeResults:
-    """Rows by whom they are about; bounded, and fair to those of whom there are few."""
+    """Bounded rows by subject; subjects with few rows keep them."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[tuple[int, dict[str, object]]]] = {}
@@ -109,8 +109,8 @@ class ProbeResults:
     def put(self, subject: str, number: int, row: dict[str, object]) -> None:
         """Add a row.
 
-        If there are too many, the subject with the most of its own, or the one that was not seen
-        for the longest time, loses one.
+        If there are too many, the subject with the most rows, or the one not seen for the longest
+        time, loses one.
         """
         rows = self._rows.pop(subject, [])
         self._rows[subject] = rows
@@ -129,15 +129,15 @@ class ProbeResults:
             del self._rows[subject]
 
     def rows(self) -> dict[int, dict[str, object]]:
-        """Return them all, by number."""
+        """Return all rows, by number."""
         return {number: row for rows in self._rows.values() for number, row in rows}
 
 
 def _customer(remote: str) -> str:
-    """Return what the strangers behind an address have in common: not the port."""
+    """Return the address without its port, which identifies one customer."""
     if remote.startswith("unix:"):
         return remote
-    return source_of(remote.rpartition(":")[0].strip("[]"))  # it may be a name he has given
+    return source_of(remote.rpartition(":")[0].strip("[]"))  # it may be a name
 
 
 @implementer(ITarget)
@@ -145,9 +145,9 @@ class ProbeService:
     """Answers probes; nothing is queued.
 
     Args:
-        broker: makes the batch that is given up.
-        transfer: what a message would go to.
-        probes: told of each.
+        broker: makes the batch that is rolled back.
+        transfer: the target of the rehearsal.
+        probes: keeps the results.
     """
 
     name = PROBE_NODE
@@ -167,7 +167,7 @@ class ProbeService:
         """Do nothing: there is always space."""
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
-        """Rehearse what would become of a message. See `ITarget.put`."""
+        """Rehearse the delivery of a message. See `ITarget.put`."""
         probe = str(message.application_properties.get("probe", ""))
         to = message.to
         try:
@@ -187,7 +187,7 @@ class ProbeService:
         """Refuse while publishers get no credit.
 
         Raises:
-            ResourceLimitExceeded: with the names of what is full, and no figures: those are ours.
+            ResourceLimitExceeded: with the names of the full resources, but without our figures.
         """
         gate = self._broker.gate
         if not gate.is_open:

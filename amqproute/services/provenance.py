@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a message comes from, proved: what clients and peers may say of themselves.
+"""Proved origin of messages: claims that clients and peers may make about themselves.
 
-The origin of a message is a domain. It stands in the message annotation
-``x-opt-amqproute-origin``, and every broker that takes a message from another one sees to it:
+The origin of a message is a domain, in the message annotation ``x-opt-amqproute-origin``. Every
+broker that accepts a message checks or sets it:
 
 ==============  ====================================================================================
 sender          what happens
@@ -24,8 +24,8 @@ one that finds one knows that each broker on the way has checked it.
 
 A refusal is ``amqp:not-allowed`` with ``code`` policy.origin, ``proven`` and ``claimed``.
 
-Equal annotations are looked at once: those of one producer over one path are equal, octet for
-octet, so what a message costs here is a look into a dictionary.
+Equal annotations are checked once: those of one producer over one path are equal, octet for octet,
+so that a message usually costs one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ __all__ = ["Provenance", "ProvenanceMarks", "marks_of"]
 OF_BROKERS: Final = (ORIGIN, REPORT_KIND)
 """Annotations that brokers make and clients do not."""
 RESERVED: Final = b"amqp."
-"""What the names of application properties do not begin with (revision 200 §5.3)."""
+"""Reserved prefix of names of application properties (revision 200 §5.3)."""
 LONGEST_QUOTE: Final = 256
 ABSENT: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
 class ProvenanceMarks:
-    """What the annotations of a message say that brokers act on; `ABSENT` for what they do not.
+    """Annotations of a message that brokers act on; `ABSENT` for missing ones.
 
     Attributes:
-        origin: the domain it claims to come from.
-        return_to: where it wants to go back to.
-        fault: what a client that sends it is told that it has done wrong; None for nothing.
-        path_fault: the same where the fault is a demand for a path that nobody can meet.
+        origin: the claimed domain of origin.
+        return_to: the requested return address.
+        fault: the refusal of a client that sends it; None if there is none.
+        path_fault: the refusal of an unknown demand on the path; None if there is none.
         is_of_brokers: it has annotations that only brokers make.
     """
 
@@ -115,7 +115,7 @@ _remembered = lru_cache(maxsize=1024)(_read)
 
 
 class Provenance:
-    """Checks what senders say of themselves, and writes down what they have proved.
+    """Checks the claims of senders, and records their proved origin.
 
     Args:
         allows: (principal, verb, name) to bool: the access rules.
@@ -138,12 +138,12 @@ class Provenance:
         self._check_trail = check_trail
 
     def admitted(self, message: Message, origin: Origin) -> Message:
-        """Return a message as it is taken from its sender.
+        """Return a message in the form in which it is accepted from its sender.
 
         Raises:
-            NotAllowed: it claims to come from where its sender cannot speak for.
+            NotAllowed: its sender cannot speak for the claimed origin.
             UnauthorizedAccess: a client claims a name, or a return address, that is not its own.
-            InvalidField: a client asks for something that there is not.
+            InvalidField: a client uses an unknown value.
             DecodeError: annotations or properties cannot be read.
         """
         marks = marks_of(message.annotation_bytes)
@@ -154,7 +154,7 @@ class Provenance:
     # -- peers -----------------------------------------------------------------------------------
 
     def speaks_for(self, principal: Principal, domain: object) -> bool:
-        """Tell whether a peer may hand over messages from a domain."""
+        """Return whether a peer may hand over messages from a domain."""
         if not isinstance(domain, str):
             return False
         if domain in principal.names or domain == principal.name:
@@ -170,7 +170,8 @@ class Provenance:
         if marks.origin is ABSENT:
             return message.with_annotations({ORIGIN: principal.name})
         if not self.speaks_for(principal, marks.origin):
-            # What comes back to where it began is a loop, and says so better than a forgery.
+            # A message that returns to its origin is a loop, which is the better error than a
+            # forgery.
             self._check_trail(message.annotation_bytes)
             raise _forged(principal, ORIGIN, marks.origin)
         return message

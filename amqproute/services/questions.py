@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bounds on a batch of questions to ``$management``: work in a turn, and octets of the reply.
 
-A message may have a thousand questions, and each may go through all queues. Whoever answers one is
-a generator (`Asking`) that says how much it has done in between, so that the work can be cut.
+A message may have a thousand questions, and each may go through all queues. Each is answered by a
+generator (`Asking`) that yields the work done so far, so that the work can be divided.
 
-*A batch of questions only* changes nothing, so that it need not be answered in one go. It is given
-`TURN_UNITS` of work in a turn of the reactor, and takes turns with the other batches: all of them
-together have no more. From the question on whose result would exceed `MOST_OCTETS` nothing more is
-looked up: each of these questions has the status 507, and so has the reply. Batches that wait are
-bounded by `MOST_WAITING` and `MOST_WAITING_OCTETS`; one more is refused with 507.
+*A batch of questions only* changes nothing, so that it need not be answered in one go. All batches
+together get `TURN_UNITS` of work in a reactor turn, one after the other. From the question on whose
+result would exceed `MOST_OCTETS` no more is looked up: each of these questions has the status 507,
+and so has the reply. Batches that wait are bounded by `MOST_WAITING` and `MOST_WAITING_OCTETS`; one
+more is refused with 507.
 
 *Among changes* a question is answered within the one call in which the batch is done or undone
 (G-03). `MOST_UNITS_AMONG_CHANGES` bounds its work, `MOST_OCTETS` the results; beyond, it fails with
@@ -55,8 +55,10 @@ MOST_WAITING: Final = 16
 """Batches that wait for their turn."""
 
 Asking: TypeAlias = Generator[int, None, CommandResult]
-"""Answers a question: gives units of work as it goes on, and returns the result. Raises
-`CommandRefused` if the question cannot be answered."""
+"""Answers a question: yields units of work, and returns the result.
+
+Raises `CommandRefused` if the question cannot be answered.
+"""
 
 _FALLEN: Final = CommandResult(NOT_RUN, "not done: another command of the batch failed")
 _NO_ROOM: Final = (
@@ -65,7 +67,7 @@ _NO_ROOM: Final = (
 
 
 class Results:
-    """The results of a batch, and how many octets they have."""
+    """The results of a batch, and their octets."""
 
     def __init__(self) -> None:
         self.all: list[CommandResult] = []
@@ -76,10 +78,10 @@ class Results:
         return f"<Results {len(self.all)}, {self._octets} octets>"
 
     def add(self, result: CommandResult) -> None:
-        """Take a result.
+        """Add a result.
 
         Raises:
-            CommandRefused: it has no room beside the others.
+            CommandRefused: it does not fit with the others.
         """
         octets = len(codec.encode(result_row(len(self.all), result)))
         if self.all and self._octets + octets > MOST_OCTETS:
@@ -88,7 +90,7 @@ class Results:
         self.all.append(result)
 
     def leave_out(self, refused: CommandRefused, count: int) -> None:
-        """Put it into words that so many results have no room."""
+        """Return the refusal of results that do not fit."""
         self.left_out += count
         self.all += [CommandResult(refused.status, refused.words)] * count
 
@@ -111,7 +113,7 @@ class _Batch:
         self.answer: Deferred[ManagementReply] = Deferred()
 
     def run(self, units: int) -> tuple[int, ManagementReply | None]:
-        """Work for so many units, or a little more; return what was used, and the reply if done."""
+        """Work for about ``units`` units; return the units used, and the reply if done."""
         used = 0
         while used < units:
             number = len(self._results.all)
@@ -143,11 +145,11 @@ class _Batch:
 
 
 class QuestionTurns:
-    """Answers batches of questions, a part of them in each turn of the reactor.
+    """Answers batches of questions, spread over reactor turns.
 
     Args:
         clock: the reactor's.
-        ask: begins to answer a question.
+        ask: starts the answer to a question.
     """
 
     def __init__(self, clock: IReactorTime, ask: Callable[[ManagementCommand], Asking]) -> None:
@@ -161,7 +163,7 @@ class QuestionTurns:
         return f"<QuestionTurns {len(self._waiting)} waiting>"
 
     def answer(self, commands: Commands) -> ManagementReply | Deferred[ManagementReply]:
-        """Answer a batch: at once if that is little work, else in turns."""
+        """Answer a batch: at once if that is little work, else over several turns."""
         batch = _Batch(commands, self._ask)
         if not self._waiting:
             reply = self._work_on(batch)
@@ -175,7 +177,7 @@ class QuestionTurns:
         return batch.answer
 
     def _work_on(self, batch: _Batch) -> ManagementReply | None:
-        """Use what is left of this turn; return the reply if it is ready."""
+        """Use the rest of this turn; return the reply if it is ready."""
         if self._call is None:
             self._call = self._clock.callLater(0, self._turn)
         used, reply = batch.run(self._left)
@@ -190,7 +192,7 @@ class QuestionTurns:
             batch = self._waiting.popleft()
             try:
                 reply = self._work_on(batch)
-            except Exception as error:  # the log is told, and whoever asked
+            except Exception as error:  # logged, and reported to the requester
                 batch.answer.errback(error)
                 continue
             if reply is None:
@@ -200,13 +202,13 @@ class QuestionTurns:
 
 
 def failed_reply(refused: CommandRefused, place: int, failed: int, count: int) -> ManagementReply:
-    """Return the reply to a batch that fell with one of its commands.
+    """Return the reply to a batch that failed with one of its commands.
 
     Args:
-        refused: why.
-        place: of that command, in words for whoever sent it.
+        refused: the reason.
+        place: of that command, as text for its sender.
         failed: of that command, counted from 0.
-        count: how many commands there are.
+        count: the number of commands.
     """
     results = [_FALLEN] * count
     results[failed] = CommandResult(refused.status, refused.words, refused.attributes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator does to relay queues through ``$management`` (T-37), as a whole.
+"""Operations on whole relay queues through ``$management`` (T-37).
 
 ==========  ==================================================================================
 operation   does
@@ -14,11 +14,11 @@ PURGE       deletes what waits; what is in flight is the peer's to decide
 ==========  ==================================================================================
 
 Each names its queue by the application property ``name``: the relay queue's name or the next
-hop's key. PURGE answers how many messages it deletes; it goes on in the background where most of
-them stand in the store only. What is done to some of the messages, by id, domain or selector,
-stands in `relay_messages`.
+hop's key. PURGE answers the number of messages to delete; it continues in the background if most of
+them are in the store only. Operations on single messages, by id, domain or selector, are in
+`relay_messages`.
 
-All of it takes the right `manage` on the relay queue, and stands in the log with who did it.
+All of them require the right `manage` on the relay queue, and are logged with their principal.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def register(service: ManagementService, relay: Any, allows: Allows) -> None:
 
     Args:
         service: the node.
-        relay: the ways out: `destinations` by key, `row` of each, and `holds`.
+        relay: its `destinations` by key, the `row` of each, and `holds`.
         allows: the access rules.
     """
 
@@ -149,7 +149,7 @@ def _expire(destination: Any, request: ManagementRequest) -> ManagementReply:
 
 
 def _expiry_failed(failure: Failure) -> None:
-    log.failure("the lives of messages could not be ended", failure)
+    log.failure("cannot expire the messages", failure)
 
 
 def _purge(destination: Any, request: ManagementRequest) -> ManagementReply:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator does to some of the messages on their way out, through ``$management`` (T-37).
+"""Operations on single messages of relay queues, through ``$management`` (T-37).
 
 ==================  ===========================================================================
 operation           does
@@ -26,16 +26,16 @@ RELEASE-HOLD        ends the hold with the id ``name``
 Which messages is said in the body: ``ids``, ``to`` (a domain or the key of a relay queue),
 ``where`` (a selector), which all have to fit; or ``all``, true, alone. ``dry-run`` only counts.
 
-A million messages are not dealt with in one request: each looks at `MOST_SEEN` of them, a page in
-each turn of the reactor and a commit for each page, and answers ``messages`` and ``bytes`` so far,
-up to `SAMPLES` of them as ``samples``, and a ``cursor``, which is given back to go on; it is empty
-at the end. What is in flight is the peer's to decide and stays. On a full disk what has no report
-or dead letter goes at once; ``waiting`` are those that go when there is room for these. ``missing``
-are those of the ``ids`` that were not met, and ``held`` counts what is held and stays so.
+One request does not handle a million messages: it processes `MOST_SEEN` of them, one page in each
+reactor turn and one commit for each page, and answers ``messages`` and ``bytes`` so far, up to
+`SAMPLES` of them as ``samples``, and a ``cursor``, with which a further request continues; it is
+empty at the end. Messages in flight are the peer's to decide, and stay. On a full disk, messages
+without a report or dead letter are removed at once; ``waiting`` are those that need room for one.
+``missing`` are those of the ``ids`` that were not met, and ``held`` counts what is held and stays
+so.
 
-It takes the right `manage` on each relay queue that is concerned (to list a queue, `browse` or
-`manage`); what may not be touched is refused as a whole. What was done stands in the log, with who
-did it.
+They require the right `manage` on each relay queue concerned (to list a queue, `browse` or
+`manage`); without it the whole request is refused. Each operation is logged with its principal.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ from amqproute.wire.amqp10 import spec
 __all__ = ["MOST_SEEN", "SAMPLES", "RelayMessages"]
 
 MOST_SEEN: Final = 20_000
-"""Messages looked at for one request."""
+"""Messages processed for one request."""
 SAMPLES: Final = 5
 MOST_LISTED: Final = 500
 MOST_WAITING: Final = 2000
@@ -101,7 +101,7 @@ log = Logger()
 
 
 class _Refused(Exception):
-    """The request is answered with this."""
+    """A refusal, which is the answer to the request."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -110,7 +110,7 @@ class _Refused(Exception):
 
 @dataclass(slots=True)
 class _Scope:
-    """The queues that a request concerns, and what is meant of each."""
+    """The queues that a request concerns, and the selection on each."""
 
     aim: MessageSelection
     queues: list[tuple[Queue, Picks, Any]]
@@ -119,7 +119,7 @@ class _Scope:
 
 @dataclass(slots=True)
 class _Count:
-    """What has been found."""
+    """The counts of a request."""
 
     messages: int = 0
     bytes: int = 0
@@ -141,14 +141,14 @@ class _Count:
                 self.samples.append(show(entry))
 
     def refuse(self, error: AmqpError) -> None:
-        """Count one that could not be dealt with."""
+        """Count a message that could not be processed."""
         self.refused += 1
         self.words = error.description
 
 
 @dataclass(slots=True)
 class _Page:
-    """Some entries that are meant, of one queue."""
+    """Selected entries of one queue."""
 
     queue: Queue
     destination: Any
@@ -157,7 +157,7 @@ class _Page:
     is_dry: bool
 
     def tell(self, entries: Iterable[Entry], row: Row) -> None:
-        """Count entries, before anything is done to them."""
+        """Count entries, before they are changed."""
         self.count.add(self.queue, entries, lambda each: row(self.queue, self.destination, each))
 
 
@@ -170,10 +170,10 @@ class RelayMessages:
 
     Args:
         broker: the nodes.
-        relay: the ways out: `destinations` by key, `holds`, `take_on_trust`.
-        router: gives the routes of now.
+        relay: its `destinations` by key, `holds`, `take_on_trust`.
+        router: returns the router in force.
         allows: the access rules.
-        explain: (destination, entry) to why it has not gone: facts with ``description``.
+        explain: (destination, entry) to the reason for the delay: facts with ``description``.
         now_ms: the wall clock.
     """
 
@@ -194,7 +194,7 @@ class RelayMessages:
         self._explaining = ExplainCommand(broker, relay, router, allows, explain, self._row)
 
     def register(self, service: ManagementService) -> None:
-        """Add the operations, and what can be asked about, to the management node."""
+        """Add the operations and entity types to the management node."""
         service.show("hold", lambda: [hold.row() for hold in self._relay.holds])
         acting = {
             "LIST-MESSAGES": self._list,
@@ -233,7 +233,7 @@ class RelayMessages:
 
         return answer
 
-    # -- what is meant ---------------------------------------------------------------------------
+    # -- selection ---------------------------------------------------------------------------
 
     def _aim(self, request: ManagementRequest) -> MessageSelection:
         body = request.body
@@ -253,10 +253,10 @@ class RelayMessages:
             raise _Refused(BAD_REQUEST, error.description) from None
 
     def _scope(self, request: ManagementRequest) -> _Scope:
-        """Return what a request concerns.
+        """Return the scope of a request.
 
         Raises:
-            _Refused: it does not say, or the asker may not.
+            _Refused: the request has no selection, or the rights are missing.
         """
         aim = self._aim(request)
         found = self._meant(aim)
@@ -267,7 +267,7 @@ class RelayMessages:
         return _Scope(aim, found, request.body.get("dry-run") is True)
 
     def _meant(self, aim: MessageSelection) -> list[tuple[Queue, Picks, Any]]:
-        """Return the relay queues that are meant, or some messages of which are."""
+        """Return the selected relay queues, and those with selected messages."""
         found = []
         for key, destination in sorted(self._relay.destinations.items()):
             picks = aim.of(key, destination.hop.domain, self._way)
@@ -297,7 +297,7 @@ class RelayMessages:
         act: Callable[[Queue, Any, list[Entry]], Any],
         most: int = MOST_SEEN,
     ) -> str:
-        """Have something done with what is meant, page by page; return the cursor."""
+        """Apply an action to the selected messages, page by page; return the cursor."""
         name, place = _read_cursor(request)
         for queue, picks, destination in scope.queues:
             if name and queue.name != name:
@@ -324,7 +324,7 @@ class RelayMessages:
         return ""
 
     async def _each(self, request: ManagementRequest, act: Act) -> ManagementReply:
-        """Do something with all that is meant, or only count it."""
+        """Apply an action to all selected messages, or only count them."""
         scope = self._scope(request)
         count = _Count()
         missing = set(scope.aim.ids)
@@ -366,7 +366,8 @@ class RelayMessages:
             words += f"; the disk is full: {count.waiting} of them end when it has room for reports"
         return ManagementReply.of(OK, words, facts)
 
-    # -- verbs -----------------------------------------------------------------------------------
+    # -- operations
+    # -----------------------------------------------------------------------------------
 
     async def _retry(self, request: ManagementRequest) -> ManagementReply:
         def act(page: _Page) -> None:
@@ -407,10 +408,10 @@ class RelayMessages:
         return await self._each(request, act)
 
     def _commit(self, page: _Page, batch: Batch) -> Deferred[Any]:
-        """Commit what ends messages; on a full disk those with reports do so when there is room.
+        """Commit removals; on a full disk those with reports wait for room.
 
         Raises:
-            _Refused: by its Deferred, when so many wait that no more should be taken into memory.
+            _Refused: through the Deferred, when too many are waiting in memory.
         """
         rests: list[Deferred[None]] = []
 
@@ -435,7 +436,7 @@ class RelayMessages:
 
         def act(page: _Page) -> Deferred[None] | None:
             if "@" in page.destination.hop.key:
-                return None  # on its way back: its `to` is not where it goes
+                return None  # a returned message: its `to` is not its target
             batch = self._broker.begin()
             held = self._relay.holds.at(page.destination.hop)
             moved: list[Entry] = []
@@ -468,14 +469,14 @@ class RelayMessages:
         held: list[tuple[Any, Picks]],
         batch: Batch,
     ) -> bool:
-        """Put a message where it belongs now; False if it stays.
+        """Move a message to its target by the routes in force; False if it stays.
 
         Args:
-            router: the routes of now.
-            page: it is on.
-            entry: it.
-            held: what is held on its queue.
-            batch: to put it in.
+            router: the router in force.
+            page: its page.
+            entry: the message.
+            held: the holds on its queue.
+            batch: for the move.
         """
         to = entry.message.to
         if not to:
@@ -500,7 +501,7 @@ class RelayMessages:
             if not page.is_dry:
                 if target is None:
                     target = self._relay.take_on_trust(route)
-                # It goes on living as it did: its life began when it arrived.
+                # Its lifetime is unchanged: it began on arrival.
                 batch.now_ms = entry.arrived_ms
                 account = None if entry.charge is None else entry.charge[0]
                 origin = Origin(
@@ -568,7 +569,7 @@ class RelayMessages:
         return found
 
     def _row(self, queue: Queue, destination: Any, entry: Entry) -> dict[str, Any]:
-        """Return what is shown of a message."""
+        """Return the row of a message."""
         message = entry.message
         try:
             properties = message.properties
@@ -617,7 +618,7 @@ class RelayMessages:
             self._require(request, RELAY_PREFIX + "*")
         ids, in_flight = await self._on_their_way(aim)
         missing = sorted(aim.ids - ids)
-        if aim.ids and not ids:  # the number may be given to a message of tomorrow
+        if aim.ids and not ids:  # the number may be used by a later message
             named = ", ".join(map(str, missing))
             raise _Refused(NOT_FOUND, f"no message on its way has the id {named}: none is held")
         try:
@@ -643,7 +644,7 @@ class RelayMessages:
         return ManagementReply.of(OK, f"hold {made.id}", {**made.row(), **facts})
 
     async def _on_their_way(self, aim: MessageSelection) -> tuple[set[int], list[int]]:
-        """Return those of the ids that wait or are in flight, and the latter alone."""
+        """Return the ids that wait or are in flight, and the latter alone."""
         ids: set[int] = set()
         in_flight: list[int] = []
         for queue, picks, destination in self._meant(aim) if aim.ids else ():
@@ -673,7 +674,7 @@ class RelayMessages:
 
 
 def _row_there(name: str, new_id: int | None, still: list[Any]) -> dict[str, Any]:
-    """Return what is otherwise of a message that is moved."""
+    """Return the changes that a move makes to a message."""
     return {
         "new-queue": name,
         "new-id": new_id,
@@ -683,11 +684,11 @@ def _row_there(name: str, new_id: int | None, still: list[Any]) -> dict[str, Any
 
 
 def _check_held(holding: list[Any], still: list[Any], here: str, there: str) -> None:
-    """Let no message out of a hold of messages by moving it.
+    """Check that a move does not release a message from a hold of messages.
 
     Args:
-        holding: what holds it here.
-        still: what holds it there.
+        holding: its holds here.
+        still: its holds there.
         here: the key of the next hop that it waits for.
         there: the node it would be moved to.
 

@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reply addresses that lead back from other organizations.
+"""Reply addresses that work from other organizations.
 
-A client that asks and waits for the answer puts a node of its own broker in ``reply-to``: a queue,
-or a dynamic node that lives as long as its link. At another organization that name means nothing.
-So when a client's message leaves for another domain, this broker, as the one where it enters the
-network, writes an alias in place of the node: ``reply-5d0c...@alpha.example``. Whoever answers
-sends to that address like to any other, and the answer comes through the transfer service here to
-the node that was meant. Neither client needs to know of it.
+A requesting client puts a node of its own broker in ``reply-to``: a queue, or a dynamic node that
+lives as long as its link. At another organization that name is meaningless. So when a client's
+message leaves for another domain, this broker, as the one where it enters the network, writes an
+alias in place of the node: ``reply-5d0c...@alpha.example``. The responder sends to that address
+like to any other, and the reply comes through the transfer service here to the original node.
+Neither client needs to know.
 
-* An alias is made of 122 random bits. Who has it was asked, so it needs no access rule; a client
-  gets one only for a node that it may itself publish to or consume from, or a dynamic one.
+* An alias has 122 random bits. Its holder has received a request, so it needs no access rule; a
+  client gets one only for a node that it may itself publish to or consume from, or a dynamic one.
 * There is one for each link and node. It ends with the node, or, for a node that stays, when the
-  link has ended and ``relay.reply-grace`` is over. After a restart of the daemon that time begins
-  anew; dynamic nodes have not outlived it.
+  link has ended and ``relay.reply-grace`` is over. After a restart of the daemon that time starts
+  again; dynamic nodes have not survived it.
 * An answer to an alias that has ended is refused: ``amqp:not-found`` with the code reply.gone, and
-  whoever answers has the usual report of that. A node whose name begins like an alias is refused in
-  the same words to who may not send there: what exists cannot be found out by asking.
-* A dynamic node's address with our domain (``qualify-dynamic``) leads back as it is, and is let in
-  by the same right.
+  the responder gets the usual report. A node whose name begins like an alias is refused in the same
+  words to principals without the right to send there, so that probing reveals nothing.
+* A dynamic node's address with our domain (``qualify-dynamic``) works as it is, by the same right.
 
 What is not touched: a ``reply-to`` with a domain, one that names no node here, and messages with a
 footer, which may be a signature. This is the one place, with a missing ``to``, where the bare
@@ -50,20 +49,20 @@ REPLY_NOTES: Final = "reply"
 MOST_ALIASES: Final = 100_000
 """Aliases at one time; beyond it, ``reply-to`` is left as it is."""
 MOST_OF_ONE: Final = 10_000
-"""The same for one principal: who attaches in a loop does not use up those of the others."""
+"""The same for one principal, so that attaching in a loop does not exhaust those of others."""
 SWEEP_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
 class ReplyAlias:
-    """One way back.
+    """One reply alias.
 
     Attributes:
-        node: where it leads.
+        node: its node.
         origin: the link whose messages it was made for; None after a restart.
         is_dynamic: the node is a dynamic one, and the alias lives as long as it.
-        gone_at: when the link ended, by the clock; None while it is there.
-        is_noted: it stands in the store.
+        gone_at: time of the link's end, by the clock; None while it is attached.
+        is_noted: it is in the store.
     """
 
     node: str
@@ -74,23 +73,24 @@ class ReplyAlias:
 
     @property
     def owner(self) -> str:
-        """For whom it was made; empty after a restart."""
+        """The principal that it was made for; empty after a restart."""
         return "" if self.origin is None else str(self.origin.principal)
 
 
 class ReplyPaths:
-    """Makes aliases, and knows where they lead.
+    """Creates reply aliases and resolves them.
 
     Args:
         broker: the local nodes.
-        clock: for what expires.
-        domain: gives the domain that leads here; empty if there is none: then nothing is done.
+        clock: for their expiry.
+        domain: returns the domain that leads here; empty if there is none: then there are no
+            aliases.
         allows: (principal, verb, node) to bool: the access rules.
-        new_token: gives an unguessable text.
-        grace_seconds: how long an alias outlives its link.
+        new_token: returns an unguessable text.
+        grace_seconds: lifetime of an alias after the end of its link.
 
     Attributes:
-        is_making: new aliases are made; those that there are lead back in any case.
+        is_making: whether new aliases are made; existing ones work in any case.
     """
 
     log = Logger()
@@ -116,7 +116,7 @@ class ReplyPaths:
         self._call: IDelayedCall | None = None
 
     def recovered(self, notes: Mapping[str, bytes]) -> None:
-        """Take over the aliases of an earlier run: their links have gone."""
+        """Take over the aliases of an earlier run, whose links are gone."""
         now = self._clock.seconds()
         for name, node in notes.items():
             try:
@@ -136,10 +136,10 @@ class ReplyPaths:
             self._call.cancel()
         self._call = None
 
-    # -- questions on their way out ----------------------------------------------------------------
+    # -- requests on their way out ----------------------------------------------------------------
 
     def leaving(self, message: Message, batch: Any, origin: Origin) -> Message:
-        """Return a client's message as it leaves for another domain."""
+        """Return a client's message in the form in which it leaves for another domain."""
         if not self.is_making:
             return message
         address = message.reply_to
@@ -203,10 +203,10 @@ class ReplyPaths:
             self._arm()
         return True
 
-    # -- answers on their way in -------------------------------------------------------------------
+    # -- replies on their way in -------------------------------------------------------------------
 
     def node_of(self, name: str) -> str | None:
-        """Return the node behind an alias; None for a name that never was like one.
+        """Return the node of an alias; None for a name that does not look like one.
 
         Raises:
             NotFound: it has expired, or never was: see `gone`.
@@ -220,15 +220,15 @@ class ReplyPaths:
 
     @staticmethod
     def looks_like_one(name: str) -> bool:
-        """Tell whether a name could be an alias."""
+        """Return whether a name could be an alias."""
         return name.startswith(REPLY_PREFIX)
 
     @staticmethod
     def gone(name: str) -> NotFound:
-        """Return the refusal of an alias that is not there.
+        """Return the refusal of an unknown alias.
 
-        It is that of a node with such a name too for those who may not send there: they would
-        learn from another one that the node exists.
+        A node with such a name is refused in the same words to principals without the right to send
+        there; another refusal would reveal that the node exists.
         """
         return NotFound(
             f"the reply address {name[:100]!r} has expired, or never was, and no node of that "
@@ -256,7 +256,7 @@ class ReplyPaths:
         self._call = self._clock.callLater(SWEEP_SECONDS, self.sweep)
 
     def sweep(self) -> None:
-        """Forget the aliases that have ended."""
+        """Remove expired aliases."""
         self._call = None
         ended = [name for name, alias in self.aliases.items() if not self._is_alive(alias)]
         noted = [name for name in ended if self.aliases[name].is_noted]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on static routes, while the daemon runs (G-26); see `amqproute.services.node_changes`.
+"""Runtime commands on static routes (G-26); see `amqproute.services.node_changes`.
 
-A route's name is its pattern of domains. Those of the configuration are the file's; where the file
-later has a route for the same pattern, that counts until it leaves the file again. Messages that
-wait already keep the way they have, as after a reload of the configuration.
+A route's name is its pattern of domains. Routes of the configuration cannot be changed here; a
+route that the file later has for the same pattern takes precedence until it leaves the file again.
+Waiting messages keep their route, as after a reload of the configuration.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from amqproute.values import RouteRule
 __all__ = ["MOST_ROUTES", "RouteCommands"]
 
 MOST_ROUTES: Final = 10_000
-"""Routes made at runtime that there may be: each message to another domain is matched with them."""
+"""Routes made at runtime: each message to another domain is matched with them."""
 
 
 class RouteCommands:
     """Makes, compares and deletes static routes, and lists them.
 
     Args:
-        inventory: what was made at runtime, and what is configured.
+        inventory: entities made at runtime, and configured ones.
     """
 
     def __init__(self, inventory: NodeChanges) -> None:
@@ -47,7 +47,7 @@ class RouteCommands:
         self._made = inventory.routes
 
     def create(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
-        """Make a route: ``via``, ``target`` and ``names``, as in the configuration."""
+        """Create a route: ``via``, ``target`` and ``names``, as in the configuration."""
         rule = self._rule(command)
         name = rule.pattern
         if self._find(name) is not None:
@@ -70,7 +70,7 @@ class RouteCommands:
         return CommandResult(CREATED, "created", {"name": name, **options})
 
     def assert_as(self, command: ManagementCommand) -> CommandResult:
-        """Compare a route with options; nothing changes."""
+        """Check that a route has the asserted options."""
         wanted = self._rule(command)
         found = self._find(wanted.pattern)
         if found is None:
@@ -107,9 +107,9 @@ class RouteCommands:
         return (make(name) for name, make in self.index())
 
     def index(self) -> list[tuple[str, Callable[[str], dict[str, object]]]]:
-        """Return the names of the routes in the order of `rows`, with what makes the row of each.
+        """Return the names of the routes in the order of `rows`, with functions for the rows.
 
-        What makes a row raises `KeyError` when the route has gone.
+        The function raises `KeyError` when the route has been deleted.
         """
         configured = self._inventory.configured.routes
         index: list[tuple[str, Callable[[str], dict[str, object]]]] = [

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delivery status as messages: what became of a message, told to ``x-opt-return-to``.
+"""Delivery status reports as messages to ``x-opt-return-to``.
 
-Who is told what
+Requests for reports
 ================
 
-The message annotation ``x-opt-return-to`` says where, ``x-opt-report`` what: one of these words
-or a list of them. Without it the configuration's ``reports.default`` counts.
+The message annotation ``x-opt-return-to`` is the address, ``x-opt-report`` one of these words or a
+list of them. Without the latter, the configuration's ``reports.default`` applies.
 
 =============  =====================================================================================
 word           what is sent to the return address
@@ -21,36 +21,36 @@ word           what is sent to the return address
 ``never``      nothing of all this
 =============  =====================================================================================
 
-What a report is
+Format of a report
 ================
 
 A durable message for the return address: an amqp-value section with a map (`body_of_report`), its
-subject for people, the correlation-id that of the original's message-id. Its keys stay as they
-are; new ones may be added. ``code`` is one of `CODES`, and says what to do about it to a program;
-``text`` has the other side's own words, ``words`` a sentence for a person.
+subject for people, the correlation-id that of the original's message-id. Its keys are stable; new
+ones may be added. ``code`` is one of `CODES`, for programs; ``text`` is the other side's own text,
+``words`` a sentence for people.
 
-Nobody's words in our name
+No foreign text in our name
 ==========================
 
-What a broker sends back leaves with that broker's own origin: nobody else could answer for it. So
-a body goes back to the organization that it comes from and to nodes here, and nowhere else. Where
-a peer's message names a return address at a third one, that one gets a failure report, which this
-broker has made: as mail servers return headers only. Else a peer could say at the third
-organization, under our name, what it would not be believed under its own. A returned message has
-the mark `values.REPORT_KIND` like a report, with the kind ``return``, which no client can make.
-What a report quotes of a message is cut to a length that identifies it and carries no content.
+A returned message leaves with this broker's own origin. So a body is returned to the organization
+that it comes from and to local nodes, and nowhere else. If a peer's message names a return address
+at a third organization, that one gets a failure report made by this broker, as mail servers return
+headers only. Otherwise a peer could place text at the third organization under our name. A returned
+message has the mark `values.REPORT_KIND` like a report, with the kind ``return``, which no client
+can make. Quotations of a message in a report are cut to a length that identifies it and carries no
+content.
 
-Once, and as certain as what it tells
+Exactly once
 =====================================
 
-A final report is put on its way in the same store commit that removes the message: after a crash
-there is either the message or the report. Its message-id is made from the entry's, so that even
-what is told twice - a delay, across a crash - can be told to be the same.
+A final report is stored in the commit that removes the message: after a crash there is either the
+message or the report. Its message-id is made from the entry's id, so that readers recognize even a
+repeated report (a delay, across a crash).
 
-A report has no return address, so there is never a report about a report: that is its null return
-path. No mark on a message suppresses a report, since a mark could be forged; what is on a report
-(`values.REPORT_KIND`) tells readers what it is, and nothing is decided by it. A report that cannot
-be put on its way, or does not arrive, ends on the dead-letter node (``relay.dead-letter``).
+A report has no return address, so there is never a report about a report. No mark on a message
+suppresses a report, since a mark could be forged; the one on a report (`values.REPORT_KIND`) is for
+readers, and no decision depends on it. A report that cannot be sent or delivered ends on the
+dead-letter node (``relay.dead-letter``).
 """
 
 from __future__ import annotations
@@ -137,19 +137,19 @@ CODES: Final[Mapping[str, str]] = {
     "done.unreporting": "the next hop has taken responsibility for it, and sends no reports",
     "done.delivered": "a consumer has accepted it",
 }
-"""What a report's ``code`` can be, and what it means."""
+"""Codes of reports with their meanings."""
 
 
 @dataclass(slots=True)
 class ReportTerms:
-    """What the configuration says about reports; a reload replaces it.
+    """Report settings of the configuration; a reload replaces them.
 
     Attributes:
         domain: the name of this broker in reports: its first domain.
         container: its container-id.
-        default: what is wanted where a message has a return address and no ``x-opt-report``.
-        lifetime_ms: how long a report is tried to be delivered.
-        dead_letter: where reports go that cannot be put on their way, or None.
+        default: the words for a message with a return address and without ``x-opt-report``.
+        lifetime_ms: lifetime of a report.
+        dead_letter: node for reports that cannot be sent, or None.
     """
 
     domain: str
@@ -171,7 +171,7 @@ class ReportCounters:
 
 
 class SentReport(Protocol):
-    """What a report says of the node that a message was on."""
+    """The node that a message was on, as far as reports need it."""
 
     @property
     def name(self) -> str:
@@ -179,12 +179,12 @@ class SentReport(Protocol):
 
     @property
     def dead_letter_name(self) -> str | None:
-        """Where what cannot be delivered from it goes."""
+        """Its dead-letter node."""
 
 
 @dataclass(frozen=True, slots=True)
 class _FormerNode:
-    """A node that may not be there any more."""
+    """A node that may have been deleted."""
 
     name: str
     dead_letter_name: str | None = None
@@ -192,12 +192,12 @@ class _FormerNode:
 
 @implementer(IReporter)
 class Reporter:
-    """Puts reports on their way.
+    """Sends reports.
 
     Args:
         broker: the local nodes.
         place: the target of a return address: a node, or a relay queue, without asking the DNS.
-        hop_row: what is known of the next hop with this key, as `Destination.row` tells it and
+        hop_row: returns the row of the next hop with this key, as `Destination.row` makes it and
             with ``offers``, its capabilities; None if there is none.
         terms: see `ReportTerms`.
     """
@@ -217,10 +217,10 @@ class Reporter:
         self.terms = terms
         self.tally = ReportCounters()
 
-    # -- what is asked of it ---------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------
 
     def wishes(self, message: Message) -> frozenset[str]:
-        """Return what the sender of a message wants to be told; nothing without an address."""
+        """Return the reports that the sender of a message asks for; none without an address."""
         return wishes(message.annotation_bytes, self.terms.default, message.annotations)
 
     def returns(self, message: Message) -> bool:
@@ -228,10 +228,10 @@ class Reporter:
         return RETURN in self.wishes(message) and self._is_returnable(message)
 
     def _is_returnable(self, message: Message) -> bool:
-        """Tell whether a body may go to its return address: not to a third organization."""
+        """Return whether a body may go to its return address: not to a third organization."""
         annotations = message.annotations
         if ORIGIN not in annotations:
-            return True  # it began here
+            return True  # it was first sent here
         address = str(annotations[RETURN_TO])
         try:
             domain = parse(from_compatibility(address) or address).domain
@@ -297,20 +297,20 @@ class Reporter:
         return self._report(DELAY, facts, False, queue, entry, batch)
 
     def lost(self, node: str, entry: Entry, batch: Batch) -> bool:
-        """Tell the sender of a message that is not in the store any more.
+        """Report the loss of a message to its sender.
 
         Args:
-            node: which it was on.
+            node: its node.
             entry: as far as it is known; its message has a return address.
-            batch: the report is committed with.
+            batch: commits the report.
 
         Returns:
-            Whether a report is on its way.
+            Whether a report was sent.
         """
         facts: dict[str, Any] = {"code": STORE_LOST}
         return self._report(FAILURE, facts, True, _FormerNode(node), entry, batch)
 
-    # -- putting it on its way -------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------
 
     def _row(self, queue: Queue) -> Mapping[str, Any] | None:
         name = queue.name
@@ -356,7 +356,7 @@ class Reporter:
     def _bury(
         self, report: Message, address: str, error: AmqpError, queue: SentReport, batch: Batch
     ) -> bool:
-        """The return address leads nowhere: an operator finds the report on the dead letters."""
+        """Put a report without a usable return address on the dead-letter node."""
         self.tally.buried += 1
         name = self.terms.dead_letter or queue.dead_letter_name
         if name is not None:
@@ -373,7 +373,7 @@ class Reporter:
         return False
 
 
-# -- what is wanted --------------------------------------------------------------------------------
+# -- annotations --------------------------------------------------------------------------------
 
 
 def wishes(
@@ -383,7 +383,7 @@ def wishes(
 
     Args:
         section: its message annotations as they stand.
-        default: what counts where it has a return address and says no more.
+        default: the words for a return address without ``x-opt-report``.
         annotations: the same, decoded.
     """
     if not isinstance(annotations.get(RETURN_TO), str):
@@ -395,7 +395,7 @@ def wishes(
 
 
 def _read_wishes(value: object) -> frozenset[str] | None:
-    """Return the words of an ``x-opt-report``; None for something else. Unknown ones count not."""
+    """Return the known words of an ``x-opt-report``; None if it is not a word or a list."""
     if isinstance(value, str):
         words = frozenset((str(value),))
     else:
@@ -412,7 +412,7 @@ def _known_words(words: tuple[str, ...]) -> bool:
 
 
 def check_wishes(value: object) -> str | None:
-    """Return what is wrong with an ``x-opt-report`` that a client sends; None if nothing is."""
+    """Return the fault of an ``x-opt-report`` that a client sends; None if it is valid."""
     items = (value,) if isinstance(value, str) else getattr(value, "items", value)
     if not isinstance(items, list | tuple) or not all(isinstance(one, str) for one in items):
         return f"{REPORT} is not a word or a list of words"
@@ -422,7 +422,8 @@ def check_wishes(value: object) -> str | None:
     return f"{REPORT}: {unknown[:64]!r} is none of {', '.join(sorted(WORDS))}"
 
 
-# -- what a report says ----------------------------------------------------------------------------
+# -- contents of reports
+# ----------------------------------------------------------------------------
 
 
 def failure_facts(
@@ -432,8 +433,8 @@ def failure_facts(
 
     Args:
         reason: why the entry left its queue.
-        error: what was said about it. Its info counts only where this broker made the error: a
-            consumer that rejects may write there what it likes.
+        error: the error. Its info is used only if this broker made the error: a rejecting consumer
+            may write anything there.
         row: of the next hop; None on a local queue.
     """
     info = (error.info or {}) if error is not None and row is not None else {}
@@ -472,7 +473,7 @@ def _code_of(
 def attempts_of(row: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return every host that was tried, each with its own error.
 
-    The hosts of the last round of attempts, then the one whose answer the report is about. Those
+    The hosts of the last round of attempts, then the one whose answer the report is about. Hosts
     that have not proved to be the peer's are one entry (`amqproute.relay.error_disclosure`).
     """
     if row is None:
@@ -482,7 +483,7 @@ def attempts_of(row: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> list
         host, _, rest = str(line).partition(": ")
         code, _, text = rest.partition(": ")
         if not _CODE.fullmatch(code):
-            code, text = "", rest  # an address of a host, of which the connector tells in words
+            code, text = "", rest  # an address of a host, which the connector describes as text
         attempts.append({"host": host, "code": code, "text": text[:LONGEST_TEXT]})
     if row.get("container") and "condition" in facts:
         attempts.append(
@@ -497,9 +498,9 @@ def attempts_of(row: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> list
 
 
 def _public_name(queue: SentReport, entry: Entry) -> str:
-    """Return what others are told of where a message stood.
+    """Return the name of a message's node as reports show it.
 
-    The name of a relay queue means nothing to them, and may be that of a gateway of ours.
+    The name of a relay queue means nothing to senders, and may be that of a gateway of ours.
     """
     if queue.name.startswith(RELAY_PREFIX):
         return entry.message.to or ""
@@ -507,12 +508,12 @@ def _public_name(queue: SentReport, entry: Entry) -> str:
 
 
 def body_of_report(entry: Entry, facts: Mapping[str, Any], container: str) -> dict[str, Any]:
-    """Return what a report says about an entry: its identity, its way, its times."""
+    """Return the body of a report about an entry: its identity, its path, its times."""
     message = entry.message
     annotations = message.annotations
     try:
         properties = message.properties
-    except AmqpError:  # it may be for this that it was rejected
+    except AmqpError:  # it may have been rejected for this
         properties = spec.Properties()
     try:
         hops = [*trail.shortened(trail.trace_of(annotations)), container]
@@ -540,7 +541,7 @@ def body_of_report(entry: Entry, facts: Mapping[str, Any], container: str) -> di
 
 
 def _quoted(value: Any) -> Any:
-    """Return what a message says of itself as a report repeats it."""
+    """Return a quotation from a message, as a report repeats it."""
     return value[:LONGEST_TEXT] if isinstance(value, str | bytes) else value
 
 
@@ -553,7 +554,7 @@ def _sentence(code: str, to: str | None, facts: Mapping[str, Any]) -> str:
 def encode_report(
     address: str, message_id: str, body: Mapping[str, Any], ttl: UInt, secure_path: object = None
 ) -> Message:
-    """Encode a report; it inherits the demand for a secure path, since it tells of the message."""
+    """Encode a report; it inherits the demand for a secure path, because it quotes the message."""
     kind, code = body["kind"], body["code"]
     annotations: dict[Symbol, Any] = {REPORT_KIND: Symbol(kind)}
     if secure_path is not None:

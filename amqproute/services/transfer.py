@@ -35,13 +35,13 @@ from amqproute.values import SERVICE_BYTES, Local, NextHop, Origin, Principal
 
 @dataclass(slots=True)
 class TransferRules:
-    """What the configuration says about transfers; a reload replaces it.
+    """Transfer rules of the configuration; a reload replaces them.
 
     Attributes:
-        own_id: this container's id, as it stands in traces.
+        own_id: this container's id, as in traces.
         router: address to route.
         allows: (principal, verb, node) to bool: the access rules.
-        relay_for: (principal) to the domain patterns that it may have relayed (T-31).
+        relay_for: (principal) to the domain patterns that it may relay to (T-31).
         max_hops: longest trace taken (T-27).
         insert_to: supply a missing ``to`` on ``x@y``; else refuse (T-14).
         origins: (principal) to the domain patterns that a peer may hand over messages from,
@@ -89,7 +89,7 @@ class TransferService:
         rules: see `TransferRules`.
 
     Attributes:
-        replies: writes reply addresses that lead back; None where they are left as they are.
+        replies: rewrites reply addresses; None if they are left as they are.
     """
 
     name = TRANSFER_NODE
@@ -104,7 +104,7 @@ class TransferService:
         self.tally = TransferCounters()
 
     def reload(self, rules: TransferRules) -> None:
-        """Go by new rules from the next message on."""
+        """Apply new rules from the next message on."""
         self._check_trail = _trail_check(rules)
         self.rules = rules
         self.provenance = self._make_provenance(rules)
@@ -118,7 +118,7 @@ class TransferService:
         )
 
     def name_of(self, text: str) -> str:
-        """Return the name of the node here that an address means (A-01); others as they stand."""
+        """Return the name of the local node that an address means (A-01); others unchanged."""
         try:
             route = self.rules.router.route(text)
         except InvalidField:
@@ -126,7 +126,7 @@ class TransferService:
         return route.node if isinstance(route, Local) and route.node else text
 
     def space(self) -> int:
-        """Return how many more messages can be taken: relay queues page, so always many."""
+        """Return the number of further messages that fit: relay queues page, so always many."""
         return 1 << 31
 
     def when_space(self, notify: Callable[[], None]) -> None:
@@ -140,7 +140,7 @@ class TransferService:
         try:
             route = self.rules.router.route(to)
         except InvalidField as error:
-            if is_reserved(to):  # no name of a service, and none that anybody may have
+            if is_reserved(to):  # neither the name of a service nor one that can exist
                 raise NotAllowed(f"messages for {to[:64]!r} are not transferred") from None
             raise PreconditionFailed(f"`to` is not an address: {error.description}") from None
         if type(route) is Local:
@@ -158,7 +158,7 @@ class TransferService:
             return
         asked = self.replies.node_of(node) if self.replies is not None else None
         if asked is not None:
-            node = asked  # who has the alias was asked, and may answer
+            node = asked  # the holder of the alias has received a request, and may reply
         else:
             verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
             if not self.rules.allows(origin.principal, verb, node):
@@ -170,7 +170,7 @@ class TransferService:
             self.tally.local += 1
 
     def _put_to_service(self, node: str, message: Message, batch: Batch, origin: Origin) -> None:
-        """Hand a request to a service: who sends it needs the rights of whoever attaches to it."""
+        """Hand a request to a service, if the sender has the rights to attach to it."""
         self.rules.check_service(node)
         if not self.rules.allows(origin.principal, Verb.MANAGE, node):
             raise UnauthorizedAccess(f"{origin.principal} may not {Verb.MANAGE} {node!r}")
@@ -181,7 +181,7 @@ class TransferService:
             )
         if message.rest is not None or message.size > SERVICE_BYTES:
             raise MessageSizeExceeded(f"a request to {node} has at most {SERVICE_BYTES} octets")
-        if not batch.is_rehearsal:  # what a service does is done at once
+        if not batch.is_rehearsal:  # services act at once
             self.keep(service, message, batch, origin)
             self.tally.local += 1
 
@@ -202,11 +202,11 @@ class TransferService:
             )
 
     def may_return_to(self, address: object, origin: Origin) -> bool:
-        """Tell whether a sender may have its message returned there (T-26).
+        """Return whether a sender may have its message returned to an address (T-26).
 
-        A return is a message that this broker sends for somebody: whoever asks for it must have
-        the right to send it there. A peer has that right for its own domains as well, and for
-        those it speaks for; never for a node here by that alone.
+        A return is a message that this broker sends for the sender, who must have the right to send
+        it there. A peer has that right for its own domains as well, and for those it speaks for;
+        never for a node here by that alone.
         """
         if not isinstance(address, str):
             return False
@@ -233,7 +233,7 @@ class TransferService:
         """Return the target of a link to ``x@y`` or ``@y`` (T-12, A-04).
 
         Raises:
-            Unresolved: the hop has to be asked about first.
+            Unresolved: the hop has to be looked up first.
             NotFound: there is proof that the domain does not exist.
         """
         self.hops.check(hop)
@@ -247,7 +247,7 @@ class TransferService:
         """Put a message on the relay queue of its next hop, within the batch.
 
         Raises:
-            Unresolved: the hop has to be asked about first.
+            Unresolved: the hop has to be looked up first.
             AmqpError: there is proof that the hop does not exist, or a mail loop.
         """
         target = self.hops.target(hop, origin)
@@ -275,7 +275,7 @@ class TransferService:
             batch.repeated(target.name, message, origin)
             return
         if entry_id in stream.pending:
-            # It came by another connection and is not safe yet: nobody may be told so.
+            # It came by another connection and is not durable yet: it must not be confirmed.
             raise ResourceLocked("the same message is being stored at this moment")
         target.put(message, batch, origin)
         batch.mark(stream, entry_id)
@@ -283,13 +283,13 @@ class TransferService:
 
 @implementer(ITarget)
 class AliasTarget:
-    """``x@y`` or ``@y`` as a link target: the way to one domain (T-12 to T-15).
+    """``x@y`` or ``@y`` as a link target: the route to one domain (T-12 to T-15).
 
     Args:
         service: the transfer service.
         text: the address as attached.
         address: the same, parsed.
-        hop: the way to it, as decided when the link was made (A-04).
+        hop: its next hop, as decided when the link was made (A-04).
     """
 
     def __init__(self, service: TransferService, text: str, address: Address, hop: NextHop) -> None:
@@ -317,7 +317,7 @@ class AliasTarget:
             self._check(to)
             self._last, self._rules = to, self._service.rules
         if to is not None and not self._address.node:
-            # A peer that takes each node on a link of its own is a hop for each node.
+            # A peer that takes each node on a separate link is a separate hop for each node.
             assert self._address.domain is not None
             hop = self._service.rules.router.hop(self._address.domain, _address(to).node)
         self._service.relay(hop, message, batch, origin)
@@ -354,9 +354,9 @@ class AliasTarget:
 class DirectTarget:
     """A local node that a peer has attached to by name, instead of by ``amqp$transfer``.
 
-    This is how a message comes back whose ``to`` names another organization (T-26): the link
-    says where it goes, and the message stays as it is. The trail and the receipts count here as
-    they do in the transfer service.
+    This is the path of a returned message whose ``to`` names another organization (T-26): the link
+    decides the target, and the message stays as it is. Trail and receipts apply as in the transfer
+    service.
 
     Args:
         service: the transfer service.

@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watch over what the broker fills up: the disk, the store, memory.
+"""Watermarks of the resources that the broker fills: disk, store, memory.
 
-Once in `LOOK_SECONDS`, and more often near the floor, the store is asked how much room there is
-(`IStore.room`, measured on the writer's thread, so that a disk that hangs holds nobody up), and the
-`PublishGate` of the broker is closed or opened:
+Every `LOOK_SECONDS`, and more often near the floor, the store reports its free space
+(`IStore.room`, measured on the writer's thread, so that a hanging disk blocks nothing else), and
+the `PublishGate` of the broker is closed or opened:
 
-* **disk**: the file system has less room than the floor (`store.min-free`). Pages within the
-  database on which nothing stands count as room, since new messages go there first: the database
-  never shrinks, so with the free octets alone an emptied broker would stay closed. Large messages
-  go to files of their own and need room on the file system itself; so never is half of the floor
-  used up in the hope for these pages.
+* **disk**: the file system has less room than the floor (`store.min-free`). Free pages within the
+  database count as room, since new messages go there first: the database rarely shrinks, so by the
+  free octets alone an emptied broker would stay closed. Large messages go to separate files and
+  need room on the file system itself; so free pages never replace more than half of the floor.
 * **max-bytes**: the store holds more than `store.max-bytes`.
-* **store**: a commit failed for want of room, or the disk failed. A small one is tried after a
-  second, later after up to `LONGEST_SECONDS`, and when it has been written the gate opens: a quota
-  is not seen in the figures of a file system, nor is a disk that fails. Where there is twice the
-  room of the last failure (`is_worth_a_try`), the next try is not waited for.
+* **store**: a commit failed for lack of room, or the disk failed. A small commit is tried after a
+  second, later after up to `LONGEST_SECONDS`, and the gate opens when one succeeds: quotas and
+  failing disks do not show in the figures of a file system. With twice the room of the last failure
+  (`is_worth_a_try`), the next try is made at once.
 * **damage**: the database has proved damaged while it was open. Nothing here opens it again: only a
   restart does, which checks it (`amqproute.store.database_schema.MEANINGS`).
-* **memory**: see `broker.publish_gate.HeldMemory`. What receivers hold is none of the gate's
-  business: `broker.outgoing_memory`.
+* **memory**: see `broker.publish_gate.HeldMemory`. Memory held by receivers does not close the
+  gate: `broker.outgoing_memory`.
 
 Each opens only when there is a tenth more room than where it closed (for max-bytes and memory: a
 tenth and a quarter less is used), so it does not flutter. The log has one line for each change,
@@ -56,30 +55,30 @@ __all__ = ["LOOK_SECONDS", "DiskTerms", "Watermarks"]
 
 LOOK_SECONDS: Final = 1.0
 NEAR_SECONDS: Final = 0.2
-"""How often, with less than three times the floor."""
+"""Seconds between two checks with less than three times the floor."""
 FIRST_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 30.0
 WELL_SECONDS: Final = 60.0
-"""How long the store has to write before the next failure is a first one."""
+"""Seconds of successful writes after which a failure counts as the first one."""
 OUTGOING: Final = "outgoing"
-"""The mark that closes nothing for publishers: what receivers hold."""
+"""The mark for memory held by receivers, which does not close the gate for publishers."""
 PROBE: Final = "probe"
-"""The kind of the note that is written to see whether the store writes."""
+"""The kind of the note that is written to test the store."""
 LARGEST: Final = 3
 """Queues that are named in the log."""
 USUAL_FLOOR: Final = 1 << 30
 USUAL_PART: Final = 20
-"""The usual floor: a gibibyte, but not more than a twentieth of the file system."""
+"""The default floor: a gibibyte, but not more than a twentieth of the file system."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskTerms:
-    """What the configuration says.
+    """Disk settings of the configuration.
 
     Attributes:
         min_free: the floor in octets, or None.
-        min_free_percent: the floor in percent of the file system, or None. With neither it is the
-            usual one.
+        min_free_percent: the floor in percent of the file system, or None. With neither the default
+            applies.
         max_bytes: octets that the store may hold; 0 for no bound.
     """
 
@@ -101,10 +100,10 @@ class MemoryUse:
     """The memory that messages take.
 
     Attributes:
-        held: what is on its way.
-        sample: counts what stands in memory and is not counted by `held` as it comes.
-        outgoing: what receivers hold.
-        others: octets of messages in memory that have bounds of their own, by where they are.
+        held: messages in progress.
+        sample: counts messages in memory that `held` does not include.
+        outgoing: messages held by receivers.
+        others: octets of messages in memory with separate bounds, by place.
     """
 
     held: HeldMemory
@@ -117,16 +116,16 @@ class Watermarks:
     """Measures, and opens and closes the publish gate.
 
     Args:
-        broker: whose gate; its queues are named.
+        broker: owner of the gate; its queues are named.
         store: the `IStore`.
-        clock: for looking again.
-        directory: of the store, for words.
+        clock: for repeated checks.
+        directory: of the store, for texts.
         terms: see `DiskTerms`.
-        memory: what messages take of it.
+        memory: its use by messages.
 
     Attributes:
         terms: replaced on a reload.
-        room: what was measured last; None before that.
+        room: the last measurement; None before the first.
     """
 
     log = Logger()
@@ -169,11 +168,11 @@ class Watermarks:
     # -- life ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Look now, and from time to time."""
+        """Start the checks, the first one at once."""
         self._look()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         self._is_stopped = True
         if self._call is not None and self._call.active():
             self._call.cancel()
@@ -190,7 +189,7 @@ class Watermarks:
             return  # the writer is busy with a commit, or the disk hangs
         self._is_measuring = True
         self._store.room().addCallbacks(self._measured, self._not_measured).addErrback(
-            lambda failure: self.log.failure("looking after the disk failed", failure)
+            lambda failure: self.log.failure("the check of the disk failed", failure)
         )
 
     def _not_measured(self, failure: Failure) -> None:
@@ -202,7 +201,7 @@ class Watermarks:
 
     @property
     def spare(self) -> int | None:
-        """Octets that files of the store may take before publishers wait; None: not known yet."""
+        """Octets that files of the store may take before publishers wait; None if not known yet."""
         room, most = self.room, self.terms.max_bytes
         if room is None:
             return None
@@ -211,7 +210,7 @@ class Watermarks:
 
     @staticmethod
     def level(room: Any) -> int:
-        """Return how much room counts against the floor, see above."""
+        """Return the room that counts against the floor, see above."""
         return int(min(2 * room.free, room.free + room.reusable))
 
     def _measured(self, room: Any) -> None:
@@ -253,7 +252,7 @@ class Watermarks:
             self._gate.open(MAX_BYTES)
 
     def _look_at_outgoing(self) -> None:
-        """Say once when receivers are held back, and when they are not any more."""
+        """Log once when receivers are limited, and when they no longer are."""
         outgoing = self._outgoing
         if outgoing.is_pressed == self._was_pressed:
             return
@@ -289,7 +288,7 @@ class Watermarks:
             batch.commit().addCallbacks(self._writes, self._writes_not)
 
     def _compare_with_failure(self, room: StoreRoom) -> None:
-        """Have the next try made at once if there is much more room than when the store failed."""
+        """Try at once if there is much more room than at the store's failure."""
         if not self._retry_at or self._is_trying:
             return
         least = self._least_writable
@@ -312,7 +311,7 @@ class Watermarks:
     # -- words ---------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        """Tell the log. Of reasons that come on top of others, `rows` tell."""
+        """Log a change of the gate. Additional reasons are shown by `rows` only."""
         if self._gate.is_open:
             self.log.info("publishers have credit again")
             return
@@ -327,7 +326,7 @@ class Watermarks:
         )
 
     def _largest(self) -> list[tuple[int, Queue]]:
-        """Return the queues with most octets, and these."""
+        """Return the queues with the most octets, and their octets."""
         sizes = [(each.resident_bytes + each.paged_bytes, each) for each in self._queues()]
         sizes.sort(key=lambda each: -each[0])
         return [each for each in sizes[:LARGEST] if each[0]]
@@ -404,7 +403,7 @@ class Watermarks:
         }
 
     def _parts(self) -> dict[str, int]:
-        """Return what fills memory with messages, in octets; not all of it counts here."""
+        """Return the octets of messages in memory by place; not all of them count here."""
         memory = self._memory
         return {
             "arriving": memory.arriving_bytes,
@@ -415,17 +414,17 @@ class Watermarks:
 
 
 def again(floor: int) -> int:
-    """Return where a floor is far enough away."""
+    """Return the room at which the gate opens again."""
     return floor + floor // 10
 
 
 def within(reusable: int) -> str:
-    """Say what is free in the database."""
+    """Describe the free space within the database."""
     return f" and {octets(reusable)} within the database" if reusable else ""
 
 
 def shrinking(room: StoreRoom) -> str:
-    """Say when the database gives its room back."""
+    """Describe when the database will shrink."""
     if not room.plenty:
         return ""
     return (
@@ -435,7 +434,7 @@ def shrinking(room: StoreRoom) -> str:
 
 
 def octets(size: int) -> str:
-    """Say a size for reading, in binary units."""
+    """Format a size in binary units."""
     value = float(size)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if value < 1024:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``amqp$dtxCoordinator``: the node that a transaction manager sends XA commands to (C-07, C-08).
+"""``amqp$dtxCoordinator``: the node for XA commands of transaction managers (C-07, C-08).
 
 A request is a message as for ``$management``: the application property ``operation``, a map as
 body, a ``reply-to``. The reply has ``statusCode``, ``statusDescription`` and ``xaCode``, the code
-of XA, which alone decides what became of the branch.
+of XA, which alone decides the result for the branch.
 
 ================  ====================  ========================================================
 operation         flags                 reply's body
@@ -25,7 +25,7 @@ The body has ``xid``, a list of int, binary, binary, and ``flags``, a symbol or 
 of one. A transaction manager sees the branches of its own principal only: the sessions in which
 the work is done and the one that coordinates may be different, and log in alike.
 
-A request is accepted when it is understood; its reply follows when what it says is on the disk.
+A request is accepted when it is understood; its reply follows when the result is durable.
 
 An operator resolves prepared branches through ``$management`` (`register`): the entity type
 ``branch``, and the operations ``COMMIT-BRANCH``, ``ROLL-BACK-BRANCH`` and ``FORGET-BRANCH``, which
@@ -81,7 +81,7 @@ class XaNode:
 
     Args:
         broker: the nodes that replies go to.
-        branches: what is coordinated.
+        branches: the branches to coordinate.
         allows: the access rules, for replies to named nodes.
     """
 
@@ -110,14 +110,14 @@ class XaNode:
     # -- the node ------------------------------------------------------------------------------
 
     def space(self) -> int:
-        """Return how many more requests can be taken: always many."""
+        """Return the number of further requests that fit: always many."""
         return 1 << 31
 
     def when_space(self, notify: Callable[[], None]) -> None:
         """Do nothing: there is always space."""
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
-        """Begin with a command; its reply follows. See `ITarget.put`."""
+        """Start a command; its reply follows. See `ITarget.put`."""
         request, reply_to = accept(message, origin, self._broker, self._allows)
         done = Deferred.fromCoroutine(self.answer(request))
         done.addErrback(_broken, request.operation)
@@ -189,15 +189,15 @@ class XaNode:
         return Xa.OK, {"timeout": int(self._branches.timeout_of(str(request.principal)))}
 
 
-# -- what operators do -------------------------------------------------------------------------
+# -- operators -------------------------------------------------------------------------
 
 
 def register(service: ManagementService, branches: BranchRegistry) -> None:
-    """Let operators see branches, and resolve those that are prepared.
+    """Register the entity type and operations for operators.
 
     Args:
         service: the management node.
-        branches: what there is.
+        branches: the branches.
     """
 
     def acting(
