@@ -14,8 +14,8 @@ cause and the next step.
 
 The links are in `amqproute.cli.client_links`.
 
-What it shares with other clients is in `amqproute.client`. Nobody can listen, as that asks before
-it sends a password, where there is TLS, a unix socket or loopback.
+The part shared with other clients is in `amqproute.client`. It sends passwords only over private
+connections: TLS, a unix socket or loopback.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class ClientTimeouts:
-    """How long to wait, in seconds, and how much to have under way.
+    """Deadlines in seconds, and the limit of messages in flight.
 
     Attributes:
         connect_seconds: for the connection with TLS and SASL.
@@ -77,7 +77,7 @@ class ClientTimeouts:
 
 
 def is_private(facts: TransportFacts) -> bool:
-    """Tell whether nobody can listen: TLS, a unix socket, or this machine's loopback."""
+    """Return whether a connection is private: TLS, a unix socket, or loopback."""
     if facts.is_encrypted:
         return True
     if facts.host is None:
@@ -101,15 +101,15 @@ async def connect(
     """Connect, log in and begin a session.
 
     Args:
-        reactor: carries the connection and tells the time.
-        url: where, and as whom.
-        contexts: whom to trust; needed for ``amqps`` and for `upgrade`.
-        upgrade: with ``amqp``: ask for TLS with the AMQP TLS header, and insist on it.
+        reactor: for the connection and timers.
+        url: address and credentials.
+        contexts: the trusted authorities; needed for ``amqps`` and for `upgrade`.
+        upgrade: with ``amqp``: require TLS by the AMQP TLS header.
         patience: the deadlines.
         container_id: ours; a random one if None.
 
     Raises:
-        ClientError: it did not come about.
+        ClientError: the connection failed.
     """
     client = Client(
         reactor, url, patience or ClientTimeouts(), upgrade=upgrade, container_id=container_id
@@ -139,7 +139,7 @@ class Client:
     """One connection to a broker. Made by `connect`.
 
     Attributes:
-        facts: what the transport has proved about the broker.
+        facts: proved facts about the broker, from the transport.
         patience: the deadlines.
     """
 
@@ -176,7 +176,7 @@ class Client:
     # -- the transport's side: IUpgradableUser ---------------------------------------------------
 
     def made(self, facts: TransportFacts) -> tuple[Connection, Client]:
-        """Make the engine for a connection that has come about."""
+        """Make the engine for a new connection."""
         self.facts = facts
         login = ClientLogin(self._url, secrets.token_urlsafe(18), lambda: is_private(self.facts))
         self._core = ClientCore[Sender | Receiver](
@@ -195,13 +195,13 @@ class Client:
         self._core.open()
 
     def secured(self, facts: TransportFacts) -> None:
-        """Take note of the upgrade to TLS."""
+        """Record the upgrade to TLS."""
         self.facts = facts
 
     def events(self, events: Sequence[Any]) -> None:
-        """Act on what the engine tells."""
+        """Handle events of the engine."""
         last = events[-1]
-        # Links and session that end with the connection are told of before it, with its error.
+        # Links and sessions that end with the connection report the same error before it.
         closed = last if isinstance(last, ConnectionClosed) else None
         for event in events:
             if (
@@ -218,19 +218,19 @@ class Client:
         self._stir()
 
     def paused(self) -> None:
-        """The transport has enough; messages of usual size are bounded by the window instead."""
+        """Pause writing large messages; the window bounds those of usual size."""
         self._is_paused = True
 
     def writable(self) -> None:
-        """The transport takes more."""
+        """Resume writing."""
         self._is_paused = False
         self._stir()
 
     async def stirred(self, what: str) -> None:
-        """Wait until something has happened that may make room for more.
+        """Wait for an event that may make room for more.
 
         Raises:
-            ClientError: nothing did for `ClientTimeouts.answer_seconds`, or the connection is gone.
+            ClientError: none within `ClientTimeouts.answer_seconds`, or the connection is lost.
         """
         self.check()
         self._stirred = Deferred()
@@ -243,12 +243,12 @@ class Client:
 
     @property
     def answer_seconds(self) -> float:
-        """How long to wait for each answer of the broker."""
+        """Seconds to wait for each answer of the broker."""
         return self.patience.answer_seconds
 
     @property
     def is_paused(self) -> bool:
-        """The transport has enough for now."""
+        """Whether the transport's buffer is full."""
         return self._is_paused
 
     def _stir(self) -> None:
@@ -257,7 +257,7 @@ class Client:
             stirred.callback(None)
 
     def lost(self, reason: Failure) -> None:
-        """The transport is gone: everything that waits fails."""
+        """Fail everything that waits: the transport is lost."""
         error: Any = reason.value
         if isinstance(error, TlsError):
             self._fail(ClientError(UNREACHABLE, error.code, str(error)))
@@ -314,7 +314,7 @@ class Client:
             )
 
     def _fail(self, error: ClientError) -> None:
-        """Fail everything that waits, and all that is asked for later; the first error counts."""
+        """Fail all present and later waits; the first error counts."""
         if self._failure is not None:
             return
         self._failure = error
@@ -328,16 +328,16 @@ class Client:
 
     @property
     def clock(self) -> Any:
-        """Tells the time."""
+        """The clock."""
         return self._clock
 
     def flush_now(self) -> None:
-        """Write what the engine has to say."""
+        """Write the engine's output."""
         if self._pump is not None:
             self._pump.flush()
 
     def flush(self) -> None:
-        """Have what the engine has to say written soon."""
+        """Schedule the write of the engine's output."""
         if self._pump is not None:
             self._pump.schedule_flush()
 
@@ -345,12 +345,12 @@ class Client:
         """Wait for an answer.
 
         Args:
-            what: fires with it.
-            words: what is waited for, for the error.
+            what: fires with the answer.
+            words: description of the answer, for the error.
             seconds: instead of `ClientTimeouts.answer_seconds`.
 
         Raises:
-            ClientError: it did not come in time, or will not come.
+            ClientError: it did not come in time, or cannot come any more.
         """
         limit = self.patience.answer_seconds if seconds is None else seconds
         what.addTimeout(limit, self._clock)
@@ -370,13 +370,13 @@ class Client:
             raise self._failure
 
     def forget(self, link: Link) -> None:
-        """Expect nothing of a link any more."""
+        """Remove a link."""
         self._core.links.pop(link, None)
 
     # -- verbs -----------------------------------------------------------------------------------
 
     async def begun(self) -> None:
-        """Wait until connection and session stand."""
+        """Wait until connection and session are open."""
         await self.wait(self._ready, "answer to open", self.patience.connect_seconds)
 
     async def sender(self, address: str | None) -> Sender:
@@ -414,13 +414,13 @@ class Client:
 
         Args:
             node: the node; None for a dynamic one, whose name is then `Receiver.address`.
-            credit: how many messages are wanted in all; 0 for any number.
-            browses: messages are shown and stay where they are.
-            selector: only messages that this condition is true for.
-            in_parts: messages of any size are taken, large ones in parts: see `Receiver.next`.
+            credit: total number of messages; 0 for any number.
+            browses: messages are copied, and stay in the queue.
+            selector: condition on messages.
+            in_parts: accept messages of any size, large ones in parts: see `Receiver.next_part`.
 
         Raises:
-            ClientError: the broker refuses the link, or cannot do what is asked for.
+            ClientError: the broker refuses the link, or does not grant its terms.
         """
         self.check()
         receiver = Receiver(self, node or "(dynamic)", credit)
@@ -441,7 +441,7 @@ class Client:
 
         Args:
             node: the service.
-            encode: a function of (message-id, reply-to) that gives the encoded request.
+            encode: a function of (message-id, reply-to) that returns the encoded request.
             seconds: instead of `ClientTimeouts.answer_seconds`.
 
         Returns:
@@ -492,7 +492,7 @@ class Client:
             self.abort()
 
     def abort(self) -> None:
-        """Drop the transport without a word."""
+        """Abort the transport, without a close."""
         self._is_closing = True
         if self._pump is not None and not self._closed.called:
             self._pump.abort()

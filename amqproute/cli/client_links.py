@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The links of the command line's client (`amqproute.cli.client`): to send on, to receive on.
+"""Senders and receivers of the command line's client (`amqproute.cli.client`).
 
-Sends are pipelined: `Sender.submit` returns a Deferred of the outcome at once, and waits inside
-for credit. At most `ClientTimeouts.window` messages wait for credit or for their outcome;
+Sends are pipelined: `Sender.submit` returns a Deferred of the outcome at once, and sends when there
+is credit. At most `ClientTimeouts.window` messages wait for credit or for their outcome;
 `Sender.send` and `Sender.room` keep to it.
 
-A `Receiver` grants credit for what was asked for and no more: a message that the caller does not
-want is never taken from the queue.
+A `Receiver` grants credit for the requested number of messages and no more, so that no unwanted
+message leaves the queue.
 """
 
 from __future__ import annotations
@@ -44,34 +44,34 @@ _T = TypeVar("_T")
 
 
 class LinkCarrier(Protocol):
-    """What links need of the connection they are on."""
+    """The connection of links, as far as they use it."""
 
     @property
     def clock(self) -> Any:
-        """Tells the time."""
+        """The clock."""
 
     @property
     def answer_seconds(self) -> float:
-        """How long to wait for each answer of the broker."""
+        """Seconds to wait for each answer of the broker."""
 
     @property
     def is_paused(self) -> bool:
-        """Nothing more should be written now."""
+        """Whether the transport's buffer is full."""
 
     def flush_now(self) -> None:
-        """Write what the engine has to say."""
+        """Write the engine's output."""
 
     def flush(self) -> None:
-        """Have what the engine has to say written soon."""
+        """Schedule the write of the engine's output."""
 
     async def wait(self, what: Deferred[_T], words: str, seconds: float | None = None) -> _T:
         """Wait for an answer."""
 
     async def stirred(self, what: str) -> None:
-        """Wait until something has changed that a link may wait for."""
+        """Wait for an event that a link may wait for."""
 
     def forget(self, link: Link) -> None:
-        """Expect nothing of a link any more."""
+        """Remove a link."""
 
 
 class Sender:
@@ -93,7 +93,7 @@ class Sender:
         self._in_progress: dict[Delivery, Deferred[Any]] = {}
         self._room: Deferred[None] | None = None
         self._failure: ClientError | None = None
-        self._has_file = False  # one that has not begun to go
+        self._has_file = False  # one that has not been started
         self._next_tag = 0
 
     def __repr__(self) -> str:
@@ -108,7 +108,7 @@ class Sender:
 
     @property
     def waits_for_credit(self) -> bool:
-        """There is something to send, and the broker takes nothing."""
+        """Whether messages wait for credit."""
         return (bool(self._waiting) or self._has_file) and self.link.credit <= 0
 
     async def attached(self, link: Link) -> None:
@@ -121,14 +121,14 @@ class Sender:
         """Send one message and return its outcome.
 
         Raises:
-            ClientError: no outcome came.
+            ClientError: there is no outcome.
         """
         await self.room()
         outcome = self.submit(encoded)
         return await self._client.wait(outcome, f"outcome for a message to {self.name!r}")
 
     def submit(self, encoded: bytes) -> Deferred[Any]:
-        """Send as soon as there is credit; the Deferred gives the outcome, or the `ClientError`."""
+        """Send once there is credit; the Deferred fires with the outcome, or a `ClientError`."""
         outcome: Deferred[Any] = Deferred(self._abandon)
         if self._failure is not None:
             outcome.errback(self._failure)
@@ -138,15 +138,15 @@ class Sender:
         return outcome
 
     async def send_file(self, head: bytes, file: BinaryIO, size: int) -> Any:
-        """Send one message out of a file, a part at a time, and return its outcome.
+        """Send one message from a file in parts, and return its outcome.
 
         Args:
-            head: what precedes the file's octets in the message.
-            file: read from where it stands.
-            size: how many octets of it belong to the message.
+            head: octets of the message before those of the file.
+            file: read from its current position.
+            size: number of its octets to send.
 
         Raises:
-            ClientError: no outcome came, or the file ended early.
+            ClientError: there is no outcome, or the file ended early.
         """
         await self.settled()
         what = f"room for a message to {self.name!r}"
@@ -178,7 +178,7 @@ class Sender:
                 raise ClientError(NEGATIVE, "usage.file", "the file became shorter meanwhile")
             outgoing.append([part])
             self._client.flush_now()
-        outgoing.abort()  # which does nothing, unless the broker has refused it on the way
+        outgoing.abort()  # without effect, unless the broker has refused it meanwhile
         self._client.flush()
         return await self._client.wait(outcome, f"outcome for a message to {self.name!r}")
 
@@ -241,7 +241,7 @@ class Sender:
             raise self._failure
 
     def _abandon(self, outcome: Deferred[Any]) -> None:
-        """Stop waiting for the outcome of a message; one that has not left is taken back."""
+        """Stop waiting for the outcome of a message; one that has not been sent is removed."""
         for item in self._waiting:
             if item[1] is outcome:
                 self._waiting.remove(item)
@@ -259,7 +259,7 @@ class Sender:
                 outcome.errback(ClientError(NEGATIVE, error.condition, error.description))
                 continue
             except LocalProtocolError:
-                self._waiting.appendleft((parts, outcome))  # its end is already on the way to us
+                self._waiting.appendleft((parts, outcome))  # its end is already on its way to us
                 return
             self._in_progress[delivery] = outcome
         self._client.flush()
@@ -271,7 +271,7 @@ class Sender:
             room.callback(None)
 
     def event(self, event: LinkEvent) -> None:
-        """Act on what has happened on the link."""
+        """Handle an event of the link."""
         match event:
             case LinkAttached():
                 # A null target: refused, and the detach that follows says why (§2.6.3).
@@ -295,7 +295,7 @@ class Sender:
         self._push()
 
     def fail(self, error: ClientError) -> None:
-        """The link is gone."""
+        """Fail all pending messages: the link has ended."""
         self._failure = error
         pending = [outcome for _, outcome in self._waiting]
         pending += self._in_progress.values()
@@ -324,7 +324,7 @@ class Receiver:
         self.name = name
         self.address = name
         self._client = client
-        self._left = wanted or None  # credit that is still to be granted; None: without end
+        self._left = wanted or None  # credit still to be granted; None for no limit
         self._attached: Deferred[None] = Deferred()
         self._arrived: deque[Delivery | PartsReceived] = deque()
         self._waiter: Deferred[None] | None = None
@@ -338,8 +338,8 @@ class Receiver:
 
         Args:
             link: the engine's link.
-            browses: the answer has to say that messages stay.
-            selects: the answer has to say that a selector is in force.
+            browses: the answer must confirm that messages stay.
+            selects: the answer must confirm the selector.
         """
         self.link = link
         self._client.flush()
@@ -366,7 +366,7 @@ class Receiver:
     async def next_part(self, seconds: float | None = None) -> Delivery | PartsReceived | None:
         """Return the next message, or the next part of a large one; see `next`.
 
-        Only a receiver made with ``in_parts`` gets parts. Tell with `took` when it is done with.
+        Only a receiver made with ``in_parts`` gets parts. Call `took` when a part is processed.
         """
         if not self._arrived:
             if self._failure is not None:
@@ -384,7 +384,7 @@ class Receiver:
         return self._arrived.popleft()
 
     def took(self, event: PartsReceived) -> None:
-        """Let more of a large message come."""
+        """Allow more octets of a large message."""
         self.link.session.took(sum(map(len, event.parts)))
         self._client.flush()
 
@@ -395,7 +395,7 @@ class Receiver:
         self._client.flush()
 
     async def close(self) -> None:
-        """Close the link; what was not accepted goes back to its queue."""
+        """Close the link; messages not accepted return to their queue."""
         self._client.forget(self.link)
         self.link.detach()
         self._client.flush()
@@ -408,7 +408,7 @@ class Receiver:
             self._client.flush()
 
     def event(self, event: LinkEvent) -> None:
-        """Act on what has happened on the link."""
+        """Handle an event of the link."""
         match event:
             case LinkAttached():
                 if event.attach.source is not None and not self._attached.called:
@@ -429,7 +429,7 @@ class Receiver:
             self._waiter.callback(None)
 
     def fail(self, error: ClientError) -> None:
-        """The link is gone; what has arrived can still be read, but not accepted."""
+        """Record the end of the link; arrived messages can still be read, but not accepted."""
         self._failure = error
         self._arrived.clear()
         if not self._attached.called:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error that a command ends with: exit code, stable code, cause, next step."""
+"""The error of a failed command: exit code, stable code, cause, next step."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ _NEXT_STEPS: Final = {
 
 
 class CommandError(AmqprouteError):
-    """A command cannot do what was asked.
+    """A command has failed.
 
     Attributes:
-        exit_code: what the process ends with.
+        exit_code: of the process.
         code: a condition symbol or a stable code of ours.
         words: the cause.
-        next_step: what the reader can do about it.
+        next_step: advice to the user.
         details: more lines, for example each address that was tried.
     """
 
@@ -116,7 +116,7 @@ class Interrupted(Exception):
 
 
 def next_step_for(code: str) -> str:
-    """Say what usually helps against a code."""
+    """Return the usual remedy for a code."""
     known = _NEXT_STEPS.get(code)
     if known is None and code.startswith("dns."):
         return "the name servers fail; try again later, or check resolver.nameservers"
@@ -126,18 +126,18 @@ def next_step_for(code: str) -> str:
 
 
 def by_condition(error: Any, doing: str) -> ClientError:
-    """Make an error of the `spec.Error` (or None) with which a broker ended something.
+    """Return the error for a link, session or connection that a broker has ended.
 
     Args:
-        error: what the broker said.
-        doing: what was ended, as in ``the link to 'orders'``.
+        error: the broker's error, if any.
+        doing: the ended part, as in ``the link to 'orders'``.
     """
     if error is None:
         return ClientError(NEGATIVE, conditions.LINK_DETACH_FORCED, f"the broker closed {doing}")
     words = f"the broker refused {doing}"
     if error.description:
         words += f": {error.description}"
-    # A code of our own in the info map says more than the condition: who has to do something.
+    # Our own code in the info map is more specific than the condition.
     code = (error.info or {}).get("code")
     next_step = None
     if isinstance(code, str) and (code in _NEXT_STEPS or code.startswith(("dns.", "filter."))):

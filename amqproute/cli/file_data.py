@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The octets of files in messages: what goes before them, and how they are found again."""
+"""Files as data sections of messages: the header before their octets, and their extraction."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ LONGEST_SECTION: Final = 1024 * 1024
 
 
 def data_header(size: int) -> bytes:
-    """Return what precedes so many octets in a data section (part 3 §3.2.6)."""
+    """Return the header of a data section of this size (part 3 §3.2.6)."""
     return b"\x00\x53\x75\xb0" + size.to_bytes(4, "big")
 
 
 class FileData:
-    """Takes the octets of data sections out of a message that comes in parts.
+    """Extracts the octets of data sections from a message in parts.
 
     Attributes:
-        size: how many there were.
+        size: their number so far.
     """
 
     def __init__(self) -> None:
@@ -35,10 +35,10 @@ class FileData:
         self._is_in_data = False
 
     def feed(self, part: bytes) -> Iterator[memoryview]:
-        """Take the next octets of the message; give those of data sections among them.
+        """Process the next octets of the message; return those of data sections.
 
         Raises:
-            DecodeError: this is no message, or its body is not binary data.
+            DecodeError: it is not a message, or its body is not binary data.
         """
         part = self._beginning + part if self._beginning else part
         self._beginning = b""
@@ -59,7 +59,7 @@ class FileData:
             pos = after
 
     def finish(self) -> None:
-        """Note that the message ends here.
+        """Check that the message may end here.
 
         Raises:
             DecodeError: it ends within a section.
@@ -68,7 +68,7 @@ class FileData:
             raise DecodeError("the message ends within a section")
 
     def _begin(self, part: bytes, pos: int) -> int | None:
-        """Begin a section; return where its octets start, None if more is needed to tell."""
+        """Begin a section; return the start of its octets, None if more octets are needed."""
         try:
             section, at = sections.section_at(part, pos, len(part))
             if section == spec.SECTION_DATA:

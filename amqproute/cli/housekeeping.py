@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``amqproute pipeline`` does for tables that grow old: `compact`, `prune` and `fsck`."""
+"""Maintenance of the tables by ``amqproute pipeline``: `compact`, `prune` and `fsck`."""
 
 from __future__ import annotations
 

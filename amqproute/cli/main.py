@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entry point: the group of commands, and errors to words and exit codes.
+"""The entry point: the group of commands, and the conversion of errors to exit codes.
 
-A command is imported when it is asked for. ``--help`` takes the summaries from the table
-`amqproute.cli.commands.COMMANDS`, where each stands a second time; a test compares the two.
+A command is imported on use. ``--help`` takes the summaries from the table
+`amqproute.cli.commands.COMMANDS`, which repeats them; a test compares the two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["amqproute", "main"]
 
 
 class Loading(Mapping[str, click.Command]):
-    """The commands of a table by their names, each imported when it is taken."""
+    """The commands of a table by name, each imported on use."""
 
     def __init__(self, table: Mapping[str, CommandEntry]) -> None:
         self._table = table
@@ -54,13 +54,13 @@ class Program(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands as click does, without importing them."""
-        # As a group of stand-ins that have a name and a summary, and nothing else.
+        # As a group of placeholders with names and summaries only.
         entries = COMMANDS.items()
         shown = {name: click.Command(name, help=entry.summary) for name, entry in entries}
         click.Group(commands=shown).format_commands(ctx, formatter)
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run a command; in standalone mode print what went wrong, and exit."""
+        """Run a command; in standalone mode print errors, and exit."""
         inherited: Any = super().main
         if not extra.pop("standalone_mode", True):
             return inherited(*args, standalone_mode=False, **extra)
@@ -90,7 +90,7 @@ class Program(click.Group):
 
 
 def as_refusal(error: AmqprouteError) -> CommandError:
-    """Give any error of the package its exit code and its next step."""
+    """Return any error of the package with its exit code and next step."""
     match error:
         case CommandError():
             return error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages: from what was typed to bytes, and from bytes to what is shown."""
+"""Encoding of messages from the command line, and formatting of received ones."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class MessageDraft:
-    """What all messages of one ``send`` have in common.
+    """The common properties of all messages of one ``send``.
 
     Attributes:
         to: the address; properties.to.
         durable: survives a restart of every broker on the way.
         priority: 0 to 9, or None for the default.
         ttl_ms: lifetime, or None.
-        return_to: where it goes if it cannot be delivered, and reports about it; or None.
-        reports: the reports that are wanted there; none for the usual ones.
+        return_to: address for returned messages and reports, or None.
+        reports: the reports to send there; none for the default ones.
         secure_path: the level below which it must not travel, or None.
         properties: application-properties.
-        message_id: of each of them; None for one of its own each.
+        message_id: of all messages; None for a new one each.
         standard: further fields of `spec.Properties`, by their names there.
     """
 
@@ -70,7 +70,7 @@ class MessageDraft:
         return message_id, head + sections.encode_section(section, body)
 
     def encode_head(self, is_text: bool, now_ms: int) -> tuple[str, bytes]:
-        """Encode what precedes the body.
+        """Encode the sections before the body.
 
         Returns:
             The message-id and the octets.
@@ -126,10 +126,10 @@ def encode_commands(message_id: str, reply_to: str, text: str) -> bytes:
 
 
 def decode_reply(encoded: bytes) -> tuple[Mapping[str, Any], Any]:
-    """Take a reply of ``$management`` apart: application-properties and body.
+    """Decode a reply of ``$management``: application-properties and body.
 
     Raises:
-        DecodeError: it is no message.
+        DecodeError: it is not a message.
     """
     message = Message(encoded)
     bodies = list(_bodies(message))
@@ -151,7 +151,7 @@ def body_of(message: Message) -> Any:
     """Decode the body: bytes, one value, or a list of the sections' values.
 
     Raises:
-        DecodeError: it is broken.
+        DecodeError: it is malformed.
     """
     bodies = list(_bodies(message))
     code = message.offsets.body_code
@@ -163,7 +163,7 @@ def body_of(message: Message) -> Any:
 
 
 def plain(value: object) -> Any:
-    """Turn a decoded value into what JSON can hold; nothing is left out.
+    """Convert a decoded value for JSON, without loss.
 
     Bytes become text if they are UTF-8, else ``{"base64": ...}``; times become ISO 8601.
     """
@@ -201,7 +201,7 @@ def plain(value: object) -> Any:
 def _properties(properties: spec.Properties) -> dict[str, Any]:
     facts: dict[str, Any] = plain(properties)
     for key in ("creation-time", "absolute-expiry-time"):
-        if key in facts:  # a plain int by now: the type stands in the standard's table
+        if key in facts:  # a plain int by now: the standard's table has its type
             facts[key] = _time(facts[key])
     return facts
 
@@ -222,7 +222,7 @@ def _text_or_base64(value: bytes) -> Any:
 
 
 def shown(encoded: bytes, message_format: int = 0) -> dict[str, Any]:
-    """Describe a message for ``receive --json``; sections that are absent are left out.
+    """Describe a message for ``receive --json``, without absent sections.
 
     A message that does not decode, or is of another message-format than that of part 3, has its
     octets under ``undecodable``, and the reason.
@@ -248,7 +248,7 @@ def shown(encoded: bytes, message_format: int = 0) -> dict[str, Any]:
 
 
 def outcome_words(outcome: object) -> tuple[str, str]:
-    """Name an outcome: its name, and the cause if there is one."""
+    """Format an outcome: its name, and the cause if there is one."""
     if isinstance(outcome, spec.Accepted):
         return "accepted", ""
     if isinstance(outcome, spec.Rejected):

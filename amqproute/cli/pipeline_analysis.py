@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``amqproute pipeline`` does; needs Spark, and is imported when a command runs."""
+"""The commands of ``amqproute pipeline``; they need Spark, and are imported on use."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from amqproute.pipeline.warehouse import Warehouse, WarehouseSnapshot
 __all__ = ["filled", "ingest", "report", "run", "stream", "trace"]
 
 PRINTED: Final = 10
-"""Rows of a list that are printed, at most."""
+"""Largest number of rows of a printed list."""
 
 
 def configured(journals: tuple[Path, ...]) -> list[Path]:
-    """Return the journals that were given, or that of this machine's broker.
+    """Return the given journals, or that of this machine's broker.
 
     Raises:
         SourceError: one has no closed segments.
@@ -52,7 +52,7 @@ def configured(journals: tuple[Path, ...]) -> list[Path]:
 def closed(journals: tuple[Path, ...]) -> list[Path]:
     """Return the folders of closed segments of `configured` journals.
 
-    What is open is the daemon's, which moves it at any moment.
+    Open segments belong to the daemon, which moves them at any moment.
 
     Raises:
         SourceError: a journal has none.
@@ -129,7 +129,7 @@ _LOOK_SECONDS: Final = 5
 def _print_progress(
     before: table_stream.StreamProgress, done: table_stream.StreamProgress
 ) -> table_stream.StreamProgress:
-    """Warn of what has been left out since the last look."""
+    """Warn of omissions since the last call."""
     if dropped := done.dropped - before.dropped:
         render.warn(
             f"{dropped:,} rows came later than --lateness and are not in the figures; the nightly "
@@ -166,7 +166,7 @@ def report(
 def _range(
     tables: Warehouse, day: date | None, first: date | None, last: date | None
 ) -> tuple[date, date]:
-    """Return the days that are meant, of which there is one at least."""
+    """Return the selected days, at least one."""
     if day is not None and (first or last):
         raise click.UsageError("give --day, or --from and --to")
     if first and last and first > last:
@@ -189,10 +189,10 @@ def _range(
 
 
 def filled(tables: Warehouse) -> WarehouseSnapshot:
-    """Return what the tables consist of.
+    """Return a snapshot of the tables.
 
     Raises:
-        CommandError: there are none.
+        CommandError: there are no tables.
     """
     snapshot = tables.snapshot()
     if not snapshot.days("runs"):
@@ -216,7 +216,7 @@ def _page_path(warehouse: str, said: WarehouseFacts, output: Path | None) -> Pat
 
 
 def _as_json(said: WarehouseFacts, page: Path) -> dict[str, Any]:
-    """Return for programs what a report says."""
+    """Return a report for programs."""
     overall = said.overall
     return {
         "first": said.first.isoformat(),
@@ -303,7 +303,7 @@ def _print_report(said: WarehouseFacts, page: Path) -> None:
 
 
 def _latest(row: Row) -> str | None:
-    """Name the stage before the end of a hop of which 99 of 100 take the longest."""
+    """Return the stage before the end of a hop with the longest 99th percentile."""
     took, name = max((row[name] or 0, name) for name in STAGES if name != BEHIND)
     return f"{name.removesuffix('_us')}, {duration(took)}" if took else None
 
@@ -356,7 +356,7 @@ def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
         raise _not_found(tables, snapshot, message_id)
     for row in rows:
         fates = [hop.fate or gone.get((hop.stream, hop.entry), WAITING) for hop in row.hops]
-        # Copies and reports stand behind the hops of the message itself.
+        # Copies and reports follow the hops of the message itself.
         way = [hop for hop in row.hops if hop.parent is None]
         lost = gone.get((way[-1].stream, way[-1].entry)) if way else None
         fate = lost or row.fate or WAITING
@@ -386,7 +386,7 @@ def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
 def _gone(
     tables: Warehouse, snapshot: WarehouseSnapshot, rows: Sequence[Row]
 ) -> dict[tuple[str, int], str]:
-    """Return the entries of messages that are missing, with what became of them.
+    """Return the entries of missing messages, with their fates.
 
     They have not ended and do not wait either, or the next broker has not got them.
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of ``amqproute pipeline`` as they are typed: their options and their help.
+"""Options and help of the commands of ``amqproute pipeline``.
 
-What they do is in `amqproute.cli.pipeline_analysis`, `amqproute.cli.housekeeping` and
+They are carried out by `amqproute.cli.pipeline_analysis`, `amqproute.cli.housekeeping` and
 `amqproute.cli.pipeline_partners`. Those need Spark, and are imported when a command runs: help
-comes without it.
+works without it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ everywhere_option: Decorator = click.option(
 
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what says where Spark runs; the command takes ``spark``."""
+    """Add the options for Spark; the command takes ``spark``."""
     for option in (
         click.option("--debug", is_flag=True, help="Show what Spark itself says of an error."),
         click.option(
@@ -118,7 +118,7 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cluster(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Refuse what Spark would answer with a stack of Java."""
+    """Refuse values that would cause a Java stack trace."""
     if value is None or value == "yarn" or value.startswith(("local", "spark://", "k8s://")):
         return value
     raise click.BadParameter(f"{value!r} is none of local[N], spark://HOST:PORT, k8s://URL, yarn")

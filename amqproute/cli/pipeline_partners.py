@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``amqproute pipeline reconcile`` does; needs Spark, and is imported when it runs."""
+"""The command ``amqproute pipeline reconcile``; it needs Spark, and is imported on use."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def reconcile(
 def _shared(running: SparkSession, output: Path | None) -> Path | None:
     """Return the folder for intermediate tables.
 
-    It is beside the output, which all executors see, or None, the system's own, where the executors
-    are this process.
+    It is beside the output, which all executors can access; None, the system's default, if the
+    executors run in this process.
     """
     if not may_lose_executors(running):
         return None

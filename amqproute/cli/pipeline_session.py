@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark for a command: where it runs, and what goes wrong with it in a line for people.
+"""Spark sessions for commands, and short descriptions of Spark's errors.
 
-What Java says of a failure is a page, of which the last cause is what counts. That becomes the
-words of a refusal, with the place that was worked on and what can be done; ``--debug`` shows the
-page, and what Spark logs of it.
+A failure in Java prints a page, whose last cause matters. That becomes the text of a refusal, with
+the place and the remedy; ``--debug`` shows the page and Spark's log.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ def started(
     local_dir: str | None = None,
     debug: bool = False,
 ) -> Iterator[SparkSession]:
-    """Give a Spark session; what goes wrong with it and with its data becomes a refusal.
+    """Return a Spark session in a context; errors of Spark and its data become refusals.
 
     Args:
-        place: what is written to, for the words of a refusal.
-        master: where to run.
+        place: the output, for the text of a refusal.
+        master: the cluster.
         memory: of the driver's JVM.
         local_dir: for what does not fit into it.
         debug: show all of an error.
@@ -52,7 +51,7 @@ def started(
         running = session(
             "amqproute pipeline", master=master, memory=memory, local_dir=local_dir, debug=debug
         )
-        # Whatever spark-defaults.conf says for other work there: the tables are by days of UTC.
+        # Regardless of spark-defaults.conf: the tables are by days of UTC.
         running.conf.set(TIME_ZONE, "UTC")
         # PySpark's own handler asks the JVM something in the middle of another question.
         before = signal.signal(signal.SIGINT, _interrupt)
@@ -81,10 +80,10 @@ _TRIES: Final = 10
 
 
 def reconnect(running: SparkSession) -> None:
-    """Have a connection with Java that works, after Ctrl-C in the middle of a call.
+    """Restore the connection with Java after Ctrl-C in the middle of a call.
 
-    Py4J closes the connection of that call. While Java's side is at that, it may close the next one
-    as well, and whoever asks next would be told that the JVM does not answer.
+    Py4J closes the connection of that call. While Java's side does so, it may close the next one as
+    well, and the next call would fail as if the JVM did not answer.
     """
     for _ in range(_TRIES):
         with contextlib.suppress(Py4JNetworkError):
@@ -93,7 +92,7 @@ def reconnect(running: SparkSession) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    logging.disable()  # of the question that is not answered any more
+    logging.disable()  # of the interrupted call
     raise KeyboardInterrupt
 
 
@@ -106,7 +105,7 @@ _MEMORY: Final = ("OutOfMemoryError", "SparkOutOfMemoryError", "GC overhead limi
 
 
 def _refusal(error: PySparkException | Py4JError, place: str, local_dir: str) -> CommandError:
-    """Say what began an error, where, and what can be done about it."""
+    """Return the refusal for an error: its cause, the place and the remedy."""
     words = _at_bottom(error)
     if words is None:
         step = "it has ended, or was ended for want of memory: see --memory, and start again"
@@ -139,7 +138,7 @@ def _user() -> str:
 
 
 def _at_bottom(error: PySparkException | Py4JError) -> str | None:
-    """Return in a line what began it; None where Java does not even answer."""
+    """Return the first cause in one line; None if Java does not answer."""
     cause = error.java_exception if isinstance(error, Py4JJavaError) else None
     cause = cause or getattr(error, "_origin", None)
     try:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which partners the rules of `amqproute.dial_policy` cut off: for ``check``.
 
-Partners are the domains that stand by name under `peers` and `routes`, and those with a relay queue
-in the store: with whom messages were exchanged before. What the DNS says of them is asked for only
-on request.
+Partners are the domains named under `peers` and `routes`, and those with a relay queue in the
+store, with whom messages were exchanged before. They are looked up in the DNS only on request.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ AT_ONE_TIME: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class KnownPartners:
-    """Whom a broker knows, as far as the DNS says where they are.
+    """The partners of a broker that are found through the DNS.
 
     Attributes:
         named: by configuration.
-        met: others, to whom the store has relay queues.
-        trouble: why the store could not be read; empty if it could, or is not there.
+        met: others, with relay queues in the store.
+        trouble: error while reading the store; empty if none, or if there is no store.
     """
 
     named: tuple[str, ...]
@@ -45,7 +44,7 @@ class KnownPartners:
 
 
 def known_partners(config: Config) -> KnownPartners:
-    """Find the partners of a configuration and of the store that it names."""
+    """Find the partners in a configuration and in its store."""
     router = make_router(config, config.container_id or "")
 
     def is_by_dns(domain: str) -> bool:
@@ -81,11 +80,11 @@ async def look_partners_up(
     domains: Sequence[str],
     make: Callable[[Config, Any], SrvResolver] = make_resolver,
 ) -> list[str]:
-    """Ask the DNS for each partner; return a line for each that is cut off, or not found.
+    """Look each partner up; return a line for each that is cut off, or not found.
 
     Args:
-        config: whose rules count.
-        reactor: to ask with.
+        config: its rules apply.
+        reactor: for the queries.
         domains: the partners.
         make: makes the resolver.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print: tables and colors on a terminal, plain text in a pipe, JSON where asked for.
+"""Output: tables and colors on a terminal, plain text in a pipe, JSON on request.
 
-What draws on a terminal is in `amqproute.cli.terminal`, and loaded where there is one: scripts
-call commands many times, and should not wait for it.
+Output for terminals is in `amqproute.cli.terminal`, which is imported only where there is one:
+scripts call commands many times, and should not wait for it.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ __all__ = [
 
 
 _DOUBTFUL: Final = re.compile(r"[^ -~\n]")
-"""What may stand in JSON and is not plain ASCII; what is not printable is not shown as it is."""
+"""Non-ASCII characters in JSON; those that are not printable are escaped."""
 
 
 class ProgressLine(Protocol):
-    """What is shown of work under way, while it is entered or started; as of `rich`."""
+    """A progress display, active while it is entered or started; the interface of `rich`."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *raised: Any) -> None: ...
 
     def start(self) -> None:
-        """Begin to show it."""
+        """Start the display."""
 
     def stop(self) -> None:
-        """Take it off the screen."""
+        """Remove the display."""
 
     def add_task(self, description: str, *, total: float | None) -> Any:
-        """Add a line for something of which there is so much, and return what names it."""
+        """Add a line for a task with a total, and return its id."""
 
     def update(self, task: Any, /, *, description: str = ..., completed: float = ...) -> None:
-        """Say how far it is, or what it is now."""
+        """Update the position or the description of a task."""
 
     def advance(self, task: Any, /) -> None:
-        """Count one more."""
+        """Advance a task by one."""
 
 
 def table(
@@ -64,7 +64,7 @@ def table(
 ) -> None:
     """Print rows under headings.
 
-    In a pipe the columns are divided by tabs, whatever their width, for `cut` and `awk`.
+    In a pipe the columns are separated by tabs, for `cut` and `awk`.
 
     Args:
         headings: of the columns.
@@ -85,7 +85,7 @@ def table(
 
 
 def cell(value: object) -> str:
-    """Write a value for a person: nothing as a hyphen, others as the configuration has them."""
+    """Format a value: None as a hyphen, others as in the configuration."""
     return printable(_in_words(value))
 
 
@@ -114,12 +114,12 @@ def json_text(value: object) -> None:
 
 
 def compact(value: object) -> str:
-    """Write one JSON value on one line."""
+    """Return one JSON value on one line."""
     return _json(value)
 
 
 def _json(value: object, indent: int | None = None) -> str:
-    """Write a JSON value readably, and escape what a terminal could obey; see `printable`."""
+    """Return readable JSON without characters that control a terminal; see `printable`."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return _DOUBTFUL.sub(_escaped, text)
 
@@ -135,7 +135,7 @@ def json_line(value: object) -> None:
 
 
 def printable(text: str) -> str:
-    """Escape what could move a terminal's cursor: others wrote much of what is shown."""
+    """Escape terminal controls, because remote parties wrote much of the output."""
     if text.isprintable():
         return text
     return "".join(
@@ -169,7 +169,7 @@ def progress() -> ProgressLine:
 
 
 class _Unseen:
-    """The `ProgressLine` that nobody sees."""
+    """A `ProgressLine` without output."""
 
     def __enter__(self) -> Self:
         return self

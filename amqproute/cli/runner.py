@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn the reactor until one coroutine is done. The only module here that imports the reactor."""
+"""Run the reactor for one coroutine. The only module here that imports the reactor."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _T = TypeVar("_T")
 
 
 def run(work: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
-    """Run a coroutine function, which is given the reactor, and return what it returns.
+    """Call a coroutine function with the reactor, and return its result.
 
-    A reactor runs once in a process, as a command does. On SIGINT and SIGTERM the coroutine is
-    cancelled and awaited; it has to be done within its own deadlines.
+    A reactor runs once in a process, and a command needs it once. On SIGINT and SIGTERM the
+    coroutine is cancelled and awaited; it has to be done within its own deadlines.
 
     Raises:
-        Interrupted: a signal came and the coroutine did not end with a result in spite of it.
+        Interrupted: a signal came, and the coroutine ended without a result.
         Exception: whatever the coroutine raises.
     """
     reactor: Any = _reactor
@@ -36,11 +36,11 @@ def run(work: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
     was_cut_short = False
 
     def stop() -> None:
-        with suppress(ReactorNotRunning):  # it has been told before
+        with suppress(ReactorNotRunning):  # it has been cancelled before
             reactor.stop()
 
     async def begin() -> _T:
-        # Within a coroutine, so that a call that fails before it has made one ends the run as well.
+        # Within a coroutine, so that a call that fails at once ends the run as well.
         return await work(reactor)
 
     def start() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is drawn on a terminal, with rich. `amqproute.cli.render` says when."""
+"""Output for terminals, with rich, on behalf of `amqproute.cli.render`."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def table(
 def fitting(
     headings: Sequence[str], widths: Sequence[int], spare: Sequence[str], room: int
 ) -> list[int]:
-    """Return the places of the columns that are shown.
+    """Return the indexes of the columns to show.
 
     Args:
         headings: of all columns.
         widths: likewise, of the widest cell of each.
-        spare: those that may be left out, the first of them first.
+        spare: those that may be left out, in this order.
         room: the width of the terminal.
     """
     shown = list(range(len(headings)))
@@ -74,7 +74,7 @@ def fitting(
 
 
 def progress() -> Progress:
-    """Return a display of how far the tasks are that are added to it, on stderr."""
+    """Return a progress display on stderr."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -13,10 +13,10 @@
 
 Each method is a function of XA (X/Open CAE C193, chapter 5): ``xa_open`` is `open_resource`,
 ``xa_start`` is `XaResource.start`, and so on; flags are keyword arguments, and ``TMNOFLAGS`` is
-none of them. What is fine is returned, `Xa.OK` or `Xa.RDONLY`; every other code is an `XaError`
-with that code. A connection that is lost, an answer that does not come and a request that is
-refused are `Xa.RMFAIL`: what became of the command is then unknown, and `XaResource.recover` over
-another connection tells which branches are prepared.
+none of them. Success is returned as `Xa.OK` or `Xa.RDONLY`; every other code is an `XaError` with
+that code. A lost connection, a missing answer and a refused request are `Xa.RMFAIL`: the result of
+the command is then unknown, and `XaResource.recover` over another connection returns the prepared
+branches.
 
 The commands go to the node ``amqp$dtxCoordinator`` (C-07, C-08) by the client of the command line.
 Branches belong to the user that has logged in.
@@ -53,13 +53,13 @@ async def open_resource(
     """Connect to a broker and log in (``xa_open``).
 
     Args:
-        reactor: carries the connection and tells the time.
-        url: where, and as whom.
-        contexts: whom to trust; needed for ``amqps``.
+        reactor: for the connection and timers.
+        url: address and credentials.
+        contexts: the trusted authorities; needed for ``amqps``.
         patience: the deadlines.
 
     Raises:
-        XaError: with `Xa.RMFAIL`: it did not come about.
+        XaError: with `Xa.RMFAIL`: the connection failed.
     """
     try:
         return XaResource(await connect(reactor, url, contexts=contexts, patience=patience))
@@ -105,30 +105,30 @@ class XaResource:
         await self._ask("end", xid, {"suspend": suspend, "fail": fail})
 
     async def prepare(self, xid: Xid) -> Xa:
-        """Have the broker promise to commit (``xa_prepare``).
+        """Prepare a branch (``xa_prepare``).
 
         Returns:
             `Xa.OK`; or `Xa.RDONLY` if nothing was done in the branch, which has ended then.
 
         Raises:
-            XaError: it does not promise.
+            XaError: it cannot be prepared.
         """
         code, _ = await self._ask("prepare", xid)
         return code
 
     async def commit(self, xid: Xid, *, one_phase: bool = False) -> None:
-        """Do what was done in a branch (``xa_commit``; ``TMONEPHASE``).
+        """Commit the work of a branch (``xa_commit``; ``TMONEPHASE``).
 
         Raises:
-            XaError: it is not, or an operator has decided; `Xa.RETRY`: not now.
+            XaError: it cannot be committed, or an operator has decided; `Xa.RETRY`: not now.
         """
         await self._ask("commit", xid, {"one-phase": one_phase})
 
     async def rollback(self, xid: Xid) -> None:
-        """Undo what was done in a branch (``xa_rollback``).
+        """Roll back the work of a branch (``xa_rollback``).
 
         Raises:
-            XaError: it is not undone, or an operator has decided.
+            XaError: it cannot be rolled back, or an operator has decided.
         """
         await self._ask("rollback", xid)
 
@@ -150,7 +150,7 @@ class XaResource:
         return [Xid.of(each) for each in body.get("xids", ())]
 
     async def set_timeout(self, seconds: int) -> None:
-        """Set how long branches started from now on may be without work; 0: the broker's own.
+        """Set the idle timeout of branches started from now on; 0: the broker's own.
 
         Raises:
             XaError: the broker does not take the time.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands, a module for each concern, and the table of them all.
 
-The table is what `amqproute.cli.main` knows of a command before somebody asks for it.
+`amqproute.cli.main` lists the commands by the table, without importing them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["COMMANDS", "CommandEntry"]
 
 
 class CommandEntry(NamedTuple):
-    """Where a command is, and what it is for.
+    """The place and the summary of a command.
 
     Attributes:
         where: ``module:attribute`` of its `click.Command`.

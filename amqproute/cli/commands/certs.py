@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``certs``: an authority and certificates for trying out, and what stands in a certificate."""
+"""``certs``: a test authority, test certificates, and the contents of certificates."""
 
 from __future__ import annotations
 

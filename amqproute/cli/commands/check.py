@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``check``: see whether the daemon would run."""
+"""``check``: check whether the daemon would run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STARTS_CLOSED: Final = (
     "set the clock, or renew the files",
 )
 STARTS_EXPOSED: Final = ("it would start with a key that others can read", "correct that")
-"""What a daemon would do with the problems that were found, and what to do about them."""
+"""Consequences of the problems for a daemon, and their remedies."""
 
 
 @click.command()
@@ -75,7 +75,7 @@ def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
         if partners.trouble:
             warnings.append(f"{path}: relay queues are not looked at: {partners.trouble}")
         if by_dns:
-            # Takes the reactor, which the rest of this command has no use for.
+            # Only this part of the command needs the reactor.
             from amqproute.cli import runner
 
             domains = (*partners.named, *partners.met)
@@ -99,7 +99,7 @@ def _partners_words(partners: KnownPartners, by_dns: bool) -> str:
 
 
 def _examine_descriptors(config: Config) -> list[str]:
-    """Hold the promised connections against the file descriptors to be had."""
+    """Compare the configured connections with the available file descriptors."""
     most = hard_limit()
     connections = config.limits.max_connections
     if most is None or connections_that_fit(most) >= connections:
@@ -112,7 +112,7 @@ def _examine_descriptors(config: Config) -> list[str]:
 
 
 def _examine_disk(config: Config) -> list[str]:
-    """Hold the file system of the state directory against what the store needs to take messages."""
+    """Compare the file system of the state directory with the needs of the store."""
     place = config.state_directory
     while not place.exists():
         place = place.parent

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``clock``: whether the wall clock has jumped, and that it is right now."""
+"""``clock``: jumps of the wall clock, and their acceptance."""
 
 from __future__ import annotations
 

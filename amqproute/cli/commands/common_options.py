@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several commands have; `access` says what they lead to."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ json_option: Decorator = click.option(
 
 @dataclass(frozen=True, slots=True)
 class AccessOptions:
-    """How to get to the daemon.
+    """The options for the connection to the daemon.
 
     Attributes:
         url: as given, or None for the local daemon's socket.
@@ -65,7 +65,7 @@ def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class DayOption(click.ParamType[date]):
-    """A day as in the names of folders."""
+    """A day in the format of folder names."""
 
     name = "day"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``connection`` and ``link``: who is connected to the daemon, and what its links stand at."""
+"""``connection`` and ``link``: connections to the daemon, and the state of their links."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command asks the daemon of this machine before it decides as the daemon does.
+"""Questions to the local daemon, before a command makes the daemon's decisions itself.
 
-The configuration is not all that the daemon goes by: operators make routes, nodes and aliases at
-runtime, and it remembers what the DNS has said. A daemon that does not run, or that does not let
-this user manage, keeps nobody from asking the DNS.
+The daemon decides by more than the configuration: operators make routes, nodes and aliases at
+runtime, and it caches DNS answers. If no daemon runs, or this user has no rights, the command goes
+on without it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ PATIENCE: Final = ClientTimeouts(connect_seconds=3.0, answer_seconds=3.0, close_
 
 @dataclass(frozen=True, slots=True)
 class Consulted:
-    """What the daemon has said.
+    """The answers of the daemon.
 
     Attributes:
-        words: what came of it, for the operator.
+        words: the result, for the operator.
         routes: those made at runtime.
-        node: the local node that an address means, made at runtime or configured; empty if there
-            is none, or no daemon.
+        node: the local node of an address, made at runtime or configured; empty if there is none,
+            or no daemon.
     """
 
     words: str
@@ -42,16 +42,16 @@ class Consulted:
     node: str = ""
 
     def names(self, domain: str) -> bool:
-        """Tell whether a route made at runtime has this very domain."""
+        """Return whether a route made at runtime names exactly this domain."""
         return any(rule.pattern == domain for rule in self.routes)
 
 
 async def consult(reactor: Any, config: Path | None, address: str) -> Consulted:
-    """Ask for the routes made at runtime, and have what is known of a way forgotten.
+    """Ask for the routes made at runtime, and flush the cached DNS answers about an address.
 
     Args:
-        reactor: to connect with.
-        config: the configuration's file; None for the usual one.
+        reactor: for the connection.
+        config: the configuration file; None for the default one.
         address: a domain of another broker, or an address there.
     """
     routes: tuple[RouteRule, ...] = ()
@@ -65,11 +65,11 @@ async def consult(reactor: Any, config: Path | None, address: str) -> Consulted:
 
 
 async def consult_about_node(reactor: Any, config: Path | None, address: Address) -> Consulted:
-    """Ask which node of its own the daemon has for an address.
+    """Ask for the local node of an address.
 
     Args:
-        reactor: to connect with.
-        config: the configuration's file; None for the usual one.
+        reactor: for the connection.
+        config: the configuration file; None for the default one.
         address: one of its own.
     """
     try:

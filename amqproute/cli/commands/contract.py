@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``contract``: what users and peers may ask of the daemon, and what they use of it."""
+"""``contract``: contracts of users and peers, and their use."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ def _shown(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _bounds(row: Mapping[str, Any]) -> str:
-    """Return the bounds that are reached, each with for how long."""
+    """Return the reached bounds, each with its duration."""
     found = sorted(row["at-bound-seconds"].items())
     return ", ".join(f"{name} for {age(1000 * seconds)}" for name, seconds in found)
 
 
 def _part(row: Mapping[str, Any], name: str) -> str:
-    """Return what is used, and what is allowed, as in 3/20."""
+    """Return use and limit, as in 3/20."""
     limit = row[f"limit-{name}"]
     return f"{row[name]}/{'-' if limit is None else limit}"
 

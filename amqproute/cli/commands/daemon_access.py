@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From options to a connection with the daemon.
+"""The connection to the daemon, by the options of a command.
 
-The configuration is loaded where it is asked, and not by those who say all with ``--url``: its
-schema is a third of what a command would load.
+The configuration is loaded only where it is needed, and not with a complete ``--url``: its schema
+is a third of a command's imports.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["open_client"]
 async def open_client(
     reactor: Any, access: AccessOptions, *, patience: ClientTimeouts | None = None
 ) -> Client:
-    """Connect as the options say.
+    """Connect by the options.
 
     Raises:
-        CommandError: the options, the configuration or the connection do not do.
+        CommandError: the options or the configuration are wrong, or the connection failed.
     """
     if access.url is None:
         from amqproute.cli.commands import local_daemon  # a third of what a command loads
@@ -45,7 +45,7 @@ async def open_client(
 
 
 def _trust(access: AccessOptions) -> str:
-    """Whom to trust: --trust, else the configuration's, else the system's."""
+    """Return the trusted authorities: --trust, else the configuration's, else the system's."""
     if access.trust is not None:
         return str(access.trust)
     from amqproute.cli.commands import local_daemon  # a third of what a command loads

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``drain``: the daemon takes no new messages and finishes what it has."""
+"""``drain``: the daemon accepts no new messages and finishes those it has."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def drain(
 
 
 def _wait(access: AccessOptions, timeout: float | None) -> dict[str, Any]:
-    """Begin, and ask until it is done or the time is over."""
+    """Start the drain, and poll until it is done or the time is over."""
 
     async def work(reactor: Any) -> dict[str, Any]:
         async with await open_client(reactor, access) as client:

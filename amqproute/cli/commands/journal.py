@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``journal``: what happened to messages, from the daemon's audit journal. No daemon is asked."""
+"""``journal``: the history of messages, from the files of the audit journal."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _NAME_IT: Final = (
     "be true"
 )
 FEW_NAMES: Final = 10
-"""So many journals, or partners, are named where one was not found."""
+"""Journals, or partners, that are named if the one given was not found."""
 FEW: Final = 2
-"""Attempts that failed alike which are told rather than counted, besides the first and the last."""
+"""Attempts with the same failure that are printed, besides the first and last."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 Selects = Callable[[JournalRecord], bool]
 
@@ -78,7 +78,7 @@ def _folder(directory: Path | None, config: Path | None) -> Path:
 
 @contextmanager
 def _reading(directory: Path) -> Iterator[None]:
-    """Say who may read a journal, where this user may not."""
+    """Name the users who may read a journal that this user may not read."""
     try:
         yield
     except PermissionError as error:
@@ -91,9 +91,9 @@ def _reading(directory: Path) -> Iterator[None]:
 
 
 def _where_else(directory: Path) -> str:
-    """Say which journals there are around a folder that is none."""
+    """Name the journals near a folder that is none."""
     found: list[str] = []
-    with suppress(OSError):  # the folder is not there, or not to be read: no more to say
+    with suppress(OSError):  # the folder is missing or not readable: nothing to name
         around = [*sorted(directory.iterdir())] if directory.is_dir() else []
         for each in (*around, directory.absolute().parent):
             if each.is_dir() and reader.is_journal(each):
@@ -264,7 +264,7 @@ def _print(story: Sequence[JournalRecord], streams: Mapping[str, str]) -> None:
 
 
 def _rows(story: Sequence[JournalRecord]) -> Iterator[list[Any]]:
-    """Tell each record; of attempts that failed alike the first, how many, and the last."""
+    """Format the records; of attempts with one failure the first, their number and the last."""
     for _, run in groupby(story, key=_cause):
         alike = list(run)
         more = len(alike) - 2
@@ -276,25 +276,25 @@ def _rows(story: Sequence[JournalRecord]) -> Iterator[list[Any]]:
 
 
 def _cause(record: JournalRecord) -> object:
-    """Return what is equal of attempts in vain that need not all be told."""
+    """Return the key by which similar failed attempts are summarized."""
     if record.kind != RecordKind.DEFERRED or record.entry is not None:
         return id(record)
     return (record.node, record.peer, record.code, record.condition, record.words)
 
 
 def _fate(story: Sequence[JournalRecord], streams: Mapping[str, str]) -> str:
-    """Say in one line where the message is now.
+    """Describe in one line where the message is now.
 
     Args:
         story: of the message.
-        streams: by journal, of the store that is there now.
+        streams: by journal, of the present store.
     """
     ends = {_key(each): each for each in story if each.kind in reader.GOES and each.entry}
     begun = {_key(each): each for each in story if each.kind in reader.COMES and each.entry}
     gone = [each for entry, each in begun.items() if entry not in ends]
     left = [each for each in gone if streams.get(each.journal, each.stream) == each.stream]
     if left:
-        # An export does not say on which node.
+        # An export does not name nodes.
         places = ", ".join(f"{each.node or 'some node'} (entry {each.entry})" for each in left)
         return f"it is still here, on {places}; why: amqproute why {left[0].entry}"
     if ends:
@@ -310,7 +310,7 @@ def _fate(story: Sequence[JournalRecord], streams: Mapping[str, str]) -> str:
 
 
 def _key(record: JournalRecord) -> tuple[str, int | None]:
-    """Return what names an entry: a store that was put back numbers its own anew."""
+    """Return the key of an entry: a restored store starts a new sequence of numbers."""
     return record.stream, record.entry
 
 
@@ -449,7 +449,7 @@ def export(
 
 
 def _unknown(partner: str, done: ExportSummary) -> CommandError:
-    """Say that nothing of a partner is there, and who there is."""
+    """Report that the journal does not know a partner, and name known ones."""
     words = f"the journal has nothing of {partner}: nothing was written"
     if partner == done.owner:
         words = f"this is the journal of {partner} itself: nothing was written"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the configuration of this machine says of how to get to its daemon."""
+"""The address of the local daemon, from its configuration."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _UNIX: Final = re.compile(r"\bunix:(/[^\s:\"',\]}]+)")
 def local_url(config: Path | None) -> Url:
     """Return the local daemon's socket: the first unix endpoint under `listen`.
 
-    A daemon that runs is not to be cut off from its operator by a mistake in the file: where the
-    file does not check, the first socket that it names and that is there is taken, with a warning.
+    A mistake in the file must not cut operators off from a running daemon: if the file is invalid,
+    the first existing socket that it names is used, with a warning.
 
     Raises:
         CommandError: there is none, or no configuration.
-        ConfigError: the configuration is wrong, and names no socket that is there.
+        ConfigError: the configuration is wrong, and names no existing socket.
     """
     try:
         path = find(config)
@@ -62,7 +62,7 @@ def local_url(config: Path | None) -> Url:
 
 
 def _socket_named_in(path: Path) -> str | None:
-    """Return the first socket that the text of a configuration names and that is there."""
+    """Return the first existing socket that the text of a configuration names."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -75,10 +75,10 @@ def _socket_named_in(path: Path) -> str | None:
 
 
 def trusted(config: Path | None) -> str:
-    """Return whom to trust: the configuration's ``tls.trust``, else the system's.
+    """Return the trusted authorities: the configuration's ``tls.trust``, else the system's.
 
     Raises:
-        ConfigError: the configuration that was asked for is wrong, or not there.
+        ConfigError: the given configuration is wrong or missing.
     """
     try:
         path = find(config)
@@ -94,12 +94,12 @@ def optional(path: Path, asked_for: Path | None, otherwise: str) -> Config | Non
     """Read a configuration that a command can do without; None, with a warning, if it is wrong.
 
     Args:
-        path: where it is.
-        asked_for: what was given with ``--config``; None if nobody has asked for this one.
-        otherwise: what is done without it, for the warning.
+        path: of the file.
+        asked_for: the value of ``--config``; None if it was not given.
+        otherwise: the consequence of its absence, for the warning.
 
     Raises:
-        ConfigError: it is wrong, and was asked for.
+        ConfigError: it is wrong, and was given.
     """
     try:
         return load(path)

@@ -28,7 +28,7 @@ MANAGEMENT: Final = "$management"
 PAGE_ROWS: Final = 100
 """Rows of one answer: less than ten milliseconds of the daemon's reactor."""
 PART_SECONDS: Final = 120.0
-"""How long the daemon may take for one part of many messages."""
+"""Seconds that the daemon may take for one part of a bulk operation."""
 
 _STEPS: Final = {
     400: "correct it and try again; --help of the command tells what it takes",
@@ -46,7 +46,7 @@ _ABSENT: Final = {
     "no queue holds a message ": "what became of it is told by: amqproute journal find --entry ID",
     "nothing waits for ": "see for whom something waits with: amqproute peer ls",
 }
-"""What to do where something else than a queue is not there, by the beginning of what is said."""
+"""Advice about missing entities other than queues, by the beginning of the broker's text."""
 _RIGHTS: Final = (
     "these commands take the rights `manage`, and `create` for the answers (on $management and on "
     "dynamic, besides what is managed): give them to this principal under `access` and reload, or "
@@ -61,7 +61,7 @@ def in_touch(access: AccessOptions, work: Callable[[Client], Coroutine[Any, Any,
     """Connect, do some work with the client, and close.
 
     Raises:
-        CommandError: it cannot be done.
+        CommandError: it failed.
     """
 
     async def within(reactor: Any) -> _T:
@@ -98,7 +98,7 @@ def carry_out(
     attributes: Mapping[str, Any] | None = None,
     **properties: Any,
 ) -> dict[str, Any]:
-    """Have the daemon carry something out, and return the attributes of its answer.
+    """Request an operation from the daemon, and return the attributes of its answer.
 
     Raises:
         ClientError: it refuses, or does not answer.
@@ -116,7 +116,7 @@ async def ask(
     attributes: Mapping[str, Any] | None = None,
     **properties: Any,
 ) -> dict[str, Any]:
-    """Do what `carry_out` does, on a connection that is there."""
+    """As `carry_out`, on an existing connection."""
     asked = {"operation": operation, "type": entity_type, "name": name, **properties}
 
     def encode(message_id: str, reply_to: str) -> bytes:
@@ -134,12 +134,12 @@ def go_through(
     *,
     name: str = "",
 ) -> None:
-    """Have the daemon do something to many messages, part by part.
+    """Request a bulk operation from the daemon, part by part.
 
     Args:
-        access: how to get to the daemon.
-        operation: an operation that answers with a ``cursor`` to go on by.
-        attributes: which messages.
+        access: options for the connection.
+        operation: an operation that answers with a ``cursor`` for the next part.
+        attributes: the selection of messages.
         on_answer: called with the attributes of each answer; False to stop.
         name: of a queue, for operations that take one.
 
@@ -186,7 +186,7 @@ async def query(client: Client, entity_type: str) -> list[dict[str, Any]]:
         ClientError: it refuses, or does not answer.
     """
     rows: list[dict[str, Any]] = []
-    own: set[str] = set()  # the nodes of our replies, which are of no interest
+    own: set[str] = set()  # the nodes of our replies, which nobody wants to see
     offset = 0
     while True:
         asked = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options with which operator verbs say which messages they mean, and what they answer."""
+"""Options by which operators select messages, and the output of bulk commands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def entry_id(text: str) -> int:
     """Read the number of a message in the store: the type of a `click` parameter.
 
     Raises:
-        click.BadParameter: it is none.
+        click.BadParameter: it is not a number.
     """
     if not (text.isascii() and text.isdigit() and int(text) < 1 << 63):
         raise click.BadParameter(
@@ -57,12 +57,12 @@ MESSAGE_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class MessageOptions:
-    """Messages that an operator means, and where they are.
+    """A selection of messages, and the options for the connection.
 
     Attributes:
-        access: how to get to the daemon.
-        which: what was given, as a request says it.
-        is_dry: nothing is to be done to them; they are only counted.
+        access: options for the connection.
+        which: the selection, as in a request.
+        is_dry: only count the messages.
         as_json: print JSON.
     """
 
@@ -72,16 +72,16 @@ class MessageOptions:
     as_json: bool
 
     def carry_out(self, operation: str, done: str, *, nothing: str = "", **more: object) -> int:
-        """Have something done to all of them, and say what was done.
+        """Apply an operation to all selected messages, and print the result.
 
         Args:
-            operation: what.
-            done: what was done, in words: ``deleted``.
-            nothing: what it usually means if nothing was to be done, in words.
-            more: what else the operation takes.
+            operation: its name.
+            done: participle for the output, such as ``deleted``.
+            nothing: the usual reason for an empty selection.
+            more: further attributes of the request.
 
         Returns:
-            The exit code: 1 if there was nothing to do it to, or some were refused or not there.
+            The exit code: 1 if no message was selected, or some were refused or missing.
         """
         numbers = ("messages", "bytes", "refused", "waiting", "held", "freed")
         total: dict[str, Any] = dict.fromkeys(numbers, 0)
@@ -144,10 +144,10 @@ class MessageOptions:
 
 
 def bulk_command(*own: Decorator) -> Callable[[Callable[..., int]], click.Command]:
-    """Make a command of a function that does something to a `MessageOptions`, its first argument.
+    """Make a command of a function whose first argument is a `MessageOptions`.
 
-    Its usage is wrong (`CommandError`) if nothing says which messages are meant, or if they are all
-    without the operator being sure.
+    Usage without a selection, or with all messages and without confirmation, is an error
+    (`CommandError`).
 
     Args:
         own: further options of the command, and further arguments of the function.
@@ -204,10 +204,10 @@ _OPTIONS: Final[Sequence[Decorator]] = (
 def _meant(
     ids: Sequence[int], to: str, where: str, everything: bool, is_sure: bool
 ) -> dict[str, Any]:
-    """Return what was given, as a request says it.
+    """Return the selection as in a request.
 
     Raises:
-        CommandError: nothing was given, or everything without being sure.
+        CommandError: there is no selection, or all messages without confirmation.
     """
     given: dict[str, Any] = {}
     if ids:
@@ -238,7 +238,7 @@ def _meant(
 
 
 def counted(count: int) -> str:
-    """Return how many messages, in words."""
+    """Format a number of messages."""
     return f"{count} message{'s' if count != 1 else ''}"
 
 
@@ -259,7 +259,7 @@ def message_table(rows: Sequence[Mapping[str, Any]]) -> None:
 def message_rows(
     access: AccessOptions, which: Mapping[str, Any], count: int, *, name: str = ""
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return messages as they wait, and whether there are more."""
+    """Return waiting messages in order, and whether there are more."""
     rows: list[dict[str, Any]] = []
     more = False
 
@@ -283,7 +283,7 @@ def _cell(key: str, row: Mapping[str, Any]) -> Any:
 
 
 def age(milliseconds: int) -> str:
-    """Return a time span in one unit that fits."""
+    """Format a time span in one suitable unit."""
     seconds = milliseconds // 1000
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``peer``: the other organizations' brokers: what is known of them."""
+"""``peer``: brokers of other organizations."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def _known(client: Client, domain: str) -> tuple[Rows, Rows, Rows]:
 
 
 async def _gateways(client: Client, domain: str) -> set[str]:
-    """Return by whose relay queues messages for a domain go that has none of its own."""
+    """Return the relay queues of the gateways for a domain without its own relay queue."""
     try:
         facts = await ask(client, "LIST-MESSAGES", "message", "", {"to": domain})
     except ClientError as error:
@@ -204,7 +204,7 @@ def test(domain: str, size: int, config: Path | None, as_json: bool) -> int:
     same id is shown by `amqproute peer probes` at the partner, with what it saw. Exits with 1 if no
     place works.
     """
-    from amqproute.cli.commands import peer_test  # with it comes much of the daemon
+    from amqproute.cli.commands import peer_test  # it imports much of the daemon
 
     return peer_test.go(domain, size, config, as_json)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way to a peer, gone step by step: ``peer test``.
+"""``peer test``: a connection to a peer, step by step.
 
-It goes by the daemon's own decisions, and so loads much of the daemon: the other commands of
-`peers` do without.
+It uses the daemon's own decisions, and so imports much of the daemon, unlike the other commands of
+`peer`.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ CURES: Final = {
     "read; amqproute certs issue makes them for trying out",
     "peer.timeout": "the partner accepts connections and does not answer; see its log",
 }
-"""What to do, by the code of a step."""
+"""Remedies by the code of a step."""
 
 
 def go(domain: str, size: int, config: Path | None, as_json: bool) -> int:
-    """Go the way to a domain or an address; report each step and return the exit code.
+    """Test the path to a domain or an address; report each step and return the exit code.
 
     Args:
-        domain: or address.
-        size: octets of the message that is asked about.
-        config: the configuration's file; None for the usual one.
+        domain: a domain or an address.
+        size: octets of the rehearsed message.
+        config: the configuration file; None for the default one.
         as_json: print JSON.
 
     Raises:
@@ -127,7 +127,7 @@ def go(domain: str, size: int, config: Path | None, as_json: bool) -> int:
 
 
 def _at_the_partner(walk: PeerTest) -> str:
-    """Return what the partner has seen of a test."""
+    """Return advice on the partner's view of a test."""
     good = {step.step for step in walk.steps if step.state == OK and step.place}
     if "open" in good:
         return f"at the partner: amqproute peer probes --id {walk.probe}"

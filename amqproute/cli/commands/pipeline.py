@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``pipeline``: the group of the commands that turn journals into tables and reports.
 
-The commands themselves are in `amqproute.cli.pipeline_commands`; this module needs nothing, so that
-their list comes at once.
+The commands themselves are in `amqproute.cli.pipeline_commands`; this module imports nothing heavy,
+so that the list is fast.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUMMARIES: Final[Mapping[str, str]] = {
 
 
 class AnalysisCommand(click.Group):
-    """A group whose commands are imported when one is asked for."""
+    """A group that imports its commands on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return their names."""
@@ -49,7 +49,7 @@ class AnalysisCommand(click.Group):
         click.Group(commands=stand_ins).format_commands(ctx, formatter)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Find a command; a name that is none is wrong usage."""
+        """Find a command; an unknown name is wrong usage."""
         if args and args[0] not in SUMMARIES and not args[0].startswith("-"):
             ctx.fail(f"No such command {args[0]!r}; there are: {', '.join(SUMMARIES)}.")
         return super().resolve_command(ctx, args)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``queue``: the nodes of a daemon: what is in them; making and deleting them while it runs."""
+"""``queue``: nodes of a daemon: their messages, their creation and deletion at runtime."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``requeue``: dead letters and refused messages go back to where each was addressed."""
+"""``requeue``: returns dead letters and refused messages to their addresses."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _cell(key: str, row: Mapping[str, Any]) -> Any:
 def _milliseconds(option: str, text: str | None) -> int | None:
     if text is None:
         return None
-    from amqproute.config.units import parse_seconds  # loads the configuration's schema, too
+    from amqproute.config.units import parse_seconds  # imports the configuration's schema, too
 
     try:
         return int(parse_seconds(text) * 1000)

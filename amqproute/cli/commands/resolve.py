@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``explain``, ``resolve`` and ``dns``: where a message would go, and how others find us."""
+"""``explain``, ``resolve`` and ``dns``: routes of messages, and our DNS records."""
 
 from __future__ import annotations
 
@@ -118,14 +118,14 @@ async def _look_up(
     *,
     is_own: bool = False,
 ) -> Resolution | ResolveError:
-    """Ask the DNS.
+    """Look the domain up.
 
     Args:
-        reactor: asks.
-        config: whose rules count.
-        domain: what to look up.
-        is_named: tells whether a route made at runtime names a domain.
-        is_own: the domain is ours, and is looked up as others do.
+        reactor: for the queries.
+        config: its rules apply.
+        domain: to look up.
+        is_named: returns whether a route made at runtime names a domain.
+        is_own: the domain is ours, and is looked up as peers do.
     """
     try:
         if is_own:
@@ -261,14 +261,14 @@ def _print_attempts(outcome: Resolution) -> None:
 
 @dataclass(slots=True)
 class ExplainedAddress:
-    """What the daemon would do with an address.
+    """The daemon's decision about an address.
 
     Attributes:
         address: as given.
-        code: ``ok``, or the one code that stops it.
-        words: the same in words.
-        steps: how it came to that, in order.
-        facts: the same for programs.
+        code: ``ok``, or the code of the obstacle.
+        words: the code as text.
+        steps: the steps of the decision, in order.
+        facts: for programs.
     """
 
     address: str
@@ -280,7 +280,7 @@ class ExplainedAddress:
     demands: list[TrustDemand] = field(default_factory=list)
 
     def stop(self, code: str, words: str) -> ExplainedAddress:
-        """Note what stops it."""
+        """Record the obstacle."""
         self.code, self.words = code, words
         return self
 
@@ -325,7 +325,7 @@ def explain(address: str, config: Path | None, as_json: bool) -> int:
 async def _explain(
     reactor: Any, config: Config, text: str, file: Path | None = None
 ) -> ExplainedAddress:
-    """Explain by a configuration; `file` is where it stands, None for the usual place."""
+    """Explain by a configuration; `file` is its path, None for the default one."""
     found = ExplainedAddress(text)
     try:
         address = parse(from_compatibility(text) or text)
@@ -460,8 +460,8 @@ async def _explain_places(
 async def _demands(
     reactor: Any, config: Config, hop: NextHop, candidates: Sequence[Candidate]
 ) -> list[TrustDemand]:
-    """Return what the daemon's connector would demand at each place."""
-    # The TLSA records of a host that an operator named: they have to be asked for.
+    """Return the demands of the daemon's connector at each place."""
+    # The TLSA records of a host that an operator named have to be looked up.
     asks = hop.via is not None and peer_policy(config, hop.domain).level is TrustLevel.DANE
     resolver = make_resolver(config, reactor) if asks else None
     return await demands_of(hop, candidates, make_judge(config, resolver).demand_for)
@@ -527,7 +527,7 @@ def serve(zone: Path, port: int) -> int:
     try:
         runner.run(work)
     except Interrupted:
-        pass  # that is how it ends
+        pass  # the usual end
     return DONE
 
 
@@ -600,7 +600,7 @@ def print_records(
 
 
 def _certificates(config: Config, next_files: tuple[Path, ...]) -> list[x509.Certificate]:
-    """The certificate in use, and those to come, one for each key."""
+    """Return the certificate in use and the next ones, one for each key."""
     found: list[x509.Certificate] = []
     files = [] if config.tls.certificate is None else [config.tls.certificate]
     if files and not files[0].exists():
@@ -619,7 +619,7 @@ def _certificates(config: Config, next_files: tuple[Path, ...]) -> list[x509.Cer
 
 
 def _note_revocation(config: Config, certificates: list[x509.Certificate]) -> None:
-    """Say what revocation means for what is published."""
+    """Print notes on revocation and the published records."""
     if not certificates:
         return
     click.echo(
@@ -638,7 +638,7 @@ def _note_revocation(config: Config, certificates: list[x509.Certificate]) -> No
 
 
 def _published(listen: ListenSettings) -> tuple[str, int] | None:
-    """The service and port of an endpoint for peers; None if it is not for them."""
+    """Return the service and port of an endpoint for peers; None if it is not for them."""
     place = listen.parsed
     if not place.port or listen.tls == "none":
         return None

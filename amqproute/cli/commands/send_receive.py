@@ -38,20 +38,20 @@ from amqproute.wire.amqp10.types import Symbol
 __all__ = ["receive", "send"]
 
 TOLD_ONE_BY_ONE: Final = 20
-"""Accepted messages whose outcome is printed, line for line; further ones are only counted."""
+"""Accepted messages with a printed outcome; further ones are only counted."""
 
 SHOWN_ABOVE: Final = (
     "message-id", "to", "subject", "reply-to", "correlation-id", "group-id", "content-type",
     "creation-time",
 )  # fmt: skip
-"""Properties on the line above a message on a terminal."""
+"""Properties in the line above a message on a terminal."""
 
 MAX_TTL_SECONDS: Final = 4_294_967
 """header.ttl is a uint of milliseconds."""
 
 MAX_BODY_BYTES: Final = 128 * 1024 * 1024
 IN_PARTS_BYTES: Final = 1024 * 1024
-"""A file of this size and more is not read into memory."""
+"""Octets from which a file is not read into memory."""
 MAX_SECTION_BYTES: Final = (1 << 32) - 1
 """Octets of one data section (part 1 §1.6.19)."""
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
@@ -59,7 +59,7 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 _READ: Final = 65536
 _LOOK_SECONDS: Final = 0.2
 NOTICE_SECONDS: Final = 1.0
-"""When `receive` says that it waits."""
+"""Seconds after which `receive` reports that it waits."""
 
 
 # -- send --------------------------------------------------------------------------------------
@@ -235,14 +235,14 @@ def _pairs(properties: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class FileBody:
-    """A file that is sent as it is read."""
+    """A file that is sent while it is read."""
 
     path: Path
     size: int
 
 
 def _file_body(path: Path | None) -> FileBody | None:
-    """Return a file that is too large to be read as a whole, if that is one."""
+    """Return the file if it is too large to be read as a whole."""
     if path is None or str(path) == "-" or not path.is_file():
         return None
     size = path.stat().st_size
@@ -278,7 +278,7 @@ async def _repeat(body: object, count: int) -> AsyncIterator[Any]:
 
 
 async def _lines(reactor: Any) -> AsyncIterator[str | bytes]:
-    """Give the lines of standard input as they come; reading never holds the connection up."""
+    """Yield the lines of standard input as they come; reading never blocks the connection."""
     stream = sys.stdin.buffer
     rest = b""
     while True:
@@ -299,7 +299,7 @@ async def _lines(reactor: Any) -> AsyncIterator[str | bytes]:
 
 
 def _read_some(stream: BinaryIO) -> bytes | None:
-    """Read what is there; None if there is nothing yet, so that no thread waits for ever."""
+    """Read available octets; None if there are none yet, so that no thread waits for ever."""
     descriptor = stream.fileno()
     if not select.select([descriptor], [], [], _LOOK_SECONDS)[0]:
         return None
@@ -319,8 +319,8 @@ class SendReport:
     """Counts outcomes and prints them.
 
     Attributes:
-        as_json: an object a message, no summary.
-        expected: how many there will be, if that is known.
+        as_json: one object per message, no summary.
+        expected: number of messages, if known.
         counts: outcome to number.
     """
 
@@ -344,11 +344,11 @@ class SendReport:
 
     @property
     def exit_code(self) -> int:
-        """0 if everything was accepted, and there was anything."""
+        """0 if there were messages and all were accepted."""
         return DONE if set(self.counts) == {"accepted"} else NEGATIVE
 
     def outcome(self, message_id: str, outcome: object) -> None:
-        """Note the outcome of one message."""
+        """Record the outcome of one message."""
         name, cause = message_text.outcome_words(outcome)
         self.counts[name] += 1
         if self._task is not None:
@@ -375,7 +375,7 @@ class SendReport:
 async def publish(
     client: Client, draft: MessageDraft, bodies: AsyncIterator[Any], report: SendReport
 ) -> None:
-    """Send messages as fast as the broker takes them; tell the report each outcome.
+    """Send messages as fast as the broker accepts them; pass each outcome to the report.
 
     Raises:
         ClientError: the broker ended the link, or gave no outcome.
@@ -409,7 +409,7 @@ async def _publish(
 
 
 async def _send_file(sender: Sender, draft: MessageDraft, body: FileBody) -> tuple[str, Any]:
-    """Send one message out of a file; return its id and its outcome."""
+    """Send one message from a file; return its id and its outcome."""
     message_id, head = draft.encode_head(False, time.time_ns() // 1_000_000)
     if body.size > MAX_SECTION_BYTES:
         raise CommandError(
@@ -508,12 +508,12 @@ def receive(
 def _notice_of_waiting(
     reactor: IReactorTime, node: str, timeout: float | None
 ) -> Iterator[Callable[[], None]]:
-    """Say once on stderr that none is there, when no message has come for a moment.
+    """Print a notice on stderr, once, when no message has come for a moment.
 
-    Whoever has given a time knows that there may be none: a script is not told then.
+    With a timeout, as scripts have one, there is no notice.
 
     Returns:
-        A context manager; the function it gives is called for each message.
+        A context manager; its function is to be called for each message.
     """
     if timeout is not None and not sys.stderr.isatty():
         yield lambda: None
@@ -541,7 +541,7 @@ async def consume(
     as_json: bool,
     came: Callable[[], None] = lambda: None,
 ) -> int:
-    """Print messages and accept them; return how many there were. Calls `came` for each.
+    """Print messages and accept them; return their number. Calls `came` for each.
 
     Raises:
         ClientError: the broker ended the link.
@@ -569,7 +569,7 @@ async def save(
 ) -> int:
     """Write the data of the next message to a file, and accept it; return the exit code.
 
-    The file has its name when it is complete and on the disk. Calls `came` for each part.
+    The file gets its name when it is complete and synced. Calls `came` for each part.
 
     Raises:
         ClientError: the broker ended the link.
@@ -645,7 +645,7 @@ def _print_message(facts: dict[str, Any], number: int, as_json: bool) -> None:
 
 
 def content_text(body: object) -> str:
-    """Write a body that is no text on one line."""
+    """Format a body that is not text on one line."""
     return "" if body is None else render.compact(body)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``status``: whether all is well with the running daemon, and if not, with what."""
+"""``status``: the health of the running daemon."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ COLUMNS: Final = (
 )
 TYPES: Final = ("watermark", "listener", "clock", "certificate")
 MOST_COMMANDS: Final = 3
-"""Commands for one code that are printed."""
+"""Commands that are printed for one code."""
 RECENT_MS: Final = 600_000
-"""How long it is told that a listener had no place for somebody."""
+"""Seconds for which refusals of a full listener are reported."""
 BRANCH: Final = "branch"
 
 Row = Mapping[str, Any]
@@ -108,7 +108,7 @@ def _show_marks(marks: list[dict[str, Any]], messages: Mapping[str, int]) -> Non
 
 
 def _show_verdicts(verdicts: list[Row], counts: Mapping[str, int]) -> None:
-    """Print what is not well, and once for each code how to see more of it."""
+    """Print the problems, and once for each code the command for details."""
     for code in dict.fromkeys(row["code"] for row in verdicts):
         those = [row for row in verdicts if row["code"] == code]
         for row in those:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``store``: what an operator does about a store that is damaged, while no daemon has it."""
+"""``store``: backup, checks and repair of the store, while no daemon uses it."""
 
 from __future__ import annotations
 
@@ -382,11 +382,11 @@ def _problems(path: Path) -> list[str]:
     try:
         return fsck.check(str(path))
     except StoreError as error:
-        return [str(error)]  # what stood in a log that is gone
+        return [str(error)]  # entries of a lost log
 
 
 def _missing(path: Path) -> list[dict[str, Any]]:
-    """Return what the journal says of the messages that it has and the store has not."""
+    """Return the journal's records of messages missing from the store."""
     losses = look_for_losses(path.parent / JOURNAL, partial(start_evidence.holdings_of, str(path)))
     records = {record.entry: record for record in losses.records}
     document: list[dict[str, Any]] = []
@@ -402,7 +402,7 @@ def _missing(path: Path) -> list[dict[str, Any]]:
 def _database(
     state: Path | None, config: Path | None
 ) -> tuple[Path, start_evidence.Witness | None]:
-    """Return the database file, and whom to ask about it; nobody where the journal is off."""
+    """Return the database file and the journal for comparison; None if the journal is off."""
     is_kept = True
     if state is None:
         settings = load(find(config))
@@ -417,10 +417,10 @@ def _database(
 
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
-    """Keep the daemon out.
+    """Lock the store against the daemon.
 
     Raises:
-        CommandError: it is in.
+        CommandError: a daemon uses it.
         StoreError: the files cannot be read or written.
     """
     lock = f"{path}.lock"
@@ -428,7 +428,7 @@ def _held(path: Path) -> Iterator[None]:
         is_new = not os.path.exists(lock)
         descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            if is_new and os.geteuid() == 0:  # the daemon is somebody else, and has to open it
+            if is_new and os.geteuid() == 0:  # the daemon runs as another user, and has to open it
                 folder = os.stat(path.parent)
                 os.fchown(descriptor, folder.st_uid, folder.st_gid)
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``transaction``: branches of distributed transactions, asked of the management node."""
+"""``transaction``: branches of distributed transactions, through the management node."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``user``: who may log in with a password."""
+"""``user``: users that log in with a password."""
 
 from __future__ import annotations
 

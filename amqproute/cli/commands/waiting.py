@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``send`` says while it waits for credit: that it does, and what holds it back if known."""
+"""The notice of ``send`` while it waits for credit, with the reason if known."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from amqproute.cli.commands.management_request import ask, query
 __all__ = ["CREDIT_NOTICE_SECONDS", "notice_of_no_credit", "reasons_without_credit"]
 
 CREDIT_NOTICE_SECONDS: Final = 2.0
-"""Without credit for so long, and it is said."""
+"""Seconds without credit before the notice."""
 LOOK_SECONDS: Final = 0.5
 
 
 @contextmanager
 def notice_of_no_credit(reactor: IReactorTime, client: Client, sender: Sender) -> Iterator[None]:
-    """Say on stderr, once, that messages wait for credit, and why if the broker tells.
+    """Print on stderr, once, that messages wait for credit, and the reason if known.
 
     Args:
-        reactor: tells the time.
+        reactor: for timers.
         client: the connection.
         sender: the link.
     """
@@ -41,7 +41,7 @@ def notice_of_no_credit(reactor: IReactorTime, client: Client, sender: Sender) -
 
 
 class _Notice:
-    """Looks at a link from time to time, until it has said something or is stopped."""
+    """Checks a link from time to time, until it has printed a notice or is stopped."""
 
     def __init__(self, reactor: IReactorTime, client: Client, sender: Sender) -> None:
         self._reactor = reactor
@@ -52,7 +52,7 @@ class _Notice:
         self._call: IDelayedCall | None = reactor.callLater(LOOK_SECONDS, self._look)
 
     def stop(self) -> None:
-        """Say nothing any more."""
+        """Stop the checks."""
         self._is_over = True
         if self._call is not None:
             self._call.cancel()
@@ -86,14 +86,14 @@ class _Notice:
 
 
 async def reasons_without_credit(client: Client, address: str) -> list[str]:
-    """Ask the broker why a sender may have no credit; empty if it does not know.
+    """Ask the broker for reasons why a sender has no credit; empty if it knows none.
 
     Args:
-        client: the connection, whose user has to have the right to ask.
-        address: where the sender sends to.
+        client: the connection; its user needs the right to ask.
+        address: the sender's target.
 
     Raises:
-        ClientError: the broker does not say.
+        ClientError: the broker does not answer.
     """
     reasons = [
         f"{row['name']}: {row['reason']}"
@@ -110,7 +110,7 @@ async def reasons_without_credit(client: Client, address: str) -> list[str]:
         for row in await query(client, "contract")
         if row["limiter"] and row["name"] in own
     ]
-    with suppress(ClientError):  # of another broker's queue nothing is known
+    with suppress(ClientError):  # queues of other brokers are not known
         row = await ask(client, "READ", "queue", address)
         capacity, depth = row.get("options", {}).get("capacity"), row["depth"]
         if capacity and depth >= capacity:
