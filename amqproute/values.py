@@ -257,6 +257,7 @@ class DeadLetterReason(enum.StrEnum):
     REJECTED = "rejected"
     EXPIRED = "expired"
     MAX_DELIVERIES = "max-deliveries"
+    MAX_LENGTH = "max-length"
     UNDELIVERABLE = "undeliverable"
 
 

@@ -92,6 +92,9 @@ An exchange (`exchanges`) is a target that decides by routing key and headers, o
 message goes: within its sender's batch, with one body in the store for all of them, as a topic
 does. Exchanges and queues are two name spaces.
 
+Queues that clients of AMQP 0-9-1 declare are kept by `queue_declarations`; `length_limit` says what
+has to make room on them, `dead_letter_exchange` where their dead letters go.
+
 Why so
 ======
 

@@ -126,7 +126,7 @@ class Broker:
         )
         self.topology = Topology(self, self._context)
         self.disposal = Disposal(
-            self._node, lambda: self.return_to, self.rate_limited_log, self.recent
+            self._node, lambda: self.return_to, self.rate_limited_log, self.recent, self.topology
         )
 
     @property
@@ -245,6 +245,7 @@ class Broker:
         queue.limits = node.limits
         queue.options = node.options
         queue.dead_letter_name = node.dead_letter
+        queue.dead_letter_target = node.dead_letter_target
 
     def _declare_topic(self, node: TopicDeclaration) -> None:
         if node.name in self.nodes:
@@ -567,6 +568,26 @@ class Broker:
         self.nodes[name] = queue
         self.dynamic.add(name)
         return queue
+
+    def add_transient(self, node: NodeDeclaration) -> Queue:
+        """Make a queue with a name of a client's choice that is gone after a restart."""
+        self.dynamic.add(node.name)
+        self._declare_queue(node)
+        return self.nodes[node.name]
+
+    def remove_transient(self, name: str) -> None:
+        """Delete such a queue, and what is on it."""
+        self.dynamic.discard(name)
+        withdrawal = self.withdraw(name)
+        if withdrawal.removed is not None and withdrawal.removed.notes:
+            batch = self.begin()
+            self.topology.write_off(withdrawal.removed, batch)
+            batch.commit().addErrback(
+                lambda failure: self.log.failure(
+                    "exchanges stay in the store that have gone with {queue}", failure, queue=name
+                )
+            )
+        withdrawal.finish(lambda: None)
 
     def create_dynamic_topic(self) -> Topic:
         """Make a topic with an unguessable name (N-19)."""

@@ -14,10 +14,12 @@ from twisted.logger import Logger
 
 from amqproute.broker.binding import Binding
 from amqproute.broker.commit_batch import Batch
+from amqproute.broker.dead_letter_exchange import DeadLetter, DeadLetterExchange
+from amqproute.broker.exchanges.topology import Topology
 from amqproute.broker.queue_view import QueueView
 from amqproute.broker.recent_counts import RecentCounts, RecentEvent
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError
+from amqproute.errors import AmqpError, NotFound
 from amqproute.interfaces import IReporter, ITarget
 from amqproute.journal.event import SOMEBODY, EntryTaker, because
 from amqproute.journal.record import RecordKind
@@ -64,6 +66,7 @@ class Disposal:
             nobody knows the way.
         rate_limited_log: keeps what happens with each message of a flood from filling the log.
         recent: where what happened in the last hour is counted.
+        topology: the exchanges that dead letters are published to.
 
     Attributes:
         reporter: tells senders what became of their messages; None without reports.
@@ -77,11 +80,13 @@ class Disposal:
         way_back: Callable[[], WayBack | None],
         rate_limited_log: RateLimitedLog,
         recent: RecentCounts,
+        topology: Topology,
     ) -> None:
         self._node = node
         self._way_back = way_back
         self._rate_limited_log = rate_limited_log
         self._recent = recent
+        self._topology = topology
         self.reporter: IReporter | None = None
 
     def counted(
@@ -95,7 +100,8 @@ class Disposal:
             self._recent.add(happening, count)
         # A message that expires where nobody keeps dead letters has only had its time.
         is_usual = is_rejected or (reason is DeadLetterReason.EXPIRED and not queue.is_relay)
-        if queue.dead_letter_name is not None or not is_usual:
+        is_kept = queue.dead_letter_name is not None or queue.dead_letter_target is not None
+        if is_kept or not is_usual:
             self._recent.add(RecentEvent("dead-lettered", queue.name, reason.value), count)
 
     def dead_letter(
@@ -211,6 +217,13 @@ class Disposal:
             return False
         return True
 
+    def find_address(self, address: str) -> ITarget:
+        """Return the target of an address. See `AddressFinder.find_address`."""
+        find = self._way_back()
+        if find is None:
+            raise NotFound(f"nobody knows the way to {address!r} yet")
+        return find(address)
+
     def _bury(
         self,
         queue: QueueView,
@@ -219,6 +232,16 @@ class Disposal:
         error: spec.Error | None,
         batch: Batch,
     ) -> bool:
+        if queue.dead_letter_target is not None:
+            dead = DeadLetter(queue, entry, reason, queue.dead_letter_target)
+            facts = _facts(queue, entry, reason, error)
+            return self._try(
+                lambda: DeadLetterExchange(dead, self._topology, self),
+                lambda _: dead.message(facts, batch.now_ms),
+                batch,
+                queue,
+                entry,
+            )
         name = queue.dead_letter_name
         if name is None or name == queue.name:
             return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from amqproute.broker import admission
 from amqproute.broker.entry_list import EntryList
+from amqproute.broker.length_limit import waiting_octets
 from amqproute.broker.priority_queues import USUAL_PRIORITY, level_of
 from amqproute.broker.queue_state import QueueState
 from amqproute.errors import NotImplementedHere, ResourceDeleted, ResourceLimitExceeded
@@ -58,6 +59,8 @@ def admit(
             f"queue {state.name} is full: {counted(limits.capacity, 'message')}",
             info={"limiter": "capacity"},
         )
+    if limits.octets is not None and not limits.drops_head:
+        _require_octets(state, len(message.encoded))
     line = state.levels.usual
     header = message.header
     if header.priority != USUAL_PRIORITY and limits.priorities > 1:
@@ -76,6 +79,19 @@ def admit(
         expires_ms = min(expires_ms, latest) if expires_ms else latest
     is_durable = (header.durable or rules.keeps_all) and not rules.keeps_nothing
     return line, pages, is_durable, expires_ms
+
+
+def _require_octets(state: QueueState, size: int) -> None:
+    """Refuse what is more than the octets that may wait.
+
+    Raises:
+        ResourceLimitExceeded: it is.
+    """
+    most = state.limits.octets
+    if most is not None and waiting_octets(state) + size > most:
+        raise ResourceLimitExceeded(
+            f"queue {state.name} is full: {counted(most, 'octet')}", info={"limiter": "capacity"}
+        )
 
 
 def _require_standard_format(message: Message) -> None:

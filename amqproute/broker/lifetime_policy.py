@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a dynamic queue lives, and for whom (N-16, N-17, K-21)."""
+"""How long dynamic and declared queues live, and for whom (N-16, N-17, K-21, 09-QUEUE-13)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from amqproute.broker.node_options import Lifetime
 from amqproute.broker.queue_view import QueueView
@@ -39,6 +40,9 @@ class LifetimePolicy:
         """It cannot be longer than that of the session which the queue was made on."""
         return self.is_exclusive or self.policy in (Lifetime.CLOSE, Lifetime.SESSION)
 
+    def attached(self, consumer: object) -> None:
+        """A consumer that takes entries away comes: nothing ends with that."""
+
     def creator_gone(self) -> None:
         """The link that the queue was made for is gone."""
         self._creator_gone = True
@@ -60,3 +64,41 @@ class LifetimePolicy:
         if is_over:
             notify, self.when_over = self.when_over, None
             notify()
+
+
+MOMENTARY: Final = "is_momentary"
+"""An attribute of consumers that take one message and go: an auto-delete queue stays."""
+
+
+class DeclaredLifetime(LifetimePolicy):
+    """The life of a queue that a client of 0-9 or 0-9-1 has declared.
+
+    It is over only by the word of whoever keeps the declarations; this tells when its last
+    consumer has gone.
+
+    Args:
+        is_exclusive: only its connection may use it.
+        queue: whose it is.
+
+    Attributes:
+        when_unused: called each time that the last consumer has gone.
+    """
+
+    __slots__ = ("_has_consumers", "when_unused")
+
+    def __init__(self, is_exclusive: bool, queue: QueueView) -> None:
+        super().__init__(Lifetime.SESSION, is_exclusive, queue)
+        self.when_unused: Callable[[], None] | None = None
+        self._has_consumers = False
+
+    def attached(self, consumer: object) -> None:
+        """A consumer comes."""
+        if not getattr(consumer, MOMENTARY, False):
+            self._has_consumers = True
+
+    def look(self) -> None:
+        """Tell if the last consumer has gone."""
+        if self._has_consumers and not self._queue.consumers:
+            self._has_consumers = False
+            if self.when_unused is not None:
+                self.when_unused()

@@ -10,6 +10,7 @@ from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.node_limits import QueueLimits, TopicLimits
 from amqproute.broker.node_options import USUAL_OPTIONS, QueueOptions
 from amqproute.errors import AmqpError
+from amqproute.translation.dead_letters import DeadLetterTarget
 
 __all__ = ["NodeDeclaration", "TopicDeclaration", "circles", "impossible"]
 
@@ -24,6 +25,7 @@ class NodeDeclaration:
         dead_letter: the node that rejected, expired and spent entries move to, or None.
         options: its habits.
         rows: the name of its rows in the store, if that is not its own.
+        dead_letter_target: the exchange that these entries are published to instead, or None.
     """
 
     name: str
@@ -31,6 +33,7 @@ class NodeDeclaration:
     dead_letter: str | None = None
     options: QueueOptions = USUAL_OPTIONS
     rows: str | None = None
+    dead_letter_target: DeadLetterTarget | None = None
 
 
 @dataclass(frozen=True, slots=True)

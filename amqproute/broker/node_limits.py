@@ -18,6 +18,9 @@ class QueueLimits:
         max_deliveries: failed attempts after which an entry is dead-lettered; 0 means no bound.
         priorities: how many priorities are told apart (D-06); 1 makes the queue first in, first
             out whatever the headers say.
+        length: messages that may wait, where more push out the oldest; None for any number.
+        octets: of the messages that may wait; None for any number.
+        drops_head: what is above `octets` pushes out the oldest; else it is refused.
     """
 
     resident_messages: int = 20_000
@@ -26,6 +29,9 @@ class QueueLimits:
     ttl_ms: int = 0
     max_deliveries: int = 0
     priorities: int = 10
+    length: int | None = None
+    octets: int | None = None
+    drops_head: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ senders and timers. The parts:
     early_delivery     what is delivered while its commit is under way
     stored_backlog     which pages of the store are read, and what becomes of them
     expiry             entries whose time is over
+    length_limit       entries that make room for others
     retry_delay        entries that wait for their next attempt
     settlement         what outcomes do
     unmatched_entries  entries that no attached link needs
@@ -60,6 +61,7 @@ from amqproute.broker.expiry import (
     take_fleeting,
     wait_until,
 )
+from amqproute.broker.length_limit import take_excess
 from amqproute.broker.lifetime_policy import LifetimePolicy
 from amqproute.broker.node_context import NodeContext
 from amqproute.broker.node_limits import QueueLimits
@@ -99,6 +101,7 @@ from amqproute.journal.event import SOMEBODY, EntryTaker, RunEvent
 from amqproute.journal.record import RecordKind
 from amqproute.message import Message
 from amqproute.store.model import DamagedEntry, StoredEntry
+from amqproute.translation.dead_letters import DeadLetterTarget
 from amqproute.values import QUARANTINE, DeadLetterReason, Origin
 from amqproute.wire.amqp10 import spec
 
@@ -128,6 +131,7 @@ class Queue:
     Attributes:
         state: what it holds.
         dead_letter_name: the node for its dead letters, or None.
+        dead_letter_target: the exchange for its dead letters, or None; it goes before the node.
         publishers: the links that send to it, which share its free space.
         life: how long it lives, if it is dynamic; None for ever.
         when_empty: called soon after its last message has left; None for nobody.
@@ -157,6 +161,7 @@ class Queue:
         "_space",
         "_store",
         "dead_letter_name",
+        "dead_letter_target",
         "life",
         "publishers",
         "state",
@@ -194,6 +199,7 @@ class Queue:
         self._pages = 0  # that cursors have read
         self._quarantined = _NO_IDS  # of entries that prepared branches hold
         self.dead_letter_name: str | None = None
+        self.dead_letter_target: DeadLetterTarget | None = None
         self.life: LifetimePolicy | None = None
         self.when_empty: Callable[[], None] | None = None
         self.limits = limits
@@ -232,8 +238,10 @@ class Queue:
     @limits.setter
     def limits(self, limits: QueueLimits) -> None:
         before, self.state.limits = self.state.limits, limits
-        if limits.capacity != before.capacity:
+        if limits.capacity != before.capacity or limits.octets != before.octets:
             self._space.changed()
+        if limits.drops_head:
+            self._call_once(self._drop_excess)
 
     @property
     def options(self) -> QueueOptions:
@@ -381,6 +389,8 @@ class Queue:
         if not count:
             return
         self._watch_expiry(0)
+        if self.state.limits.drops_head:
+            self._call_once(self._drop_excess)
         if self.state.duplicates is not None:
             self._read_ids([each for each in self.state.levels.lines if each.paged])
         if self.state.options.archive_unreachable:
@@ -564,6 +574,20 @@ class Queue:
             self._remove_unmatched(entries)
         if state.limits.capacity:
             self._space.filled()
+        if state.limits.drops_head:
+            self._drop_excess()
+
+    def _drop_excess(self) -> None:
+        """Have the oldest messages make room for those that have come (x-max-length)."""
+        taken, unread = take_excess(self.state)
+        if taken:
+            batch = self._begin()
+            self._removal.dead_letter(taken, DeadLetterReason.MAX_LENGTH, None, batch)
+            self._departed()
+            self._commit(batch)
+        for line in unread:
+            if not line.is_busy:
+                self._refill(line)
 
     def _remove_late(self, entries: Sequence[Entry]) -> None:
         """Remove entries that arrived when the queue was no more."""
@@ -676,6 +700,8 @@ class Queue:
         One that takes entries away and is more than there may be waits until another goes (Q-21).
         """
         consumers = self.state.consumers
+        if self.life is not None and not copies:
+            self.life.attached(consumer)
         if consumers.is_full and not copies:
             consumers.standby.append((consumer, selects))
             return
@@ -868,6 +894,8 @@ class Queue:
         if state.options.archive_unreachable:
             self._remove_unmatched(entries)
         self._watch_expiry_of(entries)
+        if state.limits.drops_head:
+            self._drop_excess()
         self.dispatch()
 
     def _scan(self) -> bool:
@@ -1018,6 +1046,8 @@ class Queue:
     def _make_available(self, entries: Sequence[Entry]) -> None:
         make_available(self.state, entries)
         self.dispatch()
+        if self.state.limits.drops_head:
+            self._drop_excess()
 
     def _departed(self) -> None:
         """Notify those who wait for entries to leave."""

@@ -136,7 +136,12 @@ class QueueState:
         """Return how many more messages fit."""
         if self.is_reading_ids:
             return 0
-        capacity = self.limits.capacity
+        limits = self.limits
+        if limits.octets is not None and not limits.drops_head:
+            levels = self.levels
+            if levels.resident_bytes + levels.paged_bytes >= limits.octets:
+                return 0
+        capacity = limits.capacity
         if not capacity:
             return UNBOUNDED
         return max(0, capacity - self.taken)

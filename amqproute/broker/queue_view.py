@@ -8,6 +8,7 @@ from typing import Protocol
 
 from amqproute.broker.commit_batch import BatchParticipant
 from amqproute.entry import Entry
+from amqproute.translation.dead_letters import DeadLetterTarget
 
 
 class QueueView(BatchParticipant[Entry], Protocol):
@@ -17,11 +18,13 @@ class QueueView(BatchParticipant[Entry], Protocol):
         name: the queue's name; it may change.
         is_relay: its messages wait to be relayed.
         dead_letter_name: the node for its dead letters, or None.
+        dead_letter_target: the exchange for its dead letters, or None; it goes before the node.
     """
 
     name: str
     is_relay: bool
     dead_letter_name: str | None
+    dead_letter_target: DeadLetterTarget | None
 
     @property
     def consumers(self) -> int:

@@ -28,6 +28,7 @@ from amqproute.broker.local_transaction import TransactionLimits, TransactionTer
 from amqproute.broker.node_limits import MemoryBudget, QueueLimits
 from amqproute.broker.publish_gate import DAMAGE, STORE
 from amqproute.broker.queue import Queue
+from amqproute.broker.queue_declarations import QueueDeclarations
 from amqproute.broker.receipts import Receipts
 from amqproute.broker.sender_quotas import NOTES as ACCOUNT_NOTES
 from amqproute.broker.subscription import NOTES
@@ -213,6 +214,7 @@ class Application:
             describe_route=lambda options: describe_route(options, self.config),
             most_nodes=limits.max_nodes,
         )
+        self.declarations = QueueDeclarations(self.broker, self.inventory, reactor)
         self.receipts = Receipts(lambda principal: suppresses(self.config, principal))
         self.probes = PeerProbes(self.clock.now_ms)
         self.decisions: RoutingDecisions | None = None
@@ -354,6 +356,7 @@ class Application:
             *(recovery.notes.get(kind, {}) for kind in (EXCHANGE_NOTES, BINDING_NOTES))
         )
         self.inventory.declare(configured(config))
+        self.declarations.recovered()
         self.relay = self._make_relay()
         self.relay.dead_letter_name = config.relay.dead_letter
         self.transfer = self.routing.begin(self.relay)
@@ -647,7 +650,13 @@ class Application:
             self.reloader.register(name, prepare)
 
     def _prepare_nodes(self, config: Config) -> Apply:
-        return self.inventory.prepare(configured(config))
+        apply_nodes = self.inventory.prepare(configured(config))
+
+        def apply() -> None:
+            apply_nodes()
+            self.declarations.recovered()
+
+        return apply
 
     def _prepare_listeners(self, config: Config) -> Apply:
         by_endpoint = {
@@ -751,6 +760,7 @@ class Application:
         self.access.stop()
         if self.amqp10 is not None:
             self.amqp10.suspended.stop()
+        self.declarations.stop()
         self.broker.stop()
         self._receipt_expiry.stop()
         if self.relay is not None:

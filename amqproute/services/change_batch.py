@@ -17,10 +17,13 @@ from twisted.logger import Logger
 
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.commit_batch import Batch
+from amqproute.broker.exchanges.queue_settings import DeclaredTerms
+from amqproute.broker.exchanges.topology_record import argument_octets
 from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
 from amqproute.jsontext import parse_json
 from amqproute.values import RouteRule
+from amqproute.wire.amqp09.field_tables import FieldTable, FieldValueError
 
 __all__ = [
     "ALIAS",
@@ -96,6 +99,7 @@ class RuntimeNode:
         since_ms: time of creation, ms since the epoch.
         rows: of a queue: the name of its rows in the store.
         all_options: of a node: all its options, defaults included; no part of the note.
+        declared: of a queue: what a client of 0-9 or 0-9-1 declared; None if no client did.
     """
 
     options: Mapping[str, object]
@@ -103,10 +107,16 @@ class RuntimeNode:
     since_ms: int
     rows: str = ""
     all_options: Mapping[str, object] = field(default_factory=dict, compare=False)
+    declared: DeclaredTerms | None = None
 
     def encode(self) -> bytes:
         """Encode the entity as a note."""
         facts = {"options": self.options, "by": self.by, "since": self.since_ms, "rows": self.rows}
+        if self.declared is not None:
+            arguments = argument_octets(self.declared.arguments).hex()
+            facts["declared"] = {
+                "auto-delete": self.declared.auto_delete, "arguments": arguments
+            }  # fmt: skip
         return json.dumps(facts, separators=(",", ":")).encode()
 
     @classmethod
@@ -118,7 +128,17 @@ class RuntimeNode:
         """
         facts = parse_json(encoded)
         try:
-            return cls(dict(facts["options"]), str(facts["by"]), int(facts["since"]), facts["rows"])
+            said = facts.get("declared")
+            declared = None
+            if said is not None:
+                octets = bytes.fromhex(said["arguments"])
+                declared = DeclaredTerms(
+                    said["auto-delete"] is True, FieldTable.from_octets(octets)
+                )
+            options, since_ms = dict(facts["options"]), int(facts["since"])
+            return cls(options, str(facts["by"]), since_ms, facts["rows"], declared=declared)
+        except FieldValueError as error:
+            raise ValueError(f"the arguments of the note: {error}") from None
         except (KeyError, TypeError) as error:
             raise ValueError(f"the note lacks {error}") from None
 

@@ -37,6 +37,9 @@ from twisted.logger import Logger
 
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.broker import Broker
+from amqproute.broker.exchanges.argument_rules import queue_terms
+from amqproute.broker.exchanges.queue_settings import DeclaredTerms, with_terms
+from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
@@ -210,12 +213,12 @@ class NodeChanges:
         for name, made in tuple(self.nodes.items()):
             if name not in described and name not in configured.aliases:
                 try:
-                    again = self._describe({**made.options, "name": name})
+                    again = self._description(name, made.options, made)
                 except ConfigError as error:
                     unusable.append((NODE, name, "; ".join(error.problems)))
                 else:
                     refreshed[name] = replace(made, all_options=again.options)
-                    described[name] = with_rows(again.declaration, made.rows)
+                    described[name] = again.declaration
         aliases = dict(configured.aliases)
         for name, made in self.aliases.items():
             target = str(made.options["target"])
@@ -382,21 +385,14 @@ class NodeChanges:
         options = node_options(command)
         described = self._described(name, options)
         self._check_dead_letter(name, described.declaration)
-        if len(broker.nodes) + len(broker.topics) >= self.most_nodes:
-            raise CommandRefused(FULL, f"there are {self.most_nodes} nodes (limits.max-nodes)")
+        self._require_room(name)
         rows = ""
         if isinstance(described.declaration, NodeDeclaration):
             rows = f"{ROWS_PREFIX}{self._new_rows()}/{name}"
+            described = replace(described, declaration=with_rows(described.declaration, rows))
         made = RuntimeNode(options, changes.by, changes.now_ms, rows, described.options)
-        broker.add(with_rows(described.declaration, rows))
-        self.nodes[name] = made
-        changes.note(NODE, name, made.encode())
-
-        def undo() -> None:
-            del self.nodes[name]
-            broker.withdraw(name).discard()
-
-        changes.did(str(command), undo)
+        self._make(name, made, described, changes)
+        changes.did(str(command), partial(self._unmake, name))
         return CommandResult(CREATED, "created", {"name": name, **described.options})
 
     def make_queue(self, name: str, by: str) -> Deferred[Queue]:
@@ -419,6 +415,75 @@ class NodeChanges:
         queue = self.broker.nodes[name]
         changes.put(batch)
         return batch.commit().addCallback(lambda _: queue)
+
+    # -- queues that clients of 0-9 and 0-9-1 declare ----------------------------------------------
+
+    def declared(self, name: str) -> DeclaredTerms | None:
+        """Return what a client declared of a durable queue. See `QueueRegistry.declared`."""
+        made = self.nodes.get(name)
+        return None if made is None else made.declared
+
+    def require_new(self, name: str) -> None:
+        """Check that there can be a queue of a new name. See `QueueRegistry.require_new`."""
+        try:
+            self._require_room(name)
+        except CommandRefused as refused:
+            raise _fault(refused) from None
+
+    def transient_node(self, name: str, terms: DeclaredTerms) -> NodeDeclaration:
+        """Return what a transient queue shall be. See `QueueRegistry.transient_node`."""
+        rows = f"{ROWS_PREFIX}{self._new_rows()}/{name}"
+        options = {"type": "queue", "message-durability-mode": "force-transient"}
+        made = RuntimeNode(options, "", 0, rows, declared=terms)
+        declaration = self._described(name, options, made).declaration
+        assert isinstance(declaration, NodeDeclaration)
+        return declaration
+
+    def declare_queue(self, name: str, terms: DeclaredTerms, owner: str) -> Deferred[Queue]:
+        """Make a durable queue. See `QueueRegistry.declare_queue`."""
+        batch = self.broker.begin()
+        changes = ChangeBatch(owner, batch.now_ms)
+        rows = f"{ROWS_PREFIX}{self._new_rows()}/{name}"
+        made = RuntimeNode({"type": "queue"}, owner, changes.now_ms, rows, declared=terms)
+        described = self._described(name, made.options, made)
+        self._make(name, replace(made, all_options=described.options), described, changes)
+        changes.did(f"DECLARE queue {name}", partial(self._unmake, name))
+        queue = self.broker.nodes[name]
+        changes.put(batch)
+        return batch.commit().addCallback(lambda _: queue)
+
+    def remove_queue(self, name: str, owner: str) -> Deferred[None]:
+        """Delete a queue that is not the configuration's. See `QueueRegistry.remove_queue`."""
+        batch = self.broker.begin()
+        changes = ChangeBatch(owner, batch.now_ms)
+        try:
+            self.delete_node(ManagementCommand("DELETE", "queue", name), changes)
+        except CommandRefused as refused:
+            changes.roll_back()
+            raise _fault(refused) from None
+        changes.put(batch)
+        return batch.commit()
+
+    def links_gone(self) -> None:
+        """Have links detached of queues that are not there. See `QueueRegistry.links_gone`."""
+        self.when_gone(set())
+
+    def _require_room(self, name: str) -> None:
+        self.require_free(name)
+        broker = self.broker
+        if len(broker.nodes) + len(broker.topics) >= self.most_nodes:
+            raise CommandRefused(FULL, f"there are {self.most_nodes} nodes (limits.max-nodes)")
+
+    def _make(
+        self, name: str, made: RuntimeNode, described: NodeDescription, changes: ChangeBatch
+    ) -> None:
+        self.broker.add(described.declaration)
+        self.nodes[name] = made
+        changes.note(NODE, name, made.encode())
+
+    def _unmake(self, name: str) -> None:
+        del self.nodes[name]
+        self.broker.withdraw(name).discard()
 
     def assert_node(self, command: ManagementCommand) -> CommandResult:
         """Check that a node has the asserted options (G-08)."""
@@ -443,17 +508,17 @@ class NodeChanges:
             raise CommandRefused(CONFLICT, f"{name!r} is a {kind} and stays one")
         merged = {**made.options, **asked, "type": kind}
         options = {key: value for key, value in merged.items() if value is not None}
-        described = self._described(name, options)
+        described = self._described(name, options, made)
         self._check_dead_letter(name, described.declaration)
-        before = self._described(name, made.options).declaration
+        before = self._described(name, made.options, made).declaration
         changed = replace(made, options=options, all_options=described.options)
-        self.broker.add(with_rows(described.declaration, made.rows))
+        self.broker.add(described.declaration)
         self.nodes[name] = changed
         changes.note(NODE, name, changed.encode())
 
         def undo() -> None:
             self.nodes[name] = made
-            self.broker.add(with_rows(before, made.rows))
+            self.broker.add(before)
 
         changes.did(str(command), undo)
         return CommandResult(OK, "changed", {"name": name, **described.options})
@@ -464,7 +529,7 @@ class NodeChanges:
         node = self.node(name)
         made = self.require_own(name, self.nodes)
         self.require_free(new_name)
-        self._described(new_name, made.options)
+        self._described(new_name, made.options, made)
         if isinstance(node, Topic) and node.durable:
             raise CommandRefused(
                 CONFLICT, f"{name!r} has {len(node.durable)} durable subscriptions, which name it"
@@ -608,11 +673,36 @@ class NodeChanges:
             OK, f"{counted(count, 'message is', 'messages are')} being deleted", facts
         )
 
-    def _described(self, name: str, options: Mapping[str, object]) -> NodeDescription:
+    def _described(
+        self, name: str, options: Mapping[str, object], made: RuntimeNode | None = None
+    ) -> NodeDescription:
         try:
-            return self._describe({**options, "name": name})
+            return self._description(name, options, made)
         except ConfigError as error:
             raise CommandRefused(BAD_REQUEST, "; ".join(error.problems)) from None
+
+    def _description(
+        self, name: str, options: Mapping[str, object], made: RuntimeNode | None
+    ) -> NodeDescription:
+        """Return a node with these options, and with what is known of one that was made.
+
+        Raises:
+            ConfigError: it cannot have them.
+        """
+        if made is None or made.declared is None:
+            described = self._describe({**options, "name": name})
+            rows = "" if made is None else made.rows
+            return replace(described, declaration=with_rows(described.declaration, rows))
+        # Clients may choose names that operators may not.
+        described = self._describe({**options, "name": "queue"})
+        declaration = described.declaration
+        if isinstance(declaration, NodeDeclaration):
+            try:
+                terms = queue_terms(name, made.declared.arguments)
+            except TopologyFault as fault:
+                raise ConfigError([fault.text]) from None
+            declaration = with_terms(replace(declaration, name=name, rows=made.rows), terms)
+        return replace(described, declaration=declaration)
 
     def _check_dead_letter(self, name: str, declaration: Declaration) -> None:
         wanted = getattr(declaration, "dead_letter", None)
@@ -623,6 +713,11 @@ class NodeChanges:
             raise CommandRefused(BAD_REQUEST, "dead-letter: is the node itself")
         if target not in self.broker.nodes and target not in self.broker.topics:
             raise CommandRefused(BAD_REQUEST, f"dead-letter: there is no node {wanted!r}")
+
+
+def _fault(refused: CommandRefused) -> TopologyFault:
+    kinds = {BAD_REQUEST: TopologyFaultKind.ILLEGAL_NAME, FULL: TopologyFaultKind.LIMIT}
+    return TopologyFault(kinds.get(refused.status, TopologyFaultKind.OTHER_QUEUE), refused.words)
 
 
 def rule_of(pattern: str, options: Mapping[str, Any]) -> RouteRule:

@@ -96,7 +96,9 @@ class CountTests(SynchronousTestCase):
         here = broker.make_internal("orders", QueueLimits())
         leaving = broker.make_internal(f"{RELAY_PREFIX}beta.example", QueueLimits())
         leaving.is_relay = True
-        disposal = Disposal(lambda _: None, lambda: None, broker.rate_limited_log, broker.recent)
+        disposal = Disposal(
+            lambda _: None, lambda: None, broker.rate_limited_log, broker.recent, broker.topology
+        )
         for queue in (here, leaving):
             disposal.counted(queue, 2, DeadLetterReason.REJECTED, ERROR)
             disposal.counted(queue, 3, DeadLetterReason.EXPIRED, None)

@@ -29,6 +29,7 @@ class TopologyFaultKind(enum.Enum):
     OTHER_TYPE = "an exchange declared again with another type"
     OTHER_EXCHANGE = "an exchange declared again with other properties"
     OTHER_QUEUE = "a queue declared again with other properties"
+    LOCKED = "a queue that belongs to another connection"
     INVALID_ARGUMENT = "an argument with a value that it cannot have"
     UNSUPPORTED_QUEUE_TYPE = "a queue type that is not offered"
     IN_USE = "a deletion with if-unused of something in use"

@@ -17,7 +17,7 @@ from amqproute.cli.commands.message_options import age, counted, entry_id
 
 __all__ = ["requeue"]
 
-REASONS: Final = ("rejected", "expired", "max-deliveries", "undeliverable")
+REASONS: Final = ("rejected", "expired", "max-deliveries", "max-length", "undeliverable")
 _COLUMNS: Final = ("ID", "TO", "GOES-TO", "REASON", "CONDITION", "AGE", "BYTES", "MESSAGE-ID")
 
 

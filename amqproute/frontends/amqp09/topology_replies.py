@@ -58,6 +58,7 @@ TOPOLOGY_REPLIES: Final[Mapping[TopologyFaultKind, TopologyReply]] = {
     Kind.OTHER_TYPE: TopologyReply(ReplyCode.NOT_ALLOWED, ReplyCode.PRECONDITION_FAILED),  # 09-X-25
     Kind.OTHER_EXCHANGE: TopologyReply(ReplyCode.PRECONDITION_FAILED),
     Kind.OTHER_QUEUE: TopologyReply(ReplyCode.PRECONDITION_FAILED),
+    Kind.LOCKED: TopologyReply(ReplyCode.RESOURCE_LOCKED),  # I-06
     Kind.INVALID_ARGUMENT: TopologyReply(ReplyCode.PRECONDITION_FAILED),
     Kind.UNSUPPORTED_QUEUE_TYPE: TopologyReply(ReplyCode.PRECONDITION_FAILED),
     Kind.IN_USE: TopologyReply(ReplyCode.PRECONDITION_FAILED),  # 09-EXCH-21, 09-X-54

@@ -35,7 +35,7 @@ class TableTests(SynchronousTestCase):
             KIND.NOT_EMPTY: (406, 406), KIND.INTERNAL_EXCHANGE: (403, 403),
             KIND.INTERNAL_BINDING: (530, None), KIND.TRANSIENT_BINDING: (530, None),
             KIND.INVALID_HEADER: (406, 406), KIND.INVALID_PROPERTY: (406, 406),
-            KIND.LIMIT: (506, 506),
+            KIND.LIMIT: (506, 506), KIND.LOCKED: (405, 405),
         }  # fmt: skip
         self.assertEqual(set(rows), set(KIND))
         self.assertEqual(set(TOPOLOGY_REPLIES), set(KIND))

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters that are published to an exchange (x-dead-letter-exchange), with ``x-death``.
+
+What goes where is decided as for any publish. A queue that a message would come round to without
+anybody having had it does not get it again (`is_dead_letter_circle`), an exchange that is not there
+gets nothing, and the log says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from zope.interface import implementer
+
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.exchanges.topology import Topology
+from amqproute.broker.exchanges.topology_fault import TopologyFault
+from amqproute.broker.queue_view import QueueView
+from amqproute.entry import Entry
+from amqproute.errors import NotFound
+from amqproute.interfaces import ITarget
+from amqproute.message import Message
+from amqproute.translation.dead_letters import (
+    DeadLetterTarget,
+    DeathEvent,
+    DeathReason,
+    dead_letter_keys,
+    death_annotations,
+    is_dead_letter_circle,
+)
+from amqproute.translation.message_content import routing_headers
+from amqproute.translation.message_parts import CARBON_COPY, EXCHANGE, ROUTING_KEY
+from amqproute.values import DeadLetterReason, Origin
+from amqproute.wire.amqp10.types import Symbol
+
+REASONS: Final[Mapping[DeadLetterReason, DeathReason]] = {
+    DeadLetterReason.REJECTED: DeathReason.REJECTED,
+    DeadLetterReason.EXPIRED: DeathReason.EXPIRED,
+    DeadLetterReason.MAX_LENGTH: DeathReason.MAX_LENGTH,
+    DeadLetterReason.MAX_DELIVERIES: DeathReason.DELIVERY_LIMIT,
+    DeadLetterReason.UNDELIVERABLE: DeathReason.REJECTED,
+}
+"""Words of ``x-death``, which has fewer."""
+
+
+class AddressFinder(Protocol):
+    """Whoever knows the way to other organizations."""
+
+    def find_address(self, address: str) -> ITarget:
+        """Return the target of an address ``node@domain``.
+
+        Raises:
+            AmqpError: there is none, or nobody knows the way yet.
+        """
+
+
+class DeadLetter:
+    """An entry on its way to an exchange.
+
+    Args:
+        queue: that it leaves.
+        entry: the entry.
+        reason: why.
+        target: where it goes.
+
+    Attributes:
+        target: the argument.
+    """
+
+    __slots__ = ("_annotations", "_entry", "_queue", "_reason", "target")
+
+    def __init__(
+        self, queue: QueueView, entry: Entry, reason: DeadLetterReason, target: DeadLetterTarget
+    ) -> None:
+        self.target = target
+        self._queue = queue
+        self._entry = entry
+        self._reason = REASONS[reason]
+        self._annotations = entry.message.annotations
+
+    def event(self, now_ms: int) -> DeathEvent:
+        """Return its death."""
+        annotations = self._annotations
+        exchange, key = annotations.get(EXCHANGE), annotations.get(ROUTING_KEY)
+        if not isinstance(exchange, str) or not isinstance(key, str):
+            exchange, key = "", self._queue.name  # as a delivery shows it (09-M-08)
+        copies = annotations.get(CARBON_COPY)
+        more = copies if isinstance(copies, list | tuple) else ()
+        keys = (key, *(each for each in more if isinstance(each, str)))
+        ttl = self._entry.message.header.ttl
+        expiration = None if ttl is None else str(int(ttl))
+        return DeathEvent(self._queue.name, self._reason, now_ms, exchange, keys, expiration)
+
+    def message(self, facts: Mapping[Symbol, object], now_ms: int) -> Message:
+        """Return it as it is published.
+
+        Args:
+            facts: further annotations.
+            now_ms: the wall clock.
+        """
+        event = self.event(now_ms)
+        annotations, gone = death_annotations(self._annotations, event, self.target)
+        return self._entry.message.with_annotations({**annotations, **facts}, drop=gone)
+
+    def goes_round(self, queue: str) -> bool:
+        """Tell whether it would come to a queue for ever, and nobody would have it."""
+        return is_dead_letter_circle(self._annotations, queue, self._reason)
+
+
+@implementer(ITarget)
+class DeadLetterExchange:
+    """The exchange for dead letters of a queue, as a target for one of them.
+
+    Args:
+        dead: it.
+        topology: the exchanges.
+        ways: finds the targets of addresses.
+    """
+
+    __slots__ = ("_dead", "_topology", "_ways", "name")
+
+    def __init__(
+        self,
+        dead: DeadLetter,
+        topology: Topology,
+        ways: AddressFinder,
+    ) -> None:
+        self.name = f"/exchanges/{dead.target.exchange}"
+        self._dead = dead
+        self._topology = topology
+        self._ways = ways
+
+    def put(self, message: Message, batch: Batch, origin: Origin) -> None:
+        """Publish it. See `ITarget.put`.
+
+        Raises:
+            NotFound: there is no such exchange, or nobody who gets it.
+            AmqpError: one of those who get it does not take it.
+        """
+        dead, topology = self._dead, self._topology
+        exchange = dead.target.exchange
+        keys = dead_letter_keys(dead.event(batch.now_ms), dead.target)
+        try:
+            outcome = topology.graph.route(exchange, keys, routing_headers(message))
+        except TopologyFault as fault:
+            raise NotFound(fault.text) from None
+        targets = [
+            queue for queue in topology.queues_of(outcome) if not dead.goes_round(queue.name)
+        ]
+        targets += [self._ways.find_address(address) for address in outcome.addresses]
+        if not targets:
+            raise NotFound(f"no queue gets dead letters of exchange {exchange!r} with {keys[0]!r}")
+        topology.put(exchange, targets, message, batch, origin)
+
+    def space(self) -> int:
+        """See `ITarget.space`: a dead letter is put where there is room, or is dropped."""
+        return 1
+
+    def when_space(self, notify: Callable[[], None]) -> None:
+        """See `ITarget.when_space`."""
+        notify()

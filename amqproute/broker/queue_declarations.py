@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues that clients of AMQP 0-9 and 0-9-1 declare, use and delete (09: 1.7).
+
+A declared queue is a queue like any other. A durable one is made, and noted in the store, by the
+`QueueRegistry`, as those that operators make at runtime; so operators see, change and delete it. A
+transient one, and one that is exclusive to a connection, is gone after a restart with all that is
+on it, and may page to the disk until then.
+
+Here is decided whether a declaration fits the queue of that name, whose queue it is, and when it
+goes: with its connection (exclusive), with its last consumer (auto-delete), or when nobody has used
+it for some time (``x-expires``, which begins anew with each start).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.broker.alarm import Alarm
+from amqproute.broker.broker import Broker
+from amqproute.broker.exchanges.argument_rules import (
+    QueueDeclaration,
+    check_queue_redeclared,
+    queue_terms,
+)
+from amqproute.broker.exchanges.queue_settings import DeclaredTerms
+from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
+from amqproute.broker.exchanges.topology_names import check_queue_name
+from amqproute.broker.fair_shares import FairShares
+from amqproute.broker.lifetime_policy import DeclaredLifetime
+from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.queue import Queue
+from amqproute.errors import StoreError
+
+MOST_TRANSIENT: Final = 10_000
+"""Transient and exclusive queues that clients have declared; a user at most what stays free."""
+MOST_MS: Final = (1 << 32) - 1
+
+
+class QueueRegistry(Protocol):
+    """Whoever makes and deletes queues at runtime, and notes in the store what is durable."""
+
+    def declared(self, name: str) -> DeclaredTerms | None:
+        """Return what a client declared of a durable queue; None if no client did."""
+
+    def require_new(self, name: str) -> None:
+        """Check that there can be a queue of a new name.
+
+        Raises:
+            TopologyFault: another node or an alias has it, or there are too many nodes.
+        """
+
+    def transient_node(self, name: str, terms: DeclaredTerms) -> NodeDeclaration:
+        """Return what a queue shall be that is gone after a restart."""
+
+    def declare_queue(self, name: str, terms: DeclaredTerms, owner: str) -> Deferred[Queue]:
+        """Make a durable queue.
+
+        Returns:
+            It fires with the queue when that is on the disk, or fails with `StoreError`.
+
+        Raises:
+            TopologyFault: it cannot be.
+        """
+
+    def remove_queue(self, name: str, owner: str) -> Deferred[None]:
+        """Delete a queue with what is on it.
+
+        Returns:
+            It fires when that is on the disk, or fails with `StoreError`.
+
+        Raises:
+            TopologyFault: it may not go.
+        """
+
+    def links_gone(self) -> None:
+        """Have links detached of queues that are not there any more."""
+
+
+@dataclass(slots=True)
+class _Transient:
+    """A queue that is gone after a restart.
+
+    Attributes:
+        declaration: of it.
+        owner: who declared it.
+        connection: to which it belongs, if it is exclusive; else None.
+    """
+
+    declaration: QueueDeclaration
+    owner: str
+    connection: Hashable | None
+
+
+class QueueDeclarations:
+    """Declared queues.
+
+    Args:
+        broker: its nodes.
+        registry: makes and deletes what is durable.
+        clock: for ``x-expires``.
+    """
+
+    log = Logger()
+
+    def __init__(self, broker: Broker, registry: QueueRegistry, clock: IReactorTime) -> None:
+        self._broker = broker
+        self._registry = registry
+        self._clock = clock
+        self._transient: dict[str, _Transient] = {}
+        self._of_connection: dict[Hashable, dict[str, None]] = {}
+        self._shares = FairShares()
+        self._expiry: dict[str, Alarm] = {}
+        self._pending: dict[str, list[Deferred[Queue]]] = {}
+
+    def __repr__(self) -> str:
+        return f"<QueueDeclarations transient={len(self._transient)}>"
+
+    # -- what there is -------------------------------------------------------------------------
+
+    def queue(self, name: str, connection: Hashable) -> Queue:
+        """Return a queue that a connection may use.
+
+        Raises:
+            TopologyFault: there is none, or it is exclusive to another connection (09-QUEUE-11).
+        """
+        queue = self._broker.nodes.get(name)
+        if queue is None:
+            raise TopologyFault(TopologyFaultKind.NO_QUEUE, f"no queue '{name}'")
+        made = self._transient.get(name)
+        is_others = made is not None and made.connection not in (None, connection)
+        if is_others or (made is None and queue.life is not None and queue.life.is_exclusive):
+            raise TopologyFault(
+                TopologyFaultKind.LOCKED, f"queue '{name}' is exclusive to another connection"
+            )
+        return queue
+
+    def declaration(self, name: str) -> QueueDeclaration:
+        """Return a queue as it was declared, whoever did.
+
+        Raises:
+            TopologyFault: there is none.
+        """
+        made = self._transient.get(name)
+        if made is not None:
+            return made.declaration
+        if name not in self._broker.nodes:
+            raise TopologyFault(TopologyFaultKind.NO_QUEUE, f"no queue '{name}'")
+        terms = self._registry.declared(name) or DeclaredTerms()
+        is_durable = name not in self._broker.dynamic
+        return QueueDeclaration(name, is_durable, False, terms.auto_delete, terms.arguments)
+
+    # -- declare -------------------------------------------------------------------------------
+
+    def declare(
+        self,
+        asked: QueueDeclaration,
+        connection: Hashable,
+        owner: str = "",
+        lenient: bool = False,
+    ) -> Deferred[Queue]:
+        """Make a queue, or check that there is an equal one (09-QUEUE-06).
+
+        Args:
+            asked: what is declared, with a name.
+            connection: for which, if it is exclusive.
+            owner: who asks, as access rules write it; empty for the operator.
+            lenient: see `check_queue_redeclared`.
+
+        Returns:
+            It fires with the queue when that is on the disk, or fails with `StoreError`.
+
+        Raises:
+            TopologyFault: it cannot be.
+        """
+        name = asked.name
+        if name in self._broker.nodes:
+            queue = self.queue(name, connection)
+            check_queue_name(name, is_new=False)
+            queue_terms(name, asked.arguments)
+            check_queue_redeclared(self.declaration(name), asked, lenient)
+            self.used(name)
+            waiting = self._pending.get(name)
+            if waiting is None:
+                return succeed(queue)
+            answer: Deferred[Queue] = Deferred()
+            waiting.append(answer)
+            return answer
+        check_queue_name(name, is_new=True)
+        queue_terms(name, asked.arguments)
+        self._registry.require_new(name)
+        if asked.exclusive or not asked.durable:
+            return succeed(self._make_transient(asked, connection, owner))
+        return self._make_durable(asked, owner)
+
+    def _make_transient(self, asked: QueueDeclaration, connection: Hashable, owner: str) -> Queue:
+        name = asked.name
+        room = MOST_TRANSIENT - self._shares.used
+        if owner:
+            room = min(room, self._shares.room(MOST_TRANSIENT, owner))
+        if room <= 0:
+            raise TopologyFault(
+                TopologyFaultKind.LIMIT,
+                f"no room for queue '{name}': there are {self._shares.used} transient queues of "
+                f"{MOST_TRANSIENT}, {self._shares.held(owner)} of {owner or 'the operator'}",
+            )
+        terms = DeclaredTerms(asked.auto_delete, asked.arguments)
+        queue = self._broker.add_transient(self._registry.transient_node(name, terms))
+        self._shares.take(1, owner)
+        made = _Transient(asked, owner, connection if asked.exclusive else None)
+        self._transient[name] = made
+        if made.connection is not None:
+            self._of_connection.setdefault(made.connection, {})[name] = None
+        self._watch(queue, made.declaration)
+        if queue.life is not None:
+            queue.life.owner = made.connection
+        return queue
+
+    def _make_durable(self, asked: QueueDeclaration, owner: str) -> Deferred[Queue]:
+        name = asked.name
+        terms = DeclaredTerms(asked.auto_delete, asked.arguments)
+        made = self._registry.declare_queue(name, terms, owner)
+        waiting: list[Deferred[Queue]] = []
+        self._pending[name] = waiting
+        self._watch(self._broker.nodes[name], asked)
+
+        def settle(result: Queue | Failure) -> Queue | Failure:
+            if self._pending.get(name) is waiting:
+                del self._pending[name]
+            if isinstance(result, Failure):
+                self._unwatch(name)
+            for each in waiting:
+                each.callback(result)  # a failure makes an errback of it
+            return result
+
+        return made.addBoth(settle)
+
+    # -- use and end ---------------------------------------------------------------------------
+
+    def recovered(self) -> None:
+        """Watch over the durable queues that go by themselves, after a start or a reload."""
+        for name, queue in self._broker.nodes.items():
+            if queue.life is None and self._registry.declared(name) is not None:
+                self._watch(queue, self.declaration(name))
+            elif name not in self._expiry and isinstance(queue.life, DeclaredLifetime):
+                self._watch(queue, self.declaration(name))  # it has been renamed
+
+    def used(self, name: str) -> None:
+        """Note that a client has used a queue: its ``x-expires`` begins anew."""
+        if name in self._expiry:
+            self._arm(name)
+
+    def delete(
+        self,
+        name: str,
+        connection: Hashable,
+        owner: str = "",
+        *,
+        if_unused: bool = False,
+        if_empty: bool = False,
+    ) -> Deferred[int]:
+        """Delete a queue with its bindings and what is on it (09-QUEUE-46, 09-QUEUE-47).
+
+        Returns:
+            It fires with the number of messages that were on it, when that is on the disk, or fails
+            with `StoreError`.
+
+        Raises:
+            TopologyFault: it may not go.
+        """
+        queue = self.queue(name, connection)
+        if if_unused and queue.consumers:
+            raise TopologyFault(
+                TopologyFaultKind.IN_USE, f"queue '{name}' has {queue.consumers} consumers"
+            )
+        if if_empty and queue.is_used:
+            raise TopologyFault(
+                TopologyFaultKind.NOT_EMPTY, f"queue '{name}' has {queue.depth} messages"
+            )
+        count = queue.available + queue.deferred
+        if name in self._transient:
+            self._end_transient(name)
+            return succeed(count)
+        return self._registry.remove_queue(name, owner).addCallback(self._deleted, name, count)
+
+    def _deleted(self, _: object, name: str, count: int) -> int:
+        if name not in self._broker.nodes:
+            self._unwatch(name)
+        return count
+
+    def purge(self, name: str, connection: Hashable) -> Deferred[int]:
+        """Remove the messages of a queue that wait (09-QUEUE-37, 09-QUEUE-39).
+
+        Returns:
+            It fires with their number when that is on the disk, or fails with `StoreError`.
+
+        Raises:
+            TopologyFault: there is no such queue, or it is exclusive to another connection.
+        """
+        return self.queue(name, connection).purge()
+
+    def connection_lost(self, connection: Hashable) -> None:
+        """Delete the queues that are exclusive to a connection."""
+        for name in list(self._of_connection.get(connection, ())):
+            self._end_transient(name)
+
+    def stop(self) -> None:
+        """Stop the timers."""
+        for alarm in self._expiry.values():
+            alarm.stop()
+
+    def _end_transient(self, name: str) -> None:
+        made = self._transient.pop(name)
+        self._shares.give_back(1, made.owner)
+        self._unwatch(name)
+        if made.connection is not None:
+            others = self._of_connection[made.connection]
+            del others[name]
+            if not others:
+                del self._of_connection[made.connection]
+        self._broker.remove_transient(name)
+        self._registry.links_gone()
+
+    # -- auto-delete and x-expires -------------------------------------------------------------
+
+    def _watch(self, queue: Queue, declaration: QueueDeclaration) -> None:
+        name = declaration.name
+        self._unwatch(name)
+        expires_ms = _expires_ms(declaration.arguments)
+        if declaration.exclusive or declaration.auto_delete or expires_ms:
+            queue.life = life = DeclaredLifetime(declaration.exclusive, queue)
+            life.when_unused = partial(self._unused, queue)
+        if expires_ms:
+            self._expiry[name] = Alarm(self._clock)
+            self._arm(name)
+
+    def _unwatch(self, name: str) -> None:
+        alarm = self._expiry.pop(name, None)
+        if alarm is not None:
+            alarm.stop()
+
+    def _arm(self, name: str) -> None:
+        expires_ms = _expires_ms(self.declaration(name).arguments)
+        self._expiry[name].set(expires_ms / 1000, partial(self._expired, name))
+
+    def _expired(self, name: str) -> None:
+        queue = self._broker.nodes.get(name)
+        if queue is None or not _expires_ms(self.declaration(name).arguments):
+            self._unwatch(name)  # it went, and another one has its name
+        elif queue.consumers:
+            self._arm(name)
+        else:
+            self._end(name, "nobody used it for its time (x-expires)")
+
+    def _unused(self, queue: Queue) -> None:
+        """The last consumer of a queue has gone."""
+        name = queue.name
+        if self._broker.nodes.get(name) is not queue:
+            return
+        if self.declaration(name).auto_delete:
+            self._end(name, "its last consumer has gone")
+        else:
+            self.used(name)
+
+    def _end(self, name: str, why: str) -> None:
+        self.log.debug("queue {queue} ends: {why}", queue=name, why=why)
+        if name in self._transient:
+            self._end_transient(name)
+            return
+        try:
+            ended = self._registry.remove_queue(name, "daemon")
+        except TopologyFault as fault:
+            self.log.warn(
+                "queue {queue} stays although {why}: {error}",
+                queue=name,
+                why=why,
+                error=fault.text,
+            )
+            return
+        ended.addCallbacks(self._deleted, self._not_ended, (name, 0), errbackArgs=(name,))
+
+    def _not_ended(self, failure: Failure, name: str) -> None:
+        if isinstance(failure.value, StoreError):
+            self.log.warn(
+                "queue {queue} could not be deleted: {error}", queue=name, error=str(failure.value)
+            )
+        else:
+            self.log.failure("queue {queue} could not be deleted", failure, queue=name)
+
+
+def _expires_ms(arguments: Mapping[str, object]) -> int:
+    value = arguments.get("x-expires")
+    return value if isinstance(value, int) and 0 < value <= MOST_MS else 0
+
+
+__all__ = ["MOST_TRANSIENT", "QueueDeclarations", "QueueRegistry"]
