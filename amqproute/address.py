@@ -38,10 +38,13 @@ __all__ = [
     "TRANSFER_NODE",
     "Address",
     "check_new_name",
+    "exchange_node",
     "format",
     "from_compatibility",
+    "from_exchange_address",
     "from_uri",
     "is_reserved",
+    "node_of_rules",
     "normalize_domain",
     "parse",
 ]
@@ -64,6 +67,7 @@ _REMEMBERED: Final = 4096
 _RESERVED: Final = ("amqp$", "$management", "/management")
 
 _COMPATIBILITY: Final = ("/queues/", "/topics/")
+_EXCHANGES: Final = "/exchanges/"
 _SCHEMES: Final = ("amqp://", "amqps://")
 
 # Letters, digits and hyphens, no hyphen at either end of a label. A label of 64 octets or a name
@@ -269,6 +273,42 @@ def from_compatibility(text: str) -> str | None:
     if "/" in name:
         raise InvalidField(f"address {_quoted(text)}: write a slash in the name as %2F")
     return _unquoted(name)
+
+
+def from_exchange_address(text: str) -> tuple[str, str | None] | None:
+    """Read ``/exchanges/<name>`` and ``/exchanges/<name>/<key>``; both are percent-encoded.
+
+    Exchanges and queues are two name spaces; a bare name is never an exchange.
+
+    Returns:
+        The name, and the routing key or None; or None if the text is not of this form.
+
+    Raises:
+        InvalidField: it is of this form, and the name is empty or something is badly encoded.
+    """
+    if not text.startswith(_EXCHANGES):
+        return None
+    name, slash, key = text[len(_EXCHANGES) :].partition("/")
+    if not name:
+        raise InvalidField(f"address {_quoted(text)} names no exchange")
+    if "/" in key:
+        raise InvalidField(f"address {_quoted(text)}: write a slash in the key as %2F")
+    return _unquoted(name), _unquoted(key) if slash else None
+
+
+def exchange_node(name: str) -> str:
+    """Return what access rules and the journal call an exchange: ``/exchanges/<name>``."""
+    return f"{_EXCHANGES}{name}"
+
+
+def node_of_rules(node: str) -> str:
+    """Return what access rules call a node: an exchange without the routing key behind it.
+
+    Raises:
+        InvalidField: it is badly encoded.
+    """
+    exchange = from_exchange_address(node)
+    return node if exchange is None else exchange_node(exchange[0])
 
 
 def from_uri(text: str, host: str | None) -> str | None:

@@ -11,12 +11,13 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from amqproute.address import is_reserved
+from amqproute.address import from_exchange_address, is_reserved
 from amqproute.broker.binding import Binding, BindingDeclaration
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.disposal import Disposal
 from amqproute.broker.dynamic_node_terms import DynamicTerms
 from amqproute.broker.entry_removal import DAMAGED, DISCARD, IDisposal
+from amqproute.broker.exchanges.exchange_target import ExchangeTarget
 from amqproute.broker.exchanges.topology import Topology
 from amqproute.broker.lifetime_policy import LifetimePolicy
 from amqproute.broker.node_context import NodeContext
@@ -514,6 +515,11 @@ class Broker:
         service: ITarget | None = self.services.get(name)
         if service is not None:
             return service
+        exchange = from_exchange_address(name) if name[:1] == "/" else None
+        if exchange is not None:
+            target = ExchangeTarget(self.topology, *exchange)
+            target.check()
+            return target
         node = self._node(name)
         if isinstance(node, Queue):
             node.check_target()
@@ -526,6 +532,11 @@ class Broker:
     def _node(self, name: str) -> Queue | Topic:
         name = self.resolve(name)
         node = self.nodes.get(name) or self.topics.get(name)
+        if node is None and from_exchange_address(name) is not None:
+            raise NotAllowed(
+                f"{name!r} is an exchange, which keeps nothing: bind a queue to it, and receive "
+                "from that"
+            )
         if name.startswith(RELAY_PREFIX):
             raise NotAllowed(
                 f"{name!r} is a relay queue: messages get there by their address, NODE@DOMAIN"

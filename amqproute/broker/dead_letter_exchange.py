@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from zope.interface import implementer
 
+from amqproute.address import exchange_node
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.exchanges.topology import Topology
 from amqproute.broker.exchanges.topology_fault import TopologyFault
@@ -126,7 +127,7 @@ class DeadLetterExchange:
         topology: Topology,
         ways: AddressFinder,
     ) -> None:
-        self.name = f"/exchanges/{dead.target.exchange}"
+        self.name = exchange_node(dead.target.exchange)
         self._dead = dead
         self._topology = topology
         self._ways = ways

@@ -11,7 +11,15 @@ from typing import Any
 
 from zope.interface import implementer
 
-from amqproute.address import TRANSFER_NODE, Address, from_compatibility, is_reserved, parse
+from amqproute.address import (
+    TRANSFER_NODE,
+    Address,
+    from_compatibility,
+    from_exchange_address,
+    is_reserved,
+    node_of_rules,
+    parse,
+)
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.commit_batch import Batch
@@ -161,10 +169,14 @@ class TransferService:
             node = asked  # the holder of the alias has received a request, and may reply
         else:
             verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
-            if not self.rules.allows(origin.principal, verb, node):
+            rule_node, is_foreign = node, False
+            if node[0] == "/" and from_exchange_address(node) is not None:
+                # Partners know nodes here by their names; exchanges are our clients' business.
+                rule_node, is_foreign = node_of_rules(node), origin.is_peer
+            if is_foreign or not self.rules.allows(origin.principal, verb, rule_node):
                 if self.replies is not None and self.replies.looks_like_one(node):
                     raise self.replies.gone(node)
-                raise UnauthorizedAccess(f"{origin.principal} may not {verb} to {node!r}")
+                raise UnauthorizedAccess(f"{origin.principal} may not {verb} to {rule_node!r}")
         self.keep(self._broker.target(node), message, batch, origin)
         if not batch.is_rehearsal:
             self.tally.local += 1

@@ -3,7 +3,8 @@
 
 `topology` is what the broker has of it: it keeps exchanges and bindings in the store
 (`topology_record`), answers when that is done, and puts a message on all queues that it goes to.
-All else decides without touching a queue:
+`exchange_target` is an exchange as clients of AMQP 1.0 send to it. All else decides without
+touching a queue:
 
 `exchange_graph` is the exchanges of one virtual host, with its changes and its decisions.
 `binding_tables` has a table for each exchange type, made of `topic_trie` and `header_match`.

@@ -23,6 +23,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from amqproute.address import exchange_node
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBinding, TargetKind
 from amqproute.broker.exchanges.exchange_graph import (
@@ -428,7 +429,7 @@ class Topology:
         if not exchange and len(targets) == 1:
             targets[0].put(message, batch, origin)
             return
-        name = f"/exchanges/{exchange}"
+        name = exchange_node(exchange)
         before = 0 if batch.came is None else len(batch.came)
         refused = put_on_all(targets, message, batch, origin, self._store.next_id, name)
         batch.copied(before, name, message, origin)

@@ -19,7 +19,9 @@ from amqproute.address import (
     TRANSFER_NODE,
     Address,
     from_compatibility,
+    from_exchange_address,
     is_reserved,
+    node_of_rules,
     parse,
 )
 from amqproute.auth.policy import Verb
@@ -126,6 +128,13 @@ class NodeAccess:
                 return self.transfer(principal)
             if is_reserved(route.node):
                 raise NotAllowed(f"the service {route.node!r} has no alias")
+            if from_exchange_address(route.node) is not None:
+                rule_node = node_of_rules(route.node)
+                # Partners know nodes here by their names; exchanges are our clients' business.
+                self.require(principal, (Verb.PUBLISH,), rule_node)
+                if principal.kind == "peer":
+                    raise UnauthorizedAccess(f"{principal} may not send to {rule_node!r}")
+                return self.broker.target(route.node)
             self.require(principal, (Verb.PUBLISH, Verb.TRANSFER), route.node)
             node = self.broker.target(route.node)
             return self._service.direct(node) if principal.kind == "peer" else node
@@ -189,6 +198,11 @@ class NodeAccess:
             )
         if is_reserved(text):
             raise NotAllowed(f"{text!r} is a service: it has nothing to receive")
+        queue = from_compatibility(text)
+        if queue is not None and "@" in queue and queue in self.broker.nodes:
+            # A queue that a client of 0-9-1 has named so: nobody can send to it by this name.
+            self.require(principal, (Verb.BROWSE, Verb.CONSUME)[not copies :], queue)
+            return cast(ISource, self.broker.source(queue))
         route = self._route(text)
         if not isinstance(route, Local):
             raise NotAllowed(
