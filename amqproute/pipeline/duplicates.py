@@ -61,7 +61,9 @@ def settled(new: DataFrame, old: DataFrame) -> tuple[DataFrame, DataFrame]:
     shared = _shared(new.select(*_RUN).union(old.select(*_RUN)))
     alone = new.join(shared, _RUN, "left_anti")
     several = with_content(new.join(shared, _RUN))
-    once = several.dropDuplicates(LINE)
+    # The same whatever is read first, here as on a cluster.
+    copies = Window.partitionBy(*LINE).orderBy("path")
+    once = several.withColumn("copy", F.row_number().over(copies)).where("copy = 1").drop("copy")
     there = old.join(shared, _RUN).withColumn("content", F.lit(""))
     said = _said(once, is_there=False).unionByName(_said(there, is_there=True))
     best = F.max(F.struct("is_there", *_RUN[::-1], "content", "said"))

@@ -380,7 +380,7 @@ def few(
 
     They go by way of Arrow: for a list, Spark starts workers of Python.
     """
-    table = pa.Table.from_pylist(list(rows), schema=to_arrow_schema(schema))
+    table = pa.Table.from_pylist(list(rows), schema=to_arrow_schema(schema, timezone="UTC"))
     return spark.createDataFrame(table, schema)
 
 

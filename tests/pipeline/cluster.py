@@ -20,6 +20,7 @@ from typing import Self
 from pyspark.find_spark_home import _find_spark_home
 
 from amqproute.pipeline.java import find_java
+from tests.pipeline.support import CLASSES
 from tests.support.patience import PATIENCE, until
 
 __all__ = ["EXECUTOR_MEMORY", "Cluster", "Worker", "executors"]
@@ -101,16 +102,16 @@ class Cluster:
         self, name: str, log: Path, *arguments: str, **environment: str
     ) -> subprocess.Popen[bytes]:
         what = "master.Master" if name == "master" else "worker.Worker"
-        jars = str(Path(_find_spark_home(), "jars", "*"))
-        command = [str(self._home / "bin" / "java"), *_DAEMON, "-cp", jars]
+        defaults = self.folder / "defaults.conf"
+        defaults.write_text(_DEFAULTS)
+        command = [str(self._home / "bin" / "java"), *_DAEMON, *_shared(), "-cp", _class_path()]
         command += [f"org.apache.spark.deploy.{what}", "--host", "127.0.0.1", "--port", "0"]
-        configuration = self.folder / "conf"
-        configuration.mkdir(exist_ok=True)
-        (configuration / "spark-defaults.conf").write_text(_DEFAULTS)
+        command += ["--properties-file", str(defaults)]
         known = {
             "PATH": os.defpath, "JAVA_HOME": str(self._home), "SPARK_HOME": _find_spark_home(),
             "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_CONF_DIR": str(configuration), **environment,
+            # Not there: a class path with a folder in it has no use for classes that are kept.
+            "SPARK_CONF_DIR": str(self.folder / "conf"), **environment,
         }  # fmt: skip
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -167,6 +168,17 @@ def executors(worker: int) -> dict[int, str]:
             if "--executor-id" in words:
                 found[int(path.parent.name)] = words[words.index("--executor-id") + 1]
     return found
+
+
+def _class_path() -> str:
+    """Return the class path that Spark gives drivers and executors: what is kept of classes
+    (`tests.pipeline.classes`) is good for no other."""
+    jars = Path(_find_spark_home(), "jars")
+    return os.pathsep.join([*map(str, sorted(jars.glob("slf4j-api-*.jar"))), str(jars / "*")])
+
+
+def _shared() -> list[str]:
+    return [f"-XX:SharedArchiveFile={CLASSES}", "-Xlog:disable"] if CLASSES.exists() else []
 
 
 def _java_home(folder: Path) -> Path:

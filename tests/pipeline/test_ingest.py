@@ -23,10 +23,11 @@ if not MISSING:
 
     from amqproute.pipeline import ingest as bronze
     from amqproute.pipeline import lines
+    from amqproute.pipeline.duplicates import settled
     from amqproute.pipeline.ingest import IngestSummary, compact, ingest
     from amqproute.pipeline.lines import parse, records
-    from amqproute.pipeline.table_schema import RECORDS
-    from amqproute.pipeline.warehouse import PublicationConflict, TablePart, Warehouse
+    from amqproute.pipeline.table_schema import RECORDS, RUNS, TABLES
+    from amqproute.pipeline.warehouse import PublicationConflict, TablePart, Warehouse, few
 
 
 KILLED = """
@@ -164,6 +165,21 @@ class IngestTests(IngestCase):
         self.assertEqual(self.ingest(), IngestSummary(2, 1, 3, 6, 0))
         self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 6)))
 
+    def test_copies_together(self) -> None:
+        """A line that two segments have counts for the same one, whichever is read first."""
+        paths = [self.journal.segment(self.journals / name, self.first) for name in ("a", "b")]
+        one, other = (
+            parse(bronze._lines(self.spark, [str(path.absolute())])).drop("reason", "text")
+            for path in paths
+        )
+        found = []
+        for rows in (one.unionByName(other), other.unionByName(one)):
+            left, _ = settled(rows.coalesce(1), few(self.spark, RUNS))
+            kept = left.orderBy("seq").collect()
+            found.append([(row.seq, row.path.split("/")[-4]) for row in kept])
+        self.assertEqual(len(found[0]), 3)
+        self.assertEqual(*found)
+
     def test_overlaps(self) -> None:
         """Of runs that have records in common, among those that come together and those that are
         there, each record is there once, with its own values."""
@@ -184,6 +200,13 @@ class IngestTests(IngestCase):
         rows = records(self.warehouse.read("runs")).where("domain = 'gamma.example'")
         found = sorted((row.seq, row.entry) for row in rows.collect())
         self.assertEqual(found, [(seq, entries[seq]) for seq in range(1, 15)])
+
+    def test_nothing_there(self) -> None:
+        """A table of which there is nothing has its columns, and no rows."""
+        for name, schema in TABLES.items():
+            rows = self.warehouse.read(name)
+            self.assertEqual(rows.schema.simpleString(), schema.simpleString())
+            self.assertTrue(rows.isEmpty())
 
     def test_open_segments_are_not_read(self) -> None:
         """What is still being written is left."""
