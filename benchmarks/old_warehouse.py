@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -65,8 +65,14 @@ def written(events: int, partners: int, days: int, directory: Path) -> list[Path
     return list(generate(plan, directory).journals.values())
 
 
-def build(journals: Sequence[Path], days: int, target: Path, work: str) -> None:
-    """Make a warehouse with some days before the last one of journals."""
+def build(journals: Sequence[Path], ages: Mapping[int, Path], work: str) -> None:
+    """Make a warehouse of journals, and of it one with so many days before, and its journals.
+
+    Args:
+        journals: without the night; their folder is copied as it is.
+        ages: numbers of days, each with a folder in which ``tables`` and ``journals`` are made.
+        work: for what Spark keeps.
+    """
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.nightly import refresh, settle
     from amqproute.pipeline.spark_session import session
@@ -74,22 +80,30 @@ def build(journals: Sequence[Path], days: int, target: Path, work: str) -> None:
     from amqproute.tools.synthetic.history import grow_old, journal_days
 
     spark = session("benchmark", master="local[2]", local_dir=work, progress=False)
-    warehouse = Warehouse(spark, target)
-    ingest(warehouse, journals)
-    settle(warehouse, refresh(warehouse))
-    real = min(days, READ)
-    for journal in journals:
-        journal_days(journal, min(days, KEPT) - real)
-    grow_old(warehouse, days - real)
+    young = Warehouse(spark, journals[0].parents[1] / "tables")
+    ingest(young, journals)
+    settle(young, refresh(young))
+    for days, place in ages.items():
+        real = min(days, READ)
+        _copy(Path(young.base), place / "tables")
+        _copy(journals[0].parent, place / "journals")
+        for journal in journals:
+            journal_days(place / "journals" / journal.name, min(days, KEPT) - real)
+        grow_old(Warehouse(spark, place / "tables"), days - real)
+
+
+def _copy(tree: Path, target: Path) -> None:
+    shutil.copytree(tree, target, copy_function=os.link)
 
 
 def _set_aside(journals: Sequence[Path], aside: Path) -> dict[Path, Path]:
-    """Move the last day of journals away; return where each is and where it was."""
-    aside.mkdir()
+    """Move the last day of journals away; return where each is, and where it was below them all."""
     moved = {}
     for journal in journals:
         last = max(path for path in journal.iterdir() if path.is_dir())
-        moved[last.rename(aside / journal.name)] = last
+        kept = aside / journal.name
+        kept.parent.mkdir(exist_ok=True)
+        moved[last.rename(kept)] = last.relative_to(journal.parent)
     return moved
 
 
@@ -116,24 +130,29 @@ def measure(
     """Measure a night for one number of partners, with each number of days."""
     work = str(directory / "work")
     Path(work).mkdir(parents=True)
-    ages: dict[int, tuple[list[Path], Path]] = {}
-    for number in days:
-        place = directory / f"{number}-days"
-        # From the first day of the warehouse on; with fewer days there are fewer to write.
-        journals = written(events, partners, min(number, READ), place / "journals")
+    nights: dict[int, tuple[Path, list[Path]]] = {}
+    # From the first day of the warehouse on; with fewer days there are fewer to write.
+    for real in sorted({min(number, READ) for number in days}):
+        place = directory / str(real)
+        journals = written(events, partners, real, place / "journals")
         aside = _set_aside(journals, place / "aside")
+        ages = {each: place / f"{each}-days" for each in days if min(each, READ) == real}
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            pool.apply(build, (journals, number, place / "tables", work))
-        for kept, was in aside.items():
-            kept.rename(was)
-        ages[number] = journals, place / "tables"
+            pool.apply(build, (journals, ages, work))
+        for age in ages.values():
+            for kept, was in aside.items():
+                _copy(kept, age / "journals" / was)
+        # The warehouse knows journals by their directories.
+        shutil.rmtree(place / "journals")
+        nights |= {number: (age, journals) for number, age in ages.items()}
     found: dict[int, list[tuple[float, float]]] = {number: [] for number in days}
     for _ in range(rounds):
-        for number, (journals, tables) in ages.items():
-            copy = tables.with_name("copy")
-            shutil.copytree(tables, copy, copy_function=os.link)
-            found[number].append(night(journals, copy, work))
-            shutil.rmtree(copy)
+        for number, (age, journals) in nights.items():
+            _copy(age / "tables", age / "copy")
+            here = (age / "journals").rename(journals[0].parent)
+            found[number].append(night(journals, age / "copy", work))
+            here.rename(age / "journals")
+            shutil.rmtree(age / "copy")
     rows = []
     for number, times in found.items():
         seconds, cpu = (statistics.median(each[i] for each in times) for i in (0, 1))
