@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -41,6 +42,7 @@ from amqproute.errors import ConnectError, TlsError
 from amqproute.interfaces import IConnectionPump
 from amqproute.net.connector import Connector, ConnectPace
 from amqproute.net.pump import IUpgradableUser, TransportFacts
+from amqproute.net.reactor import IReactor
 from amqproute.net.tls import TlsContexts
 from amqproute.url import Url
 from amqproute.values import COMMAND_CONTAINER
@@ -53,6 +55,7 @@ from amqproute.wire.amqp10.engine_events import (
     SessionEnded,
 )
 from amqproute.wire.amqp10.link import Link
+from amqproute.wire.engine import Event
 
 __all__ = ["Client", "ClientTimeouts", "connect", "is_private"]
 
@@ -90,7 +93,7 @@ def is_private(facts: TransportFacts) -> bool:
 
 
 async def connect(
-    reactor: Any,
+    reactor: IReactor,
     url: Url,
     *,
     contexts: TlsContexts | None = None,
@@ -147,7 +150,7 @@ class Client:
 
     def __init__(
         self,
-        clock: Any,
+        clock: IReactorTime,
         url: Url,
         patience: ClientTimeouts,
         *,
@@ -198,12 +201,13 @@ class Client:
         """Record the upgrade to TLS."""
         self.facts = facts
 
-    def events(self, events: Sequence[Any]) -> None:
+    def events(self, events: Sequence[object]) -> None:
         """Handle events of the engine."""
         last = events[-1]
         # Links and sessions that end with the connection report the same error before it.
         closed = last if isinstance(last, ConnectionClosed) else None
         for event in events:
+            assert isinstance(event, Event)
             if (
                 closed is not None
                 and isinstance(event, LinkDetached | SessionEnded)
@@ -327,7 +331,7 @@ class Client:
     # -- what links need -------------------------------------------------------------------------
 
     @property
-    def clock(self) -> Any:
+    def clock(self) -> IReactorTime:
         """The clock."""
         return self._clock
 
@@ -436,7 +440,9 @@ class Client:
         await receiver.attached(link, browses, selector is not None)
         return receiver
 
-    async def request(self, node: str, encode: Any, *, seconds: float | None = None) -> bytes:
+    async def request(
+        self, node: str, encode: Callable[[str, str], bytes], *, seconds: float | None = None
+    ) -> bytes:
         """Send a request and wait for its reply on a dynamic node.
 
         Args:

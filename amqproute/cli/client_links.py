@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, BinaryIO, Final, Protocol, TypeVar
+from typing import BinaryIO, Final, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IReactorTime
 
 from amqproute import conditions
 from amqproute.cli.command_error import NEGATIVE, ClientError
@@ -47,7 +48,7 @@ class LinkCarrier(Protocol):
     """The connection of links, as far as they use it."""
 
     @property
-    def clock(self) -> Any:
+    def clock(self) -> IReactorTime:
         """The clock."""
 
     @property
@@ -89,8 +90,8 @@ class Sender:
         self._client = client
         self._window = window
         self._attached: Deferred[None] = Deferred()
-        self._waiting: deque[tuple[Sequence[bytes], Deferred[Any]]] = deque()
-        self._in_progress: dict[Delivery, Deferred[Any]] = {}
+        self._waiting: deque[tuple[Sequence[bytes], Deferred[spec.DeliveryState]]] = deque()
+        self._in_progress: dict[Delivery, Deferred[spec.DeliveryState]] = {}
         self._room: Deferred[None] | None = None
         self._failure: ClientError | None = None
         self._has_file = False  # one that has not been started
@@ -117,7 +118,7 @@ class Sender:
         self._client.flush()
         await self._client.wait(self._attached, f"answer to the link to {self.name!r}")
 
-    async def send(self, encoded: bytes) -> Any:
+    async def send(self, encoded: bytes) -> spec.DeliveryState:
         """Send one message and return its outcome.
 
         Raises:
@@ -127,9 +128,9 @@ class Sender:
         outcome = self.submit(encoded)
         return await self._client.wait(outcome, f"outcome for a message to {self.name!r}")
 
-    def submit(self, encoded: bytes) -> Deferred[Any]:
+    def submit(self, encoded: bytes) -> Deferred[spec.DeliveryState]:
         """Send once there is credit; the Deferred fires with the outcome, or a `ClientError`."""
-        outcome: Deferred[Any] = Deferred(self._abandon)
+        outcome: Deferred[spec.DeliveryState] = Deferred(self._abandon)
         if self._failure is not None:
             outcome.errback(self._failure)
             return outcome
@@ -137,7 +138,7 @@ class Sender:
         self._push()
         return outcome
 
-    async def send_file(self, head: bytes, file: BinaryIO, size: int) -> Any:
+    async def send_file(self, head: bytes, file: BinaryIO, size: int) -> spec.DeliveryState:
         """Send one message from a file in parts, and return its outcome.
 
         Args:
@@ -163,7 +164,7 @@ class Sender:
             outgoing = self.link.send_parts(len(head) + size, tag)
         except MessageSizeExceeded as error:
             raise ClientError(NEGATIVE, error.condition, error.description) from None
-        outcome: Deferred[Any] = Deferred()
+        outcome: Deferred[spec.DeliveryState] = Deferred()
         self._in_progress[outgoing.delivery] = outcome
         outgoing.append([head])
         while outgoing.missing and not outcome.called:
@@ -240,7 +241,7 @@ class Sender:
         if self._failure is not None:
             raise self._failure
 
-    def _abandon(self, outcome: Deferred[Any]) -> None:
+    def _abandon(self, outcome: Deferred[spec.DeliveryState]) -> None:
         """Stop waiting for the outcome of a message; one that has not been sent is removed."""
         for item in self._waiting:
             if item[1] is outcome:

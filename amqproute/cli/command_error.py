@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 from amqproute import conditions
 from amqproute.errors import AmqprouteError
@@ -125,7 +125,23 @@ def next_step_for(code: str) -> str:
     return known or "see the log of the broker"
 
 
-def by_condition(error: Any, doing: str) -> ClientError:
+class BrokerError(Protocol):
+    """An error as a broker sends it: a `spec.Error`, which this module does not import."""
+
+    @property
+    def condition(self) -> str:
+        """Its symbol."""
+
+    @property
+    def description(self) -> str | None:
+        """For people."""
+
+    @property
+    def info(self) -> Mapping[str, object] | None:
+        """For programs."""
+
+
+def by_condition(error: BrokerError | None, doing: str) -> ClientError:
     """Return the error for a link, session or connection that a broker has ended.
 
     Args:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
-from typing import Any
+from typing import Unpack
 
 import click
 
 from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE
 from amqproute.cli.pipeline_analysis import filled
-from amqproute.cli.pipeline_session import started
+from amqproute.cli.pipeline_session import SparkOptions, started
 from amqproute.pipeline import soundness
 from amqproute.pipeline.days import spans
 from amqproute.pipeline.ingest import compact as compact_tables
@@ -24,7 +24,7 @@ from amqproute.plurals import counted
 __all__ = ["compact", "fsck", "prune"]
 
 
-def compact(warehouse: str, most: int, as_json: bool, **spark: Any) -> int:
+def compact(warehouse: str, most: int, as_json: bool, **spark: Unpack[SparkOptions]) -> int:
     """Put together days that have come in many pieces."""
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
@@ -37,7 +37,9 @@ def compact(warehouse: str, most: int, as_json: bool, **spark: Any) -> int:
     return DONE
 
 
-def prune(warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark: Any) -> int:
+def prune(
+    warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark: Unpack[SparkOptions]
+) -> int:
     """Take days off the tables that are older than some number of days."""
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
@@ -70,7 +72,12 @@ _NEEDED = (State.LIVE, State.REPLACED, State.UNFINISHED, State.LIST, State.PAGE)
 
 
 def fsck(
-    warehouse: str, show_all: bool, fast: bool, remove: bool, as_json: bool, **spark: Any
+    warehouse: str,
+    show_all: bool,
+    fast: bool,
+    remove: bool,
+    as_json: bool,
+    **spark: Unpack[SparkOptions],
 ) -> int:
     """Say what each file of the tables is, and whether all are there and whole."""
     with started(warehouse, **spark) as running:
@@ -94,7 +101,7 @@ def fsck(
     return NEGATIVE if any(numbers[state] for state in WRONG) else DONE
 
 
-def _as_json(each: Examined) -> dict[str, Any]:
+def _as_json(each: Examined) -> dict[str, object]:
     return {
         "path": each.path,
         "state": str(each.state),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 from amqproute.errors import AmqpError, DecodeError, NotImplementedHere
 from amqproute.message import Message
@@ -28,6 +28,11 @@ __all__ = [
     "plain",
     "shown",
 ]
+
+
+Facts: TypeAlias = dict[str, Any]
+"""Attributes of something by name, in values that JSON can hold: those of management are of the
+protocol's open type system, and their types stand with the daemon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ class MessageDraft:
     return_to: str | None = None
     reports: tuple[str, ...] = ()
     secure_path: str | None = None
-    properties: Mapping[str, Any] = field(default_factory=dict)
+    properties: Mapping[str, object] = field(default_factory=dict)
     message_id: str | None = None
     standard: Mapping[str, Any] = field(default_factory=dict)
 
@@ -107,7 +112,7 @@ class MessageDraft:
 
 
 def encode_request(
-    message_id: str, reply_to: str, properties: Mapping[str, Any], body: Mapping[str, Any]
+    message_id: str, reply_to: str, properties: Mapping[str, object], body: Mapping[str, object]
 ) -> bytes:
     """Encode a request to ``$management``."""
     return b"".join(
@@ -125,7 +130,7 @@ def encode_commands(message_id: str, reply_to: str, text: str) -> bytes:
     return properties + sections.encode_section(spec.SECTION_AMQP_VALUE, text)
 
 
-def decode_reply(encoded: bytes) -> tuple[Mapping[str, Any], Any]:
+def decode_reply(encoded: bytes) -> tuple[spec.Fields, object]:
     """Decode a reply of ``$management``: application-properties and body.
 
     Raises:
@@ -147,7 +152,7 @@ def _bodies(message: Message) -> Iterator[Any]:
         at = after
 
 
-def body_of(message: Message) -> Any:
+def body_of(message: Message) -> object:
     """Decode the body: bytes, one value, or a list of the sections' values.
 
     Raises:
@@ -162,7 +167,7 @@ def body_of(message: Message) -> Any:
     return bodies[0] if bodies else None
 
 
-def plain(value: object) -> Any:
+def plain(value: object) -> Any:  # what JSON can hold
     """Convert a decoded value for JSON, without loss.
 
     Bytes become text if they are UTF-8, else ``{"base64": ...}``; times become ISO 8601.
@@ -198,8 +203,8 @@ def plain(value: object) -> Any:
     return str(value)
 
 
-def _properties(properties: spec.Properties) -> dict[str, Any]:
-    facts: dict[str, Any] = plain(properties)
+def _properties(properties: spec.Properties) -> Facts:
+    facts: Facts = plain(properties)
     for key in ("creation-time", "absolute-expiry-time"):
         if key in facts:  # a plain int by now: the standard's table has its type
             facts[key] = _time(facts[key])
@@ -214,14 +219,14 @@ def _time(value: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _text_or_base64(value: bytes) -> Any:
+def _text_or_base64(value: bytes) -> object:
     try:
         return value.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(value).decode()}
 
 
-def shown(encoded: bytes, message_format: int = 0) -> dict[str, Any]:
+def shown(encoded: bytes, message_format: int = 0) -> Facts:
     """Describe a message for ``receive --json``, without absent sections.
 
     A message that does not decode, or is of another message-format than that of part 3, has its
@@ -232,7 +237,7 @@ def shown(encoded: bytes, message_format: int = 0) -> dict[str, Any]:
         if message_format:
             raise NotImplementedHere(f"message-format {message_format} is not that of AMQP 1.0")
         offsets = message.offsets
-        facts: dict[str, Any] = {"header": plain(message.header)}
+        facts: Facts = {"header": plain(message.header)}
         if message.annotations:
             facts["annotations"] = plain(message.annotations)
         facts["properties"] = _properties(message.properties)

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Unpack
 
 import click
 from pyspark.sql import Row
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
-from amqproute.cli.pipeline_session import reconnect, started
+from amqproute.cli.pipeline_session import SparkOptions, reconnect, started
 from amqproute.config import load
 from amqproute.config.loader import find
 from amqproute.journal.record import RecordKind
@@ -64,7 +64,11 @@ def closed(journals: tuple[Path, ...]) -> list[Path]:
 
 
 def ingest(
-    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: Any
+    journals: tuple[Path, ...],
+    warehouse: str,
+    everywhere: bool,
+    as_json: bool,
+    **spark: Unpack[SparkOptions],
 ) -> int:
     """Take closed segments of journals into the tables."""
     with started(warehouse, **spark) as running:
@@ -102,7 +106,7 @@ def _warn_of(taken: IngestSummary) -> None:
 
 def stream(
     journals: tuple[Path, ...], output: str, every: str, once: bool, lateness: str, at_once: int,
-    **spark: Any,
+    **spark: Unpack[SparkOptions],
 ) -> int:  # fmt: skip
     """Follow journals, and keep the figures of each hour up to date."""
     with started(output, **spark) as running:
@@ -147,7 +151,7 @@ def _print_progress(
 
 def report(
     warehouse: str, day: date | None, first: date | None, last: date | None, output: Path | None,
-    as_json: bool, **spark: Any,
+    as_json: bool, **spark: Unpack[SparkOptions],
 ) -> int:  # fmt: skip
     """Write a page about a day, or a range of days, of the tables."""
     with started(warehouse, **spark) as running:
@@ -215,7 +219,7 @@ def _page_path(warehouse: str, said: WarehouseFacts, output: Path | None) -> Pat
     return folder / f"{days}.html"
 
 
-def _as_json(said: WarehouseFacts, page: Path) -> dict[str, Any]:
+def _as_json(said: WarehouseFacts, page: Path) -> dict[str, object]:
     """Return a report for programs."""
     overall = said.overall
     return {
@@ -314,7 +318,11 @@ def _print_others(number: int) -> None:
 
 
 def run(
-    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: Any
+    journals: tuple[Path, ...],
+    warehouse: str,
+    everywhere: bool,
+    as_json: bool,
+    **spark: Unpack[SparkOptions],
 ) -> int:
     """Do all of it: tables, figures, conservation, and the page of each new day."""
     result = DONE
@@ -344,7 +352,7 @@ def run(
     return result
 
 
-def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
+def trace(message_id: str, warehouse: str, as_json: bool, **spark: Unpack[SparkOptions]) -> int:
     """Show where a message is, and which way it has come."""
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)

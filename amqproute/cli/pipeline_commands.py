@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import date
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -38,7 +38,7 @@ __all__ = [
     "trace",
 ]
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Decorator = Callable[[Callable[..., object]], Callable[..., object]]
 
 WAREHOUSE: Final = "/var/lib/amqproute-pipeline"
 ANALYSIS: Final = "amqproute.cli.pipeline_analysis"
@@ -96,7 +96,7 @@ everywhere_option: Decorator = click.option(
 )
 
 
-def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def spark_options(command: Callable[..., object]) -> Callable[..., object]:
     """Add the options for Spark; the command takes ``spark``."""
     for option in (
         click.option("--debug", is_flag=True, help="Show what Spark itself says of an error."),

@@ -6,14 +6,14 @@ from __future__ import annotations
 import tempfile
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import click
 from pyspark.sql import SparkSession
 
 from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
-from amqproute.cli.pipeline_session import started
+from amqproute.cli.pipeline_session import SparkOptions, started
 from amqproute.pipeline.agreement import agreement_page, in_words, instant, listed_rows
 from amqproute.pipeline.charts import duration
 from amqproute.pipeline.exchange import between, check_days, open_source
@@ -33,7 +33,7 @@ __all__ = ["reconcile"]
 
 def reconcile(
     ours: Path, theirs: Path, day: date | None, our_domain: str | None, their_domain: str | None,
-    output: Path | None, grace: float, limit: int, as_json: bool, **spark: Any,
+    output: Path | None, grace: float, limit: int, as_json: bool, **spark: Unpack[SparkOptions],
 ) -> int:  # fmt: skip
     """Compare our journal with a partner's: does the partner agree?"""
     with (

@@ -15,7 +15,7 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 from types import FrameType
-from typing import Final
+from typing import Final, TypedDict
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
@@ -27,7 +27,16 @@ from amqproute.pipeline.java import JavaError
 from amqproute.pipeline.spark_session import session
 from amqproute.pipeline.warehouse import TIME_ZONE, PublicationConflict
 
-__all__ = ["reconnect", "started"]
+__all__ = ["SparkOptions", "reconnect", "started"]
+
+
+class SparkOptions(TypedDict, total=False):
+    """The options of commands for Spark: the keyword arguments of `started`."""
+
+    master: str | None
+    memory: str | None
+    local_dir: str | None
+    debug: bool
 
 
 @contextlib.contextmanager

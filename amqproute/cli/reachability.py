@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 
@@ -18,6 +18,7 @@ from amqproute.config import Config
 from amqproute.daemon.peer_assembly import make_resolver
 from amqproute.daemon.routes import make_router
 from amqproute.errors import InvalidField, ResolveError, StoreError
+from amqproute.net.reactor import IReactor
 from amqproute.relay.error_disclosure import DENIED
 from amqproute.resolver.srv import SrvResolver
 from amqproute.store.store_files import STORE_FILE, queue_names
@@ -76,9 +77,9 @@ def _relay_keys(path: Path) -> list[str]:
 
 async def look_partners_up(
     config: Config,
-    reactor: Any,
+    reactor: IReactor,
     domains: Sequence[str],
-    make: Callable[[Config, Any], SrvResolver] = make_resolver,
+    make: Callable[[Config, IReactor], SrvResolver] = make_resolver,
 ) -> list[str]:
     """Look each partner up; return a line for each that is cut off, or not found.
 

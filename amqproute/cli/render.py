@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
+from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 import click
@@ -41,7 +42,13 @@ class ProgressLine(Protocol):
     """A progress display, active while it is entered or started; the interface of `rich`."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(self, *raised: Any) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
 
     def start(self) -> None:
         """Start the display."""
@@ -49,9 +56,10 @@ class ProgressLine(Protocol):
     def stop(self) -> None:
         """Remove the display."""
 
-    def add_task(self, description: str, *, total: float | None) -> Any:
+    def add_task(self, description: str, *, total: float | None) -> object:
         """Add a line for a task with a total, and return its id."""
 
+    # A task is a type of rich, which is imported on a terminal only.
     def update(self, task: Any, /, *, description: str = ..., completed: float = ...) -> None:
         """Update the position or the description of a task."""
 
@@ -60,7 +68,7 @@ class ProgressLine(Protocol):
 
 
 def table(
-    headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str = "", spare: str = ""
+    headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: str = "", spare: str = ""
 ) -> None:
     """Print rows under headings.
 
@@ -174,7 +182,7 @@ class _Unseen:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *raised: Any) -> None:
+    def __exit__(self, *raised: object) -> None:
         pass
 
     def start(self) -> None:
@@ -183,7 +191,7 @@ class _Unseen:
     def stop(self) -> None:
         pass
 
-    def add_task(self, description: str, *, total: float | None) -> Any:
+    def add_task(self, description: str, *, total: float | None) -> object:
         return None
 
     def update(self, task: Any, /, *, description: str = "", completed: float = 0) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -14,13 +14,14 @@ from twisted.internet.error import ReactorNotRunning
 from twisted.python.failure import Failure
 
 from amqproute.cli.command_error import Interrupted
+from amqproute.net.reactor import IReactor
 
 __all__ = ["run"]
 
 _T = TypeVar("_T")
 
 
-def run(work: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
+def run(work: Callable[[IReactor], Awaitable[_T]]) -> _T:
     """Call a coroutine function with the reactor, and return its result.
 
     A reactor runs once in a process, and a command needs it once. On SIGINT and SIGTERM the

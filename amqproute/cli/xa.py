@@ -27,13 +27,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from twisted.internet.interfaces import IReactorTime
-
 from amqproute.broker.xa_states import Xa, XaError, Xid
 from amqproute.cli import message_text
 from amqproute.cli.client import Client, ClientTimeouts, connect
 from amqproute.cli.command_error import ClientError
 from amqproute.errors import DecodeError
+from amqproute.net.reactor import IReactor
 from amqproute.net.tls import TlsContexts
 from amqproute.services.xa_node import DTX_COORDINATOR
 from amqproute.url import Url
@@ -44,7 +43,7 @@ _FINE: Final = (Xa.OK, Xa.RDONLY)
 
 
 async def open_resource(
-    reactor: IReactorTime,
+    reactor: IReactor,
     url: Url,
     *,
     contexts: TlsContexts | None = None,

@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.threads import deferToThreadPool
@@ -99,6 +98,7 @@ from amqproute.net.connection_scheduler import ConnectionScheduler
 from amqproute.net.connector import Connector, ConnectPace
 from amqproute.net.listener import Listener
 from amqproute.net.pump import EngineProtocol
+from amqproute.net.reactor import IReactor
 from amqproute.plurals import counted
 from amqproute.relay.connect_agent import ConnectAgent
 from amqproute.relay.destination_row import row_of
@@ -149,7 +149,7 @@ class Application:
     """
 
     def __init__(
-        self, config: Config, reactor: Any, on_death: Callable[[str], None] = lambda _: None
+        self, config: Config, reactor: IReactor, on_death: Callable[[str], None] = lambda _: None
     ) -> None:
         self.reloader = ConfigReloader(config)
         self._on_death = on_death

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
 
 from amqproute.broker.broker import Broker
 from amqproute.config.schema import Config
 from amqproute.frontends.amqp10.suspended_links import SuspendedLinks
 from amqproute.frontends.common.client_connection import ConnectionConsumer, FrontendContext
+from amqproute.interfaces import IStore
 from amqproute.relay.relay import Relay
 from amqproute.services.management_node import MANAGEMENT
 from amqproute.services.watermarks import DiskTerms, MemoryUse, Watermarks
@@ -47,8 +49,8 @@ def count_outgoing(shared: FrontendContext, relay: Relay) -> None:
 
 def make_watermarks(
     broker: Broker,
-    store: Any,
-    clock: Any,
+    store: IStore,
+    clock: IReactorTime,
     shared: FrontendContext,
     suspended: SuspendedLinks,
     relay: Relay,

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
 
 from amqproute.broker.broker import Broker
 from amqproute.broker.disposal import CONSUMER
@@ -117,10 +118,13 @@ class HealthSurvey:
         Deferred.fromCoroutine(self._survey()).addBoth(self._publish)
         return answer
 
-    def _publish(self, result: Any) -> None:
+    def _publish(self, result: ManagementReply | Failure) -> None:
         waiting, self._waiting = self._waiting or [], None
         for each in waiting:
-            succeed(result).chainDeferred(each)
+            if isinstance(result, Failure):
+                each.errback(result)
+            else:
+                each.callback(result)
 
     async def _survey(self) -> ManagementReply:
         limits = self._limits()

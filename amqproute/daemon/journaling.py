@@ -10,19 +10,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from amqproute.broker.broker import Broker
 from amqproute.broker.entry_list import LOAD_BYTES, LOAD_MESSAGES, is_readable
 from amqproute.broker.last_value import LAST_PREFIX
 from amqproute.broker.priority_queues import queue_of_key
-from amqproute.broker.publish_gate import JOURNAL
+from amqproute.broker.publish_gate import JOURNAL, PublishGate
 from amqproute.broker.queue import Queue
 from amqproute.broker.sender_quotas import NOTES as ACCOUNT_NOTES
 from amqproute.broker.xa_record import ROWS as BRANCH_ROWS
 from amqproute.config.schema import Config
 from amqproute.entry import ACCOUNT_SHIFT, TRANSIENT, Entry
 from amqproute.errors import AmqprouteError
+from amqproute.interfaces import IStore
 from amqproute.journal.event import SILENCE, UNKNOWN, ArrivalEvent, RunEvent
 from amqproute.journal.journal_writer import Journal, JournalTerms
 from amqproute.journal.large_digest import find_digest
@@ -30,6 +32,8 @@ from amqproute.journal.record import PUT_BACK, RecordKind
 from amqproute.journal.recovery import JournalStart
 from amqproute.journal.segments import SegmentNames
 from amqproute.message import Message
+from amqproute.net.reactor import IReactor
+from amqproute.stored import QueueSummary, StoredEntry, StoreRecovery
 from amqproute.values import ORIGIN, Origin, Principal
 
 log = Logger()
@@ -75,11 +79,11 @@ class Journaling:
         outbox: for the store; None without a journal.
     """
 
-    def __init__(self, config: Config, reactor: Any, gate: Callable[[], Any]) -> None:
+    def __init__(self, config: Config, reactor: IReactor, gate: Callable[[], PublishGate]) -> None:
         self.kept: Journal | None = None
         self._reactor = reactor
         self._seconds = config.journal.stock_seconds
-        self._call: Any = None
+        self._call: IDelayedCall | None = None
         self._stocktaking = DeferredLock()
         self._is_begun = False
         if config.journal.enabled:
@@ -98,7 +102,12 @@ class Journaling:
     # -- life ------------------------------------------------------------------------------------
 
     async def begin(
-        self, recovery: Any, store: Any, container_id: str, stream: str, former: str = ""
+        self,
+        recovery: StoreRecovery,
+        store: IStore,
+        container_id: str,
+        stream: str,
+        former: str = "",
     ) -> None:
         """Open the journal, and record the entries of the store that it does not know.
 
@@ -136,7 +145,12 @@ class Journaling:
             log.info("recorded {count} messages missing from the journal", count=count)
 
     async def _compare(
-        self, store: Any, key: str, summary: Any, known: JournalStart, sources: JournalSources
+        self,
+        store: IStore,
+        key: str,
+        summary: QueueSummary,
+        known: JournalStart,
+        sources: JournalSources,
     ) -> int:
         """Record the entries of a queue that the journal does not know."""
         count = 0
@@ -157,7 +171,7 @@ class Journaling:
 
     async def _note_found(
         self,
-        store: Any,
+        store: IStore,
         key: str,
         ids: Sequence[int],
         missing: Sequence[int],
@@ -198,17 +212,17 @@ class Journaling:
                 self.journal.note(_found(queue_of_key(key), found, domain, sources))
         return count
 
-    def watch(self, store: Any, broker: Broker) -> None:
+    def watch(self, store: IStore, broker: Broker) -> None:
         """Start periodic inventories, the first one soon."""
         if self.kept is not None:
             self._call = self._reactor.callLater(0, self._look, store, broker)
 
-    def _look(self, store: Any, broker: Broker) -> None:
+    def _look(self, store: IStore, broker: Broker) -> None:
         self._call = self._reactor.callLater(self._seconds, self._look, store, broker)
         taken = Deferred.fromCoroutine(self.take_stock(store, broker))
         taken.addErrback(lambda failure: log.failure("the inventory failed", failure))
 
-    async def take_stock(self, store: Any, broker: Broker | None) -> None:
+    async def take_stock(self, store: IStore, broker: Broker | None) -> None:
         """Record an inventory: the entries in the store, and those in a broker's memory."""
         if self.kept is None:
             return
@@ -219,7 +233,7 @@ class Journaling:
         finally:
             self._stocktaking.release()
 
-    async def _take_stock(self, store: Any, broker: Broker | None) -> None:
+    async def _take_stock(self, store: IStore, broker: Broker | None) -> None:
         for key in store.names():
             if not _is_of_node(key):
                 continue
@@ -297,7 +311,7 @@ class Journaling:
 
         return apply
 
-    def _note(self, kind: RecordKind, **facts: Any) -> None:
+    def _note(self, kind: RecordKind, **facts: object) -> None:
         if self.kept is not None:
             self.kept.note(RunEvent(kind, now_us(), facts))
 
@@ -335,7 +349,7 @@ def _is_of_node(key: str) -> bool:
     return key != BRANCH_ROWS and not key.startswith(LAST_PREFIX)
 
 
-async def _digest_rests(rows: Sequence[Any]) -> None:
+async def _digest_rests(rows: Sequence[StoredEntry]) -> None:
     """Compute the digests of very large messages."""
     for row in rows:
         if row.rest is not None:
@@ -346,7 +360,9 @@ async def _digest_rests(rows: Sequence[Any]) -> None:
                 log.error("message {entry} cannot be read: {error}", entry=row.id, error=str(error))
 
 
-def _found(node: str, rows: Sequence[Any], domain: str, sources: JournalSources) -> ArrivalEvent:
+def _found(
+    node: str, rows: Sequence[StoredEntry], domain: str, sources: JournalSources
+) -> ArrivalEvent:
     came = []
     for row in rows:
         message = Message(row.encoded, row.rest)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from types import MappingProxyType
-from typing import Any
 
 from twisted.internet.defer import Deferred
 
@@ -28,6 +27,7 @@ from amqproute.net.connector import Connector
 from amqproute.net.inbound_trust import InboundTrust
 from amqproute.net.own_addresses import OwnAddresses
 from amqproute.net.peer_trust import TrustLevel, TrustPolicy, parse_pin
+from amqproute.net.reactor import IReactor
 from amqproute.net.tls import TlsContexts
 from amqproute.resolver.anchors import read_anchors
 from amqproute.resolver.dns_cache import CacheLimits, DnsCache
@@ -110,7 +110,7 @@ def make_targets(
 
 def make_resolver(
     config: Config,
-    reactor: Any,
+    reactor: IReactor,
     targets: Callable[[], TargetPolicy] | None = None,
     own: frozenset[tuple[str, int]] | None = None,
     turns: TurnScheduler | None = None,

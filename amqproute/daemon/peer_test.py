@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from cryptography import x509
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
@@ -37,11 +37,14 @@ from amqproute.daemon.peer_assembly import (
 )
 from amqproute.daemon.routes import make_router
 from amqproute.errors import AmqprouteError, ConnectError, ResolveError, TlsError
+from amqproute.interfaces import IConnectionPump
 from amqproute.net.certificate_identity import peer_domains
 from amqproute.net.connector import Connector, ConnectPace
-from amqproute.net.pump import IUpgradableUser, PumpLimits
+from amqproute.net.pump import EngineProtocol, IUpgradableUser, PumpLimits, TransportFacts
+from amqproute.net.reactor import IReactor
 from amqproute.net.tls import TlsContexts
 from amqproute.relay.connect_agent import static_candidate
+from amqproute.resolver.srv import SrvResolver
 from amqproute.values import (
     NO_CREDIT,
     PROBE,
@@ -117,7 +120,7 @@ class PeerTest:
     def __init__(
         self,
         config: Config,
-        reactor: Any,
+        reactor: IReactor,
         address: Address,
         probe: str,
         size: int = 0,
@@ -221,7 +224,7 @@ class PeerTest:
             )
         return findings
 
-    async def _places(self, hop: NextHop, resolver: Any) -> Sequence[Candidate]:
+    async def _places(self, hop: NextHop, resolver: SrvResolver) -> Sequence[Candidate]:
         if hop.via is not None:
             self.note("dns", "", SKIPPED, words=f"a route leads to {hop.via}")
             return (static_candidate(hop.via),)
@@ -239,7 +242,7 @@ class PeerTest:
         place = f"{candidate.host}:{candidate.port}"
         sessions: list[ProbeSession] = []
 
-        def make(facts: Any) -> tuple[Connection, ProbeSession]:
+        def make(facts: TransportFacts) -> tuple[Connection, ProbeSession]:
             settings = peer_settings(
                 self.config,
                 hop,
@@ -301,7 +304,12 @@ class ProbeSession:
     """
 
     def __init__(
-        self, test: PeerTest, connection: Connection, hop: NextHop, place: str, facts: Any
+        self,
+        test: PeerTest,
+        connection: Connection,
+        hop: NextHop,
+        place: str,
+        facts: TransportFacts,
     ) -> None:
         self.done: Deferred[None] = Deferred()
         self.is_over = False
@@ -310,7 +318,7 @@ class ProbeSession:
         self._hop = hop
         self._place = place
         self._facts = facts
-        self._pump: Any = None
+        self._pump: IConnectionPump | None = None
         self._step = "tls"
         self._link: Link | None = None
         self._messages: Link | None = None
@@ -355,10 +363,13 @@ class ProbeSession:
 
     # -- IConnectionUser -------------------------------------------------------------------------
 
-    def connected(self, pump: Any) -> None:
+    def connected(self, pump: IConnectionPump) -> None:
         """See `IConnectionUser.connected`."""
         self._pump = pump
-        here = pump.transport.getHost()
+        # It was made by a connector of ours, and so has a transport.
+        transport = cast("EngineProtocol", pump).transport
+        assert transport is not None
+        here: Any = transport.getHost()
         own = f"{here.host}:{here.port}" if hasattr(here, "port") else str(here)
         self._ok("tcp", f"{own} to {self._facts.remote}")
         if self._facts.tls_version is not None:
@@ -366,7 +377,7 @@ class ProbeSession:
         elif self._connection.settings.tls == "none":
             self._step = "sasl"
 
-    def secured(self, facts: Any) -> None:
+    def secured(self, facts: TransportFacts) -> None:
         """The connection has been upgraded to TLS."""
         self._facts = facts
         self._secured()
@@ -379,34 +390,33 @@ class ProbeSession:
         self._ok("tls", f"{facts.tls_version}, level {facts.level}", details)
         self._step = "sasl"
 
-    def events(self, events: Sequence[Any]) -> None:
+    def events(self, events: Sequence[object]) -> None:
         """See `IConnectionUser.events`."""
         for event in events:
             if self.is_over:
                 return
-            kind = type(event)
-            if kind is ev.Authenticated:
+            if isinstance(event, ev.Authenticated):
                 self._ok("sasl", "EXTERNAL" if event.identity is None else str(event.identity))
                 self._step = "open"
                 self._connection.open()
-            elif kind is ev.AuthenticationRejected:
+            elif isinstance(event, ev.AuthenticationRejected):
                 self.fail("sasl.refused", event.reason)
-            elif kind is ev.OpenReceived:
+            elif isinstance(event, ev.OpenReceived):
                 self._opened(event.open)
-            elif kind is ev.LinkAttached and event.is_answer:
+            elif isinstance(event, ev.LinkAttached) and event.is_answer:
                 self._attached(event.attach)
-            elif kind is ev.LinkDetached:
+            elif isinstance(event, ev.LinkDetached):
                 self._detached(event.error)
-            elif kind is ev.DeliveriesUpdated:
+            elif isinstance(event, ev.DeliveriesUpdated):
                 self._decided(event.state)
-            elif kind is ev.LinkFlowed:
+            elif isinstance(event, ev.LinkFlowed):
                 if self._step == "credit":
                     self._look_at_credit()
                 else:
                     self._send()
-            elif kind is ev.SessionEnded and event.error is not None:
+            elif isinstance(event, ev.SessionEnded) and event.error is not None:
                 self.fail(str(event.error.condition), event.error.description or "session ended")
-            elif kind is ev.ConnectionClosed:
+            elif isinstance(event, ev.ConnectionClosed):
                 error = event.error
                 if error is None:
                     self._ended_silently()
@@ -552,9 +562,10 @@ class ProbeSession:
             )
         )
         link.send((payload,), b"probe")
-        self._pump.schedule_flush()
+        if self._pump is not None:
+            self._pump.schedule_flush()
 
-    def _decided(self, state: Any) -> None:
+    def _decided(self, state: object) -> None:
         if isinstance(state, spec.Accepted):
             node = self._test.address.node
             words = f"a message for {self._test.address} would be taken" if node else "answered"

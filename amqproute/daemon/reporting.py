@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from cryptography import x509
 
@@ -12,6 +11,7 @@ from amqproute.address import is_reserved
 from amqproute.broker.broker import Broker
 from amqproute.config.schema import Config
 from amqproute.errors import NotAllowed
+from amqproute.interfaces import ITarget
 from amqproute.net.certificate_identity import peer_domains
 from amqproute.relay.destination_row import row_of
 from amqproute.relay.error_disclosure import row_for_senders
@@ -64,7 +64,7 @@ def make_reporter(
         terms: from the configuration.
     """
 
-    def place(address: str) -> Any:
+    def place(address: str) -> ITarget:
         """Route a report by its own `to`, like any message, but without a DNS lookup."""
         route = router().route(address)
         if isinstance(route, NextHop):

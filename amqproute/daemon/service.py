@@ -15,7 +15,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twisted.application.service import Service
 from twisted.internet import reactor
@@ -45,6 +45,7 @@ from amqproute.errors import (
     StoreForeign,
     TlsError,
 )
+from amqproute.net.reactor import IReactor
 
 log = Logger()
 
@@ -110,7 +111,9 @@ class DaemonService(Service):
 
     async def _start(self) -> None:
         log.info("amqproute {version} starting, {path}", version=__version__, path=str(self.path))
-        self.application = application = Application(self.config, reactor, self._store_died)
+        self.application = application = Application(
+            self.config, cast("IReactor", reactor), self._store_died
+        )
         application.reloader.register("log", self._prepare_log)
         self._notifier.status("recovering what the store holds")
         self._patience = patience = StartTimeout(self._notifier, _clock())

@@ -8,13 +8,15 @@ requests to a store that is closing fail, and nothing would handle that failure.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from amqproute import conditions
 from amqproute.frontends.common.client_connection import FrontendContext
+from amqproute.interfaces import IStore
 from amqproute.plurals import counted
 from amqproute.relay.relay import Relay
 
@@ -32,7 +34,7 @@ CONSUMER_SECONDS: Final = 3.0
 
 
 async def end_traffic(
-    reactor: Any,
+    reactor: IReactorTime,
     shared: FrontendContext,
     relay: Relay,
     patience: float,
@@ -77,7 +79,7 @@ async def end_traffic(
 
 
 async def drain_connections(
-    reactor: Any, shared: FrontendContext, relay: Relay, patience: float
+    reactor: IReactorTime, shared: FrontendContext, relay: Relay, patience: float
 ) -> None:
     """Wait until no work is in progress, for at most ``patience`` seconds."""
     consumers_until = reactor.seconds() + min(CONSUMER_SECONDS, patience)
@@ -121,7 +123,7 @@ def in_progress(shared: FrontendContext, relay: Relay) -> list[str]:
     return found
 
 
-async def flush(store: Any) -> None:
+async def flush(store: IStore) -> None:
     """Wait until the store has written everything, including writes that follow from writes.
 
     A commit may cause further writes when it is reported. The end is reached when the only
@@ -139,7 +141,7 @@ async def flush(store: Any) -> None:
     log.warn("the store is closed while something still writes, after {n} rounds", n=MOST_ROUNDS)
 
 
-async def wait_until(reactor: Any, is_true: Callable[[], bool], seconds: float) -> bool:
+async def wait_until(reactor: IReactorTime, is_true: Callable[[], bool], seconds: float) -> bool:
     """Wait until a condition holds; return False if it does not within this many seconds."""
     until = reactor.seconds() + seconds
     while not is_true():

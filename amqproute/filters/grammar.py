@@ -25,6 +25,7 @@ part of one for every message later.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, cast
 
@@ -418,7 +419,7 @@ def _ends_escaping(pattern: str, mark: str) -> bool:
     return trailing % 2 == 1
 
 
-def _as_octets(terms: Any) -> list[Node]:
+def _as_octets(terms: Sequence[Node]) -> list[Node]:
     """Let user-id be octets where it meets octets; elsewhere it is text."""
     if not any(isinstance(each, tree.Literal) and type(each.value) is bytes for each in terms):
         return list(terms)

@@ -263,7 +263,7 @@ def _spell(key: str) -> str:
 # ------------------------------------------------------------------- how values are seen
 
 
-def see(value: Any) -> Value:
+def see(value: object) -> Value:
     """Return a decoded AMQP value as a selector sees it.
 
     Numbers stay numbers and text stays text. A UUID is its text, since the language has no
@@ -272,12 +272,12 @@ def see(value: Any) -> Value:
     """
     kind = type(value)
     if kind in _AS_THEY_ARE:
-        return value  # type: ignore[no-any-return]
+        return value  # type: ignore[return-value]  # as its type says
     if kind is UUID:
         return str(value)
     if kind in _DECIMALS:
-        return decimal_of(value)
-    if kind is list or kind is types.Array:
+        return decimal_of(value)  # type: ignore[arg-type]  # likewise
+    if isinstance(value, list | types.Array):
         items = list(value)
         return " ".join(items) if all(isinstance(item, str) for item in items) else None
     return None
@@ -327,7 +327,7 @@ def decimal_of(octets: bytes) -> Decimal | float:
     return Decimal((negative, digits, exponent - bias))
 
 
-def _text(value: Any) -> Value:
+def _text(value: object) -> Value:
     if type(value) is bytes:
         try:
             return value.decode()
@@ -339,7 +339,7 @@ def _text(value: Any) -> Value:
 _JMS_ENCODINGS: Final = ("ID:AMQP_",)
 
 
-def _jms_message_id(value: Any) -> Value:
+def _jms_message_id(value: object) -> Value:
     """Return the JMSMessageID of a message-id (amqp-bindmap-jms-v1.0 §3.2.1.1)."""
     if isinstance(value, str):
         if value.startswith(_JMS_ENCODINGS):
@@ -348,17 +348,17 @@ def _jms_message_id(value: Any) -> Value:
     return _jms_typed_id(value)
 
 
-def _jms_correlation_id(value: Any) -> Value:
+def _jms_correlation_id(value: object) -> Value:
     """Return the JMSCorrelationID: text is the application's, the other types are spelled out."""
     return str(value) if isinstance(value, str) else _jms_typed_id(value)
 
 
-def _jms_typed_id(value: Any) -> Value:
+def _jms_typed_id(value: object) -> Value:
     if type(value) is UUID:
         return f"ID:AMQP_UUID:{value}"
     if isinstance(value, bytes):
         return f"ID:AMQP_BINARY:{value.hex().upper()}"
-    return None if value is None else f"ID:AMQP_ULONG:{int(value)}"
+    return f"ID:AMQP_ULONG:{int(value)}" if isinstance(value, int) else None
 
 
 VIEWS: Final[MappingProxyType[MessageView, Callable[[Any], Value]]] = MappingProxyType(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from amqproute.errors import DecodeError, InvalidField
@@ -40,7 +40,7 @@ MAX_FIELDS: Final = 16
 PROPERTIES: Final = "amqp:properties-filter"
 APPLICATION_PROPERTIES: Final = "amqp:application-properties-filter"
 
-Match: TypeAlias = Callable[[Any], bool]
+Match: TypeAlias = Callable[[object], bool]
 
 _TEXTS: Final = (str,)
 _IDS: Final = (str, types.ULong, UUID, bytes)
@@ -78,7 +78,7 @@ class PropertyFilter:
     def __init__(
         self,
         descriptor: str,
-        references: Mapping[Any, Any],
+        references: Mapping[str, object],
         fields: Sequence[SelectorField],
         matches: Sequence[Match | None],
     ) -> None:
@@ -119,7 +119,7 @@ class PropertyFilter:
     __hash__ = None  # type: ignore[assignment]
 
 
-def properties_filter(value: Any) -> PropertyFilter:
+def properties_filter(value: object) -> PropertyFilter:
     """Make an ``amqp:properties-filter`` of the described value.
 
     Raises:
@@ -142,7 +142,7 @@ def properties_filter(value: Any) -> PropertyFilter:
     return PropertyFilter(PROPERTIES, references, fields, matches)
 
 
-def application_properties_filter(value: Any) -> PropertyFilter:
+def application_properties_filter(value: object) -> PropertyFilter:
     """Make an ``amqp:application-properties-filter`` of the described value.
 
     A null reference asks that the key be there, with whatever value.
@@ -164,7 +164,7 @@ def application_properties_filter(value: Any) -> PropertyFilter:
     return PropertyFilter(APPLICATION_PROPERTIES, references, fields, matches)
 
 
-def _references(descriptor: str, value: Any) -> Mapping[Any, Any]:
+def _references(descriptor: str, value: object) -> Mapping[str, object]:
     if type(value) is not dict or not value:
         raise _refusal(descriptor, "a map with at least one reference value is needed")
     if len(value) > MAX_FIELDS:
@@ -175,7 +175,7 @@ def _references(descriptor: str, value: Any) -> Mapping[Any, Any]:
     return value
 
 
-def _can_be(attribute: str, reference: Any) -> bool:
+def _can_be(attribute: str, reference: object) -> bool:
     allowed = _FIELD_TYPES[attribute]
     return type(reference) in allowed or (isinstance(reference, str) and str in allowed)
 
@@ -187,11 +187,11 @@ def _refusal(descriptor: str, words: str) -> InvalidField:
 # ------------------------------------------------------------------------------ matching
 
 
-def _is_there(value: Any) -> bool:
+def _is_there(value: object) -> bool:
     return value is not None
 
 
-def _match(descriptor: str, reference: Any) -> Match:
+def _match(descriptor: str, reference: object) -> Match:
     """Make the test for one reference value that is not null (§4.1.1)."""
     if isinstance(reference, str):
         return _match_text(descriptor, str(reference))
@@ -208,7 +208,7 @@ def _match(descriptor: str, reference: Any) -> Match:
 _DECIMAL_TYPES: Final = frozenset((types.Decimal32, types.Decimal64, types.Decimal128))
 
 
-def _equals(kind: int | None, reference: Any, value: Any) -> bool:
+def _equals(kind: int | None, reference: object, value: object) -> bool:
     seen = names.see(value)
     return kind_of(type(seen)) == kind and bool(seen == reference)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from amqproute.errors import InvalidField, NotImplementedHere
 from amqproute.filters.local import NoLocal
@@ -71,6 +71,9 @@ CAPABILITIES: Final = (
 """What a broker that offers these filters says of itself in its `open`."""
 
 
+_Name = TypeVar("_Name", bound=str)
+
+
 class Filter(Protocol):
     """An entry condition of a link (revision 200 §2.1).
 
@@ -106,7 +109,7 @@ class NamedFilter:
 
     name: Symbol
     descriptor: str
-    value: Any
+    value: object
     filter: Filter
 
     def __str__(self) -> str:
@@ -145,7 +148,7 @@ class FilterSet:
                 return False
         return True
 
-    def in_force(self) -> dict[str, Any] | None:
+    def in_force(self) -> dict[str, object] | None:
         """Return the filter set for the answering attach: the values as they came."""
         return {each.name: each.value for each in self.filters} or None
 
@@ -161,7 +164,7 @@ NO_FILTERS: Final = FilterSet(())
 
 
 def read_filters(
-    filter_set: Mapping[Any, Any] | None,
+    filter_set: Mapping[_Name, object] | None,
     *,
     own_container: str,
     now_ms: Clock | None = None,
@@ -208,7 +211,7 @@ def read_filters(
     return FilterSet(tuple(made), tuple(dropped))
 
 
-def _kind(name: str, value: Any) -> tuple[str, Any]:
+def _kind(name: str, value: object) -> tuple[str, object]:
     """Tell a filter's kind, by its descriptor or else by its name."""
     if type(value) is Described:
         descriptor = value.descriptor
@@ -233,7 +236,7 @@ _CACHE: Final = SelectorCache()
 
 
 def _selector(dialect: Dialect) -> Maker:
-    def make(name: str, value: Any, own_container: str, now_ms: Clock | None) -> Filter:
+    def make(name: str, value: object, own_container: str, now_ms: Clock | None) -> Filter:
         if not isinstance(value, str):
             raise _refusal(name, "a selector is a string")
         try:
@@ -245,7 +248,7 @@ def _selector(dialect: Dialect) -> Maker:
 
 
 def _subject(has_wildcards: bool) -> Maker:
-    def make(name: str, value: Any, own_container: str, now_ms: Clock | None) -> Filter:
+    def make(name: str, value: object, own_container: str, now_ms: Clock | None) -> Filter:
         if not isinstance(value, str):
             raise _refusal(name, "a subject is a string")
         return SubjectFilter(str(value), has_wildcards)
@@ -253,18 +256,18 @@ def _subject(has_wildcards: bool) -> Maker:
     return make
 
 
-def _no_local(name: str, value: Any, own_container: str, now_ms: Clock | None) -> Filter:
+def _no_local(name: str, value: object, own_container: str, now_ms: Clock | None) -> Filter:
     # The registered form is a list without fields; JMS clients send a string that names the filter.
     if not (value is None or isinstance(value, str) or value == []):
         raise _refusal(name, "no-local has no terms: its value is a list without fields")
     return NoLocal(own_container)
 
 
-def _properties(name: str, value: Any, own_container: str, now_ms: Clock | None) -> Filter:
+def _properties(name: str, value: object, own_container: str, now_ms: Clock | None) -> Filter:
     return properties_filter(value)
 
 
-def _application(name: str, value: Any, own_container: str, now_ms: Clock | None) -> Filter:
+def _application(name: str, value: object, own_container: str, now_ms: Clock | None) -> Filter:
     return application_properties_filter(value)
 
 
@@ -272,7 +275,7 @@ class Maker(Protocol):
     """Makes a filter of one kind: name, inner value, the peer's container-id, the clock."""
 
     def __call__(
-        self, name: str, value: Any, own_container: str, now_ms: Clock | None, /
+        self, name: str, value: object, own_container: str, now_ms: Clock | None, /
     ) -> Filter:
         """Return the filter.
 

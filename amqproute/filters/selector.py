@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from amqproute.errors import DecodeError, InvalidField
 from amqproute.filters import names, operators, tree
@@ -283,7 +283,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
 }
 
 
-def _compare_field(slot: int, sign: str, value: Any) -> Term:
+def _compare_field(slot: int, sign: str, value: object) -> Term:
     """Compile ``field = constant``, of which most selectors consist."""
     kind = kind_of(type(value))
     test = COMPARISONS[sign]

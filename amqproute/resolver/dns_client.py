@@ -116,9 +116,8 @@ class DnsReactor(Protocol):
     ) -> IDelayedCall:
         """`IReactorTime.callLater`."""
 
-    def listenUDP(
-        self, port: int, protocol: DatagramProtocol, interface: str = ..., maxPacketSize: int = ...
-    ) -> IListeningPort:
+    @property
+    def listenUDP(self) -> Callable[..., IListeningPort]:
         """`IReactorUDP.listenUDP`."""
 
     @property

@@ -35,12 +35,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE, CommandError
+from amqproute.cli.message_text import Facts
 from amqproute.tools.daemon_pair import (
     QUEUE,
     DaemonPair,
@@ -107,7 +108,7 @@ class BenchPhase:
         spent = self.cpu_seconds.get(process)
         return None if spent is None else spent * HUNDRED_THOUSAND / max(1, self.messages)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Facts:
         """Return what ``--json`` prints of it."""
         cpu = {name: self.cpu_per_100k(name) for name in self.cpu_seconds}
         return {
@@ -233,7 +234,7 @@ def measure(
     return found
 
 
-def machine() -> dict[str, Any]:
+def machine() -> Facts:
     """Return what the figures depend on."""
     return {
         "python": platform.python_version(),
@@ -354,7 +355,7 @@ class Benchmark:
         phase.duplicated = result["duplicated"] + result["strange"]
         return phase
 
-    def _published(self, name: str, result: Mapping[str, Any]) -> BenchPhase:
+    def _published(self, name: str, result: Facts) -> BenchPhase:
         seconds = (result["last_ns"] - result["first_ns"]) / 1e9
         phase = BenchPhase(name, result["accepted"], seconds, refused=result["refused"])
         phase.cpu_seconds["publisher"] = result["cpu_seconds"]
@@ -405,7 +406,7 @@ class Load:
         """It ended, and not well."""
         return self._process.poll() not in (None, 0)
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Facts:
         """Wait for its end, and return what it counted.
 
         Raises:
@@ -418,7 +419,7 @@ class Load:
         if self._process.returncode:
             words = f"the process that should {self._what} ended with {self._process.returncode}"
             raise CommandError(NEGATIVE, "bench.load", words, "", complained.splitlines()[-5:])
-        counted: dict[str, Any] = json.loads(printed)
+        counted: Facts = json.loads(printed)
         return counted
 
     def end(self) -> None:

@@ -336,7 +336,7 @@ class DaemonPair:
         self,
         directory: Path | None = None,
         *,
-        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        settings: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
         self._exit = contextlib.ExitStack()
         self.password = secrets.token_urlsafe(9)
@@ -444,7 +444,9 @@ class DaemonPair:
             self._exit.callback(shutil.rmtree, run, ignore_errors=True)
         return run
 
-    def _configure(self, daemon: DaemonProcess, settings: Mapping[str, Mapping[str, Any]]) -> None:
+    def _configure(
+        self, daemon: DaemonProcess, settings: Mapping[str, Mapping[str, object]]
+    ) -> None:
         home = daemon.config_path.parent
         home.mkdir(mode=0o700)
         tls = self.directory / "tls"

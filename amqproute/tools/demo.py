@@ -10,6 +10,7 @@ import shutil
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -22,6 +23,7 @@ import dns.rdatatype
 
 from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE
+from amqproute.cli.message_text import Facts
 from amqproute.tools.daemon_pair import QUEUE, USER, DaemonPair, DaemonProcess, ended_by_signals
 from amqproute.tools.load_worker import (
     Connected,
@@ -107,7 +109,7 @@ def demo(
     return DONE if passage.is_perfect else NEGATIVE
 
 
-def _keep_journals(pair: DaemonPair, directory: Path, say: Any) -> None:
+def _keep_journals(pair: DaemonPair, directory: Path, say: Callable[[str], object]) -> None:
     """Stop both brokers, copy their journals, and name the commands that report on them."""
     pair.stop()  # which closes the last segments
     for daemon in pair.daemons:
@@ -157,8 +159,8 @@ class DemoMessage:
     duplicated: int = 0
     seconds: float = 0.0
     latency_ms: dict[str, float] = field(default_factory=dict)
-    hop: dict[str, Any] = field(default_factory=dict)
-    caller: dict[str, Any] = field(default_factory=dict)
+    hop: Facts = field(default_factory=dict)
+    caller: Facts = field(default_factory=dict)
 
     @property
     def is_perfect(self) -> bool:
@@ -170,7 +172,7 @@ class DemoMessage:
         """Messages a second, from end to end."""
         return self.received / self.seconds if self.seconds else 0.0
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return what ``--json`` prints."""
         return {
             "sent": self.sent,
@@ -242,7 +244,7 @@ def pass_messages(
 # -- in words ----------------------------------------------------------------------------------
 
 
-def _print_setting(pair: DaemonPair, say: Any) -> None:
+def _print_setting(pair: DaemonPair, say: Callable[[str], object]) -> None:
     domains = " and ".join(daemon.domain for daemon in pair.daemons)
     say("Two organizations on this machine, which know of each other only through the DNS:")
     say(f"  everything is made in      {pair.directory}")
@@ -250,7 +252,7 @@ def _print_setting(pair: DaemonPair, say: Any) -> None:
     say(f"  name server                127.0.0.1:{pair.nameserver_port}")
 
 
-def _print_way(pair: DaemonPair, passage: DemoMessage, say: Any) -> None:
+def _print_way(pair: DaemonPair, passage: DemoMessage, say: Callable[[str], object]) -> None:
     beta = pair.beta
     say("\nThe way the messages took:")
     try:
@@ -297,7 +299,7 @@ def _names_proved(pair: DaemonPair, daemon: DaemonProcess) -> tuple[str, list[st
 
 def _print_result(passage: DemoMessage) -> None:
     latency = passage.latency_ms
-    rows: list[tuple[str, Any]] = [
+    rows: list[tuple[str, object]] = [
         ("sent", passage.sent),
         ("accepted by alpha", passage.accepted),
         *((f"refused: {name}", count) for name, count in passage.refused.items()),
@@ -316,7 +318,7 @@ def _print_result(passage: DemoMessage) -> None:
         click.secho("\nSomething was lost, refused or came twice.", fg="red", bold=True)
 
 
-def _keep_running(pair: DaemonPair, say: Any) -> NoReturn:
+def _keep_running(pair: DaemonPair, say: Callable[[str], object]) -> NoReturn:
     """Print what can be tried, and wait for Ctrl-C.
 
     Raises:

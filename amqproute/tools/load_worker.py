@@ -35,12 +35,12 @@ import time
 import uuid
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Protocol, Self, TypeAlias
 
 from amqproute.cli.command_error import NEGATIVE, UNREACHABLE, ClientError, by_condition
-from amqproute.cli.message_text import decode_reply, encode_request
+from amqproute.cli.message_text import Facts, decode_reply, encode_request
 from amqproute.client.login import ClientLogin
 from amqproute.url import Url
 from amqproute.wire.amqp10 import codec, sections, spec
@@ -56,6 +56,7 @@ from amqproute.wire.amqp10.engine_events import (
 )
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import ULong
+from amqproute.wire.engine import Event
 
 __all__ = [
     "Connected",
@@ -125,6 +126,16 @@ class LoadTarget:
         return f"{self.host}:{self.port}" if self.port else f"unix:{self.host}"
 
 
+DeliveryEvent: TypeAlias = DeliveriesReceived | DeliveriesUpdated
+
+
+class DeliveryListener(Protocol):
+    """The user of a link: gets the events of its deliveries."""
+
+    def event(self, event: DeliveryEvent) -> None:
+        """Handle an event."""
+
+
 class Connected:
     """A connection with one session, moved by `turn`.
 
@@ -173,7 +184,7 @@ class Connected:
         """The other end does not read as fast as we write."""
         return len(self._unsent) > UNSENT_OCTETS
 
-    def turn(self, seconds: float = 0.0) -> list[Any]:
+    def turn(self, seconds: float = 0.0) -> list[Event]:
         """Write what there is, wait for something to come, return its events.
 
         Args:
@@ -183,25 +194,29 @@ class Connected:
             ClientError: connection, session or a link has ended.
         """
         self._flush()
-        events: list[Any] = []
+        events: list[Event] = []
         for _, mask in self._selector.select(seconds):
             if mask & selectors.EVENT_READ:
                 events += self._read()
         if not events:
             events += self.engine.tick(time.monotonic())
         for event in events:
-            kind = type(event)
-            if kind is DeliveriesReceived or kind is DeliveriesUpdated:
+            if type(event) is DeliveriesReceived or type(event) is DeliveriesUpdated:
                 link = event.link.context
                 if link is not None:
                     link.event(event)
-            elif kind in _ENDINGS:
+            elif isinstance(event, _ENDINGS):
                 raise _ending(event)
         self._flush()
         return events
 
     def attach(
-        self, role: str, address: str | None, context: Any = None, *, is_dynamic: bool = False
+        self,
+        role: str,
+        address: str | None,
+        context: DeliveryListener | None = None,
+        *,
+        is_dynamic: bool = False,
     ) -> Link:
         """Attach a link and wait for the answer; its events go to `context`.
 
@@ -254,7 +269,7 @@ class Connected:
         self._selector.close()
         self._socket.close()
 
-    def _read(self) -> Sequence[Any]:
+    def _read(self) -> Sequence[Event]:
         now = time.monotonic()
         try:
             data = self._socket.recv(READ_OCTETS)
@@ -284,14 +299,15 @@ class Connected:
             self._selector.modify(self._socket, wanted)
 
 
-_ENDINGS: Final = {LinkDetached, SessionEnded, ConnectionClosed, AuthenticationRejected}
+_Ending: TypeAlias = LinkDetached | SessionEnded | ConnectionClosed | AuthenticationRejected
+_ENDINGS: Final = (LinkDetached, SessionEnded, ConnectionClosed, AuthenticationRejected)
 
 
 def _lost(place: object) -> ClientError:
     return ClientError(UNREACHABLE, "connect.lost", f"the connection to {place} was lost")
 
 
-def _ending(event: Any) -> ClientError:
+def _ending(event: _Ending) -> ClientError:
     if isinstance(event, LinkDetached):
         return by_condition(event.error, f"the link {event.link.name!r}")
     if isinstance(event, AuthenticationRejected):
@@ -425,8 +441,9 @@ class Publisher:
             self._sent += allowed
         return wait
 
-    def event(self, event: Any) -> None:
-        """Take outcomes."""
+    def event(self, event: DeliveryEvent) -> None:
+        """Record outcomes."""
+        assert isinstance(event, DeliveriesUpdated)
         state = event.state
         if not event.settled:
             if state is None or isinstance(state, spec.Received):
@@ -479,7 +496,7 @@ class Consumer:
         """How many messages came whose number had come before."""
         return self.received - self.strange - (len(self.seen) - self.missing)
 
-    def event(self, event: Any) -> None:
+    def event(self, event: DeliveryEvent) -> None:
         """Take what arrived."""
         now = time.monotonic_ns()
         seen, decode, took = self.seen, self._numbering.decode, self.latencies.append
@@ -513,7 +530,7 @@ class LoadManagement:
         self._sender = connected.attach("sender", "$management", _Deaf())
         self._serial = 0
 
-    def rows(self, entity_type: str) -> list[dict[str, Any]]:
+    def rows(self, entity_type: str) -> list[Facts]:
         """Return what there is of a type, a map for each.
 
         Raises:
@@ -540,11 +557,11 @@ class LoadManagement:
             )
         return [dict(zip(body["attributeNames"], row, strict=True)) for row in body["results"]]
 
-    def row(self, entity_type: str, name: str) -> Mapping[str, Any]:
+    def row(self, entity_type: str, name: str) -> Facts:
         """Return the one of that name; an empty map if there is none."""
         return next((row for row in self.rows(entity_type) if row["name"] == name), {})
 
-    def event(self, event: Any) -> None:
+    def event(self, event: DeliveryEvent) -> None:
         """Take a reply."""
         (delivery,) = event.deliveries
         self._reply = delivery.payload
@@ -563,7 +580,8 @@ SERVICE_TYPE: Final = "org.amqp.management"
 class _Deaf:
     """Settles what is said about requests: the reply tells more."""
 
-    def event(self, event: Any) -> None:
+    def event(self, event: DeliveryEvent) -> None:
+        assert isinstance(event, DeliveriesUpdated)
         if not event.settled:
             event.link.session.settle(event.deliveries)
 
@@ -586,7 +604,7 @@ def percentiles(latencies: Sequence[int]) -> dict[str, float]:
 
 def publish(
     place: LoadTarget, address: str, numbering: MessageNumbers, rate: float, patience: float
-) -> dict[str, Any]:
+) -> Facts:
     """Publish all messages of a numbering and return what became of them.
 
     Raises:
@@ -614,9 +632,7 @@ def publish(
         }
 
 
-def consume(
-    place: LoadTarget, node: str, numbering: MessageNumbers, patience: float
-) -> dict[str, Any]:
+def consume(place: LoadTarget, node: str, numbering: MessageNumbers, patience: float) -> Facts:
     """Consume until every number has come and nothing more follows; return what came.
 
     Raises:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from twisted.internet.defer import Deferred
 
 from amqproute.cli import runner
 from amqproute.cli.command_error import Interrupted
 from amqproute.daemon.notify import ServiceNotifier
+from amqproute.net.reactor import IReactor
 from amqproute.resolver.zone import ZoneServer
 
 __all__ = ["main"]
@@ -26,7 +26,7 @@ def main() -> int:
     """Serve until SIGTERM or SIGINT."""
     zone, port = Path(sys.argv[1]).read_text(), int(sys.argv[2])
 
-    async def work(reactor: Any) -> int:
+    async def work(reactor: IReactor) -> int:
         server = ZoneServer([zone], reactor)
         await server.start("127.0.0.1", port)
         ServiceNotifier.from_environment(os.environ).ready(f"answering on port {port}")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -12,6 +11,7 @@ from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import carry_out, entities
+from amqproute.cli.message_text import Facts
 
 __all__ = ["clock"]
 
@@ -49,7 +49,7 @@ def accept(url: str | None, trust: Path | None, config: Path | None, as_json: bo
     )
 
 
-def _show(row: dict[str, Any], as_json: bool) -> int:
+def _show(row: Facts, as_json: bool) -> int:
     if as_json:
         render.json_text(row)
     else:

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 
 __all__ = ["AccessOptions", "DayOption", "access_options", "config_option", "json_option"]
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Decorator = Callable[[Callable[..., object]], Callable[..., object]]
 
 config_option: Decorator = click.option(
     "--config",
@@ -42,7 +41,7 @@ class AccessOptions:
     trust: Path | None
 
 
-def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def access_options(command: Callable[..., object]) -> Callable[..., object]:
     """Add --url, --trust and --config; the command takes ``url``, ``trust`` and ``config``."""
     for option in (
         config_option,
@@ -69,11 +68,13 @@ class DayOption(click.ParamType[date]):
 
     name = "day"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> date:
         """Read ``2026-11-22``."""
         if isinstance(value, date):
             return value
         try:
-            return datetime.strptime(value, "%Y-%m-%d").date()  # a day of UTC
+            return datetime.strptime(str(value), "%Y-%m-%d").date()  # a day of UTC
         except ValueError:
             self.fail(f"{value!r} is no day, as 2026-11-22", param, ctx)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -12,6 +12,7 @@ from amqproute.cli import render
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import carry_out, entities
 from amqproute.cli.commands.message_options import age
+from amqproute.cli.message_text import Facts
 from amqproute.plurals import counted
 
 __all__ = ["connection", "link"]
@@ -64,7 +65,7 @@ def connections(url: str | None, trust: Path | None, config: Path | None, as_jso
         return
     render.table(
         [heading for _, heading in CONNECTION_COLUMNS],
-        ([_cell(key, row.get(key)) for key, _ in CONNECTION_COLUMNS] for row in rows),
+        ([_cell(key, row) for key, _ in CONNECTION_COLUMNS] for row in rows),
         right="SINCE LINKS CREDIT-IN CREDIT-OUT UNSETTLED IN OUT",
     )
 
@@ -98,7 +99,7 @@ def links(
         return
     render.table(
         [heading for _, heading in LINK_COLUMNS],
-        ([_cell(key, _with_binding(row).get(key)) for key, _ in LINK_COLUMNS] for row in rows),
+        ([_cell(key, _with_binding(row)) for key, _ in LINK_COLUMNS] for row in rows),
         right="CREDIT UNSETTLED DELIVERIES EXPIRES",
     )
 
@@ -120,14 +121,15 @@ def close(name: str, url: str | None, trust: Path | None, config: Path | None) -
     )
 
 
-def _with_binding(row: dict[str, Any]) -> dict[str, Any]:
+def _with_binding(row: Facts) -> Facts:
     if row.get("kind") != "binding":
         return row
     ends = f"{row['source']} -> {row['target']}"
     return {**row, "direction": "binding", "address": ends, "deliveries": row.get("moved")}
 
 
-def _cell(key: str, value: Any) -> Any:
+def _cell(key: str, row: Facts) -> object:
+    value = row.get(key)
     if key == "age-ms" and value is not None:
         return age(value)
     if key == "expires-in" and value is not None:

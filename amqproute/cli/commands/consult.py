@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from amqproute.address import Address
 from amqproute.cli.client import Client, ClientTimeouts
@@ -19,6 +19,7 @@ from amqproute.cli.commands.common_options import AccessOptions
 from amqproute.cli.commands.daemon_access import open_client
 from amqproute.cli.commands.management_request import ask, query
 from amqproute.errors import AmqprouteError
+from amqproute.net.reactor import IReactor
 from amqproute.values import RouteRule
 
 __all__ = ["Consulted", "consult", "consult_about_node"]
@@ -46,7 +47,7 @@ class Consulted:
         return any(rule.pattern == domain for rule in self.routes)
 
 
-async def consult(reactor: Any, config: Path | None, address: str) -> Consulted:
+async def consult(reactor: IReactor, config: Path | None, address: str) -> Consulted:
     """Ask for the routes made at runtime, and flush the cached DNS answers about an address.
 
     Args:
@@ -64,7 +65,7 @@ async def consult(reactor: Any, config: Path | None, address: str) -> Consulted:
     return Consulted("the daemon has forgotten earlier answers and goes by these", routes)
 
 
-async def consult_about_node(reactor: Any, config: Path | None, address: Address) -> Consulted:
+async def consult_about_node(reactor: IReactor, config: Path | None, address: Address) -> Consulted:
     """Ask for the local node of an address.
 
     Args:
@@ -84,7 +85,7 @@ async def consult_about_node(reactor: Any, config: Path | None, address: Address
     return Consulted("the daemon has it", node=str(facts["name"]))
 
 
-async def _daemon(reactor: Any, config: Path | None) -> Client:
+async def _daemon(reactor: IReactor, config: Path | None) -> Client:
     return await open_client(reactor, AccessOptions(None, config, None), patience=PATIENCE)
 
 

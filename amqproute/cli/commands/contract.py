@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -14,6 +14,7 @@ from amqproute.cli.command_error import NEGATIVE, ClientError
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import entities
 from amqproute.cli.commands.message_options import age
+from amqproute.cli.message_text import Facts
 
 __all__ = ["contract"]
 
@@ -100,7 +101,7 @@ def show(
     render.table(["ATTRIBUTE", "VALUE"], _shown(found))
 
 
-def _shown(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _shown(row: Facts) -> Iterator[tuple[str, object]]:
     for key, value in row.items():
         if key == "at-bound-seconds":
             yield "at-bound", _bounds(row) or None
@@ -111,18 +112,18 @@ def _shown(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, value if value != "" else None
 
 
-def _bounds(row: Mapping[str, Any]) -> str:
+def _bounds(row: Facts) -> str:
     """Return the reached bounds, each with its duration."""
     found = sorted(row["at-bound-seconds"].items())
     return ", ".join(f"{name} for {age(1000 * seconds)}" for name, seconds in found)
 
 
-def _part(row: Mapping[str, Any], name: str) -> str:
+def _part(row: Facts, name: str) -> str:
     """Return use and limit, as in 3/20."""
     limit = row[f"limit-{name}"]
     return f"{row[name]}/{'-' if limit is None else limit}"
 
 
-def _limit(row: Mapping[str, Any], name: str) -> str | None:
+def _limit(row: Facts, name: str) -> str | None:
     limit = row[f"limit-{name}"]
     return None if limit is None else f"{limit:g}"

@@ -7,11 +7,10 @@ is a third of a command's imports.
 
 from __future__ import annotations
 
-from typing import Any
-
 from amqproute.cli.client import Client, ClientTimeouts, connect
 from amqproute.cli.command_error import USAGE, CommandError
 from amqproute.cli.commands.common_options import AccessOptions
+from amqproute.net.reactor import IReactor
 from amqproute.net.tls import TlsContexts
 from amqproute.url import parse_url
 
@@ -19,7 +18,7 @@ __all__ = ["open_client"]
 
 
 async def open_client(
-    reactor: Any, access: AccessOptions, *, patience: ClientTimeouts | None = None
+    reactor: IReactor, access: AccessOptions, *, patience: ClientTimeouts | None = None
 ) -> Client:
     """Connect by the options.
 

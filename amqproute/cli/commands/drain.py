@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from twisted.internet.task import deferLater
@@ -15,6 +14,8 @@ from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.daemon_access import open_client
 from amqproute.cli.commands.management_request import ask, carry_out
+from amqproute.cli.message_text import Facts
+from amqproute.net.reactor import IReactor
 
 __all__ = ["drain"]
 
@@ -72,10 +73,10 @@ def drain(
     return DONE if is_well else NEGATIVE
 
 
-def _wait(access: AccessOptions, timeout: float | None) -> dict[str, Any]:
+def _wait(access: AccessOptions, timeout: float | None) -> Facts:
     """Start the drain, and poll until it is done or the time is over."""
 
-    async def work(reactor: Any) -> dict[str, Any]:
+    async def work(reactor: IReactor) -> Facts:
         async with await open_client(reactor, access) as client:
             until = None if timeout is None else reactor.seconds() + timeout
             facts = await ask(client, "DRAIN", "broker", "")
@@ -92,7 +93,7 @@ def _wait(access: AccessOptions, timeout: float | None) -> dict[str, Any]:
     return runner.run(work)
 
 
-def _print(facts: Mapping[str, Any]) -> None:
+def _print(facts: Facts) -> None:
     click.echo(render.printable(str(facts["description"])))
     for name, why in facts["stuck"].items():
         click.echo(render.printable(f"  {name}: {why}"))

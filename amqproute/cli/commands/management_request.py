@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
 
 from amqproute import conditions
 from amqproute.cli import message_text, runner
@@ -12,6 +12,9 @@ from amqproute.cli.client import Client
 from amqproute.cli.command_error import NEGATIVE, USAGE, ClientError
 from amqproute.cli.commands.common_options import AccessOptions
 from amqproute.cli.commands.daemon_access import open_client
+from amqproute.cli.message_text import Facts
+from amqproute.net.reactor import IReactor
+from amqproute.wire.amqp10 import spec
 
 __all__ = [
     "MANAGEMENT",
@@ -57,14 +60,14 @@ _DECLARED: Final = "what the configuration declares is changed there: edit it, t
 _T = TypeVar("_T")
 
 
-def in_touch(access: AccessOptions, work: Callable[[Client], Coroutine[Any, Any, _T]]) -> _T:
+def in_touch(access: AccessOptions, work: Callable[[Client], Awaitable[_T]]) -> _T:
     """Connect, do some work with the client, and close.
 
     Raises:
         CommandError: it failed.
     """
 
-    async def within(reactor: Any) -> _T:
+    async def within(reactor: IReactor) -> _T:
         async with await open_client(reactor, access) as client:
             try:
                 return await work(client)
@@ -76,12 +79,12 @@ def in_touch(access: AccessOptions, work: Callable[[Client], Coroutine[Any, Any,
     return runner.run(within)
 
 
-def entities(access: AccessOptions, entity_type: str) -> list[dict[str, Any]]:
+def entities(access: AccessOptions, entity_type: str) -> list[Facts]:
     """Ask for all entities of a type; see `query`."""
     return in_touch(access, lambda client: query(client, entity_type))
 
 
-def entity(access: AccessOptions, entity_type: str, name: str) -> dict[str, Any]:
+def entity(access: AccessOptions, entity_type: str, name: str) -> Facts:
     """Ask for one entity.
 
     Raises:
@@ -95,9 +98,9 @@ def carry_out(
     operation: str,
     entity_type: str,
     name: str,
-    attributes: Mapping[str, Any] | None = None,
-    **properties: Any,
-) -> dict[str, Any]:
+    attributes: Mapping[str, object] | None = None,
+    **properties: object,
+) -> Facts:
     """Request an operation from the daemon, and return the attributes of its answer.
 
     Raises:
@@ -113,9 +116,9 @@ async def ask(
     operation: str,
     entity_type: str,
     name: str,
-    attributes: Mapping[str, Any] | None = None,
-    **properties: Any,
-) -> dict[str, Any]:
+    attributes: Mapping[str, object] | None = None,
+    **properties: object,
+) -> Facts:
     """As `carry_out`, on an existing connection."""
     asked = {"operation": operation, "type": entity_type, "name": name, **properties}
 
@@ -129,8 +132,8 @@ async def ask(
 def go_through(
     access: AccessOptions,
     operation: str,
-    attributes: Mapping[str, Any],
-    on_answer: Callable[[dict[str, Any]], bool],
+    attributes: Mapping[str, object],
+    on_answer: Callable[[Facts], bool],
     *,
     name: str = "",
 ) -> None:
@@ -153,7 +156,7 @@ def go_through(
         while True:
             body = {**attributes, **({"cursor": cursor} if cursor else {})}
 
-            def encode(message_id: str, reply_to: str, body: Any = body) -> bytes:
+            def encode(message_id: str, reply_to: str, body: Mapping[str, object] = body) -> bytes:
                 return message_text.encode_request(message_id, reply_to, asked, body)
 
             reply = message_text.decode_reply(
@@ -167,7 +170,7 @@ def go_through(
     in_touch(access, work)
 
 
-def _attributes(properties: Mapping[str, Any], body: Any) -> dict[str, Any]:
+def _attributes(properties: spec.Fields, body: object) -> Facts:
     status = int(properties.get("statusCode") or 0)
     facts = message_text.plain(body) if isinstance(body, dict) else {}
     if not 200 <= status < 300:
@@ -179,13 +182,13 @@ def _attributes(properties: Mapping[str, Any], body: Any) -> dict[str, Any]:
     return facts
 
 
-async def query(client: Client, entity_type: str) -> list[dict[str, Any]]:
+async def query(client: Client, entity_type: str) -> list[Facts]:
     """Ask the management node for all entities of a type, page by page.
 
     Raises:
         ClientError: it refuses, or does not answer.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Facts] = []
     own: set[str] = set()  # the nodes of our replies, which nobody wants to see
     offset = 0
     while True:
@@ -196,7 +199,7 @@ async def query(client: Client, entity_type: str) -> list[dict[str, Any]]:
             "count": PAGE_ROWS,
         }
 
-        def encode(message_id: str, reply_to: str, asked: dict[str, Any] = asked) -> bytes:
+        def encode(message_id: str, reply_to: str, asked: Facts = asked) -> bytes:
             own.add(reply_to)
             return message_text.encode_request(message_id, reply_to, asked, {})
 

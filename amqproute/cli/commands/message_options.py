@@ -15,6 +15,7 @@ from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import go_through
+from amqproute.cli.message_text import Facts
 
 __all__ = [
     "MessageOptions",
@@ -26,7 +27,7 @@ __all__ = [
     "message_table",
 ]
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Decorator = Callable[[Callable[..., object]], Callable[..., object]]
 
 
 def entry_id(text: str) -> int:
@@ -67,7 +68,7 @@ class MessageOptions:
     """
 
     access: AccessOptions
-    which: Mapping[str, Any]
+    which: Mapping[str, object]
     is_dry: bool
     as_json: bool
 
@@ -84,14 +85,14 @@ class MessageOptions:
             The exit code: 1 if no message was selected, or some were refused or missing.
         """
         numbers = ("messages", "bytes", "refused", "waiting", "held", "freed")
-        total: dict[str, Any] = dict.fromkeys(numbers, 0)
+        total: Facts = dict.fromkeys(numbers, 0)
         total |= {"refused-because": "", "missing": []}
-        samples: list[dict[str, Any]] = []
+        samples: list[Facts] = []
         queues: set[str] = set()
         with render.progress() as progress:
             task = progress.add_task(done, total=None)
 
-            def told(facts: dict[str, Any]) -> bool:
+            def told(facts: Facts) -> bool:
                 for key in numbers:
                     total[key] += int(facts.get(key) or 0)
                 total["refused-because"] = facts.get("refused-because") or total["refused-because"]
@@ -201,15 +202,13 @@ _OPTIONS: Final[Sequence[Decorator]] = (
 )
 
 
-def _meant(
-    ids: Sequence[int], to: str, where: str, everything: bool, is_sure: bool
-) -> dict[str, Any]:
+def _meant(ids: Sequence[int], to: str, where: str, everything: bool, is_sure: bool) -> Facts:
     """Return the selection as in a request.
 
     Raises:
         CommandError: there is no selection, or all messages without confirmation.
     """
-    given: dict[str, Any] = {}
+    given: Facts = {}
     if ids:
         given["ids"] = list(ids)
     if to:
@@ -242,7 +241,7 @@ def counted(count: int) -> str:
     return f"{count} message{'s' if count != 1 else ''}"
 
 
-def message_table(rows: Sequence[Mapping[str, Any]]) -> None:
+def message_table(rows: Sequence[Facts]) -> None:
     """Print messages."""
     columns = list(MESSAGE_COLUMNS)
     if any("new-queue" in row for row in rows):
@@ -257,13 +256,13 @@ def message_table(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def message_rows(
-    access: AccessOptions, which: Mapping[str, Any], count: int, *, name: str = ""
-) -> tuple[list[dict[str, Any]], bool]:
+    access: AccessOptions, which: Mapping[str, object], count: int, *, name: str = ""
+) -> tuple[list[Facts], bool]:
     """Return waiting messages in order, and whether there are more."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Facts] = []
     more = False
 
-    def told(facts: dict[str, Any]) -> bool:
+    def told(facts: Facts) -> bool:
         nonlocal more
         rows.extend(facts["messages"])
         more = bool(facts.get("cursor")) or len(rows) > count
@@ -273,7 +272,7 @@ def message_rows(
     return rows[:count], more
 
 
-def _cell(key: str, row: Mapping[str, Any]) -> Any:
+def _cell(key: str, row: Facts) -> object:
     value = row.get(key)
     if key == "age-ms" and value is not None:
         return age(value)

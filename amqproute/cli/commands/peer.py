@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -22,6 +21,7 @@ from amqproute.cli.commands.common_options import (
 )
 from amqproute.cli.commands.management_request import ask, entities, in_touch, query
 from amqproute.cli.commands.message_options import age
+from amqproute.cli.message_text import Facts
 from amqproute.plurals import counted
 from amqproute.values import RELAY_PREFIX
 
@@ -45,7 +45,7 @@ COLUMNS: Final = (
 TIMES: Final = ("next-attempt-ms", "last-success-ms", "oldest-arrival-ms")
 
 
-Rows = list[dict[str, Any]]
+Rows = list[Facts]
 
 
 @click.group()
@@ -74,7 +74,7 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
     now_ms = int(time.time() * 1000)
     render.table(
         [heading for _, heading in COLUMNS],
-        ([_cell(key, row.get(key), now_ms) for key, _ in COLUMNS] for row in rows),
+        ([_cell(key, row, now_ms) for key, _ in COLUMNS] for row in rows),
         right="WAITING IN-FLIGHT WINDOW CREDIT FAILED NEXT LAST-OK",
         spare="WINDOW CREDIT HOLDS HOST IN-FLIGHT LEVEL LAST-OK",
     )
@@ -157,8 +157,8 @@ async def _gateways(client: Client, domain: str) -> set[str]:
     return {row["queue"].removeprefix(RELAY_PREFIX) for row in facts["messages"]}
 
 
-def _shown(row: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    shown: list[tuple[str, Any]] = []
+def _shown(row: Facts) -> list[tuple[str, object]]:
+    shown: list[tuple[str, object]] = []
     for key, value in row.items():
         if isinstance(value, list):
             shown += [(key, each) for each in value] or [(key, None)]
@@ -169,13 +169,14 @@ def _shown(row: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return shown
 
 
-def _cell(key: str, value: Any, now_ms: int) -> Any:
+def _cell(key: str, row: Facts, now_ms: int) -> object:
+    value = row.get(key)
     if key in TIMES:
         if not value:
             return None
         return age(abs(now_ms - value))
     if key == "holds":
-        return " ".join(value) or None
+        return " ".join(value or ()) or None
     return value if value != "" else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -20,6 +20,7 @@ from amqproute.cli.commands.consult import consult
 from amqproute.config.loader import find, load
 from amqproute.daemon.peer_test import FAILED, OK, PeerTest, PeerTestStep
 from amqproute.errors import InvalidField
+from amqproute.net.reactor import IReactor
 from amqproute.values import NO_CREDIT
 
 __all__ = ["CURES", "go"]
@@ -96,7 +97,7 @@ def go(domain: str, size: int, config: Path | None, as_json: bool) -> int:
     if not as_json:
         click.echo(f"probe {probe} to {domain}")
 
-    async def work(reactor: Any) -> PeerTest:
+    async def work(reactor: IReactor) -> PeerTest:
         consulted = await consult(reactor, config, str(address))
         if not as_json:
             click.echo(render.printable(consulted.words))

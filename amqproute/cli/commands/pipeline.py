@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -48,7 +48,9 @@ class AnalysisCommand(click.Group):
         stand_ins = {name: click.Command(name, help=words) for name, words in SUMMARIES.items()}
         click.Group(commands=stand_ins).format_commands(ctx, formatter)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command; an unknown name is wrong usage."""
         if args and args[0] not in SUMMARIES and not args[0].startswith("-"):
             ctx.fail(f"No such command {args[0]!r}; there are: {', '.join(SUMMARIES)}.")

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 import click
 import yaml
@@ -16,6 +16,7 @@ from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import carry_out, entities, entity, go_through
 from amqproute.cli.commands.message_options import age, message_rows, message_table
+from amqproute.cli.message_text import Facts
 from amqproute.plurals import counted
 
 __all__ = ["queue"]
@@ -58,7 +59,7 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
         return
     render.table(
         [heading for _, heading in COLUMNS],
-        ([_cell(key, row.get(key)) for key, _ in COLUMNS] for row in rows),
+        ([_cell(key, row) for key, _ in COLUMNS] for row in rows),
         right="DEPTH AVAILABLE ACQUIRED DEFERRED CONSUMERS BYTES OLDEST",
     )
 
@@ -106,7 +107,7 @@ def messages(
         raise CommandError(
             USAGE, "usage.which", "NAME and --to exclude each other", "give one of them"
         )
-    which: dict[str, Any] = {**({"to": to} if to else {}), **({"where": where} if where else {})}
+    which: Facts = {**({"to": to} if to else {}), **({"where": where} if where else {})}
     if not which:
         which = {"all": True}
     rows, more = message_rows(AccessOptions(url, config, trust), which, count, name=name or "")
@@ -257,7 +258,17 @@ def purge(
     _print(facts, as_json, f"{name}: {counted(count, 'message')} {words}")
 
 
-def _taking(command: Callable[..., Any]) -> Callable[..., Any]:
+class _TakeOptions(TypedDict):
+    where: str
+    limit: int | None
+    dry_run: bool
+    url: str | None
+    trust: Path | None
+    config: Path | None
+    as_json: bool
+
+
+def _taking(command: Callable[..., object]) -> Callable[..., object]:
     """Add what `move` and `copy` have in common."""
     for add in (
         json_option,
@@ -279,7 +290,7 @@ def _taking(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @queue.command("move")
 @_taking
-def move(name: str, target: str, **given: Any) -> int:
+def move(name: str, target: str, **given: Unpack[_TakeOptions]) -> int:
     """Move the messages that wait on the queue NAME to the node TARGET of this daemon.
 
     Dead letters that are to be tried again, for instance. Those in consumers' hands stay, and so
@@ -290,7 +301,7 @@ def move(name: str, target: str, **given: Any) -> int:
 
 @queue.command("copy")
 @_taking
-def copy(name: str, target: str, **given: Any) -> int:
+def copy(name: str, target: str, **given: Unpack[_TakeOptions]) -> int:
     """Copy the messages that wait on the queue NAME to the node TARGET of this daemon.
 
     They stay on NAME, too. A node that drops repeated message-ids (duplicate-policy) does so here.
@@ -312,16 +323,16 @@ def _take(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    asked: dict[str, Any] = {"target": target}
+    asked: Facts = {"target": target}
     if where:
         asked["filter"] = where
     if limit is not None:
         asked["limit"] = limit
     if dry_run:
         asked["dry-run"] = True
-    total: dict[str, Any] = {"messages": 0, "refused": 0, "refused-because": ""}
+    total: Facts = {"messages": 0, "refused": 0, "refused-because": ""}
 
-    def told(facts: dict[str, Any]) -> bool:
+    def told(facts: Facts) -> bool:
         total["messages"] += int(facts["messages"])
         total["refused"] += int(facts["refused"])
         total["refused-because"] = facts["refused-because"] or total["refused-because"]
@@ -370,17 +381,17 @@ def shape(
     )
 
 
-def _counts(row: Mapping[str, Any]) -> list[int]:
+def _counts(row: Facts) -> list[int]:
     return [row["total"], *row["ages"], row["on-disk"], row["in-flight"]]
 
 
-def _sums(rows: Iterable[Mapping[str, Any]]) -> list[int]:
+def _sums(rows: Iterable[Facts]) -> list[int]:
     return [sum(column) for column in zip(*map(_counts, rows), strict=True)]
 
 
-def _options(given: Iterable[str]) -> dict[str, Any]:
+def _options(given: Iterable[str]) -> Facts:
     """Read KEY=VALUE as the configuration would read ``KEY: VALUE``."""
-    options: dict[str, Any] = {}
+    options: Facts = {}
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key:
@@ -396,24 +407,25 @@ def _options(given: Iterable[str]) -> dict[str, Any]:
     return options
 
 
-def _print(facts: Mapping[str, Any], as_json: bool, words: str) -> None:
+def _print(facts: Facts, as_json: bool, words: str) -> None:
     if as_json:
         render.json_text(facts)
     else:
         click.echo(words)
 
 
-def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def _flat(facts: Facts, prefix: str = "") -> Iterable[tuple[str, Any]]:
     for key, value in facts.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
         elif isinstance(value, list):
             yield f"{prefix}{key}", value
         else:
-            yield f"{prefix}{key}", _cell(key, value)
+            yield f"{prefix}{key}", _cell(key, facts)
 
 
-def _cell(key: str, value: Any) -> Any:
+def _cell(key: str, row: Facts) -> object:
+    value = row.get(key)
     if key == "oldest-age-ms" and value is not None:
         return age(value)
     return value

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -17,6 +17,7 @@ from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, ClientError, Comm
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import ask, carry_out, entities, in_touch
 from amqproute.cli.commands.message_options import MessageOptions, age, bulk_command, entry_id
+from amqproute.cli.message_text import Facts
 from amqproute.plurals import counted
 
 __all__ = ["delete", "expire", "hold", "holds", "release", "reroute", "retry", "why"]
@@ -96,7 +97,7 @@ def hold(selection: MessageOptions, reason: str, lasts: str | None, until: str |
     return NEGATIVE if facts["missing"] else DONE
 
 
-def _print_not_held(facts: dict[str, Any]) -> None:
+def _print_not_held(facts: Facts) -> None:
     if facts["missing"]:
         ids = " ".join(map(str, facts["missing"]))
         render.warn(f"not held, since no message on its way has this id: {ids}")
@@ -143,7 +144,7 @@ def release(
     holds: Sequence[str], url: str | None, trust: Path | None, config: Path | None, as_json: bool
 ) -> None:
     """End holds, by their ids; what waited for them goes out at once."""
-    released: list[dict[str, Any]] = []
+    released: list[Facts] = []
     refused: list[ClientError] = []
 
     async def work(client: Client) -> None:
@@ -186,7 +187,7 @@ def why(
         click.echo(render.printable(line))
 
 
-def _why_lines(facts: dict[str, Any]) -> list[str]:
+def _why_lines(facts: Facts) -> list[str]:
     waits = f"{facts['bytes']} bytes, here for {age(facts['age-ms'])}"
     lines = [
         f"message {facts['id']} on {facts['queue']}, to {facts['to'] or '-'}: {waits}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -14,6 +14,7 @@ from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import go_through
 from amqproute.cli.commands.message_options import age, counted, entry_id
+from amqproute.cli.message_text import Facts
 
 __all__ = ["requeue"]
 
@@ -72,7 +73,7 @@ def requeue(
     What a node does not take stays on QUEUE. Exit code 1 if there was nothing to requeue, or if
     any stayed that was meant.
     """
-    given: dict[str, Any] = {
+    given: Facts = {
         "ids": list(ids),
         "source": source,
         "reason": reason,
@@ -84,12 +85,12 @@ def requeue(
         "dry-run": dry_run,
     }
     asked = {key: value for key, value in given.items() if value}
-    total: dict[str, Any] = {"messages": 0, "bytes": 0, "refused": 0, "refused-because": ""}
+    total: Facts = {"messages": 0, "bytes": 0, "refused": 0, "refused-because": ""}
     missing: list[int] = []
     targets: dict[str, int] = {}
-    samples: list[dict[str, Any]] = []
+    samples: list[Facts] = []
 
-    def told(facts: dict[str, Any]) -> bool:
+    def told(facts: Facts) -> bool:
         for key in ("messages", "bytes", "refused"):
             total[key] += int(facts[key])
         total["refused-because"] = facts["refused-because"] or total["refused-because"]
@@ -114,9 +115,9 @@ def requeue(
 
 def _print(
     queue: str,
-    total: Mapping[str, Any],
+    total: Facts,
     targets: Mapping[str, int],
-    samples: Sequence[Mapping[str, Any]],
+    samples: Sequence[Facts],
     missing: Sequence[int],
     dry_run: bool,
 ) -> None:
@@ -147,7 +148,7 @@ _KEYS: Final = (
 )
 
 
-def _cell(key: str, row: Mapping[str, Any]) -> Any:
+def _cell(key: str, row: Facts) -> object:
     value = row.get(key)
     return age(int(value)) if key == "age-ms" and value is not None else value
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import click
 from cryptography import x509
@@ -35,6 +34,7 @@ from amqproute.cli.command_error import (
 from amqproute.cli.commands.common_options import config_option, json_option
 from amqproute.cli.commands.consult import Consulted, consult, consult_about_node
 from amqproute.cli.commands.local_daemon import optional
+from amqproute.cli.message_text import Facts
 from amqproute.config import Config, load
 from amqproute.config.access_settings import ListenSettings
 from amqproute.config.loader import find
@@ -43,6 +43,7 @@ from amqproute.daemon.routes import make_router
 from amqproute.errors import ConfigError, InvalidField, ResolveError, TlsError
 from amqproute.net.dane import record_of
 from amqproute.net.peer_trust import TrustDemand, TrustLevel, TrustMethod, demand, place_of
+from amqproute.net.reactor import IReactor
 from amqproute.net.tls import TlsContexts
 from amqproute.relay.connect_agent import static_candidate
 from amqproute.relay.routing_decision import decision_of, demands_of
@@ -111,7 +112,7 @@ def _config_or_default(config: Path | None) -> Config:
 
 
 async def _look_up(
-    reactor: Any,
+    reactor: IReactor,
     config: Config,
     domain: str,
     is_named: Callable[[str], bool] = lambda _: False,
@@ -137,7 +138,7 @@ async def _look_up(
         return error
 
 
-def _candidate_facts(candidate: Candidate, wanted: TrustDemand) -> dict[str, Any]:
+def _candidate_facts(candidate: Candidate, wanted: TrustDemand) -> Facts:
     tlsa = candidate.tlsa
     return {
         "host": candidate.host,
@@ -168,7 +169,7 @@ def _candidate_facts(candidate: Candidate, wanted: TrustDemand) -> dict[str, Any
 
 def _resolution_facts(
     domain: str, outcome: Resolution | ResolveError, demands: list[TrustDemand]
-) -> dict[str, Any]:
+) -> Facts:
     if isinstance(outcome, ResolveError):
         return {
             "domain": domain,
@@ -275,7 +276,7 @@ class ExplainedAddress:
     code: str = ACCEPTED
     words: str = ""
     steps: list[str] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
     candidates: tuple[Candidate, ...] = ()
     demands: list[TrustDemand] = field(default_factory=list)
 
@@ -323,7 +324,7 @@ def explain(address: str, config: Path | None, as_json: bool) -> int:
 
 
 async def _explain(
-    reactor: Any, config: Config, text: str, file: Path | None = None
+    reactor: IReactor, config: Config, text: str, file: Path | None = None
 ) -> ExplainedAddress:
     """Explain by a configuration; `file` is its path, None for the default one."""
     found = ExplainedAddress(text)
@@ -345,7 +346,7 @@ async def _explain(
 
 
 async def _explain_local(
-    reactor: Any, config: Config, address: Address, found: ExplainedAddress, file: Path | None
+    reactor: IReactor, config: Config, address: Address, found: ExplainedAddress, file: Path | None
 ) -> ExplainedAddress:
     domain = address.domain
     found.steps.append(f"local: {domain} is one of ours" if domain else "local: no domain given")
@@ -374,7 +375,7 @@ async def _explain_local(
 
 
 async def _explain_remote(
-    reactor: Any,
+    reactor: IReactor,
     config: Config,
     router: Router,
     address: Address,
@@ -420,7 +421,7 @@ async def _explain_remote(
 
 
 async def _explain_places(
-    reactor: Any, config: Config, hop: NextHop, found: ExplainedAddress, consulted: Consulted
+    reactor: IReactor, config: Config, hop: NextHop, found: ExplainedAddress, consulted: Consulted
 ) -> ExplainedAddress:
     """Decide as the daemon does, with its functions (`amqproute.relay.routing_decision`)."""
     candidates: Sequence[Candidate] = ()
@@ -458,7 +459,7 @@ async def _explain_places(
 
 
 async def _demands(
-    reactor: Any, config: Config, hop: NextHop, candidates: Sequence[Candidate]
+    reactor: IReactor, config: Config, hop: NextHop, candidates: Sequence[Candidate]
 ) -> list[TrustDemand]:
     """Return the demands of the daemon's connector at each place."""
     # The TLSA records of a host that an operator named have to be looked up.
@@ -497,7 +498,7 @@ def serve(zone: Path, port: int) -> int:
             USAGE, "dns.zone", f"{zone} cannot be read: {error}", "see --help"
         ) from None
 
-    async def work(reactor: Any) -> None:
+    async def work(reactor: IReactor) -> None:
         try:
             server = ZoneServer([text], reactor)
         except (DNSException, ValueError) as error:

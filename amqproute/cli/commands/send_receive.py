@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import click
 from twisted.internet.defer import CancelledError
@@ -29,8 +29,10 @@ from amqproute.cli.commands.common_options import AccessOptions, access_options,
 from amqproute.cli.commands.daemon_access import open_client
 from amqproute.cli.commands.waiting import notice_of_no_credit
 from amqproute.cli.file_data import FileData, data_header
-from amqproute.cli.message_text import MessageDraft
+from amqproute.cli.message_text import Facts, MessageDraft
 from amqproute.errors import DecodeError, InvalidField
+from amqproute.net.reactor import IReactor
+from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.engine_events import PartsReceived
 from amqproute.wire.amqp10.link import Delivery
 from amqproute.wire.amqp10.types import Symbol
@@ -193,7 +195,7 @@ def send(
     if repeated is None and sys.stdin.isatty():
         click.echo("each line is a message; end with Ctrl-D", err=True)
 
-    async def work(reactor: Any) -> int:
+    async def work(reactor: IReactor) -> int:
         async with await open_client(reactor, access) as client:
             report = SendReport(as_json, None if repeated is None else count)
             bodies = _repeat(repeated, count) if repeated is not None else _lines(reactor)
@@ -241,6 +243,9 @@ class FileBody:
     size: int
 
 
+Body: TypeAlias = str | bytes | FileBody
+
+
 def _file_body(path: Path | None) -> FileBody | None:
     """Return the file if it is too large to be read as a whole."""
     if path is None or str(path) == "-" or not path.is_file():
@@ -272,12 +277,12 @@ def _whole_body(body: str | None, path: Path | None) -> str | bytes | None:
     return whole
 
 
-async def _repeat(body: object, count: int) -> AsyncIterator[Any]:
+async def _repeat(body: Body, count: int) -> AsyncIterator[Body]:
     for _ in range(count):
         yield body
 
 
-async def _lines(reactor: Any) -> AsyncIterator[str | bytes]:
+async def _lines(reactor: IReactor) -> AsyncIterator[str | bytes]:
     """Yield the lines of standard input as they come; reading never blocks the connection."""
     stream = sys.stdin.buffer
     rest = b""
@@ -373,7 +378,7 @@ class SendReport:
 
 
 async def publish(
-    client: Client, draft: MessageDraft, bodies: AsyncIterator[Any], report: SendReport
+    client: Client, draft: MessageDraft, bodies: AsyncIterator[Body], report: SendReport
 ) -> None:
     """Send messages as fast as the broker accepts them; pass each outcome to the report.
 
@@ -386,7 +391,7 @@ async def publish(
 
 
 async def _publish(
-    sender: Sender, draft: MessageDraft, bodies: AsyncIterator[Any], report: SendReport
+    sender: Sender, draft: MessageDraft, bodies: AsyncIterator[Body], report: SendReport
 ) -> None:
     failures: list[BaseException] = []
 
@@ -408,7 +413,9 @@ async def _publish(
     await _finish(sender, failures)
 
 
-async def _send_file(sender: Sender, draft: MessageDraft, body: FileBody) -> tuple[str, Any]:
+async def _send_file(
+    sender: Sender, draft: MessageDraft, body: FileBody
+) -> tuple[str, spec.DeliveryState]:
     """Send one message from a file; return its id and its outcome."""
     message_id, head = draft.encode_head(False, time.time_ns() // 1_000_000)
     if body.size > MAX_SECTION_BYTES:
@@ -486,7 +493,7 @@ def receive(
         raise click.UsageError("--output takes one message")
     access = AccessOptions(url, config, trust)
 
-    async def work(reactor: Any) -> int:
+    async def work(reactor: IReactor) -> int:
         async with await open_client(reactor, access) as client:
             receiver = await client.receiver(
                 node,
@@ -633,7 +640,7 @@ def _write(octets: FileData, parts: Sequence[bytes], file: BinaryIO) -> None:
             file.write(piece)
 
 
-def _print_message(facts: dict[str, Any], number: int, as_json: bool) -> None:
+def _print_message(facts: Facts, number: int, as_json: bool) -> None:
     if as_json:
         render.json_line(facts)
     elif sys.stdout.isatty():
@@ -649,7 +656,7 @@ def content_text(body: object) -> str:
     return "" if body is None else render.compact(body)
 
 
-def _print_for_people(facts: dict[str, Any], number: int) -> None:
+def _print_for_people(facts: Facts, number: int) -> None:
     properties = facts.get("properties", {})
     heading = " ".join(
         f"{key}={render.cell(properties[key])}" for key in SHOWN_ABOVE if key in properties

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -15,6 +15,7 @@ from amqproute.cli.command_error import DONE, NEGATIVE, ClientError
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import ask, in_touch, query
 from amqproute.cli.commands.message_options import age
+from amqproute.cli.message_text import Facts
 from amqproute.plurals import counted
 
 __all__ = ["status"]
@@ -33,7 +34,7 @@ RECENT_MS: Final = 600_000
 """Seconds for which refusals of a full listener are reported."""
 BRANCH: Final = "branch"
 
-Row = Mapping[str, Any]
+Row = Facts
 
 
 @click.command("status")
@@ -77,7 +78,7 @@ def status(url: str | None, trust: Path | None, config: Path | None, as_json: bo
     return NEGATIVE if verdicts else DONE
 
 
-async def _ask(client: Client) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+async def _ask(client: Client) -> tuple[Facts, dict[str, list[Facts]]]:
     rows = {each: await query(client, each) for each in TYPES}
     try:
         rows[BRANCH] = await query(client, BRANCH)
@@ -88,7 +89,7 @@ async def _ask(client: Client) -> tuple[dict[str, Any], dict[str, list[dict[str,
     return await ask(client, "STATUS", "broker", ""), rows
 
 
-def _show_marks(marks: list[dict[str, Any]], messages: Mapping[str, int]) -> None:
+def _show_marks(marks: list[Facts], messages: Mapping[str, int]) -> None:
     render.table(
         [heading for _, heading in COLUMNS],
         ([row.get(key) for key, _ in COLUMNS] for row in marks),

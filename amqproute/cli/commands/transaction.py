@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -14,6 +14,7 @@ from amqproute.cli.command_error import NEGATIVE, ClientError
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import MANAGEMENT, entities, in_touch
 from amqproute.cli.commands.message_options import age
+from amqproute.cli.message_text import Facts
 
 __all__ = ["transaction"]
 
@@ -64,14 +65,15 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
         return
     render.table(
         [heading for _, heading in COLUMNS],
-        ([_cell(key, row.get(key)) for key, _ in COLUMNS] for row in rows),
+        ([_cell(key, row) for key, _ in COLUMNS] for row in rows),
         right="OPERATIONS SINCE",
     )
 
 
-def _cell(key: str, value: Any) -> Any:
+def _cell(key: str, row: Facts) -> object:
+    value = row.get(key)
     if key == "age-ms":
-        return age(value)
+        return age(row[key])
     return ", ".join(map(str, value or ())) if key == "nodes" else value
 
 

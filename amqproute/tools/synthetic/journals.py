@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, cast
 
 from amqproute.journal import record
 from amqproute.journal.record import RecordKind
@@ -42,8 +42,8 @@ class SyntheticSegments:
         time_us: int,
         kind: str,
         count: int,
-        shared: Mapping[str, Any],
-        columns: Mapping[str, Sequence[Any]],
+        shared: Mapping[str, object],
+        columns: Mapping[str, Sequence[object]],
     ) -> None:
         """Append a run."""
         if self._octets >= self._most or time_us - self._since >= self._longest:
@@ -73,8 +73,8 @@ class SyntheticSegments:
         time_us: int,
         kind: str,
         count: int,
-        shared: Mapping[str, Any],
-        columns: Mapping[str, Sequence[Any]],
+        shared: Mapping[str, object],
+        columns: Mapping[str, Sequence[object]],
     ) -> None:
         tail = record.tail(
             kind, self.journal, self.broker, self.domain, self.stream,
@@ -96,8 +96,8 @@ class _Run:
     kind: str = field(compare=False)
     node: str = field(compare=False)
     count: int = field(compare=False)
-    shared: Mapping[str, Any] = field(compare=False)
-    columns: Mapping[str, Sequence[Any]] = field(compare=False)
+    shared: Mapping[str, object] = field(compare=False)
+    columns: Mapping[str, Sequence[object]] = field(compare=False)
 
 
 class SyntheticBroker:
@@ -137,8 +137,8 @@ class SyntheticBroker:
         kind: str,
         node: str,
         count: int,
-        shared: Mapping[str, Any],
-        columns: Mapping[str, Sequence[Any]],
+        shared: Mapping[str, object],
+        columns: Mapping[str, Sequence[object]],
     ) -> None:
         """Let a run be written when its time has come; `node` is where its entries are."""
         if count:
@@ -150,7 +150,7 @@ class SyntheticBroker:
         while self._runs and self._runs[0].time_us < time_us:
             self._write(heapq.heappop(self._runs))
 
-    def write_now(self, time_us: int, kind: str, shared: Mapping[str, Any]) -> None:
+    def write_now(self, time_us: int, kind: str, shared: Mapping[str, object]) -> None:
         """Write a single record, after all that has happened before `time_us`."""
         self.write_until(time_us)
         self.segments.write(time_us + self.ahead_us, kind, 1, shared, {})
@@ -171,9 +171,13 @@ class SyntheticBroker:
         )
         self.events += run.count
         if run.kind in record.BEGINS:
-            self._live.setdefault(run.node, set()).update(run.columns["entry"])
+            self._live.setdefault(run.node, set()).update(_entries(run))
         elif run.kind in record.ENDS and run.node:
-            self._live.setdefault(run.node, set()).difference_update(run.columns["entry"])
+            self._live.setdefault(run.node, set()).difference_update(_entries(run))
+
+
+def _entries(run: _Run) -> Sequence[int]:
+    return cast("Sequence[int]", run.columns["entry"])
 
 
 def _ranges(entries: Sequence[int]) -> str:

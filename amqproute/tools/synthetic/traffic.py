@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from amqproute.journal import record
 from amqproute.journal.record import RecordKind
@@ -40,11 +40,11 @@ class _Batch:
     to: str
     origin: str
     id_type: str
-    ids: list[Any]
+    ids: list[str]
     digests: list[str]
     sizes: list[int]
 
-    def columns(self, places: Sequence[int], annotations: int) -> dict[str, Sequence[Any]]:
+    def columns(self, places: Sequence[int], annotations: int) -> dict[str, Sequence[object]]:
         """Return what is known of the messages at some places of the batch.
 
         Args:
@@ -99,7 +99,7 @@ class _Leg:
         return QUEUE if self.is_last else f"amqp$out/{self.route[self.hop + 2].domain}"
 
     @property
-    def shared(self) -> dict[str, Any]:
+    def shared(self) -> dict[str, object]:
         """What the receiver writes of a hand-over."""
         return {
             "sender": f"peer:{self.sender.domain}",
@@ -277,7 +277,7 @@ class Traffic:
 
     def _receive(
         self, now: int, broker: SyntheticBroker, node: str, batch: _Batch, places: Sequence[int],
-        shared: Mapping[str, Any], columns: Mapping[str, Sequence[Any]],
+        shared: Mapping[str, object], columns: Mapping[str, Sequence[object]],
     ) -> list[int]:  # fmt: skip
         entries = broker.entries(len(places))
         every = {
@@ -290,7 +290,7 @@ class Traffic:
             "settle_us": 800 + self._random.randrange(4000),
             **shared,
         }
-        annotations = _ANNOTATIONS + len(shared.get("trail", ""))
+        annotations = _ANNOTATIONS + len(str(shared.get("trail", "")))
         each = {"entry": entries, **batch.columns(places, annotations), **columns}
         broker.put(now, RecordKind.RECEIVED, node, len(places), every, each)
         return entries
@@ -347,9 +347,9 @@ class Traffic:
 
     def _end(
         self, now: int, broker: SyntheticBroker, kind: str, node: str, entries: Sequence[int],
-        shared: Mapping[str, Any],
+        shared: Mapping[str, object],
     ) -> None:  # fmt: skip
-        each: dict[str, Sequence[Any]] = {"entry": entries}
+        each: dict[str, Sequence[object]] = {"entry": entries}
         broker.put(now, kind, node, len(entries), {"node": node, **shared}, each)
 
     # -- one hop -------------------------------------------------------------------------------

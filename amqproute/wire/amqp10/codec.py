@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from amqproute.conditions import Condition
@@ -81,12 +81,15 @@ _F32 = struct.Struct(">f")
 _F64 = struct.Struct(">d")
 _SIZE_COUNT_32 = struct.Struct(">II")
 
+_T = TypeVar("_T")
+_K = TypeVar("_K")
+
 # --------------------------------------------------------------------------------- decoding
 
 
 def decode(
     data: Buffer, offset: int = 0, end: int | None = None, most_values: int | None = None
-) -> tuple[Any, int]:
+) -> tuple[Any, int]:  # the type is in the octets
     """Decode the value at ``offset``.
 
     Args:
@@ -98,7 +101,7 @@ def decode(
             many numeric keys are refused. None: no bound but the size.
 
     Returns:
-        The value, and the offset after it.
+        The value, of any type that `amqproute.wire.amqp10.types` lists, and the offset after it.
 
     Raises:
         DecodeError: the bytes are no AMQP value, or break a limit of this module.
@@ -124,7 +127,9 @@ def _truncated(what: str) -> DecodeError:
     return DecodeError(f"the data end within a value of type {what}")
 
 
-def _decode_at(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
+def _decode_at(
+    data: bytes, pos: int, end: int, budget: _Budget
+) -> tuple[Any, int]:  # the type is in the octets
     if pos >= end:
         raise DecodeError("the data end where a value has to start")
     decoder = _DECODERS.get(data[pos])
@@ -134,7 +139,9 @@ def _decode_at(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, i
 
 
 def _constant(value: Any) -> _Decoder:
-    def decode_constant(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
+    def decode_constant(
+        data: bytes, pos: int, end: int, budget: _Budget
+    ) -> tuple[Any, int]:  # the type is in the octets
         return value, pos
 
     return decode_constant
@@ -144,7 +151,9 @@ def _fixed(name: str, layout: struct.Struct, build: Callable[[Any], Any] | None)
     unpack = layout.unpack_from
     width = layout.size
 
-    def decode_plain(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
+    def decode_plain(
+        data: bytes, pos: int, end: int, budget: _Budget
+    ) -> tuple[Any, int]:  # the type is in the octets
         after = pos + width
         if after > end:
             raise _truncated(name)
@@ -154,7 +163,9 @@ def _fixed(name: str, layout: struct.Struct, build: Callable[[Any], Any] | None)
         return decode_plain
     make = build
 
-    def decode_fixed(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
+    def decode_fixed(
+        data: bytes, pos: int, end: int, budget: _Budget
+    ) -> tuple[Any, int]:  # the type is in the octets
         after = pos + width
         if after > end:
             raise _truncated(name)
@@ -164,7 +175,9 @@ def _fixed(name: str, layout: struct.Struct, build: Callable[[Any], Any] | None)
 
 
 def _octet(name: str, build: Callable[[int], Any]) -> _Decoder:
-    def decode_octet(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
+    def decode_octet(
+        data: bytes, pos: int, end: int, budget: _Budget
+    ) -> tuple[Any, int]:  # the type is in the octets
         if pos >= end:
             raise _truncated(name)
         return build(data[pos]), pos + 1
@@ -173,7 +186,9 @@ def _octet(name: str, build: Callable[[int], Any]) -> _Decoder:
 
 
 def _octets(name: str, width: int, build: Callable[[bytes], Any]) -> _Decoder:
-    def decode_octets(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
+    def decode_octets(
+        data: bytes, pos: int, end: int, budget: _Budget
+    ) -> tuple[Any, int]:  # the type is in the octets
         after = pos + width
         if after > end:
             raise _truncated(name)
@@ -216,7 +231,9 @@ def _variable(name: str, wide: bool, build: Callable[[bytes], Any] | None) -> _D
     width = 4 if wide else 1
     size_at = _U32.unpack_from
 
-    def decode_variable(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
+    def decode_variable(
+        data: bytes, pos: int, end: int, budget: _Budget
+    ) -> tuple[Any, int]:  # the type is in the octets
         start = pos + width
         if start > end:
             raise _truncated(name)
@@ -262,7 +279,9 @@ def _descend(budget: _Budget, values: int = 0) -> None:
 
 
 def _list(wide: bool) -> _Decoder:
-    def decode_list(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
+    def decode_list(
+        data: bytes, pos: int, end: int, budget: _Budget
+    ) -> tuple[Any, int]:  # the type is in the octets
         count, pos, after = _extent("list", wide, data, pos, end)
         if count > after - pos:
             raise DecodeError(f"a list of {count} items cannot have {after - pos} bytes")
@@ -285,12 +304,16 @@ def _list(wide: bool) -> _Decoder:
     return decode_list
 
 
-def _list_0(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
+def _list_0(
+    data: bytes, pos: int, end: int, budget: _Budget
+) -> tuple[Any, int]:  # the type is in the octets
     return [], pos
 
 
 def _map(wide: bool) -> _Decoder:
-    def decode_map(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
+    def decode_map(
+        data: bytes, pos: int, end: int, budget: _Budget
+    ) -> tuple[Any, int]:  # the type is in the octets
         count, pos, after = _extent("map", wide, data, pos, end)
         if count & 1:
             raise DecodeError("a map has a key without a value")
@@ -360,7 +383,9 @@ def _wide_map(
         raise DecodeError(f"a map has a key twice: {error}") from None
 
 
-def _described(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
+def _described(
+    data: bytes, pos: int, end: int, budget: _Budget
+) -> tuple[Any, int]:  # the type is in the octets
     _descend(budget)
     descriptor, pos = _decode_at(data, pos, end, budget)
     value, pos = _decode_at(data, pos, end, budget)
@@ -369,7 +394,9 @@ def _described(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, i
 
 
 def _array(wide: bool) -> _Decoder:
-    def decode_array(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
+    def decode_array(
+        data: bytes, pos: int, end: int, budget: _Budget
+    ) -> tuple[Any, int]:  # the type is in the octets
         count, pos, after = _extent("array", wide, data, pos, end)
         _descend(budget, count)
         depth = budget[0]
@@ -461,7 +488,7 @@ WIDTHS: Final[dict[int, int]] = {
 # --------------------------------------------------------------------------------- encoding
 
 
-def encode(value: Any) -> bytes:
+def encode(value: object) -> bytes:
     """Encode a value in its smallest encoding.
 
     Raises:
@@ -472,7 +499,7 @@ def encode(value: Any) -> bytes:
     return bytes(out)
 
 
-def encode_into(out: bytearray, value: Any) -> None:
+def encode_into(out: bytearray, value: object) -> None:
     """Append the smallest encoding of ``value`` to ``out``.
 
     Raises:
@@ -484,7 +511,7 @@ def encode_into(out: bytearray, value: Any) -> None:
     encoder(out, value)
 
 
-def register(python_type: type, encoder: Callable[[bytearray, Any], None]) -> None:
+def register(python_type: type[_T], encoder: Callable[[bytearray, _T], None]) -> None:
     """Have `encode` use ``encoder`` for values of ``python_type``, for the composite types."""
     _ENCODERS[python_type] = encoder
 
@@ -686,12 +713,12 @@ def _items(value: list[Any] | tuple[Any, ...]) -> bytearray:
     return body
 
 
-def put_map(out: bytearray, value: Mapping[Any, Any]) -> None:
+def put_map(out: bytearray, value: Mapping[_K, object]) -> None:
     """Append a map."""
     _put_compound(out, 0xC1, 2 * len(value), _pairs(value))
 
 
-def _pairs(value: Mapping[Any, Any]) -> bytearray:
+def _pairs(value: Mapping[_K, object]) -> bytearray:
     body = bytearray()
     for key, item in value.items():
         encode_into(body, key)
@@ -699,7 +726,7 @@ def _pairs(value: Mapping[Any, Any]) -> bytearray:
     return body
 
 
-def put_fields(out: bytearray, value: Mapping[Any, Any]) -> None:
+def put_fields(out: bytearray, value: Mapping[_K, object]) -> None:
     """Append a map whose ``str`` keys are meant as symbols (part 2 §2.8.13, part 3 §3.2.10)."""
     body = bytearray()
     for key, item in value.items():

@@ -69,7 +69,7 @@ the caller's hands, or in a session for the peer's window, never beyond the link
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import length_hint
 from typing import Any, Final
@@ -382,7 +382,7 @@ class Connection(Negotiation, SessionConnection):
 
     # -------------------------------------------------------------------------------- verbs
 
-    def open(self, **overrides: Any) -> None:
+    def open(self, **overrides: object) -> None:
         """Send our open; before the negotiation is over it waits for it.
 
         Nothing happens when the connection is over already.
@@ -428,8 +428,8 @@ class Connection(Negotiation, SessionConnection):
         handle_max: int | None = None,
         offered_capabilities: Sequence[str] = (),
         desired_capabilities: Sequence[str] = (),
-        properties: Mapping[str, Any] | None = None,
-        context: Any = None,
+        properties: spec.Fields | None = None,
+        context: object = None,
     ) -> Session:
         """Begin a session; the peer's answer comes as `SessionBegun`.
 
@@ -928,9 +928,12 @@ def _without_bulk(body: spec.Open) -> spec.Open:
     )
 
 
-def _name(body: Any) -> str:
-    unfit = {UnfitBegin: spec.Begin.symbol, UnfitAttach: spec.Attach.symbol}
-    return str(unfit.get(type(body)) or body.symbol)
+def _name(body: spec.Composite | UnfitBegin | UnfitAttach) -> str:
+    if isinstance(body, UnfitBegin):
+        return str(spec.Begin.symbol)
+    if isinstance(body, UnfitAttach):
+        return str(spec.Attach.symbol)
+    return str(body.symbol)
 
 
 def _weight_of_filters(source: spec.Source | None) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection_settings import ConnectionSettings
@@ -24,6 +24,9 @@ MOST_UNSETTLED: Final = 5_000
 
 _HEAD_ROOM: Final = 128
 """Octets that frame header and transfer, without a state, have at most: 76, rounded up."""
+
+
+_CLOSING: Final = (spec.Detach, spec.End, spec.Close)
 
 
 class ConnectionState(ABC):
@@ -73,16 +76,19 @@ class ConnectionState(ABC):
         self.remote_max_frame_size = size
         self._single_payload = size - _HEAD_ROOM
 
-    def _send(self, channel: int, performative: Any) -> None:
+    def _send(self, channel: int, performative: spec.Performative) -> None:
         frame = encode_frame(channel, performative)[0]
-        if len(frame) > self.remote_max_frame_size:
-            error = getattr(performative, "error", None)
-            if error is not None:
-                # Better a short reason than a frame that the peer has to choke on.
-                performative.error = spec.Error(
-                    condition=error.condition, description=(error.description or "")[:80]
-                )
-                frame = encode_frame(channel, performative)[0]
+        if (
+            len(frame) > self.remote_max_frame_size
+            and isinstance(performative, _CLOSING)
+            and performative.error is not None
+        ):
+            # Better a short reason than a frame that the peer has to choke on.
+            performative.error = spec.Error(
+                condition=performative.error.condition,
+                description=(performative.error.description or "")[:80],
+            )
+            frame = encode_frame(channel, performative)[0]
         self._sink.append(frame)
         self.frames_out += 1
 

@@ -579,7 +579,7 @@ def write_disposition(
     first: int,
     last: int | None,
     settled: bool,
-    state: DeliveryState | None = None,
+    state: object = None,
     batchable: bool = False,
 ) -> bytes:
     """Encode a whole disposition frame; the engine's own numbers are trusted."""
@@ -598,7 +598,7 @@ def write_disposition(
                 first=first,
                 last=last,
                 settled=settled,
-                state=state,
+                state=state,  # type: ignore[arg-type]  # by its own type
                 batchable=batchable,
             )
         )

@@ -99,7 +99,7 @@ class Delivery:
         payload: bytes,
         message_format: int,
         settled: bool,
-        state: Any,
+        state: spec.DeliveryState | None,
         batchable: bool,
         resumed: bool,
         rcv_settle_mode: int,
@@ -111,7 +111,7 @@ class Delivery:
         self.rest: Any = None
         self.message_format = message_format
         self.settled = settled
-        self.state = state
+        self.state: Any = state
         self.local_state: Any = None
         self.context: Any = None
         self.batchable = batchable
@@ -341,7 +341,10 @@ class LinkSession(EndpointSession):
 
     @abstractmethod
     def settle(
-        self, deliveries: Iterable[Delivery], state: object = None, settled: bool = True
+        self,
+        deliveries: Iterable[Delivery],
+        state: object = None,
+        settled: bool = True,
     ) -> None:
         """Send the peer a state of deliveries, and by default settle them (part 2 §2.6.12).
 
@@ -520,8 +523,8 @@ class Link(NegotiatedLink):
         *,
         settled: bool = False,
         message_format: int = 0,
-        state: Any = None,
-        context: Any = None,
+        state: spec.DeliveryState | None = None,
+        context: object = None,
         batchable: bool = False,
         resume: bool = False,
         aborted: bool = False,
@@ -627,8 +630,8 @@ class Link(NegotiatedLink):
         *,
         settled: bool = False,
         message_format: int = 0,
-        state: Any = None,
-        context: Any = None,
+        state: spec.DeliveryState | None = None,
+        context: object = None,
         resume: bool = False,
     ) -> OutgoingParts:
         """Begin a delivery that is given in parts: one too large to be in memory.

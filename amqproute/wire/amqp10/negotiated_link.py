@@ -166,7 +166,7 @@ class NegotiatedLink(ABC):
         # Receiver.
         self._grace = 0
         self._overdraft = 0
-        self._resumable: Mapping[bytes, Any] = {}
+        self._resumable: Mapping[bytes, spec.DeliveryState | None] = {}
 
     def __repr__(self) -> str:
         return f"<Link {self.name!r} {self.role} {self._state.name}>"
@@ -205,8 +205,8 @@ class NegotiatedLink(ABC):
         max_message_size: int | None = None,
         offered_capabilities: Sequence[str] = (),
         desired_capabilities: Sequence[str] = (),
-        properties: Mapping[str, Any] | None = None,
-        unsettled: Mapping[bytes, Any] | None = None,
+        properties: spec.Fields | None = None,
+        unsettled: Mapping[bytes, spec.DeliveryState | None] | None = None,
         incomplete_unsettled: bool = False,
         initial_delivery_count: int = 0,
     ) -> None:
@@ -261,7 +261,7 @@ class NegotiatedLink(ABC):
         self,
         condition: Condition | str,
         description: str | None = None,
-        info: Mapping[str, Any] | None = None,
+        info: spec.Fields | None = None,
     ) -> None:
         """Answer the peer's attach with a null terminus and close the link (§2.6.3).
 
@@ -321,8 +321,8 @@ class NegotiatedLink(ABC):
         max_message_size: int | None,
         offered_capabilities: Sequence[str],
         desired_capabilities: Sequence[str],
-        properties: Mapping[str, Any] | None,
-        unsettled: Mapping[bytes, Any] | None,
+        properties: spec.Fields | None,
+        unsettled: Mapping[bytes, spec.DeliveryState | None] | None,
         incomplete_unsettled: bool,
     ) -> None:
         session = self.session
@@ -408,7 +408,7 @@ class NegotiatedLink(ABC):
 
     # -------------------------------------------------------------------------------- flow
 
-    def inform(self, properties: Mapping[str, Any]) -> None:
+    def inform(self, properties: spec.Fields) -> None:
         """Send the receiver link state properties in a flow (§2.7.4); the credit is untouched.
 
         Raises:
@@ -424,7 +424,7 @@ class NegotiatedLink(ABC):
         credit: int,
         drain: bool = False,
         echo: bool = False,
-        properties: Mapping[str, Any] | None = None,
+        properties: spec.Fields | None = None,
     ) -> None:
         """Set the link's credit: this many deliveries from now on (§2.6.7).
 
@@ -460,7 +460,7 @@ class NegotiatedLink(ABC):
         *,
         drain: bool = False,
         echo: bool = False,
-        properties: Mapping[str, Any] | None = None,
+        properties: spec.Fields | None = None,
     ) -> None:
         session = self.session
         count: int | None = self.delivery_count

@@ -302,7 +302,9 @@ def find_to(encoded: bytes, offsets: SectionOffsets) -> str | None:
         raise DecodeError("amqp:properties:list: to is not valid UTF-8") from None
 
 
-def find_property(encoded: bytes, offsets: SectionOffsets, index: int) -> Any:
+def find_property(
+    encoded: bytes, offsets: SectionOffsets, index: int
+) -> Any:  # the type depends on the field
     """Read one field of the properties, and nothing else.
 
     Args:
@@ -323,7 +325,9 @@ def find_property(encoded: bytes, offsets: SectionOffsets, index: int) -> Any:
     return codec.decode(encoded, pos, offsets.properties_end)[0] if pos else None
 
 
-def find_id_and_to(encoded: bytes, offsets: SectionOffsets) -> tuple[Any, str | None]:
+def find_id_and_to(
+    encoded: bytes, offsets: SectionOffsets
+) -> tuple[Any, str | None]:  # an id has one of four types
     """Read the fields ``message-id`` and ``to`` of the properties, and nothing else.
 
     Returns:
@@ -393,7 +397,7 @@ def _find(encoded: bytes, offsets: SectionOffsets, index: int) -> int:
     return 0 if encoded[pos] == 0x40 else pos
 
 
-def decode_section(encoded: bytes, start: int, end: int) -> Any:
+def decode_section(encoded: bytes, start: int, end: int) -> Any:  # see Returns
     """Decode the one section that stands between ``start`` and ``end``.
 
     Returns:
@@ -439,7 +443,7 @@ def decode_section(encoded: bytes, start: int, end: int) -> Any:
     return inner
 
 
-def encode_section(section: int, value: Any) -> bytes:
+def encode_section(section: int, value: Any) -> bytes:  # the type depends on the section
     """Encode a section other than header and properties: its descriptor and the value.
 
     Args:

@@ -163,7 +163,7 @@ class Session(LinkSession):
         handle_max: int | None = None,
         offered_capabilities: Sequence[str] = (),
         desired_capabilities: Sequence[str] = (),
-        properties: Mapping[str, Any] | None = None,
+        properties: spec.Fields | None = None,
     ) -> None:
         """Answer the peer's begin. Nothing happens when the session is gone already.
 
@@ -194,7 +194,7 @@ class Session(LinkSession):
         handle_max: int | None = None,
         offered_capabilities: Sequence[str] = (),
         desired_capabilities: Sequence[str] = (),
-        properties: Mapping[str, Any] | None = None,
+        properties: spec.Fields | None = None,
     ) -> None:
         connection = self.connection
         connection._acquire_channel(self)
@@ -332,10 +332,10 @@ class Session(LinkSession):
         initial_delivery_count: int = 0,
         offered_capabilities: Sequence[str] = (),
         desired_capabilities: Sequence[str] = (),
-        properties: Mapping[str, Any] | None = None,
-        unsettled: Mapping[bytes, Any] | None = None,
+        properties: spec.Fields | None = None,
+        unsettled: Mapping[bytes, spec.DeliveryState | None] | None = None,
         incomplete_unsettled: bool = False,
-        context: Any = None,
+        context: object = None,
     ) -> Link:
         """Attach a link; the peer's answer comes as `LinkAttached`.
 
@@ -533,7 +533,10 @@ class Session(LinkSession):
             self._input.took(octets)
 
     def settle(
-        self, deliveries: Iterable[Delivery], state: object = None, settled: bool = True
+        self,
+        deliveries: Iterable[Delivery],
+        state: object = None,
+        settled: bool = True,
     ) -> None:
         """See `LinkSession.settle`."""
         if self._state in LOCALLY_OPEN:

@@ -130,8 +130,8 @@ class FieldType:
     def __init__(
         self,
         name: str,
-        read: Callable[[Any], Any],
-        write: Callable[[bytearray, Any], None],
+        read: Callable[[object], object],
+        write: Callable[[bytearray, Any], None],  # of values of the one type
     ) -> None:
         self.name = name
         self.read = read
@@ -337,13 +337,16 @@ class Field:
     explicit: bool = False
 
 
+_T = TypeVar("_T")
+
+
 class _Declaration:
     """What `field` was told, until `composite` makes a `Field` of it."""
 
     __slots__ = ("default", "explicit", "kind", "mandatory", "multiple")
 
     def __init__(
-        self, kind: str, default: Any, mandatory: bool, multiple: bool, explicit: bool = False
+        self, kind: str, default: object, mandatory: bool, multiple: bool, explicit: bool = False
     ) -> None:
         self.kind = kind
         self.default = default
@@ -352,27 +355,32 @@ class _Declaration:
         self.explicit = explicit
 
 
-def field(kind: str, *, default: Any) -> Any:
-    """Declare a field that may be absent; ``default`` stands for it then."""
-    return _Declaration(kind, default, False, False)
+def field(kind: str, *, default: _T) -> _T:
+    """Declare a field that may be absent; ``default`` stands for it then.
+
+    As with `dataclasses.field`, the declaration is typed as the value that replaces it.
+    """
+    return _Declaration(kind, default, False, False)  # type: ignore[return-value]  # see above
 
 
-def explicit(kind: str, *, default: Any) -> Any:
+def explicit(kind: str, *, default: _T) -> _T:
     """Declare a field that may be absent, and that is written even where it holds the default."""
-    return _Declaration(kind, default, False, False, explicit=True)
+    return _Declaration(  # type: ignore[return-value]  # see above
+        kind, default, False, False, explicit=True
+    )
 
 
-def mandatory(kind: str) -> Any:
+def mandatory(kind: str) -> Any:  # of the declared type: there is no default to infer it from
     """Declare a mandatory field: the constructor asks for it too."""
     return _Declaration(kind, None, True, False)
 
 
-def multiple(kind: str, *, default: Any) -> Any:
+def multiple(kind: str, *, default: _T) -> _T:
     """Declare a field with the multiple property."""
-    return _Declaration(kind, default, False, True)
+    return _Declaration(kind, default, False, True)  # type: ignore[return-value]  # see above
 
 
-def mandatory_multiple(kind: str) -> Any:
+def mandatory_multiple(kind: str) -> Any:  # as above
     """Declare a mandatory field with the multiple property."""
     return _Declaration(kind, None, True, True)
 
@@ -451,7 +459,7 @@ def composite(descriptor: int, symbol: str) -> Callable[[type[_C]], type[_C]]:
 # ------------------------------------------------------------------------ reading and writing
 
 
-def compose(value: Any) -> Any:
+def compose(value: object) -> Any:  # a composite type, or any value
     """Make a described list with a descriptor of this module into its object.
 
     Args:
@@ -469,7 +477,7 @@ def compose(value: Any) -> Any:
     return _build(cls, value.value)
 
 
-def class_of(descriptor: Any) -> type[Composite] | None:
+def class_of(descriptor: object) -> type[Composite] | None:
     """Find the class of a decoded descriptor, numeric or symbolic."""
     if type(descriptor) is ULong:
         return BY_CODE.get(descriptor)

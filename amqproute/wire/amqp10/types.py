@@ -196,9 +196,9 @@ class Described:
 
     __slots__ = ("descriptor", "value")
 
-    def __init__(self, descriptor: Any, value: Any) -> None:
-        self.descriptor = descriptor
-        self.value = value
+    def __init__(self, descriptor: object, value: object) -> None:
+        self.descriptor: Any = descriptor
+        self.value: Any = value
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Described):
@@ -225,7 +225,9 @@ class Array:
 
     __slots__ = ("code", "descriptors", "items")
 
-    def __init__(self, code: int, items: Iterable[Any], descriptors: Iterable[Any] = ()) -> None:
+    def __init__(
+        self, code: int, items: Iterable[object], descriptors: Iterable[object] = ()
+    ) -> None:
         self.code = code
         self.items: tuple[Any, ...] = tuple(items)
         self.descriptors: tuple[Any, ...] = tuple(descriptors)
@@ -236,7 +238,7 @@ class Array:
         items = tuple(Symbol(symbol) for symbol in symbols)
         return cls(SYMBOL_8 if all(len(item) < 256 for item in items) else SYMBOL_32, items)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:  # of the type that the code means
         return iter(self.items)
 
     def __len__(self) -> int:
@@ -272,20 +274,20 @@ class WideMap(Mapping[Any, Any]):
 
     __slots__ = ("_pairs",)
 
-    def __init__(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        self._pairs: dict[Any, tuple[Any, Any]] = {}
+    def __init__(self, pairs: Iterable[tuple[object, object]]) -> None:
+        self._pairs: dict[object, tuple[Any, Any]] = {}
         for done, pair in enumerate(pairs):
             self._pairs[_place(pair[0])] = pair
             if len(self._pairs) == done:
                 raise ValueError(f"the key {pair[0]!r:.64} stands there twice")
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:  # a value of any AMQP type
         return self._pairs[_place(key)][1]
 
     def __contains__(self, key: object) -> bool:
         return _place(key) in self._pairs
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:  # numbers of any AMQP type
         return (key for key, _ in self._pairs.values())
 
     def __len__(self) -> int:

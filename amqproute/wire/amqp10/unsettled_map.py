@@ -8,7 +8,6 @@ they are on; an incoming disposition becomes one event per link.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from amqproute import conditions
 from amqproute.wire import input_cost
@@ -51,7 +50,7 @@ class UnsettledMap:
             if table.get(delivery.id) is delivery:
                 del table[delivery.id]
 
-    def settle(self, deliveries: Iterable[Delivery], state: Any, settled: bool) -> None:
+    def settle(self, deliveries: Iterable[Delivery], state: object, settled: bool) -> None:
         """See `LinkSession.settle`."""
         first = last = -1
         receiver = False
@@ -91,7 +90,7 @@ class UnsettledMap:
         if first >= 0:
             self._send_disposition(receiver, first, last, settled, state)
 
-    def _settle_waiting(self, delivery: Delivery, state: Any) -> None:
+    def _settle_waiting(self, delivery: Delivery, state: object) -> None:
         """Settle a delivery that has not left yet: its transfer will say so."""
         delivery.settled = True
         if state is not None:
@@ -99,7 +98,7 @@ class UnsettledMap:
         delivery.link.unsettled.pop(delivery.tag, None)
 
     def _send_disposition(
-        self, receiver: bool, first: int, last: int, settled: bool, state: Any
+        self, receiver: bool, first: int, last: int, settled: bool, state: object
     ) -> None:
         session = self._session
         connection = session.connection
@@ -162,7 +161,7 @@ class UnsettledMap:
             connection._emit(DeliveriesUpdated(each, changed, state, settled))
 
 
-def _shortened(state: Any) -> Any:
+def _shortened(state: object) -> object:
     """Return a delivery state without its long fields: the outcome counts."""
     if isinstance(state, spec.Rejected) and state.error is not None:
         words = (state.error.description or "")[:80]
