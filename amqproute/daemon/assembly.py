@@ -421,7 +421,12 @@ class Application:
             self.inventory.keeping = self.branches.keeping
         suspended.recovered(recovery.notes.get(RESOLVED_NOTES, {}))
         self._receipt_expiry.sweep()
-        amqp09 = Amqp09Context(self.shared, lambda: self.routing.router().own_names)
+        amqp09 = Amqp09Context(
+            self.shared,
+            self.declarations,
+            lambda: self.routing.router().own_names,
+            lambda: f"gen-{uuid.uuid4()}",
+        )
         for listen in config.listen:
             await self._listen(listen, self.amqp10, amqp09)
         self.resolver.is_capable().addCallback(self._warn_without_dnssec)

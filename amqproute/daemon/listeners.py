@@ -36,7 +36,15 @@ from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.protocol_choice import AMQP_1_0_HEADERS, BEFORE_1_0_HEADERS
 from amqproute.wire.sasl_mechanisms import SaslServer
 
-CAPABILITIES_09: Final = ("authentication_failure_close",)
+CAPABILITIES_09: Final = (
+    "authentication_failure_close",
+    "basic.nack",
+    "connection.blocked",
+    "consumer_cancel_notify",
+    "exchange_exchange_bindings",
+    "per_consumer_qos",
+    "publisher_confirms",
+)
 """Extensions of 0-9-1 that are announced: those that work, and no others (09-W-70)."""
 LARGEST_CONTENT: Final = 16 * 1024 * 1024
 """Octets of a message that a client of 0-9 or 0-9-1 may publish."""

@@ -18,7 +18,9 @@ from amqproute.daemon.listeners import accepting
 from amqproute.net.pump import EngineProtocol
 from amqproute.wire.amqp10 import spec
 from tests.conformance.frame_broker import AMQP_HEADER, Network, attach, frame, message
+from tests.support.client09 import context09
 from tests.support.objects import left_by
+from tests.support.wire09 import V091, call, publish
 
 BEGIN = spec.Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)
 FLOW = spec.Flow(
@@ -44,7 +46,7 @@ class CycleTests(SynchronousTestCase):
             ["ANONYMOUS"], users=None, verifier=verifier, login_key=b"k" * 32, random_bytes=bytes
         )
         listen = ListenSettings(endpoint="tcp:0", mechanisms=("ANONYMOUS",))
-        self.make = accepting(Config(), "c", listen, authenticator, house.amqp10)
+        self.make = accepting(Config(), "c", listen, authenticator, house.amqp10, context09(house))
         self.queue = house.broker.nodes["q"]
 
     def come(self, *frames: bytes) -> None:
@@ -102,6 +104,40 @@ class CycleTests(SynchronousTestCase):
         for way in ways:
             self.check(frame(BEGIN), consumer, *way)
         self.assertEqual(self.queue.depth, 10)
+
+    def come09(self, *octets: bytes) -> None:
+        """Connect by AMQP 0-9-1, open a channel, write each of these in turn, and go."""
+        protocol = EngineProtocol(self.make, self.world.clock)
+        transport = StringTransport()
+        protocol.makeConnection(transport)
+        start = call(
+            0, "connection.start-ok", mechanism="ANONYMOUS", response=b"", locale="en_US",
+            client_properties=[],
+        )  # fmt: skip
+        tune = call(0, "connection.tune-ok", channel_max=0, frame_max=0, heartbeat=0)
+        opening = call(0, "connection.open", virtual_host="/") + call(1, "channel.open")
+        for each in (V091 + start, tune + opening, *octets):
+            protocol.dataReceived(each)
+            self.world.advance()
+        transport.producer = None  # as a socket does when it is lost
+        protocol.connectionLost(Failure(ConnectionDone()))
+        self.world.advance()
+
+    def test_amqp09(self) -> None:
+        """Clients of 0-9-1 go in every way, with all that a channel can have."""
+        consume = call(1, "basic.consume", queue="q", consumer_tag="c")
+        ways: list[tuple[bytes, ...]] = [
+            (),
+            (publish(1, b"x"), consume),
+            (call(1, "confirm.select") + publish(1, b"x"), consume, call(1, "channel.close")),
+            (call(1, "tx.select") + publish(1, b"x") + call(1, "basic.get", queue="q"),),
+            (consume, call(0, "connection.close")),
+            (call(1, "queue.purge", queue="none"),),
+            (call(7, "basic.qos"),),
+        ]
+        for way in ways:
+            left = left_by(lambda way=way: self.come09(*way), 10, warm_up=5)
+            self.assertEqual((left.cyclic, left.kinds), (0, ()), way)
 
     def test_refused(self) -> None:
         """Refused links, faults of links, of sessions and of the connection."""

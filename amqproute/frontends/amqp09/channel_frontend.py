@@ -1,73 +1,213 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client does on one channel."""
+"""What a client does on one channel: its events in order, each when the one before it is done."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
-from amqproute.frontends.amqp09.reply_texts import reply_text
-from amqproute.frontends.common.client_connection import ConnectionConsumer
+from amqproute.broker.exchanges.topology_fault import TopologyFault
+from amqproute.errors import AmqpError
+from amqproute.frontends.amqp09.channel_base import ChannelHost
+from amqproute.frontends.amqp09.channel_publisher import ChannelPublisher
+from amqproute.frontends.amqp09.transaction_methods import TransactionMethods
+from amqproute.frontends.common.client_connection import ClientConnection, ConnectionConsumer
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.wire.amqp09 import protocol_events as ev
 from amqproute.wire.amqp09.channel import Channel
+from amqproute.wire.amqp09.methods import (
+    BasicAck,
+    BasicGet,
+    BasicPublish,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    QueueDeclare,
+    QueueDelete,
+    QueuePurge,
+)
 from amqproute.wire.amqp09.replies import ReplyCode
 from amqproute.wire.amqp09.shapes import AmqpMethod
 
-__all__ = ["ChannelFrontend", "ChannelHost"]
+__all__ = ["ChannelFrontend"]
+
+_ACK: Final = BasicAck()
+_PUBLISH: Final = BasicPublish()
+_LOOKS_AT_QUEUES: Final = frozenset((BasicGet, QueueDeclare, QueuePurge, QueueDelete))
+"""Methods whose answer depends on what is on a queue."""
 
 
-class ChannelHost(Protocol):
-    """The connection of a channel."""
-
-    def forget_channel(self, channel: ChannelFrontend) -> None:
-        """A channel was closed from our side."""
-
-    def flush(self) -> None:
-        """Have what the engine has to say written."""
-
-
-class ChannelFrontend:
+class ChannelFrontend(TransactionMethods):
     """One open channel.
 
     Args:
-        host: its connection.
+        connection: its connection.
+        host: the same, as the host of channels.
         channel: of the engine.
+
+    Attributes:
+        publisher: what the client publishes by; None until it does.
     """
 
-    def __init__(self, host: ChannelHost, channel: Channel) -> None:
-        self._host = host
-        self.channel = channel
+    def __init__(self, connection: ClientConnection, host: ChannelHost, channel: Channel) -> None:
+        super().__init__(connection, host, channel)
+        self._begin_deliveries()
+        self.publisher: ChannelPublisher | None = None
+        # Events that wait for the method before them.
+        self._backlog: deque[object] = deque()
+        self._handlers: dict[type[AmqpMethod], Callable[[Any], None]] = {
+            **self.topology_handlers(),
+            **self.delivery_handlers(),
+            **self.transaction_handlers(),
+            ConfirmSelect: lambda method: self.reply(method, ConfirmSelectOk()),
+        }
 
-    def __repr__(self) -> str:
-        return f"<ChannelFrontend {self.channel!r}>"
+    # -- events ----------------------------------------------------------------------------------
 
     def take(self, event: object) -> None:
-        """Act on an event of this channel."""
-        if isinstance(event, ev.MethodReceived):
-            name = event.method.traits.name
-            self.fail(ReplyCode.NOT_IMPLEMENTED, f"{name} is not offered", event.method)
-        elif isinstance(event, ev.PublishesReceived | ev.ContentsReceived | ev.ContentPartReceived):
-            self.fail(ReplyCode.NOT_IMPLEMENTED, "contents are not taken")
+        """Act on an event of this channel, when it is its turn."""
+        if self._is_busy or self._backlog:
+            self._backlog.append(event)
+            self.host.throttle(self)
+        else:
+            self._act(event)
 
-    def fail(self, code: ReplyCode, words: str, method: AmqpMethod | None = None) -> None:
-        """Refuse what the client asks for: channel or connection end, by the code's scope."""
-        self.end()
-        self._host.forget_channel(self)
-        self.channel.fail(code, reply_text(code, words), method)
-        self._host.flush()
+    def resume(self) -> None:
+        """See `ChannelBase.resume`."""
+        if not self._backlog:
+            return
+        with self.connection.event_batch:
+            while self._backlog and not self._is_busy and not self.is_ended:
+                self._act(self._backlog.popleft())
+        if not self._backlog:
+            self.host.unthrottle(self)
+        self.connection.flush()
+
+    def attempt(self, act: Callable[[], None], method: AmqpMethod) -> None:
+        """See `TransactionMethods.attempt`."""
+        try:
+            act()
+        except (AmqpError, TopologyFault) as error:
+            self.refuse(error, method)
+
+    def _act(self, event: object) -> None:
+        method: AmqpMethod = _PUBLISH
+        try:
+            match event:
+                case ev.PublishesReceived(publishes=publishes):
+                    self._publisher().publish(publishes)
+                case ev.DeliveriesSettled():
+                    method = _ACK
+                    self.settled(event)
+                case ev.MethodReceived(method=method):
+                    self._call(method)
+                case ev.FlowChanged(active=active):
+                    if active:
+                        self.dispatch()
+                case ev.ContentPartReceived(content=content):
+                    self.fail(
+                        ReplyCode.CONTENT_TOO_LARGE,
+                        f"no room for a body of {content.size} octets at present",
+                        content.method,
+                    )
+                case ev.ContentsReceived(contents=contents):
+                    self._not_offered(contents[0].method)
+        except (AmqpError, TopologyFault) as error:
+            self.refuse(error, method)
+
+    def _call(self, method: AmqpMethod) -> None:
+        publisher = self.publisher
+        if type(method) in _LOOKS_AT_QUEUES and publisher is not None and publisher.is_under_way:
+            # Whoever publishes and asks then expects to find what was published.
+            self._is_busy = True
+            publisher.when_idle.append(
+                lambda: self._resumed(lambda: self._call_now(method), method)
+            )
+        else:
+            self._call_now(method)
+
+    def _call_now(self, method: AmqpMethod) -> None:
+        handler = self._handlers.get(type(method))
+        if handler is None:
+            self._not_offered(method)
+        else:
+            handler(method)
+
+    def _not_offered(self, method: AmqpMethod) -> None:
+        words = f"{method.traits.name} is not offered"
+        self.fail(ReplyCode.NOT_IMPLEMENTED, words, method)
+
+    def _publisher(self) -> ChannelPublisher:
+        publisher = self.publisher
+        if publisher is None:
+            publisher = self.publisher = ChannelPublisher(self)
+            publisher.join(self.connection.contract)
+        return publisher
+
+    def when_published(self, act: Callable[[], None]) -> bool:
+        """See `TransactionMethods.when_published`."""
+        publisher = self.publisher
+        if publisher is None or not publisher.waiting:
+            return False
+        publisher.when_put.append(act)
+        return True
+
+    # -- end -------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Give back what was held on the channel: it is over."""
+        """See `ChannelBase.end`. What was published before is put all the same."""
+        if self.is_ended:
+            return
+        backlog, self._backlog = self._backlog, deque()
+        self.is_ended = True
+        with self.connection.event_batch:
+            for event in backlog:
+                if isinstance(event, ev.PublishesReceived | ev.DeliveriesSettled):
+                    self._act(event)
+            self._undo()
+            self._end_deliveries()
+        # They know the channel, and would keep each other in memory.
+        self._handlers.clear()
+        publisher, self.publisher = self.publisher, None
+        if publisher is not None:
+            publisher.drop_waiting()
+            publisher.leave()
+            self.host.unthrottle(publisher)
+        self.host.unthrottle(self)
+
+    # -- for the daemon and its operators ----------------------------------------------------------
 
     def endpoints(self) -> list[NodeEndpoint]:
         """Return what the channel has at nodes."""
-        return []
+        found: list[NodeEndpoint] = list(self.consumers.values())
+        if self.publisher is not None:
+            found.append(self.publisher)
+        if self._getter is not None:
+            found.append(self._getter)
+        return found
 
-    def consumers(self) -> list[ConnectionConsumer]:
+    def receivers(self) -> list[ConnectionConsumer]:
         """Return its consumers."""
-        return []
+        return list(self.consumers.values())
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Describe what the channel has at nodes, for operators."""
-        return iter(())
+        """Describe what the channel has at nodes (G-17)."""
+        connection = self.connection
+        for endpoint in self.endpoints():
+            is_publisher = endpoint is self.publisher
+            yield {
+                "name": endpoint.name,
+                "type": "link",
+                "kind": "channel" if is_publisher else "consumer",
+                "direction": "in" if is_publisher else "out",
+                "address": endpoint.address,
+                "connection": connection.facts.remote,
+                "principal": str(connection.principal),
+                "container": f"channel {self.channel.number}",
+                "credit": self.publisher.granted if is_publisher and self.publisher else 0,
+                "unsettled": len(self.channel.unacknowledged),
+                "deliveries": self.channel.unacknowledged.last,
+                "delivery-count": self.channel.unacknowledged.last,
+                "is-waiting": False,
+                "node": getattr(endpoint.node, "name", None),
+            }

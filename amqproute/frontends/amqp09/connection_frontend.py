@@ -7,12 +7,11 @@ is not read. What happens on a channel is `channel_frontend.ChannelFrontend`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute import conditions
@@ -21,6 +20,7 @@ from amqproute.errors import ResourceLimitExceeded
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp09.channel_frontend import ChannelFrontend
 from amqproute.frontends.amqp09.log_in_exchange import LogInExchange, LogInRefused
+from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.amqp09.reply_texts import reply_text
 from amqproute.frontends.common.client_connection import ClientConnection, ConnectionConsumer
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
@@ -67,15 +67,24 @@ class Frontend09(ClientConnection):
         self._is_open = False
         self._is_refused = False
         self.channels: dict[int, ChannelFrontend] = {}
+        self.prefetch = PrefetchWindow()
+        self.origin_name = f"amqp09:{next(context.serial_numbers)}"
+        self._throttled: set[Hashable] = set()
+        self._is_blocked = False
 
     def __repr__(self) -> str:
         state = "lost" if self.is_lost else f"channels={len(self.channels)}"
         return f"<Frontend09 {self.facts.remote} {self.principal} {state}>"
 
     @property
-    def is_0_9(self) -> bool:
-        """Whether the client asked for 0-9 rather than 0-9-1."""
-        return self.engine.version is ProtocolVersion.V0_9
+    def version(self) -> ProtocolVersion:
+        """What is spoken."""
+        return self.engine.version
+
+    @property
+    def client_capabilities(self) -> frozenset[str]:
+        """Extensions that the client understands."""
+        return self.engine.peer_capabilities
 
     @cached_property
     def _handlers(self) -> dict[type, Callable[[Any], None]]:
@@ -115,6 +124,7 @@ class Frontend09(ClientConnection):
     def _end_channels(self) -> None:
         while self.channels:
             self.channels.popitem()[1].end()
+        self.amqp09.queues.connection_lost(self)
 
     # -- log-in ----------------------------------------------------------------------------------
 
@@ -174,7 +184,11 @@ class Frontend09(ClientConnection):
         name = short(event.virtual_host)
         if not self.amqp09.has_virtual_host(event.virtual_host):
             words = f"there is no virtual host {name!r}"
-            code = ReplyCode.INVALID_PATH if self.is_0_9 else ReplyCode.NOT_ALLOWED
+            code = (
+                ReplyCode.INVALID_PATH
+                if self.version is ProtocolVersion.V0_9
+                else ReplyCode.NOT_ALLOWED
+            )
             self._refuse_open(code, words, method)
             return
         try:
@@ -218,13 +232,13 @@ class Frontend09(ClientConnection):
             level = self.log.debug if self.is_stopping else self.log.info
             level("{connection} closed", **self._log_fields())
         else:
-            self.log.warn(
-                "{connection} ({principal}) ended{why}: {code} {words}",
+            level = self.log.info if self.is_stopping else self.log.warn
+            level(
+                "{connection} ({principal}) ended{why}: {words}",
                 connection=self.facts.remote,
                 principal=str(self.principal),
                 why=" by us for its fault" if event.violation is not None else "",
-                code=event.code,
-                words=short(event.text),
+                words=f"{event.code} {short(event.text)}" if event.code else event.text,
             )
 
     def _log_early_end(self, event: ev.ConnectionEnded) -> None:
@@ -257,7 +271,7 @@ class Frontend09(ClientConnection):
         channel = event.channel
         channel.open_ok()
         if channel.is_open:
-            self.channels[channel.number] = ChannelFrontend(self, channel)
+            self.channels[channel.number] = ChannelFrontend(self, self, channel)
 
     def _channel_ended(self, event: ev.ChannelEnded) -> None:
         channel = self.channels.get(event.channel.number)
@@ -274,11 +288,47 @@ class Frontend09(ClientConnection):
                 words=short(event.text),
             )
 
-    def forget_channel(self, channel: ChannelFrontend) -> None:
-        """A channel was closed from our side."""
+    def forget_channel(self, channel: object) -> None:
+        """See `ChannelHost.forget_channel`."""
+        assert isinstance(channel, ChannelFrontend)
         number = channel.channel.number
         if self.channels.get(number) is channel:
             del self.channels[number]
+
+    # -- back pressure ---------------------------------------------------------------------------
+
+    def throttle(self, who: Hashable) -> None:
+        """See `ChannelHost.throttle`; clients that want to know are told of a full disk."""
+        if not self._throttled:
+            self._stop_reading()
+        self._throttled.add(who)
+        gate = self.context.broker.gate
+        if not gate.is_open and not self._is_blocked:
+            self._is_blocked = True
+            self.engine.block("; ".join(gate.reasons.values()) or "the broker takes no messages")
+            self.flush()
+
+    def unthrottle(self, who: Hashable) -> None:
+        """See `ChannelHost.unthrottle`."""
+        if who not in self._throttled:
+            return
+        self._throttled.discard(who)
+        if not self._throttled:
+            if self._is_blocked:
+                self._is_blocked = False
+                self.engine.unblock()
+                self.flush()
+            if not self.is_held:
+                self._read_on()
+
+    def _stop_reading(self) -> None:
+        super()._stop_reading()
+        self.engine.reading_stops()
+
+    def _read_on(self) -> None:
+        if not self._throttled:
+            super()._read_on()
+            self.engine.reading_goes_on(self.context.seconds())
 
     # -- for the daemon and its operators ----------------------------------------------------------
 
@@ -293,7 +343,7 @@ class Frontend09(ClientConnection):
         """See `ClientConnection.consumers`."""
         found: list[ConnectionConsumer] = []
         for channel in self.channels.values():
-            found += channel.consumers()
+            found += channel.receivers()
         return iter(found)
 
     def row(self) -> dict[str, Any]:
@@ -319,11 +369,6 @@ class Frontend09(ClientConnection):
     def link_rows(self) -> Iterator[dict[str, Any]]:
         """See `ClientConnection.link_rows`."""
         return (row for channel in tuple(self.channels.values()) for row in channel.rows())
-
-    def lost(self, reason: Failure) -> None:
-        """See `IConnectionUser.lost`."""
-        super().lost(reason)
-        self.__dict__.pop("_handlers", None)
 
 
 def _nothing(_: object) -> None:

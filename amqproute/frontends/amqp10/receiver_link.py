@@ -9,9 +9,7 @@ them. A delivery whose tag is known there is the same delivery: it is answered a
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from twisted.logger import Logger
@@ -43,6 +41,7 @@ from amqproute.frontends.amqp10.suspended_links import (
 from amqproute.frontends.common.contract_enforcement import ActiveContract, ContractShare
 from amqproute.frontends.common.peer_error_log import short
 from amqproute.frontends.common.publishing_endpoint import PublishingEndpoint
+from amqproute.frontends.common.waiting_deliveries import WaitingDeliveries
 from amqproute.interfaces import ITarget
 from amqproute.message import Message, enclose
 from amqproute.values import FLOOR, NextHop, Origin, Principal
@@ -81,7 +80,6 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         "__weakref__",
         "_context",
         "_earlier",
-        "_failed",
         "_is_ended",
         "_is_gone",
         "_large",
@@ -115,10 +113,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         # Tags of earlier attachments: to be resumed, they need credit and take none away.
         self._earlier = set(self.resolved.outcomes)
         self._is_gone = self._is_ended = False
-        # What waits, in order, by what it waits for; the gate's line, which is the first, begins
-        # with so many that the store has not taken.
-        self._waiting: dict[NextHop | LargeMessageReceiver | PublishGate, deque[Delivery]] = {}
-        self._failed = 0
+        self._waiting: WaitingDeliveries[Delivery] = WaitingDeliveries(self._gate, links.connection)
         self._large: LargeMessageReceiver | None = None
         self._ungranted: set[Delivery] = set()
         self._posted: dict[Delivery, tuple[ActiveContract, int]] = {}
@@ -145,11 +140,10 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
     def waiting_octets(self) -> int:
         """Octets of messages that have come and are not put yet."""
         octets = 0 if self._large is None else self._large.octets
-        for line in self._waiting.values():
-            for delivery in line:
-                octets += len(delivery.payload)
-                if type(delivery.rest) is LargeMessageReceiver:
-                    octets += delivery.rest.octets
+        for delivery in self._waiting.deliveries():
+            octets += len(delivery.payload)
+            if type(delivery.rest) is LargeMessageReceiver:
+                octets += delivery.rest.octets
         return octets
 
     @property
@@ -326,21 +320,10 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
             self._uncommitted -= len(lost)
             self._drop(lost)
             deliveries = [each for each in deliveries if each.settled]
-        line = self._waiting.get(gate)
-        if line is not None:
-            later = [line.pop() for _ in range(len(line) - self._failed)]
-            line.extend(deliveries)
-            line.extend(reversed(later))
-        elif deliveries:
-            # First in line: these came before whatever waits for something else.
-            self._waiting = {gate: deque(deliveries), **self._waiting}
-            self._failed = 0
-            gate.when_open(self._try_again)
-        self._failed += len(deliveries)
-        self._connection.hold(sum([len(each.payload) for each in deliveries]))
+        self._waiting.wait_for_gate(deliveries, self._try_again)
 
     def _try_again(self) -> None:
-        self._admitted(None, self._gate)
+        self._waiting.over(self._gate, self._put_waiting)
 
     def _drop(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -448,7 +431,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         self.grant()
 
     def _rest_is_stored(self, large: LargeMessageReceiver) -> None:
-        self._admitted(None, large)
+        self._waiting.over(large, self._put_waiting)
 
     # -- transactions (part 4 §4.4.1) ------------------------------------------------------------
 
@@ -598,13 +581,9 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
 
     def _drop_waiting(self) -> None:
         """Let go of what waits for the store and will be sent again."""
-        line = self._waiting.get(self._gate)
-        if line is not None:
-            lost = [each for each in line if not each.settled]
-            self._failed = sum([each.settled for each in islice(line, self._failed)])
-            self._waiting[self._gate] = deque(each for each in line if each.settled)
+        lost = self._waiting.take_failed(lambda each: not each.settled)
+        if lost:
             self._uncommitted -= len(lost)
-            self._connection.release(sum([len(each.payload) for each in lost]))
             gone = AmqpError("the link is gone", condition=conditions.LINK_DETACH_FORCED)
             for each in lost:
                 self._doom(each, gone)  # a discharge must not wait for it
@@ -624,47 +603,27 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
 
     def _queue_behind(self, delivery: Delivery) -> bool:
         """Keep order: once a message is held, the later ones of the link wait behind it."""
-        line = next(reversed(self._waiting.values()))
-        line.append(delivery)
-        self._connection.hold(len(delivery.payload))
+        self._waiting.wait_behind(delivery)
         self._connection.transactions.postpone(delivery)
         return True
 
-    def _pause_for(
-        self, delivery: Delivery, reason: NextHop | LargeMessageReceiver | PublishGate
-    ) -> None:
-        self._waiting[reason] = deque([delivery])
-        self._connection.hold(len(delivery.payload))
+    def _pause_for(self, delivery: Delivery, reason: NextHop | LargeMessageReceiver) -> None:
+        self._waiting.wait_for(reason, delivery)
         self._connection.transactions.postpone(delivery)
 
     def _hold(self, delivery: Delivery, hop: NextHop) -> None:
         self._pause_for(delivery, hop)
         admitted = self._connection.admit(hop)
-        admitted.addBoth(self._admitted, hop)
+        admitted.addBoth(lambda _: self._waiting.over(hop, self._put_waiting))
 
-    def _admitted(self, _: object, reason: NextHop | LargeMessageReceiver | PublishGate) -> None:
-        if reason not in self._waiting:
-            return
-        lines = list(self._waiting)
-        place = lines.index(reason)
-        line = self._waiting.pop(reason)
-        if place:
-            self._waiting[lines[place - 1]].extend(line)  # what came before waits still
-            return
-        later, self._waiting = self._waiting, {}
-        # Also if the link is gone by now: these came before its end (P-03), and what was sent
-        # settled nobody would send again (O-08).
-        self._uncommitted -= len(line)
-        size = sum([len(delivery.payload) for delivery in line])
-        self._connection.event_batch.put_now(self, list(line))
-        self._connection.release(size)  # what is taken counts as uncommitted by now
-        if not self._waiting:
-            self._waiting = later
-        elif later:
-            # Not all could be put: whatever comes behind waits for the same now.
-            last = next(reversed(self._waiting.values()))
-            for each in later.values():
-                last.extend(each)
+    def _put_waiting(self, deliveries: list[Delivery]) -> None:
+        """Put what has waited.
+
+        Also if the link is gone by now: these came before its end (P-03), and what was sent settled
+        nobody would send again (O-08).
+        """
+        self._uncommitted -= len(deliveries)
+        self._connection.event_batch.put_now(self, deliveries)
 
     # -- the peer's flow -----------------------------------------------------------------------
 

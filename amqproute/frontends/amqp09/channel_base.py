@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the methods of every class need of a channel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from amqproute.broker.exchanges.topology_fault import TopologyFault
+from amqproute.broker.local_transaction import Transaction
+from amqproute.errors import AmqpError, StoreError
+from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
+from amqproute.frontends.amqp09.prefetch import PrefetchWindow
+from amqproute.frontends.amqp09.reply_texts import reply_code_of, reply_text
+from amqproute.frontends.amqp09.topology_replies import TopologyMethod, topology_reply
+from amqproute.frontends.common.client_connection import ClientConnection
+from amqproute.wire.amqp09.channel import Channel
+from amqproute.wire.amqp09.replies import ReplyCode
+from amqproute.wire.amqp09.shapes import AmqpMethod
+from amqproute.wire.amqp09.versions import ProtocolVersion
+
+__all__ = ["ChannelBase", "ChannelHost"]
+
+Result = TypeVar("Result")
+
+
+class ChannelHost(Protocol):
+    """The connection of a channel, besides what every connection has.
+
+    Attributes:
+        amqp09: what all connections of these versions share.
+        prefetch: the window of the connection (basic.qos with global, in 0-9).
+        origin_name: marks what is published on the connection, for no-local.
+    """
+
+    amqp09: Amqp09Context
+    prefetch: PrefetchWindow
+    origin_name: str
+
+    @property
+    def version(self) -> ProtocolVersion:
+        """What is spoken."""
+
+    @property
+    def client_capabilities(self) -> frozenset[str]:
+        """Extensions that the client understands."""
+
+    def forget_channel(self, channel: object) -> None:
+        """A channel was closed from our side."""
+
+    def throttle(self, who: Hashable) -> None:
+        """Read nothing from the client until `unthrottle` is called for the same."""
+
+    def unthrottle(self, who: Hashable) -> None:
+        """Read on, unless there is another reason not to."""
+
+
+class ChannelBase:
+    """One open channel.
+
+    Args:
+        connection: its connection.
+        host: the same, as the host of channels.
+        channel: of the engine.
+    """
+
+    def __init__(self, connection: ClientConnection, host: ChannelHost, channel: Channel) -> None:
+        self.connection = connection
+        self.host = host
+        self.channel = channel
+        self.context = connection.context
+        self.is_ended = False
+        self._is_busy = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.channel!r}>"
+
+    @property
+    def is_0_9(self) -> bool:
+        """Whether the client asked for 0-9 rather than 0-9-1."""
+        return self.host.version is ProtocolVersion.V0_9
+
+    @property
+    def owner(self) -> str:
+        """Who declares on it, as access rules write it."""
+        return str(self.connection.principal)
+
+    # -- replies ---------------------------------------------------------------------------------
+
+    def reply(self, request: AmqpMethod, answer: AmqpMethod) -> None:
+        """Answer a method, unless its sender wants no answer."""
+        if not getattr(request, "nowait", False) and self.channel.is_open:
+            self.channel.send(answer)
+
+    def when_done(
+        self, done: Deferred[Result], method: AmqpMethod, answer: Callable[[Result], None]
+    ) -> None:
+        """Go on with the channel when something is on the disk: what follows waits.
+
+        Args:
+            done: fires then.
+            method: that asked for it.
+            answer: called with the result.
+        """
+        if done.called:
+            # As for transient queues: nothing is to be waited for, and order is kept so.
+            done.addCallbacks(answer, self._not_done, errbackArgs=(method,))
+            done.addErrback(self.broken, method)
+            return
+        self._is_busy = True
+        done.addCallbacks(self._done, self._not_done, (answer,), errbackArgs=(method,))
+        done.addErrback(self.broken, method)
+        done.addBoth(self._go_on)
+
+    def _done(self, result: Result, answer: Callable[[Result], None]) -> None:
+        if not self.is_ended:
+            with self.connection.event_batch:
+                answer(result)
+
+    def _not_done(self, failure: Failure, method: AmqpMethod) -> None:
+        cause = failure.value
+        if isinstance(cause, StoreError):
+            words = "the message store takes nothing at present"
+            self.fail(ReplyCode.INTERNAL_ERROR, words, method)
+        elif isinstance(cause, AmqpError | TopologyFault):
+            self.refuse(cause, method)
+        else:
+            self.broken(failure, method)
+
+    def broken(self, failure: Failure, method: AmqpMethod) -> None:
+        """Log a fault of this program, and close the connection for it."""
+        name = method.traits.name
+        self.connection.broken(failure, name)
+        self.fail(ReplyCode.INTERNAL_ERROR, f"{name} failed; see the broker's log", method)
+
+    def _go_on(self, _: object) -> None:
+        self._is_busy = False
+        self.resume()
+        self.connection.flush()
+
+    def transaction(self) -> Transaction | None:
+        """Return the transaction of a transacted channel, begun where there is none."""
+        return None
+
+    def answered_get(self, getter: object) -> None:
+        """A basic.get has its answer."""
+
+    def consumer_over(self, consumer: object) -> None:
+        """A consumer takes nothing any more."""
+
+    def resume(self) -> None:
+        """Act on what has waited for the method before it."""
+
+    # -- refusal ---------------------------------------------------------------------------------
+
+    def refuse(
+        self,
+        error: AmqpError | TopologyFault,
+        method: AmqpMethod,
+        kind: TopologyMethod = TopologyMethod.OTHER,
+    ) -> bool:
+        """Refuse a method; False where this version has no objection, and it succeeds."""
+        if isinstance(error, TopologyFault):
+            code = topology_reply(error.kind, self.host.version, kind)
+            if code is None:
+                return False
+            self.fail(code, error.text, method)
+        elif (error.info or {}).get("code") == "policy.user-id":
+            self.fail(ReplyCode.PRECONDITION_FAILED, error.description, method)
+        else:
+            self.fail(reply_code_of(error), error.description, method)
+        return True
+
+    def fail(self, code: ReplyCode, words: str, method: AmqpMethod | None = None) -> None:
+        """Close channel or connection, by the code's scope, for what the client asks for."""
+        self.connection.error_log.add(
+            "{connection} ({principal}) channel {channel} is refused {method}: {code} {words}",
+            channel=self.channel.number,
+            method=method.traits.name if method is not None else "a message",
+            code=int(code),
+            words=words,
+        )
+        self.channel.fail(code, reply_text(code, words), method)
+        self.closed()
+
+    def closed(self) -> None:
+        """The channel is over from our side."""
+        self.end()
+        self.host.forget_channel(self)
+        self.connection.flush()
+
+    def end(self) -> None:
+        """Give back what was held on the channel: it is over."""
+        self.is_ended = True

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who receives on a channel: consumers, and basic.get."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from amqproute import conditions
+from amqproute.auth.policy import Verb
+from amqproute.broker.commit_batch import Batch
+from amqproute.broker.local_transaction import Retirement
+from amqproute.broker.outcomes import Outcome
+from amqproute.conditions import Condition
+from amqproute.entry import Entry
+from amqproute.errors import DecodeError
+from amqproute.frontends.amqp09.channel_base import ChannelBase
+from amqproute.frontends.amqp09.prefetch import PrefetchWindow
+from amqproute.frontends.common.consuming_endpoint import ConsumingEndpoint
+from amqproute.interfaces import ISource
+from amqproute.translation.message_content import DeliveredContent, DeliveryState, content_of
+from amqproute.values import Principal
+from amqproute.wire.amqp09.frame_output import FrameTooLargeError
+from amqproute.wire.amqp09.methods import BasicGet, BasicGetEmpty
+from amqproute.wire.amqp09.replies import ReplyCode
+from amqproute.wire.amqp10 import spec
+
+__all__ = ["ChannelConsumer", "HeldDelivery", "QueueGetter"]
+
+ACCEPTED: Final = spec.Accepted()
+RELEASED: Final = spec.Released()
+ELSEWHERE: Final = spec.Modified(delivery_failed=False, undeliverable_here=True)
+NO_ACK_BURST: Final = 1000
+"""Deliveries to a consumer without acknowledgements in one go; the transport bounds the rest."""
+CAPABILITY_CANCEL: Final = "consumer_cancel_notify"
+
+
+class HeldDelivery(NamedTuple):
+    """A delivery that the client has not acknowledged.
+
+    Attributes:
+        consumer: by which it was delivered.
+        entry: what was delivered.
+        octets: of the body.
+    """
+
+    consumer: ChannelConsumer
+    entry: Entry
+    octets: int
+
+
+class ChannelConsumer(ConsumingEndpoint):
+    """A consumer made by basic.consume.
+
+    Args:
+        owner: its channel.
+        source: the queue.
+        name: of the queue, as the client wrote it.
+        tag: the consumer tag.
+        no_ack: what is delivered counts as acknowledged (09-DOM-09).
+        windows: bounds of what may be unacknowledged.
+    """
+
+    __slots__ = (
+        "_behind",
+        "_held",
+        "_is_over",
+        "_name",
+        "_owner",
+        "_windows",
+        "no_ack",
+        "tag",
+    )
+
+    def __init__(
+        self,
+        owner: ChannelBase,
+        source: ISource,
+        name: str,
+        tag: str,
+        no_ack: bool,
+        windows: Sequence[PrefetchWindow] = (),
+    ) -> None:
+        super().__init__(owner.connection, source, tag)
+        self._owner = owner
+        self._name = name
+        self.tag = tag
+        self.no_ack = no_ack
+        self._windows = () if no_ack else tuple(windows)
+        self._is_over = False
+        self._held: dict[Entry, None] = {}
+        # What was handed over and does not fit into a window in octets yet.
+        self._behind: deque[Entry] = deque()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.tag!r} of {self.source.name}>"
+
+    # -- NodeEndpoint ----------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """See `NodeEndpoint.name`."""
+        return self.tag
+
+    @property
+    def address(self) -> str | None:
+        """See `NodeEndpoint.address`."""
+        return self._name
+
+    @property
+    def is_active(self) -> bool:
+        """See `NodeEndpoint.is_active`."""
+        return not self._is_over
+
+    def check_access(self, principal: Principal) -> None:
+        """See `NodeEndpoint.check_access`."""
+        self._context.nodes.require(principal, (Verb.CONSUME,), self._name)
+
+    def detach(self, condition: Condition, words: str) -> None:
+        """See `NodeEndpoint.detach`: tell the client by basic.cancel, if it understands it."""
+        self.stop()
+        channel = self._owner.channel
+        if condition == conditions.UNAUTHORIZED_ACCESS:
+            self._owner.fail(ReplyCode.ACCESS_REFUSED, words)
+        elif channel.is_open and CAPABILITY_CANCEL in self._owner.host.client_capabilities:
+            channel.cancel_consumer(self.tag)
+        else:
+            channel.forget_consumer(self.tag)
+        self._connection.flush()
+
+    def stop(self) -> None:
+        """Take nothing more. What the client has it still may acknowledge (09-BASIC-29)."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self.source.detach(self)
+        self._owner.consumer_over(self)
+        behind, self._behind = list(self._behind), deque()
+        if behind:
+            self._release(behind)
+
+    # -- IConsumer -------------------------------------------------------------------------------
+
+    def capacity(self) -> int:
+        """See `IConsumer.capacity`."""
+        channel = self._owner.channel
+        if self._is_over or self._behind or not (channel.is_open and channel.may_deliver):
+            return 0
+        if self.no_ack:
+            return self._room(NO_ACK_BURST, 0)
+        unsettled = len(channel.unacknowledged)
+        room = min([window.room for window in self._windows], default=NO_ACK_BURST)
+        return self._room(room, unsettled)
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        """See `IConsumer.deliver`."""
+        self._behind.extend(entries)
+        for entry in entries:
+            self._bytes += len(entry.message.encoded)
+            self._held[entry] = None
+        self.send_behind()
+        self._connection.flush()
+
+    def send_behind(self) -> None:
+        """Send what was handed over, as far as windows and flow allow."""
+        channel = self._owner.channel
+        sent: list[Entry] = []
+        refused: list[Entry] = []
+        while self._behind and channel.is_open and channel.may_deliver:
+            entry = self._behind[0]
+            content = self._content(entry)
+            if content is None:
+                refused.append(self._behind.popleft())
+                continue
+            size = content.size
+            if not all(window.fits(size) for window in self._windows):
+                break
+            self._behind.popleft()
+            try:
+                self._send(entry, content)
+            except FrameTooLargeError:
+                refused.append(entry)
+                continue
+            entry.attempted = True
+            entry.message.forget()
+            for window in self._windows:
+                window.take(size)
+            if self.no_ack:
+                sent.append(entry)
+        if refused:
+            self._drop(refused)
+            self._settle(refused, ELSEWHERE)
+        if sent:
+            self._drop(sent)
+            self._settle(sent, ACCEPTED)
+
+    def _content(self, entry: Entry) -> DeliveredContent | None:
+        """Return what the client gets; None for a message that it cannot be given."""
+        message = entry.message
+        if message.rest is not None or message.foreign_format:
+            return None
+        now_ms = self._connection.now_ms()
+        ttl_ms = None
+        if entry.expires_ms > 0:
+            ttl_ms = (
+                max(0, entry.expires_ms - now_ms) if entry.message.header.ttl is not None else None
+            )
+        state = DeliveryState(
+            self._name,
+            now_ms,
+            ttl_ms,
+            own_domains=frozenset(self._owner.host.amqp09.own_domains()),
+            plain_tags=self._owner.is_0_9,
+        )
+        try:
+            return content_of(message, state)
+        except DecodeError:
+            return None
+
+    def _send(self, entry: Entry, content: DeliveredContent) -> None:
+        self._owner.channel.deliver(
+            self.tag,
+            content.exchange,
+            content.routing_key,
+            content.property_octets,
+            content.body,  # type: ignore[arg-type] # a view is written as octets are
+            redelivered=entry.attempted or entry.delivery_count > 0,
+            needs_ack=not self.no_ack,
+            context=HeldDelivery(self, entry, content.size),
+        )
+
+    def holds(self) -> Iterable[Entry]:
+        """See `IConsumer.holds`."""
+        return tuple(self._held)
+
+    # -- what comes back -------------------------------------------------------------------------
+
+    def _drop(self, entries: Sequence[Entry]) -> None:
+        self.forget(entries)
+        for entry in entries:
+            self._held.pop(entry, None)
+
+    def free(self, deliveries: Sequence[HeldDelivery]) -> list[Entry]:
+        """Deliveries are not unacknowledged any more; return their entries."""
+        for each in deliveries:
+            for window in self._windows:
+                window.give_back(each.octets)
+        entries = [each.entry for each in deliveries]
+        self._drop(entries)
+        return entries
+
+    def settle(self, deliveries: Sequence[HeldDelivery], outcome: Outcome) -> None:
+        """Give deliveries back to the queue with what the client has come to."""
+        self._settle(self.free(deliveries), outcome)
+        if self._behind:
+            self.send_behind()
+
+    def _release(self, entries: Sequence[Entry]) -> None:
+        self._drop(entries)
+        self._settle(entries, RELEASED)
+
+    def send_again(self, delivery: HeldDelivery) -> None:
+        """Deliver once more what the client has (basic.recover without requeue)."""
+        self.free([delivery])
+        entry = delivery.entry
+        entry.attempted = True
+        self._bytes += len(entry.message.encoded)
+        self._held[entry] = None
+        self._behind.append(entry)
+
+    def settle_deliveries(self, deliveries: Sequence[Any], outcome: object) -> None:
+        """See `ConsumingEndpoint`: nothing of this protocol is told when an ack is durable."""
+
+    # -- transactions; see `local_transaction.EntryHolder` ----------------------------------------
+
+    @property
+    def queue(self) -> ISource:
+        """The queue of its entries."""
+        return self.source
+
+    def settle_within(self, entries: Sequence[Entry], outcome: Outcome, batch: Batch) -> None:
+        """Act on outcomes, within the commit of a transaction."""
+        self.source.settle(entries, outcome, batch, consumer=self)
+
+    def retake(self, entries: Sequence[Entry]) -> None:
+        """Undo `settle_within`: that commit failed."""
+        self.source.retake(entries)
+
+    def retired(self, retirements: Sequence[Retirement]) -> None:
+        """The transaction was committed."""
+        self.free([each.delivery[1] for each in retirements])
+        if self._behind:
+            self.send_behind()
+        self.source.dispatch()
+
+    def restored(self, retirements: Sequence[Retirement]) -> None:
+        """The transaction was rolled back: the client has these as before."""
+        tags = self._owner.channel.unacknowledged
+        for each in retirements:
+            tag, held = each.delivery
+            tags.restore(tag, held)
+
+
+class QueueGetter(ChannelConsumer):
+    """Takes one message for basic.get, and goes.
+
+    Attributes:
+        is_momentary: it does not count as a consumer of an auto-delete queue.
+    """
+
+    __slots__ = ("_request",)
+
+    is_momentary = True
+
+    def __init__(self, owner: ChannelBase, source: ISource, name: str, request: BasicGet) -> None:
+        super().__init__(owner, source, name, "", request.no_ack)
+        self._request: BasicGet | None = request
+
+    def capacity(self) -> int:
+        """See `IConsumer.capacity`."""
+        return min(1, super().capacity()) if self._request is not None else 0
+
+    def exhausted(self) -> None:
+        """See `IConsumer.exhausted`: the queue is empty."""
+        request, self._request = self._request, None
+        if request is None:
+            return
+        self._owner.reply(request, BasicGetEmpty())
+        self._leave()
+
+    def _send(self, entry: Entry, content: DeliveredContent) -> None:
+        self._request = None
+        queue: Any = self.source
+        self._owner.channel.get_ok(
+            content.exchange,
+            content.routing_key,
+            queue.available + queue.deferred,
+            content.property_octets,
+            content.body,  # type: ignore[arg-type] # a view is written as octets are
+            redelivered=entry.attempted or entry.delivery_count > 0,
+            needs_ack=not self.no_ack,
+            context=HeldDelivery(self, entry, content.size),
+        )
+        self._leave()
+
+    def _leave(self) -> None:
+        self.stop()
+        self._owner.answered_get(self)
+        self._connection.flush()
+
+    def detach(self, condition: Condition, words: str) -> None:
+        """See `NodeEndpoint.detach`: the queue has gone, and has no message."""
+        self.exhausted()

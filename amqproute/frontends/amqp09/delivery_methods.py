@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consumers, basic.get, qos, acknowledgements and recover on a channel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, cast
+
+from amqproute.auth.policy import Verb
+from amqproute.broker.exchanges.argument_rules import consumer_priority
+from amqproute.broker.outcomes import Outcome
+from amqproute.broker.queue import Queue
+from amqproute.errors import ResourceLimitExceeded, UnauthorizedAccess
+from amqproute.frontends.amqp09.channel_consumer import (
+    ACCEPTED,
+    RELEASED,
+    ChannelConsumer,
+    HeldDelivery,
+    QueueGetter,
+)
+from amqproute.frontends.amqp09.prefetch import PrefetchWindow
+from amqproute.frontends.amqp09.topology_methods import TopologyMethods
+from amqproute.wire.amqp09.methods import (
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicGet,
+    BasicQos,
+    BasicQosOk,
+    BasicQpidRecoverSync,
+    BasicQpidRecoverSyncOk,
+    BasicRecover,
+    BasicRecoverOk,
+    BasicRecoverSync,
+)
+from amqproute.wire.amqp09.protocol_events import AckReceived, DeliveriesSettled
+from amqproute.wire.amqp09.shapes import AmqpMethod
+from amqproute.wire.amqp10 import spec
+
+__all__ = ["DeliveryMethods"]
+
+OUTCOMES: Final[dict[AckReceived, Outcome]] = {
+    AckReceived.ACKNOWLEDGED: ACCEPTED,
+    AckReceived.REJECTED: spec.Rejected(),
+    AckReceived.REQUEUED: spec.Modified(delivery_failed=True),
+}
+"""What a client's word means for the message (09-M-09)."""
+
+
+class DeliveryMethods(TopologyMethods):
+    """What a client receives on a channel.
+
+    Attributes:
+        consumers: by consumer tag.
+        prefetch: the window of the channel.
+        next_window: count and octets of the windows of consumers to come (0-9-1).
+    """
+
+    def _begin_deliveries(self) -> None:
+        self.consumers: dict[str, ChannelConsumer] = {}
+        self.prefetch = PrefetchWindow()
+        self.next_window = (0, 0)
+        self._getter: QueueGetter | None = None
+
+    def delivery_handlers(self) -> dict[type[AmqpMethod], Callable[[Any], None]]:
+        """Return what acts on each method."""
+        return {
+            BasicQos: self._qos,
+            BasicConsume: self._consume,
+            BasicCancel: self._cancel,
+            BasicGet: self._get,
+            BasicRecover: self._recover,
+            BasicRecoverSync: self._recover,
+            BasicQpidRecoverSync: self._recover,
+        }
+
+    # -- qos -------------------------------------------------------------------------------------
+
+    def _qos(self, method: BasicQos) -> None:
+        """Set a window. In 0-9-1 `global` means what its clients know (09: part 4.4)."""
+        count, size = method.prefetch_count, method.prefetch_size
+        if method.global_:
+            window = self.host.prefetch if self.is_0_9 else self.prefetch
+        elif self.is_0_9:
+            window = self.prefetch
+        else:
+            self.next_window = (count, size)
+            window = PrefetchWindow()
+        window.count, window.size = count, size
+        self.reply(method, BasicQosOk())
+        self.dispatch()
+
+    # -- consumers -------------------------------------------------------------------------------
+
+    def _consume(self, method: BasicConsume) -> None:
+        tag = method.consumer_tag
+        name = self.queue_of(method.queue, method)
+        if name is None:
+            return
+        queue = self._source(name)
+        consumer_priority(method.filter)
+        exclusive = self.host.amqp09.exclusive_consumers
+        if name in exclusive or (method.exclusive and queue.consumers):
+            raise UnauthorizedAccess(f"queue '{name}' in exclusive use")
+        queue.check_source(copies=False)
+        if self.connection.link_count >= self.connection.limits.links:
+            raise ResourceLimitExceeded(
+                f"a connection has {self.connection.limits.links} consumers and publishing "
+                "channels at most (limits.max-links)"
+            )
+        windows = [self.prefetch]
+        windows.append(self.host.prefetch if self.is_0_9 else PrefetchWindow(*self.next_window))
+        consumer = ChannelConsumer(self, queue, name, tag, method.no_ack, windows)
+        self.consumers[tag] = consumer
+        if method.exclusive:
+            exclusive[name] = consumer
+        self.reply(method, BasicConsumeOk(consumer_tag=tag))
+        mine = self.host.origin_name
+        queue.attach(consumer, (lambda entry: entry.origin != mine) if method.no_local else None)
+        self.host.amqp09.queues.used(name)
+        queue.dispatch()
+
+    def _source(self, name: str) -> Queue:
+        queue = self.host.amqp09.queues.queue(name, self.connection)
+        self.context.nodes.require(self.connection.principal, (Verb.CONSUME,), name)
+        return queue
+
+    def consumer_over(self, consumer: object) -> None:
+        """See `ChannelBase.consumer_over`."""
+        if not isinstance(consumer, ChannelConsumer):
+            return
+        if self.consumers.get(consumer.tag) is consumer:
+            del self.consumers[consumer.tag]
+        exclusive = self.host.amqp09.exclusive_consumers
+        name = consumer.address or ""
+        if exclusive.get(name) is consumer:
+            del exclusive[name]
+
+    def _cancel(self, method: BasicCancel) -> None:
+        consumer = self.consumers.get(method.consumer_tag)
+        if consumer is not None:
+            consumer.stop()
+        self.reply(method, BasicCancelOk(consumer_tag=method.consumer_tag))
+
+    # -- get -------------------------------------------------------------------------------------
+
+    def _get(self, method: BasicGet) -> None:
+        name = self.queue_of(method.queue, method)
+        if name is None:
+            return
+        queue = self._source(name)
+        queue.check_source(copies=False)
+        self.host.amqp09.queues.used(name)
+        self._getter = getter = QueueGetter(self, queue, name, method)
+        self._is_busy = True
+        queue.attach(getter)
+        queue.dispatch()
+
+    def answered_get(self, getter: object) -> None:
+        """See `ChannelBase.answered_get`."""
+        if self._getter is getter:
+            self._getter = None
+            self._is_busy = False
+            self.connection.event_batch.afterwards(self.resume)
+
+    # -- what comes back -------------------------------------------------------------------------
+
+    def settled(self, event: DeliveriesSettled) -> None:
+        """The client has acknowledged or refused deliveries."""
+        outcome = OUTCOMES[event.settlement]
+        contexts = cast(Sequence[HeldDelivery], event.contexts)
+        transaction = self.transaction()
+        if transaction is None:
+            for consumer, deliveries in _by_consumer(contexts):
+                consumer.settle(deliveries, outcome)
+            return
+        for tag, held in zip(event.tags, contexts, strict=True):
+            transaction.retire(held.consumer, (tag, held), held.entry, outcome, False)
+
+    def _recover(self, method: BasicRecover | BasicRecoverSync | BasicQpidRecoverSync) -> None:
+        taken = self.channel.unacknowledged.take_all()
+        contexts = cast(Sequence[HeldDelivery], [context for _, context in taken])
+        again: dict[ChannelConsumer, None] = {}
+        for consumer, deliveries in _by_consumer(contexts):
+            if method.requeue or not consumer.is_active or isinstance(consumer, QueueGetter):
+                consumer.settle(deliveries, RELEASED)  # I-27
+                continue
+            again[consumer] = None
+            for each in deliveries:
+                consumer.send_again(each)
+        if isinstance(method, BasicRecoverSync):
+            self.reply(method, BasicRecoverOk())
+        elif isinstance(method, BasicQpidRecoverSync):
+            self.reply(method, BasicQpidRecoverSyncOk())
+        for consumer in again:
+            consumer.send_behind()
+        self.dispatch()
+
+    def dispatch(self) -> None:
+        """Have more delivered: windows, or the client's flow, have opened."""
+        for consumer in tuple(self.consumers.values()):
+            consumer.send_behind()
+            consumer.dispatch()
+        if self._getter is not None:
+            self._getter.dispatch()
+
+    def _end_deliveries(self) -> None:
+        """Give back what was delivered and not acknowledged: the channel is over."""
+        getter, self._getter = self._getter, None
+        if getter is not None:
+            getter.stop()
+        for consumer in tuple(self.consumers.values()):
+            consumer.stop()
+        taken = self.channel.unacknowledged.take_all()
+        contexts = cast(Sequence[HeldDelivery], [context for _, context in taken])
+        for consumer, deliveries in _by_consumer(contexts):
+            consumer.settle(deliveries, RELEASED)
+
+
+def _by_consumer(
+    deliveries: Iterable[HeldDelivery],
+) -> list[tuple[ChannelConsumer, list[HeldDelivery]]]:
+    """Group deliveries by consumer; the order of each stays."""
+    found: dict[ChannelConsumer, list[HeldDelivery]] = {}
+    for each in deliveries:
+        found.setdefault(each.consumer, []).append(each)
+    return list(found.items())

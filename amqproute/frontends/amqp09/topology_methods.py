@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The classes access, exchange and queue on a channel.
+
+Rights (`amqproute.auth.policy`): declare and delete need `create`, purge needs `consume`, bind and
+unbind `consume` on the source and `create` on the target. Access rules know an exchange as
+``/exchanges/NAME`` and a queue by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from amqproute.auth.policy import Verb
+from amqproute.broker.exchanges.argument_rules import QueueDeclaration, exchange_definition
+from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBinding, TargetKind
+from amqproute.broker.exchanges.exchange_graph import DEFAULT_EXCHANGE
+from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
+from amqproute.broker.exchanges.topology_names import check_exchange_name
+from amqproute.broker.queue import Queue
+from amqproute.frontends.amqp09.channel_base import ChannelBase
+from amqproute.frontends.amqp09.channel_publisher import exchange_address
+from amqproute.frontends.amqp09.topology_replies import TopologyMethod
+from amqproute.wire.amqp09.methods import (
+    AccessRequest,
+    AccessRequestOk,
+    ExchangeBind,
+    ExchangeBindOk,
+    ExchangeDeclare,
+    ExchangeDeclareOk,
+    ExchangeDelete,
+    ExchangeDeleteOk,
+    ExchangeUnbind,
+    ExchangeUnbindOk,
+    QueueBind,
+    QueueBindOk,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+    QueuePurge,
+    QueuePurgeOk,
+    QueueUnbind,
+    QueueUnbindOk,
+)
+from amqproute.wire.amqp09.shapes import AmqpMethod
+
+__all__ = ["TopologyMethods"]
+
+TICKET: Final = 1
+"""The ticket of every access.request: what it is good for is decided by the user's own rights."""
+Result = TypeVar("Result")
+
+
+class TopologyMethods(ChannelBase):
+    """What a client declares, binds and deletes on a channel."""
+
+    def topology_handlers(self) -> dict[type[AmqpMethod], Callable[[Any], None]]:
+        """Return what acts on each method."""
+        return {
+            AccessRequest: self._access_request,
+            ExchangeDeclare: self._exchange_declare,
+            ExchangeDelete: self._exchange_delete,
+            ExchangeBind: self._exchange_bind,
+            ExchangeUnbind: self._exchange_unbind,
+            QueueDeclare: self._queue_declare,
+            QueueBind: self._queue_bind,
+            QueueUnbind: self._queue_unbind,
+            QueuePurge: self._queue_purge,
+            QueueDelete: self._queue_delete,
+        }
+
+    def _require(self, verb: Verb, node: str) -> None:
+        self.context.nodes.require(self.connection.principal, (verb,), node)
+
+    def _attempt(
+        self,
+        method: AmqpMethod,
+        kind: TopologyMethod,
+        change: Callable[[], Deferred[Result]],
+        answer: Callable[[Result | None], AmqpMethod],
+    ) -> None:
+        """Make a change and answer when it is on the disk.
+
+        Args:
+            method: that asks for it.
+            kind: of the method.
+            change: makes it.
+            answer: makes the answer out of its result; of None where there was nothing to do.
+        """
+        try:
+            done = change()
+        except TopologyFault as fault:
+            if not self.refuse(fault, method, kind):
+                self.reply(method, answer(None))
+            return
+        self.when_done(done, method, lambda result: self.reply(method, answer(result)))
+
+    # -- access ----------------------------------------------------------------------------------
+
+    def _access_request(self, method: AccessRequest) -> None:
+        self.reply(method, AccessRequestOk(ticket=TICKET))
+
+    # -- exchange --------------------------------------------------------------------------------
+
+    def _exchange_declare(self, method: ExchangeDeclare) -> None:
+        name = method.exchange
+        topology = self.context.broker.topology
+        if method.passive:
+            topology.graph.exchange(name)
+            self.reply(method, ExchangeDeclareOk())
+            return
+        check_exchange_name(name)
+        self._require(Verb.CREATE, exchange_address(name))
+        flags = {
+            "durable": method.durable,
+            "auto_delete": method.auto_delete,
+            "internal": method.internal,
+        }
+        definition = exchange_definition(name, method.type, flags, method.arguments)
+        self._attempt(
+            method,
+            TopologyMethod.OTHER,
+            lambda: topology.declare(definition, self.owner, lenient=self.is_0_9),
+            lambda _: ExchangeDeclareOk(),
+        )
+
+    def _exchange_delete(self, method: ExchangeDelete) -> None:
+        self._require(Verb.CREATE, exchange_address(method.exchange))
+        self._attempt(
+            method,
+            TopologyMethod.DELETE,
+            lambda: self.context.broker.topology.delete(method.exchange, method.if_unused),
+            lambda _: ExchangeDeleteOk(),
+        )
+
+    def _exchange_bind(self, method: ExchangeBind) -> None:
+        binding = self._exchange_binding(method)
+        topology = self.context.broker.topology
+        self._attempt(
+            method,
+            TopologyMethod.OTHER,
+            lambda: topology.bind(binding, self.owner),
+            lambda _: ExchangeBindOk(),
+        )
+
+    def _exchange_unbind(self, method: ExchangeUnbind) -> None:
+        binding = self._exchange_binding(method)
+        self._attempt(
+            method,
+            TopologyMethod.UNBIND,
+            lambda: self.context.broker.topology.unbind(binding),
+            lambda _: ExchangeUnbindOk(),
+        )
+
+    def _exchange_binding(self, method: ExchangeBind | ExchangeUnbind) -> ExchangeBinding:
+        for name in (method.source, method.destination):
+            if name == DEFAULT_EXCHANGE:
+                raise TopologyFault(
+                    TopologyFaultKind.DEFAULT_EXCHANGE, "the default exchange cannot be bound"
+                )
+        self._require(Verb.CONSUME, exchange_address(method.source))
+        self._require(Verb.CREATE, exchange_address(method.destination))
+        target = BindingTarget(TargetKind.EXCHANGE, method.destination)
+        return ExchangeBinding(method.source, target, method.routing_key, method.arguments)
+
+    # -- queue -----------------------------------------------------------------------------------
+
+    def queue_of(self, name: str, method: AmqpMethod) -> str | None:
+        """Return the queue that a method means; None where there is none, and it is refused."""
+        found = self.channel.queue_name(name, method)
+        if found is None:
+            self.closed()
+        return found
+
+    def _queue_declare(self, method: QueueDeclare) -> None:
+        queues = self.host.amqp09.queues
+        if method.passive:
+            name = self.queue_of(method.queue, method)
+            if name is not None:
+                self._declared(method, queues.queue(name, self.connection))
+            return
+        asked = QueueDeclaration(
+            method.queue or self.host.amqp09.new_name(),
+            method.durable,
+            method.exclusive,
+            # An exclusive queue goes with its connection in any case (I-12).
+            method.auto_delete,
+            method.arguments,
+        )
+        self._require(Verb.CREATE, asked.name)
+        self.when_done(
+            queues.declare(asked, self.connection, self.owner, lenient=self.is_0_9),
+            method,
+            lambda queue: self._declared(method, queue),
+        )
+
+    def _declared(self, method: QueueDeclare, queue: Queue) -> None:
+        self.channel.current_queue = queue.name
+        self.host.amqp09.queues.used(queue.name)
+        answer = QueueDeclareOk(
+            queue=queue.name,
+            message_count=_waiting(queue),
+            consumer_count=queue.consumers,
+        )
+        self.reply(method, answer)
+
+    def _queue_bind(self, method: QueueBind) -> None:
+        binding = self._queue_binding(method)
+        if binding is None:
+            return
+        topology = self.context.broker.topology
+        if method.exchange == DEFAULT_EXCHANGE and not self.is_0_9:
+            raise TopologyFault(
+                TopologyFaultKind.DEFAULT_EXCHANGE_BINDING,
+                "every queue is bound to the default exchange by its name, and not otherwise",
+            )
+        if self.is_0_9:
+            declared = self.host.amqp09.queues.declaration(binding.target.name)
+            topology.graph.check_standard_binding(method.exchange, declared.durable)
+        self._attempt(
+            method,
+            TopologyMethod.OTHER,
+            lambda: topology.bind(binding, self.owner),
+            lambda _: QueueBindOk(),
+        )
+
+    def _queue_unbind(self, method: QueueUnbind) -> None:
+        try:
+            binding = self._queue_binding(method)
+        except TopologyFault as fault:
+            if not self.refuse(fault, method, TopologyMethod.UNBIND):
+                self.reply(method, QueueUnbindOk())
+            return
+        if binding is not None:
+            self._attempt(
+                method,
+                TopologyMethod.UNBIND,
+                lambda: self.context.broker.topology.unbind(binding),
+                lambda _: QueueUnbindOk(),
+            )
+
+    def _queue_binding(self, method: QueueBind | QueueUnbind) -> ExchangeBinding | None:
+        name = self.queue_of(method.queue, method)
+        if name is None:
+            return None
+        key = method.routing_key
+        if not method.queue and not key:
+            key = name  # 09-QUEUE-28
+        self.host.amqp09.queues.queue(name, self.connection)
+        self._require(Verb.CONSUME, exchange_address(method.exchange))
+        self._require(Verb.CREATE, name)
+        target = BindingTarget(TargetKind.QUEUE, name)
+        return ExchangeBinding(method.exchange, target, key, method.arguments)
+
+    def _queue_purge(self, method: QueuePurge) -> None:
+        name = self.queue_of(method.queue, method)
+        if name is None:
+            return
+        queues = self.host.amqp09.queues
+        queues.queue(name, self.connection)
+        self._require(Verb.CONSUME, name)
+        self._attempt(
+            method,
+            TopologyMethod.OTHER,
+            lambda: queues.purge(name, self.connection),
+            lambda count: QueuePurgeOk(message_count=count or 0),
+        )
+
+    def _queue_delete(self, method: QueueDelete) -> None:
+        name = self.queue_of(method.queue, method)
+        if name is None:
+            return
+        self._require(Verb.CREATE, name)
+        queues = self.host.amqp09.queues
+
+        def delete() -> Deferred[int]:
+            queues.queue(name, self.connection)
+            return queues.delete(
+                name,
+                self.connection,
+                self.owner,
+                if_unused=method.if_unused,
+                if_empty=method.if_empty,
+            )
+
+        self._attempt(
+            method,
+            TopologyMethod.DELETE,
+            delete,
+            lambda count: QueueDeleteOk(message_count=count or 0),
+        )
+
+
+def _waiting(queue: Queue) -> int:
+    return queue.available + queue.deferred

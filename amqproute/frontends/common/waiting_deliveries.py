@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deliveries of one sender that cannot be put yet, in the order in which they came.
+
+A delivery waits for something: the DNS for its domain, the store, the rest of its body. All that
+come behind it wait as well, so the order of a sender's messages stays as it was. They stand in
+lines, one for each thing that is waited for, the oldest first. The line of the store is the first
+whenever there is one: it begins with what a batch could not store, which came before all the
+others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from itertools import islice
+from typing import Generic, Protocol, TypeVar
+
+from amqproute.broker.publish_gate import PublishGate
+
+__all__ = ["WaitingDeliveries", "WaitingDelivery"]
+
+
+class WaitingDelivery(Protocol):
+    """A message on its way in.
+
+    Attributes:
+        payload: its octets, as far as they are in memory.
+    """
+
+    payload: bytes
+
+
+D = TypeVar("D", bound=WaitingDelivery)
+
+
+class HeldOctets(Protocol):
+    """Whoever counts the octets of messages that wait; see `ClientConnection.hold`."""
+
+    def hold(self, size: int) -> None:
+        """So many octets more wait."""
+
+    def release(self, size: int) -> None:
+        """So many octets wait no more."""
+
+
+class WaitingDeliveries(Generic[D]):
+    """The lines.
+
+    Args:
+        gate: of the store.
+        octets: counts what waits.
+    """
+
+    __slots__ = ("_failed", "_gate", "_lines", "_octets")
+
+    def __init__(self, gate: PublishGate, octets: HeldOctets) -> None:
+        self._gate = gate
+        self._octets = octets
+        self._lines: dict[Hashable, deque[D]] = {}
+        # So many at the head of the gate's line came out of a batch that failed.
+        self._failed = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def deliveries(self) -> list[D]:
+        """Return all of them, oldest first."""
+        return [delivery for line in self._lines.values() for delivery in line]
+
+    def wait_behind(self, delivery: D) -> None:
+        """Have a delivery wait behind the last one."""
+        next(reversed(self._lines.values())).append(delivery)
+        self._octets.hold(len(delivery.payload))
+
+    def wait_for(self, reason: Hashable, delivery: D) -> None:
+        """Have a delivery wait until `over` is called with the reason."""
+        self._lines[reason] = deque([delivery])
+        self._octets.hold(len(delivery.payload))
+
+    def wait_for_gate(self, deliveries: Sequence[D], when_open: Callable[[], None]) -> None:
+        """Have deliveries wait that a batch could not store, until the gate opens.
+
+        Args:
+            deliveries: which.
+            when_open: called then; it has to call `over` with the gate.
+        """
+        line = self._lines.get(self._gate)
+        if line is not None:
+            later = [line.pop() for _ in range(len(line) - self._failed)]
+            line.extend(deliveries)
+            line.extend(reversed(later))
+        elif deliveries:
+            # First in line: these came before whatever waits for something else.
+            self._lines = {self._gate: deque(deliveries), **self._lines}
+            self._failed = 0
+            self._gate.when_open(when_open)
+        self._failed += len(deliveries)
+        self._octets.hold(sum([len(each.payload) for each in deliveries]))
+
+    def over(self, reason: Hashable, put: Callable[[list[D]], None]) -> None:
+        """What a line has waited for has come, or will not come any more.
+
+        Args:
+            reason: of the line.
+            put: called with its deliveries if nothing before them waits; some may wait again.
+        """
+        if reason not in self._lines:
+            return
+        reasons = list(self._lines)
+        place = reasons.index(reason)
+        line = self._lines.pop(reason)
+        if place:
+            self._lines[reasons[place - 1]].extend(line)  # what came before waits still
+            return
+        later, self._lines = self._lines, {}
+        size = sum([len(delivery.payload) for delivery in line])
+        put(list(line))
+        self._octets.release(size)  # what is taken counts as uncommitted by now
+        if not self._lines:
+            self._lines = later
+        elif later:
+            # Not all could be put: whatever comes behind waits for the same now.
+            last = next(reversed(self._lines.values()))
+            for each in later.values():
+                last.extend(each)
+
+    def take_failed(self, is_lost: Callable[[D], bool]) -> list[D]:
+        """Take those out of the store's line that are lost with their sender; return them."""
+        line = self._lines.get(self._gate)
+        if line is None:
+            return []
+        lost = [each for each in line if is_lost(each)]
+        self._failed = sum([not is_lost(each) for each in islice(line, self._failed)])
+        self._lines[self._gate] = deque(each for each in line if not is_lost(each))
+        self._octets.release(sum([len(each.payload) for each in lost]))
+        return lost
