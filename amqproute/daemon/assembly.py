@@ -83,7 +83,7 @@ from amqproute.daemon.relay_identity import RelayIdentity, RoutesInForce
 from amqproute.daemon.reporting import make_reporter, own_domain, report_terms
 from amqproute.daemon.routes import describe_route
 from amqproute.daemon.shutdown import end_traffic, flush
-from amqproute.errors import AmqprouteError
+from amqproute.errors import AmqprouteError, StoreError
 from amqproute.filters import grammar
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
@@ -117,11 +117,12 @@ from amqproute.services.reply_paths import REPLY_NOTES, ReplyPaths
 from amqproute.services.sender_reports import Reporter
 from amqproute.services.transfer import TransferService
 from amqproute.services.watermarks import Watermarks
-from amqproute.store.ballast import sizes_for
 from amqproute.store.model import DamagedEntry
 from amqproute.store.sqlite import SqliteStore
 from amqproute.store.start_evidence import holdings_of
 from amqproute.store.store_files import STORE_FILE
+from amqproute.store.store_listener import StoreListener
+from amqproute.store.store_sizes import sizes_for
 from amqproute.turn_scheduler import TurnScheduler
 from amqproute.values import (
     Principal,
@@ -133,6 +134,25 @@ log = Logger()
 def now_ms() -> int:
     """Return the wall clock, ms since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+class _StoreFailures(StoreListener):
+    """Stops publishing, or the daemon, when the store fails."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    def store_died(self, error: StoreError) -> None:
+        self._application.store_died(error)
+
+    def disk_full(self, error: StoreError) -> None:
+        self._application.broker.gate.close(STORE, str(error))
+
+    def database_damaged(self, error: StoreError) -> None:
+        self._application.broker.gate.close(DAMAGE, str(error))
+
+    def entries_damaged(self, queue: str, damages: Sequence[DamagedEntry]) -> None:
+        self._application.entries_damaged(queue, damages)
 
 
 class Application:
@@ -170,22 +190,14 @@ class Application:
         self._receipt_clock = ReceiptClock(reactor)
         self.journaling = Journaling(config, reactor, lambda: self.broker.gate)
         room = os.statvfs(state)
-        sizes = sizes_for(room.f_blocks * room.f_frsize)
         self.store = SqliteStore(
             str(state / STORE_FILE),
             reactor,
             clock_ms=self._receipt_clock.now_ms,
-            checkpoint_bytes=sizes.checkpoint,
-            remainder_bytes=sizes.remainder,
-            segment_bytes=sizes.segment,
-            group_bytes=sizes.group,
-            ballast_bytes=sizes.ballast,
-            on_death=self._store_died,
-            on_full=lambda error: self.broker.gate.close(STORE, str(error)),
-            on_corrupt=lambda error: self.broker.gate.close(DAMAGE, str(error)),
+            sizes=sizes_for(room.f_blocks * room.f_frsize),
+            listener=_StoreFailures(self),
             outbox=self.journaling.outbox,
             witness=partial(testimony, state / DIRECTORY) if config.journal.enabled else None,
-            on_damage=self._damaged,
         )
         self.certificates = OwnCertificates(
             config, reactor, self._problems_changed, self._dial_again, self._tls_connections
@@ -591,8 +603,8 @@ class Application:
                 node=name,
             )
 
-    def _damaged(self, key: str, damages: Sequence[DamagedEntry]) -> None:
-        """Handle damaged entries found by the store. Their nodes report them, once declared."""
+    def entries_damaged(self, key: str, damages: Sequence[DamagedEntry]) -> None:
+        """Have nodes report damaged entries to their senders, once there are nodes."""
         if self._early_damage is None:
             self.broker.damaged(key, damages)
         else:
@@ -604,7 +616,8 @@ class Application:
         for key, damages in early:
             self.broker.damaged(key, damages)
 
-    def _store_died(self, error: Exception) -> None:
+    def store_died(self, error: Exception) -> None:
+        """Stop: nothing can be accepted any more."""
         self._store_failure = str(error)
         self._on_death(str(error))
 

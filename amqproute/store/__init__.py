@@ -35,15 +35,15 @@ takes the last reference takes the payload, so that no crash leaves one without 
 are kept under ids of their own, and ``load`` tells them, so that what is one body on the disk can
 be one in memory.
 
-**Large bodies.** Messages of `sqlite.FILE_BYTES` and more, shared or not, are not put into pages,
-which would be written to the log, copied to the database and read again to be freed: they are
-appended to files beside the database, *segments*, and the row says where. A very large message
-never is in memory as a whole: a `large_bodies.BodyDraft` takes it a part at a time and turns into a
-`large_bodies.StoredBody`, a file of its own, which is read a part at a time; the row has the
+**Large bodies.** Messages of `store_sizes.FILE_BYTES` and more, shared or not, are not put into
+pages, which would be written to the log, copied to the database and read again to be freed: they
+are appended to files beside the database, *segments*, and the row refers to the place. A very large
+message is never in memory as a whole: a `large_bodies.BodyDraft` receives it part by part and turns
+into a `large_bodies.StoredBody`, a file of its own, which is read part by part; the row has the
 sections that precede the body, and any number of rows may refer to one file. Files are on the disk
-before the commit that names them, go after the commit that takes their last row, and what no row
-names is removed at the start. See `body_files` for how segments are tidied, and `large_bodies` for
-who removes a file that is being read.
+before the commit that names them, are removed after the commit that removes their last row, and
+files that no row names are removed at the start. See `body_files` for how segments are compacted,
+and `large_bodies` for who removes a file that is being read.
 
 **Checkpoints.** Commits append to the write-ahead log. A second thread copies the log into the
 database while commits go on; the writer itself copies only the small remainder, and the log
@@ -153,6 +153,7 @@ __all__ = [
     "checkpoint",
     "checksums",
     "database_copy",
+    "database_files",
     "database_schema",
     "db_writer",
     "fsck",
@@ -171,6 +172,9 @@ __all__ = [
     "sqlite",
     "start_evidence",
     "statements",
+    "store_files",
+    "store_listener",
+    "store_sizes",
     "suspicion",
     "wal_file",
 ]

@@ -12,62 +12,19 @@ long as it takes (`db_writer.DatabaseWriter.yield_turn`). The file is made again
 plenty of room; or when a store is closed, of the room that its log had, so that it can be opened
 again.
 
-On a small file system log, ballast and segments are a part of it (`sizes_for`): a store whose log
-and ballast alone are larger than the disk would be closed from its first day.
+On a small file system, log, ballast and segments are parts of it (`amqproute.store.store_sizes`):
+a store whose log and ballast alone are larger than the disk would be closed from its first day.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Final
 
 from twisted.logger import Logger
 
-__all__ = ["Ballast", "StoreSizes", "sizes_for"]
-
-MEBIBYTE: Final = 1024 * 1024
-PART: Final = 12
-"""What the log, and the ballast, may each take of a small file system."""
-LEAST_BYTES: Final = MEBIBYTE
+__all__ = ["Ballast"]
 
 log = Logger()
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSizes:
-    """How long the files of a store become, octets.
-
-    Attributes:
-        checkpoint: the length of the log at which copying into the database begins.
-        remainder: what the writer may copy itself between two commits.
-        ballast: as long as the log.
-        segment: where a file of large messages is full.
-        group: of messages in one commit.
-    """
-
-    checkpoint: int
-    remainder: int
-    ballast: int
-    segment: int
-    group: int
-
-    @property
-    def at_start(self) -> int:
-        """What has to be free for a new store that takes messages."""
-        return self.checkpoint + self.remainder + 2 * self.ballast
-
-
-USUAL: Final = StoreSizes(32 * MEBIBYTE, MEBIBYTE, 33 * MEBIBYTE, 32 * MEBIBYTE, 16 * MEBIBYTE)
-
-
-def sizes_for(total: int) -> StoreSizes:
-    """Return the sizes for a file system of so many octets: on a small one, parts of it."""
-    ballast = max(LEAST_BYTES, total // PART)
-    if ballast >= USUAL.ballast:
-        return USUAL
-    remainder = ballast // 16
-    return StoreSizes(ballast - remainder, remainder, ballast, ballast, ballast // 2)
 
 
 class Ballast:

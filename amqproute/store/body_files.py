@@ -63,6 +63,7 @@ from twisted.logger import Logger
 
 from amqproute.errors import MessageDamaged, StoreDamaged, StoreError, StoreUnavailable
 from amqproute.store.checksums import row_sum
+from amqproute.store.model import Column
 
 __all__ = [
     "ROW_WIDTH",
@@ -299,7 +300,7 @@ class BodyFiles:
 
     # -- a group of transactions ---------------------------------------------------------------
 
-    def place(self, filed: Sequence[Filed]) -> list[Any]:
+    def place(self, filed: Sequence[Filed]) -> list[Column]:
         """Write entries' messages to the current segment.
 
         Returns:
@@ -310,7 +311,7 @@ class BodyFiles:
             StoreError: there may not be so many octets.
         """
         places = iter(self.append([row[5] for row in filed if row[6] is None]))
-        rows: list[Any] = []
+        rows: list[Column] = []
         for entry_id, queue, arrived, expires, flags, encoded, rest in filed:
             size = len(encoded)
             rows += (entry_id, queue, arrived, expires, flags, size)
@@ -386,7 +387,7 @@ class BodyFiles:
 
     def _write(self, buffers: list[bytes], at: int) -> None:
         for start in range(0, len(buffers), MOST_BUFFERS):
-            part: list[Any] = buffers[start : start + MOST_BUFFERS]
+            part = buffers[start : start + MOST_BUFFERS]
             size = sum(map(len, part))
             done = os.pwritev(self._descriptor, part, at)
             while done < size:  # a full disk, or a signal; the former raises now

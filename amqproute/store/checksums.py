@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from zlib import crc32
 
+from amqproute.store.model import Column
+
 __all__ = [
     "CHUNK_BYTES",
     "PRIME",
@@ -101,11 +103,11 @@ def shifted(**changes: str) -> str:
     return f"((row_sum + {' + '.join(terms)}) % {PRIME} + {PRIME}) % {PRIME}"
 
 
-def summed(flat: Sequence[Any]) -> list[Any]:
+def summed(flat: Sequence[Any]) -> list[Column]:
     """Return the rows of `StatementGroup.rows` with both checksums at the end of each."""
-    rows: list[Any] = []
+    rows: list[Column] = []
     values = iter(flat)
-    last: Any = None
+    last: tuple[int, ...] | None = None
     rest = 0
     for entry_id, queue, arrived, expires, flags, count, size, encoded in zip(
         *[values] * 8, strict=True

@@ -20,13 +20,11 @@ from twisted.logger import Logger
 from amqproute.errors import StoreDamaged, StoreError, StoreIntakeClosed, StoreUnavailable
 from amqproute.interfaces import IOutbox
 from amqproute.store import database_schema, wakeup
-from amqproute.store.ballast import Ballast
-from amqproute.store.body_files import BodyFiles
 from amqproute.store.checkpoint import CheckpointState, WalTracker
 from amqproute.store.checksums import crc_of_queue, summed
+from amqproute.store.database_files import DatabaseFiles
 from amqproute.store.model import QueueNumbers
 from amqproute.store.pending_commit import WIDTH, PendingCommit, StatementGroup, merge
-from amqproute.store.seal import Seal
 from amqproute.store.statements import (
     GRAIN,
     INSERT,
@@ -36,13 +34,14 @@ from amqproute.store.statements import (
     write_outbox,
     write_stages,
 )
-from amqproute.store.suspicion import DamageSuspicion
+from amqproute.store.store_listener import StoreListener
+from amqproute.store.store_sizes import StoreSizes
 
 log = Logger()
 
 GROUP_ENTRIES: Final = 4096
-GROUP_BYTES: Final = 16 * 1024 * 1024
-"""Bounds of one group: what it adds to the wait of the transactions behind it."""
+"""Bound of one group, beside `StoreSizes.group_bytes`: what it adds to the wait of the
+transactions behind it."""
 PATIENCE_SECONDS: Final = 0.01
 """How long a transaction that nobody waits for may wait for others to share its fsync with."""
 FULL_HAND: Final = 64
@@ -76,7 +75,7 @@ class WriterCall:
     """
 
     function: Callable[[], object]
-    deferred: Deferred[Any]
+    deferred: Deferred[Any]  # the type of what `function` returns, which differs from call to call
     vital: bool = False
 
 
@@ -103,6 +102,16 @@ class WriterStop(Exception):  # not an error: the way out of the writer's loop
 class DatabaseWriter:
     """Takes whatever waits, writes it as one SQLite transaction, reports, begins again.
 
+    Args:
+        files: the database and the files beside it.
+        reactor: for the way back from the thread.
+        numbers: of queues.
+        sizes: of the files.
+        clock_ms: dates receipts, milliseconds; called on the writer's thread.
+        on_round: called on the writer's thread when the log, which has been copied, restarts.
+        listener: notified of failures.
+        outbox: notified of commits; None for nobody.
+
     Attributes:
         figures: the counters.
         death: why nothing works any more; None while the thread lives.
@@ -115,44 +124,32 @@ class DatabaseWriter:
 
     def __init__(
         self,
-        path: str,
+        files: DatabaseFiles,
         reactor: IReactorThreads,
         numbers: QueueNumbers,
-        files: BodyFiles,
-        ballast: Ballast,
+        sizes: StoreSizes,
         *,
         clock_ms: Callable[[], int],
-        connect: database_schema.Connect,
-        checkpoint_pages: int,
-        remainder_pages: int,
-        group_bytes: int = GROUP_BYTES,
-        swept: Callable[[Sequence[int]], object],
-        seal: Seal,
         on_round: Callable[[], object],
-        on_death: Callable[[StoreError], None] | None,
-        on_full: Callable[[StoreError], object] | None = None,
-        suspicion: DamageSuspicion,
-        on_corrupt: Callable[[StoreError], object] | None = None,
+        listener: StoreListener,
         outbox: IOutbox | None = None,
     ) -> None:
-        self.path = path
+        self.path = files.path
         self.figures = WriterFigures()
         self.death: StoreError | None = None
         self.connection: sqlite3.Connection | None = None
         self.lock = -1
         self._reactor = reactor
         self._numbers = numbers
-        self._files = files
-        self._group_bytes = group_bytes
-        self._ballast = ballast
-        self._swept = swept
-        self._seal = seal
+        self._files = files.segments
+        self._removed = files.bodies.swept
+        self._ballast = files.ballast
+        self._seal = files.seal
+        self._suspicion = files.suspicion
+        self._group_bytes = sizes.group_bytes
         self._on_round = on_round
         self._clock_ms = clock_ms
-        self._on_death = on_death
-        self._on_full = on_full
-        self._suspicion = suspicion
-        self._on_corrupt = on_corrupt
+        self._listener = listener
         self._is_damaged = False
         self._outbox = outbox
         self._is_carrying = False
@@ -175,9 +172,16 @@ class DatabaseWriter:
         self._reports: deque[list[tuple[Deferred[Any], Any]]] = deque()
         self._bell: wakeup.Wakeup | None = None
         self._wal = WalTracker(
-            path, connect, self._jobs.put, checkpoint_pages, remainder_pages, self.yield_turn
+            self.path,
+            files.connect,
+            self._jobs.put,
+            max(1, sizes.checkpoint_bytes // sizes.page_size),
+            max(1, sizes.remainder_bytes // sizes.page_size),
+            self.yield_turn,
         )
-        self._thread = threading.Thread(target=self._live, name=f"store writer {path}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._live, name=f"store writer {self.path}", daemon=True
+        )
 
     # The reactor's side.
 
@@ -291,8 +295,7 @@ class DatabaseWriter:
                 "restart the daemon; what was committed is safe"
             )
             self.death.__cause__ = error
-            if self._on_death is not None:
-                self._reactor.callFromThread(self._on_death, self.death)
+            self._reactor.callFromThread(self._listener.store_died, self.death)
         finally:
             self.release()
             self._fired += [
@@ -625,12 +628,10 @@ class DatabaseWriter:
         return True
 
     def _notify_corrupt(self, reason: str) -> None:
-        if self._on_corrupt is not None:
-            self._on_corrupt(StoreIntakeClosed(reason))
+        self._listener.database_damaged(StoreIntakeClosed(reason))
 
     def _notify_full(self, words: str) -> None:
-        if self._on_full is not None:
-            self._on_full(StoreUnavailable(words))
+        self._listener.disk_full(StoreUnavailable(words))
 
     def _is_disk_full(self, error: Exception) -> bool:
         return isinstance(database_schema.in_words(error, self.path), StoreUnavailable)
@@ -753,7 +754,7 @@ class DatabaseWriter:
         self._patient.append(WriterResume())
         self._hand_over()
 
-    def _answer(self, jobs: Sequence[PendingCommit | WriterCall], result: Any) -> None:
+    def _answer(self, jobs: Sequence[PendingCommit | WriterCall], result: object) -> None:
         """Note the result for these jobs, the next ones of the batch."""
         self._fired += [(job.deferred, result) for job in jobs]
         self._answered += len(jobs)
@@ -762,7 +763,7 @@ class DatabaseWriter:
         if self._files.swept:
             swept, self._files.swept = self._files.swept, []
             signal: Deferred[Any] = Deferred()
-            self._fired.append((signal.addCallback(self._swept), swept))
+            self._fired.append((signal.addCallback(self._removed), swept))
         if self._fired:
             fired, self._fired = self._fired, []
             self._reports.append(fired)

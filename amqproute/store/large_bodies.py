@@ -25,12 +25,13 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 from weakref import WeakValueDictionary
 from zlib import crc32
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.errors import MessageDamaged, StoreError
@@ -421,7 +422,7 @@ class BodyDraft:
 
     # On the reactor's.
 
-    def _failed(self, failure: Any) -> None:
+    def _failed(self, failure: Failure) -> None:
         """Nothing now: `finish` tells it."""
         failure.trap(OSError, StoreError)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import sub
-from typing import Final
+from typing import Final, TypeAlias
 
 from amqproute.stored import DamagedEntry, QueueSummary, StoredEntry, StoreRecovery, StoreRoom
 from amqproute.values import QUARANTINE
@@ -15,6 +15,7 @@ from amqproute.values import QUARANTINE
 __all__ = [
     "QUARANTINE_NUMBER",
     "TRANSIENT",
+    "Column",
     "DamagedEntry",
     "QueueNumbers",
     "QueueSummary",
@@ -31,6 +32,9 @@ TRANSIENT: Final = 1
 """Bit 0 of `StoredEntry.flags`: a non-durable entry that was paged out; `open` deletes it."""
 
 MEBIBYTE: Final = 1024 * 1024
+
+Column: TypeAlias = int | str | bytes | None
+"""The value of one column of a row."""
 
 
 def is_worth_a_try(room: int, before: int) -> bool:

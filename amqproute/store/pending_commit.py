@@ -344,7 +344,7 @@ class PendingCommit:
         arrived_ms: int,
         expires_ms: int,
         flags: int,
-        rest: Any,
+        rest: IBody | None,
     ) -> None:
         if rest is not None:
             self.bodies.append(rest)

@@ -14,31 +14,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.entry import ACCOUNT_SHIFT
 from amqproute.errors import LocalProtocolError, StoreDamaged, StoreError, StoreUnavailable
 from amqproute.interfaces import IOutbox, IStore
 from amqproute.store import database_schema
-from amqproute.store.ballast import Ballast
-from amqproute.store.body_files import SEGMENT_BYTES, BodyDirectory, BodyFiles
+from amqproute.store.body_files import BodyDirectory
 from amqproute.store.checksums import crc_of_note, crc_of_queue, crc_of_receipt, is_sound
-from amqproute.store.db_writer import (
-    GROUP_BYTES,
-    DatabaseWriter,
-    IReactorThreads,
-    WriterCall,
-    WriterStop,
-)
-from amqproute.store.large_bodies import BodyDraft, LargeBodies
-from amqproute.store.mark import Mark, State
+from amqproute.store.database_files import DatabaseFiles
+from amqproute.store.db_writer import DatabaseWriter, IReactorThreads, WriterCall, WriterStop
+from amqproute.store.large_bodies import BodyDraft, StoredBody
+from amqproute.store.mark import State
 from amqproute.store.model import (
     QUARANTINE_NUMBER,
-    DamagedEntry,
     QueueNumbers,
     QueueSummary,
     StoredEntry,
@@ -49,7 +43,7 @@ from amqproute.store.model import (
 from amqproute.store.page_reader import EXPIRED, IDS, LOAD, NOBODYS, EntryPage, PageReader
 from amqproute.store.pending_commit import PendingCommit
 from amqproute.store.quarantine import QuarantineFolder
-from amqproute.store.seal import Seal, SealState
+from amqproute.store.seal import SealState
 from amqproute.store.start_evidence import (
     LossAcceptance,
     StartEvidence,
@@ -61,7 +55,8 @@ from amqproute.store.start_evidence import (
     sync_folder,
 )
 from amqproute.store.statements import purge_transient, read_receipt
-from amqproute.store.suspicion import DamageSuspicion
+from amqproute.store.store_listener import StoreListener
+from amqproute.store.store_sizes import StoreSizes
 
 log = Logger()
 
@@ -70,8 +65,7 @@ ID_BLOCK: Final = 1 << 24
 SHRINK_SECONDS: Final = 30.0
 """After what time a database that could not be made smaller is tried again; at once where there is
 more room by then (`is_worth_a_try`)."""
-FILE_BYTES: Final = 32 * 1024
-"""See `amqproute.store.body_files`, "Why so"."""
+DEFAULT_SIZES: Final = StoreSizes()
 MOST_PAGES: Final = 0xFFFFFFFE
 """SQLite's own bound."""
 FILED: Final = (
@@ -95,25 +89,12 @@ class SqliteStore:
         path: the database file; its directory is made if it is missing.
         reactor: for the way back from the writer's thread.
         clock_ms: dates receipts, milliseconds; called in any thread.
-        page_size: bytes, for a new database.
-        max_bytes: bound on the database file, and on the files of bodies of either kind, 0 for
-            none; beyond it transactions that need room fail, those that make room do not.
-        checkpoint_bytes: length of the log at which copying into the database begins.
-        remainder_bytes: what the writer may copy itself between two commits.
-        check_bytes: a database up to this size is checked page by page when it is opened.
-        file_bytes: messages from this size on stand in files beside the database.
-        segment_bytes: where such a file is full.
-        group_bytes: of messages in one commit, about.
-        ballast_bytes: room set aside for a full disk, see `amqproute.store.ballast`; 0 for none.
-        connect: makes a connection; tests put a faulty one here.
-        outbox: told of what is committed, an `IOutbox`; None for nobody.
+        sizes: of the files.
+        connect: opens a connection; tests supply a faulty one.
+        listener: notified of failures.
+        outbox: notified of commits; None for nobody.
         witness: says which messages there should be, where the seal cannot; called on the writer's
             thread. None without a journal.
-        on_full: told, in the reactor's thread, when the disk is so full that the database may not
-            grow any more, until `room` finds plenty.
-        on_death: told, in the reactor's thread, when the writer's thread died.
-        on_damage: told, in the reactor's thread, which entries of a queue were found damaged when
-            they were to be read: the page comes without them.
 
     Attributes:
         quarantined: damaged entries that are kept, and given to nobody.
@@ -125,37 +106,16 @@ class SqliteStore:
         reactor: IReactorThreads,
         *,
         clock_ms: Callable[[], int],
-        page_size: int = 8192,
-        max_bytes: int = 0,
-        checkpoint_bytes: int = 32 * 1024 * 1024,
-        remainder_bytes: int = 1024 * 1024,
-        check_bytes: int = 64 * 1024 * 1024,
-        file_bytes: int = FILE_BYTES,
-        segment_bytes: int = SEGMENT_BYTES,
-        group_bytes: int = GROUP_BYTES,
-        ballast_bytes: int = 0,
+        sizes: StoreSizes = DEFAULT_SIZES,
         connect: database_schema.Connect = database_schema.connect,
-        on_death: Callable[[StoreError], None] | None = None,
-        on_full: Callable[[StoreError], object] | None = None,
-        on_corrupt: Callable[[StoreError], object] | None = None,
-        on_damage: Callable[[str, Sequence[DamagedEntry]], None] | None = None,
+        listener: StoreListener | None = None,
         outbox: IOutbox | None = None,
         witness: Witness | None = None,
     ) -> None:
-        self.path = os.path.abspath(path)
-        self._page_size = page_size
-        self._max_bytes = max_bytes
-        self._check_bytes = check_bytes
-        self._connect = connect
+        self._files = DatabaseFiles(path, reactor, sizes, connect)
+        self.path = self._files.path
+        self._sizes = sizes
         self._numbers = QueueNumbers()
-        self._file_bytes = file_bytes
-        directory = BodyDirectory.of(self.path)
-        self._files = BodyFiles(directory, max_bytes, segment_bytes, file_bytes)
-        self._bodies = LargeBodies(directory, reactor, max_bytes)
-        self._ballast = Ballast(f"{self.path}.ballast", ballast_bytes)
-        self._mark = Mark(f"{self.path}.mark")
-        self._seal = Seal(f"{self.path}.seal")
-        self._suspicion = DamageSuspicion(self.path)
         self._acceptance = LossAcceptance(self.path)
         self._evidence = StartEvidence()
         self._witness = witness
@@ -167,31 +127,21 @@ class SqliteStore:
         self._is_marked = True
         self._shrink_at = 0.0
         self._least_free = 0  # since it could not be made smaller
+        self._listener = listener or StoreListener()
         self._writer = DatabaseWriter(
-            self.path,
+            self._files,
             reactor,
             self._numbers,
-            self._files,
-            self._ballast,
+            sizes,
             clock_ms=clock_ms,
-            connect=connect,
-            checkpoint_pages=max(1, checkpoint_bytes // page_size),
-            remainder_pages=max(1, remainder_bytes // page_size),
-            group_bytes=group_bytes,
-            swept=self._bodies.swept,
-            seal=self._seal,
             on_round=self._begin_round,
-            on_death=on_death,
-            on_full=on_full,
-            suspicion=self._suspicion,
-            on_corrupt=on_corrupt,
+            listener=self._listener,
             outbox=outbox,
         )
         self._is_sealing = True
         self.quarantined = 0
-        self._on_damage = on_damage
         self._reader = PageReader(
-            self._connection, self._files, self.path, self._writer.has_proved_damaged
+            self._connection, self._files.segments, self.path, self._writer.has_proved_damaged
         )
         self._started = False
         self._closed: Deferred[None] | None = None
@@ -227,7 +177,7 @@ class SqliteStore:
                 WriterCall(partial(self._close, self._next), self._closed, vital=True)
             )
             self._closed.addErrback(_ignore_closed, self._writer)
-            self._closed.addCallback(lambda _: self._bodies.close())
+            self._closed.addCallback(lambda _: self._files.bodies.close())
         follower: Deferred[None] = Deferred()
         self._closed.chainDeferred(follower)
         return follower
@@ -248,11 +198,11 @@ class SqliteStore:
 
     def begin(self) -> PendingCommit:
         """See `IStore.begin`."""
-        return PendingCommit(self._numbers, self._commit, self._file_bytes)
+        return PendingCommit(self._numbers, self._commit, self._sizes.file_bytes)
 
     def draft(self, written: Callable[[int], None], before: bytes | None = None) -> BodyDraft:
         """See `IStore.draft`."""
-        return self._bodies.draft(written, before)
+        return self._files.bodies.draft(written, before)
 
     def load(
         self, queue: str, after_id: int, limit: int, limit_bytes: int
@@ -303,8 +253,8 @@ class SqliteStore:
             "max_commit_seconds": figures.max_commit_seconds,
             "log_restarts": self._writer.log_restarts(),
             "wal_bytes": _size(f"{self.path}-wal"),
-            "segment_bytes": self._files.segment_bytes,
-            "body_bytes": self._bodies.used_bytes,
+            "segment_bytes": self._files.segments.segment_bytes,
+            "body_bytes": self._files.bodies.used_bytes,
             "db_bytes": _size(self.path),
             "free_bytes": room.f_bavail * room.f_frsize,
         }
@@ -325,8 +275,8 @@ class SqliteStore:
     def _moved_aside(self, _: None, count: int) -> None:
         self.quarantined += count
 
-    def _named(self, _: None, bodies: Sequence[Any]) -> None:
-        self._bodies.named(bodies)
+    def _named(self, _: None, bodies: Sequence[StoredBody]) -> None:
+        self._files.bodies.named(bodies)
 
     def _read(
         self, chosen: str, queue: str, after_id: int, *bounds: int
@@ -351,11 +301,10 @@ class SqliteStore:
                     queue=queue,
                     why=damage.why,
                 )
-            if self._on_damage is not None:
-                self._on_damage(queue, page.damages)
+            self._listener.entries_damaged(queue, page.damages)
         for entry in page.entries:
             if entry.rest is not None:
-                entry.rest = self._bodies.of_row(*entry.rest)
+                entry.rest = self._files.bodies.of_row(*entry.rest)
         return page.entries
 
     def _reserve(self, entry_id: int) -> None:
@@ -380,7 +329,7 @@ class SqliteStore:
         self._reserved = bound
         self._reserve_at = bound - ID_BLOCK // 2
 
-    def _reservation_failed(self, failure: Any) -> None:
+    def _reservation_failed(self, failure: Failure) -> None:
         log.warn("{path}: cannot reserve ids: {error}", path=self.path, error=str(failure.value))
 
     # The writer's side of the above.
@@ -398,7 +347,7 @@ class SqliteStore:
             if not isinstance(words, StoreUnavailable):
                 raise
             self._writer.let_go()
-            if not self._ballast.drop("start") and not self._fold_log():
+            if not self._files.ballast.drop("start") and not self._fold_log():
                 raise
             return self._open_database()
 
@@ -407,7 +356,7 @@ class SqliteStore:
 
         Where not even the log's index has room: alone with the database SQLite keeps it in memory.
         """
-        connection = self._connect(self.path)
+        connection = self._files.connect(self.path)
         try:
             connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
             (is_busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -424,53 +373,53 @@ class SqliteStore:
         return not is_busy
 
     def _open_database(self) -> StoreRecovery:
-        connection = self._writer.connection = self._connect(self.path)
+        connection = self._writer.connection = self._files.connect(self.path)
         database_schema.prepare(
             connection,
             self.path,
-            page_size=self._page_size,
-            max_bytes=self._max_bytes,
-            check_bytes=EVERYTHING if self._suspicion.stands() else self._check_bytes,
+            page_size=self._sizes.page_size,
+            max_bytes=self._sizes.max_bytes,
+            check_bytes=EVERYTHING if self._files.suspicion.stands() else self._sizes.check_bytes,
         )
-        self._suspicion.dispel()
+        self._files.suspicion.dispel()
         put_aside = None
         if not self._evidence.is_sealed:
             put_aside = partial(self._quarantine.take, why="no row of the database names it")
-        removed = self._files.recover(connection, self.path, put_aside)
+        removed = self._files.segments.recover(connection, self.path, put_aside)
         self._quarantine.report(self._why)
         purged = 0
         while True:
-            done = purge_transient(connection, PURGE, self._files)
+            done = purge_transient(connection, PURGE, self._files.segments)
             purged += done
             if done < PURGE:
                 break
         recovery = self._recover(connection)
         meta = dict(connection.execute("SELECT key, value FROM meta"))
         bound = meta.get("next_id", 1)
-        if "mark" in meta or self._mark.exists():
+        if "mark" in meta or self._files.mark.exists():
             self._state = (meta.get("mark", 0), bound)
-            recovery.is_restored = self._state not in self._mark.read()
+            recovery.is_restored = self._state not in self._files.mark.read()
         (last,) = connection.execute(
             "SELECT max(ifnull((SELECT max(id) FROM entry), 0),"
             " ifnull((SELECT max(id) FROM payload), 0))"
         ).fetchone()
         self._turn, self._round = meta.get("turn", 0), meta.get("round", 0)
         # With a finding that was accepted, or a restore, the seal was moved out of the way.
-        if self._turn and self._evidence.finding is None and not self._seal.exists():
+        if self._turn and self._evidence.finding is None and not self._files.seal.exists():
             log.warn(
                 "{path} is missing: whether the store holds what it held last cannot be told; "
                 "it is written anew",
-                path=self._seal.path,
+                path=self._files.seal.path,
             )
         self._next = max(last + 1, bound)
         self._writer.watch_log()
-        if self._seal.read() is None:
+        if self._files.seal.read() is None:
             # First: a crash between mark and seal would look as if the seal had been lost.
             state = self._state or (0, 1)
             self._write_seal(SealState(self._turn, self._round, *state))
         self._save_bound(self._next + ID_BLOCK)
         self._reservation_held(None, self._next + ID_BLOCK)
-        if not self._ballast.load() and self._ballast.size > self._free():
+        if not self._files.ballast.load() and self._files.ballast.size > self._free():
             self._writer.yield_turn("start")
         _sync_directory(self.path)
         recovery.accepted, recovery.tells_senders = self._accepted
@@ -606,9 +555,11 @@ class SqliteStore:
             try:
                 self._writer.copy_log()
                 self._save_bound(next_id)
-                if self._writer.copy_log() and self._seal.state is not None:
+                if self._writer.copy_log() and self._files.seal.state is not None:
                     entry_totals = entry_totals_of(connection)
-                    sealed = replace(self._seal.state, is_copied=True, entry_totals=entry_totals)
+                    sealed = replace(
+                        self._files.seal.state, is_copied=True, entry_totals=entry_totals
+                    )
                     self._write_seal(sealed)
                     self._write_seal(sealed)  # in both slots: neither is needed alone
                 self._writer.finish_log()
@@ -644,11 +595,13 @@ class SqliteStore:
 
     def _write_seal(self, sealed: SealState) -> None:
         try:
-            self._seal.write(sealed)
+            self._files.seal.write(sealed)
         except OSError as error:
             # What the file says was so; the next start knows by the turn that it is older.
             if self._is_sealing:
-                log.warn("cannot write {path}: {error}", path=self._seal.path, error=str(error))
+                log.warn(
+                    "cannot write {path}: {error}", path=self._files.seal.path, error=str(error)
+                )
             self._is_sealing = False
         else:
             self._is_sealing = True
@@ -663,19 +616,19 @@ class SqliteStore:
             "INSERT OR REPLACE INTO meta (key, value) VALUES ('round', ?)", (self._round + 1,)
         )
         self._round += 1
-        self._seal.state = self._sealed(state)
+        self._files.seal.state = self._sealed(state)
         self._writer.note_seal()
 
     def _write_mark(self, states: list[State]) -> None:
         try:
-            self._mark.write(states)
+            self._files.mark.write(states)
         except OSError as error:
             # The next start then takes the database for a restored one: nothing is lost by that.
             if self._is_marked:
                 log.warn(
                     "cannot write {path}: {error}; if this goes on, the next start takes the store "
                     "for one that was restored from a backup",
-                    path=self._mark.path,
+                    path=self._files.mark.path,
                     error=str(error),
                 )
             self._is_marked = False
@@ -691,10 +644,12 @@ class SqliteStore:
         if self._shrinks(pages * size, reusable * size) and self._shrink(connection):
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
             (reusable,) = connection.execute("PRAGMA freelist_count").fetchone()
-        if self._ballast.load() or self._free() >= 2 * self._ballast.size:
+        if self._files.ballast.load() or self._free() >= 2 * self._files.ballast.size:
             self._thaw(connection, size)
-        self._files.release_spares(self._writer.is_frozen or self._free() < 2 * self.plenty)
-        if self._state is not None and self._state not in self._mark.read():
+        self._files.segments.release_spares(
+            self._writer.is_frozen or self._free() < 2 * self.plenty
+        )
+        if self._state is not None and self._state not in self._files.mark.read():
             # Somebody has linked it, or changed its owner; after a crash it would seem a copy.
             self._write_mark([self._state])
         room = os.statvfs(os.path.dirname(self.path))
@@ -705,7 +660,9 @@ class SqliteStore:
             is_short=self._writer.is_frozen and reusable * size < self.plenty,
             plenty=self.plenty,
             reusable=reusable * size,
-            used=(pages - reusable) * size + self._files.segment_bytes + self._bodies.used_bytes,
+            used=(pages - reusable) * size
+            + self._files.segments.segment_bytes
+            + self._files.bodies.used_bytes,
         )
 
     def _shrinks(self, size: int, reusable: int) -> bool:
@@ -714,7 +671,7 @@ class SqliteStore:
         What is left in the database has to fit into the log, where it goes for that.
         """
         free = self._free()
-        if not (free < self.plenty <= reusable and size - reusable <= self._ballast.size):
+        if not (free < self.plenty <= reusable and size - reusable <= self._files.ballast.size):
             return False
         least = self._least_free = min(free, self._least_free)
         return time.monotonic() >= self._shrink_at or is_worth_a_try(free, least)
@@ -744,7 +701,7 @@ class SqliteStore:
         Free for whoever is not root, so that the ballast can be made again; or pages of the
         database that nothing stands on, into which messages go while it may not grow.
         """
-        return 2 * self._ballast.size
+        return 2 * self._files.ballast.size
 
     def _free(self) -> int:
         room = os.statvfs(os.path.dirname(self.path))
@@ -753,8 +710,8 @@ class SqliteStore:
     def _thaw(self, connection: sqlite3.Connection, page_size: int) -> None:
         """Let the database grow again. See `DatabaseWriter.yield_turn`."""
         if self._writer.is_frozen:
-            self._writer.is_frozen = self._seal.is_careful = False
-            most = self._max_bytes // page_size if self._max_bytes else MOST_PAGES
+            self._writer.is_frozen = self._files.seal.is_careful = False
+            most = self._sizes.max_bytes // page_size if self._sizes.max_bytes else MOST_PAGES
             connection.execute(f"PRAGMA max_page_count={max(1, most)}").fetchone()
 
     def _connection(self) -> sqlite3.Connection:
@@ -814,8 +771,8 @@ class SqliteStore:
             self._quarantine.copy(log_path, f"as it was found ({finding.name})")
         take(f"{self.path}-shm")
         # Last, since without them nothing contradicts any more.
-        take(self._mark.path)
-        take(self._seal.path)
+        take(self._files.mark.path)
+        take(self._files.seal.path)
         sync_folder(os.path.dirname(self.path))
         self._quarantine.report(self._why)
 
@@ -893,7 +850,7 @@ def _lenient(connection: sqlite3.Connection) -> Iterator[None]:
         connection.text_factory = str
 
 
-def _ignore_closed(failure: Any, writer: DatabaseWriter) -> None:
+def _ignore_closed(failure: Failure, writer: DatabaseWriter) -> None:
     """Closing a store whose writer has ended already has nothing left to do."""
     if failure.value is not writer.death:
         failure.raiseException()

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 from zlib import crc32
 
 from amqproute.errors import MessageDamaged, StoreError
@@ -32,17 +32,13 @@ from amqproute.store.checksums import (
     summed,
     summed_shared,
 )
-from amqproute.store.model import StoredReceipt
+from amqproute.store.model import Column, StoredReceipt
 from amqproute.store.pending_commit import CommitFacts, SharedRows, StatementGroup
 
 LARGEST: Final = 256
 """Rows in the largest statement."""
 GRAIN: Final = 64
 """Up to this number of rows there is a statement for each; above, for each multiple."""
-
-
-Column: TypeAlias = int | str | bytes | None
-"""What stands in one column of a row."""
 
 
 class BulkWrite:
@@ -60,8 +56,13 @@ class BulkWrite:
             done += connection.execute(text, part).rowcount
         return done
 
-    def ask(self, connection: sqlite3.Connection, flat: Sequence[Column]) -> list[Any]:
-        """Execute a query that answers one row with one column, for each part of `flat`."""
+    def count(self, connection: sqlite3.Connection, flat: Sequence[Column]) -> int:
+        """Execute a query whose result is a number, for each part of `flat`; return the sum."""
+        parts = self._parts(flat)
+        return sum([connection.execute(text, part).fetchone()[0] for text, part in parts])
+
+    def texts(self, connection: sqlite3.Connection, flat: Sequence[Column]) -> list[str]:
+        """Execute a query whose result is a text, for each part of `flat`."""
         return [connection.execute(text, part).fetchone()[0] for text, part in self._parts(flat)]
 
     def _parts(self, flat: Sequence[Column]) -> list[tuple[str, Sequence[Column]]]:
@@ -212,7 +213,7 @@ def write_stages(
 def _let_go(connection: sqlite3.Connection, touched: Touched, files: BodyFiles) -> None:
     left = {-payload: given for payload, given in touched.items() if payload < 0}
     payloads = sorted(payload for payload in touched if payload > 0)
-    for found in SWEPT.ask(connection, payloads):
+    for found in SWEPT.texts(connection, payloads):
         for number, given in json.loads(found):
             left[number] = left.get(number, 0) + given
     SWEEP.run(connection, payloads)
@@ -231,8 +232,8 @@ def _write_stage(
             INSERT_FILED.run(connection, files.place(stage.shared.filed))
         touched.update(dict.fromkeys([-number for number in stage.shared.unborn], 0))
     if stage.updates:
-        counts: list[Any] = []
-        bodies: list[Any] = []
+        counts: list[Column] = []
+        bodies: list[Column] = []
         for entry_id, (count, encoded) in stage.updates.items():
             if encoded is None:
                 counts += (entry_id, count)
@@ -245,7 +246,7 @@ def _write_stage(
     if stage.moves:
         replaced = [old for old, (_, _, encoded) in stage.moves.items() if encoded is not None]
         _touch(connection, replaced, touched)
-        moves: list[Any] = []
+        moves: list[Column] = []
         for old, move in stage.moves.items():
             moves += (old, *move, None if move[2] is None else crc32(move[2]))
         absent += len(stage.moves) - MOVE.run(connection, moves)
@@ -258,7 +259,7 @@ def _insert_shared(connection: sqlite3.Connection, shared: SharedRows, files: Bo
     # Not a foreign key: SQLite would look for each entry's payload, and only the payloads of
     # earlier transactions can be missing.
     known = shared.references() - shared.payloads.keys()
-    if known and sum(PRESENT.ask(connection, sorted(known))) < len(known):
+    if known and PRESENT.count(connection, sorted(known)) < len(known):
         raise StoreError(f"an entry refers to a payload that is gone (one of {sorted(known)[:9]})")
     bound = files.file_bytes
     small = [(one, encoded) for one, encoded in shared.payloads.items() if len(encoded) < bound]
@@ -276,7 +277,7 @@ def _insert_shared(connection: sqlite3.Connection, shared: SharedRows, files: Bo
 
 def _touch(connection: sqlite3.Connection, ids: Sequence[int], touched: Touched) -> int:
     """Add the payloads of these entries to `touched`; return how many there are."""
-    return sum([_add_touched(found, touched) for found in TOUCHED.ask(connection, ids)])
+    return sum([_add_touched(found, touched) for found in TOUCHED.texts(connection, ids)])
 
 
 def _add_touched(found: str, touched: Touched) -> int:
@@ -434,7 +435,7 @@ def write_outbox(connection: sqlite3.Connection, carried: tuple[int, bytes, int]
     connection.execute("INSERT INTO outbox (number, octets) VALUES (?, ?)", (number, octets))
 
 
-def _receipt_row(stream: str, receipt: StoredReceipt) -> tuple[Any, ...]:
+def _receipt_row(stream: str, receipt: StoredReceipt) -> tuple[Column, ...]:
     steps = json.dumps(receipt.steps, separators=(",", ":")) if receipt.steps else ""
     row = (stream, receipt.low, receipt.high, receipt.at_ms, steps)
     return (*row, crc_of_receipt(*row))

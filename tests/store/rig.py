@@ -5,18 +5,24 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from amqproute.store.model import QueueSummary, StoredEntry, StoreRecovery
+from amqproute.errors import StoreError
+from amqproute.store.model import DamagedEntry, QueueSummary, StoredEntry, StoreRecovery
 from amqproute.store.sqlite import SqliteStore
+from amqproute.store.store_listener import StoreListener
+from amqproute.store.store_sizes import StoreSizes
 from tests.support.patience import PATIENCE
 
 T = TypeVar("T")
+
+SIZES = {each.name for each in fields(StoreSizes)}
+CALLS = {"on_corrupt", "on_damage", "on_death"}
 
 
 class QueueReactor:
@@ -58,15 +64,44 @@ class QueueReactor:
         return results[0]  # type: ignore[no-any-return]
 
 
+class Calling(StoreListener):
+    """Calls functions, by the names in `CALLS`."""
+
+    def __init__(self, calls: dict[str, Callable[..., object]]) -> None:
+        self._calls = calls
+
+    def store_died(self, error: StoreError) -> None:
+        self._call("on_death", error)
+
+    def database_damaged(self, error: StoreError) -> None:
+        self._call("on_corrupt", error)
+
+    def entries_damaged(self, queue: str, damages: Sequence[DamagedEntry]) -> None:
+        self._call("on_damage", queue, damages)
+
+    def _call(self, name: str, *given: object) -> None:
+        if name in self._calls:
+            self._calls[name](*given)
+
+
 class StoreFixture:
-    """A store with its pretend reactor; blocking words for the tests."""
+    """A store with its pretend reactor; options of it, of its sizes, and of `Calling`."""
 
     def __init__(self, path: str, **options: Any) -> None:
         self.reactor = QueueReactor()
         self.now_ms = 1_000_000
         # A short log: its file is written in full when the store is opened.
         options = {"checkpoint_bytes": 256 * 1024, "remainder_bytes": 64 * 1024} | options
-        self.store = SqliteStore(path, self.reactor, clock_ms=lambda: self.now_ms, **options)
+        sizes = {name: options.pop(name) for name in SIZES & options.keys()}
+        calls = {name: options.pop(name) for name in CALLS & options.keys()}
+        self.store = SqliteStore(
+            path,
+            self.reactor,
+            clock_ms=lambda: self.now_ms,
+            sizes=StoreSizes(**sizes),
+            listener=Calling(calls),
+            **options,
+        )
 
     def open(self) -> StoreRecovery:
         return self.reactor.wait(self.store.open())

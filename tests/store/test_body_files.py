@@ -46,7 +46,7 @@ class FilesCase(SynchronousTestCase):
     def names(self) -> list[int]:
         """Return the numbers of the files, once what was to be removed is."""
         self.house.load("nothing")  # the writer is done with what came before
-        bodies = self.house.store._bodies
+        bodies = self.house.store._files.bodies
         for thread in (
             bodies.reading,
             bodies.writing,

@@ -514,4 +514,4 @@ class FiledTests(SqliteTests):
     def settle(self) -> None:
         """Let files go that are to be removed."""
         self.load("nothing")
-        self.wait(self.store._bodies.writing.run(lambda: None))
+        self.wait(self.store._files.bodies.writing.run(lambda: None))

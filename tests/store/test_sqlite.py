@@ -18,11 +18,12 @@ from zope.interface.verify import verifyObject
 from amqproute.errors import LocalProtocolError, StoreError, StoreForeign, StoreUnavailable
 from amqproute.interfaces import IStore, IStoreTransaction
 from amqproute.store import database_schema
-from amqproute.store.ballast import Ballast, sizes_for
+from amqproute.store.ballast import Ballast
 from amqproute.store.db_writer import WriterCall
 from amqproute.store.fsck import check
 from amqproute.store.model import TRANSIENT, QueueSummary, StoredEntry
 from amqproute.store.sqlite import ID_BLOCK, SqliteStore
+from amqproute.store.store_sizes import sizes_for
 from tests.store.rig import StoreFixture
 from tests.support.patience import PATIENCE
 
@@ -760,7 +761,7 @@ class FullTests(SynchronousTestCase):
         mebibyte = 1 << 20
         for total in (16, 60, 100, 200, 395):
             sizes = sizes_for(total * mebibyte)
-            self.assertEqual(sizes.checkpoint + sizes.remainder, sizes.ballast)
+            self.assertEqual(sizes.checkpoint_bytes + sizes.remainder_bytes, sizes.ballast_bytes)
             self.assertLess(sizes.at_start, total * mebibyte // 3)
         for total in (400, 10_000):
-            self.assertEqual(sizes_for(total * mebibyte).ballast, 33 * mebibyte)
+            self.assertEqual(sizes_for(total * mebibyte).ballast_bytes, 33 * mebibyte)

@@ -21,8 +21,8 @@ from amqproute.daemon.preflight import examine_files, examine_machine, problem_a
 from amqproute.errors import ConfigError
 from amqproute.net.tls import TlsContexts, describe
 from amqproute.services.watermarks import octets
-from amqproute.store.ballast import sizes_for
 from amqproute.store.store_files import STORE_FILE
+from amqproute.store.store_sizes import sizes_for
 
 __all__ = ["check"]
 
