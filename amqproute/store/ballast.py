@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Room that is set aside for the day on which the disk is full.
+"""Ballast: room set aside for the day on which the disk is full.
 
-Taking messages out of a database needs room too: a page in the write-ahead log for each that
-changes, and, when the log is copied, a longer database for what was put in before. With no octet
-left neither is possible, and a store that was stopped could not even be opened to be emptied.
+Removing messages from a database needs room too: a page in the write-ahead log for each page that
+changes, and, when the log is copied, a longer database for earlier inserts. Without any room
+neither is possible, and a store that was stopped could not even be opened to be emptied.
 
 So a file as long as the log lies beside the database. It is removed when something that frees room
-fails for want of it. From then on the database does not grow: what was put into the log until then
-fits into the room, and all that goes on fits into the log, so messages can be taken out for as
-long as it takes (`db_writer.DatabaseWriter.yield_turn`). The file is made again when there is
-plenty of room; or when a store is closed, of the room that its log had, so that it can be opened
-again.
+fails because the disk is full. From then on the database may not grow: what is in the log by then
+fits into the freed room, and later changes fit into the log, so messages can be removed for as long
+as necessary (`db_writer.DatabaseWriter.yield_turn`). The file is created again when there is plenty
+of room; or, when a store is closed, in the room that its log occupied, so that the store can be
+opened again.
 
 On a small file system, log, ballast and segments are parts of it (`amqproute.store.store_sizes`):
 a store whose log and ballast alone are larger than the disk would be closed from its first day.

@@ -8,31 +8,31 @@ A row of ``entry`` with a negative ``payload`` has its body, or the larger part 
 of that number; a row of ``payload``, which many entries share, in that of its ``segment``. There
 are two kinds of files:
 
-* a **segment** holds whole messages of `SqliteStore`'s ``file_bytes`` and more, one behind the
-  other; the row names the place (``body_start``, ``body_length``) and has no octets of its own.
-  A message that many entries share stands there once and is counted once.
-  The writer's thread appends to one segment at a time and begins another one when it is full;
+* a **segment** holds whole messages of ``StoreSizes.file_bytes`` and more, one after the other; the
+  row names the place (``body_start``, ``body_length``) and holds no octets itself. A message that
+  many entries share is stored and counted there once. The writer's thread appends to one segment at
+  a time and begins another when it is full;
 * a **body file** holds the rest of one very large message, written while it came in
-  (`amqproute.store.large_bodies`). The rows of that message have its first sections for their own,
-  and ``body_start`` is NULL; any number of rows may refer to one file.
+  (`amqproute.store.large_bodies`). The rows of that message hold its first sections, and
+  ``body_start`` is NULL; any number of rows may refer to one file.
 
-A file goes with the last row that refers to it, as a shared payload does: the commit that ends
-rows names the files they were in, those left without rows are told to the reactor, and are removed
-once nobody reads them. Data are on the disk before the commit that names them: segments by one
+A file lives as long as a row refers to it, as a shared payload does: the commit that deletes rows
+collects their files, those left without rows are reported to the reactor, and are removed once
+nobody reads them. Data are on the disk before the commit that names them: segments by one
 `fdatasync` for the whole group, body files before they are handed out.
 
-**What a crash leaves**: files that no committed row names, and tails of segments behind the last
-row. The former are removed when the store is opened; every segment that is there then is full by
-definition, so nothing is written behind an unknown tail.
+**After a crash** there may be files that no committed row names, and tails of segments behind the
+last row. The former are removed when the store is opened; every segment found then counts as full,
+so nothing is written behind an unknown tail.
 
-**Spare segments**: of the segments that nobody needs any more `SPARES` are kept and written again,
-under a new number. Their blocks and pages are there: a group appended to a new file waits for the
-file system's journal with each fsync, one that is written over an old one does not.
+**Spare segments**: `SPARES` of the unused segments are kept and overwritten later, under a new
+number. Their blocks are allocated: a group appended to a new file waits for the file system's
+journal with each fsync, one that overwrites an old file does not.
 
-**Tidying**: a message that stays for long keeps its segment. When the octets that nobody needs are
-more than those that somebody does, and more than `WASTE`, the emptiest segment's living messages
-are copied to the current one, in a commit of their own. So the directory holds at most twice what
-the messages need, `WASTE`, and the spare segments.
+**Compaction**: a message that stays for long keeps its segment. When the unused octets exceed the
+used ones, and `WASTE`, the live messages of the emptiest segment are copied to the current one, in
+a commit of their own. So the directory holds at most twice what the messages need, `WASTE`, and the
+spare segments.
 
 Why so
 ------
@@ -79,15 +79,15 @@ __all__ = [
 log = Logger()
 
 SEGMENT_BYTES: Final = 32 * 1024 * 1024
-"""Where a segment is full."""
+"""Size at which a segment is full."""
 WASTE: Final = 64 * 1024 * 1024
-"""Octets that nobody needs and nobody minds."""
+"""Unused octets that are tolerated."""
 SPARES: Final = 2
-"""Segments kept to be written again. Where messages leave as fast as they come one would do."""
+"""Unused segments kept for overwriting. Where messages leave as fast as they come, one would do."""
 OPEN_FILES: Final = 16
 """Segments kept open for reading."""
 MOST_BUFFERS: Final = 512
-"""Of one pwritev(2); the system's bound is 1,024."""
+"""Buffers of one pwritev(2); the system's bound is 1,024."""
 _NAME: Final = re.compile(r"\d{12}")
 
 Filed = tuple[int, int, int, int, int, bytes, Any]
@@ -106,10 +106,10 @@ UNNEEDED: Final = (
 
 
 class BodyDirectory:
-    """The directory, and the numbers of its files. Safe to use from several threads.
+    """The directory of body files, and their numbering. Safe to use from several threads.
 
     Args:
-        path: made if it is missing.
+        path: created by `open` if it is missing.
     """
 
     def __init__(self, path: str) -> None:
@@ -129,7 +129,7 @@ class BodyDirectory:
         return f"{self.path}/{number:012d}"
 
     def look(self) -> dict[int, int]:
-        """Return what is there: number to size."""
+        """Return the files present: number to size."""
         try:
             with os.scandir(self.path) as there:
                 files = [each for each in there if _NAME.fullmatch(each.name)]
@@ -138,31 +138,31 @@ class BodyDirectory:
             return {}
 
     def open(self) -> dict[int, int]:
-        """Make it, look what is there, and count on from there."""
+        """Create the directory if needed, list its files, and number new ones after them."""
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         found = self.look()
         self._numbers = itertools.count(max(found, default=0) + 1)
         return found
 
     def beyond(self, number: int) -> None:
-        """Never give out this number, nor a lower one."""
+        """Never assign this number, nor a lower one."""
         self._numbers = itertools.count(max(number + 1, next(self._numbers)))
 
     def create(self) -> tuple[int, int]:
-        """Begin a file.
+        """Create a file.
 
         Returns:
-            Its number, and a descriptor to write it.
+            Its number, and a descriptor for writing.
         """
         number = next(self._numbers)
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
         return number, os.open(self.name(number), flags, 0o600)
 
     def renew(self, number: int) -> tuple[int, int]:
-        """Begin a file with the octets of one that nobody needs: it gets a number of its own.
+        """Reuse the blocks of an unused file under a new number.
 
-        So a row that names the old number, of a database that was put back, finds no file rather
-        than other messages.
+        The number is new so that a row with the old one, in a database that was restored, finds no
+        file rather than other messages.
 
         Returns:
             As `create`.
@@ -185,28 +185,28 @@ class BodyDirectory:
             os.close(descriptor)
 
     def remove(self, number: int) -> None:
-        """Remove a file; one that is not there is no fault."""
+        """Remove a file; a missing one is no error."""
         try:
             os.unlink(self.name(number))
         except FileNotFoundError:
             return
         except OSError as error:
-            # It is removed when the store is opened next.
+            # The next start removes it.
             log.warn("cannot remove {path}: {error}", path=self.name(number), error=str(error))
 
 
 class BodyFiles:
-    """The files as the writer's thread sees them.
+    """The body files, as the writer's thread sees them.
 
     Args:
-        directory: where they are.
+        directory: of the files.
         max_bytes: bound on the octets of segments, 0 for none.
-        segment_bytes: where a segment is full.
-        file_bytes: shared payloads from this size on stand in segments.
+        segment_bytes: size at which a segment is full.
+        file_bytes: shared payloads of this size and more are stored in segments.
 
     Attributes:
         file_bytes: as given.
-        swept: numbers of files that nothing refers to any more, for the reactor to remove.
+        swept: numbers of files without references, for the reactor to remove.
     """
 
     def __init__(
@@ -221,10 +221,10 @@ class BodyFiles:
         self._at = 0
         self._is_synced = True
         self._is_new = False
-        # Of segments: octets there are, and octets that rows refer to.
+        # Of each segment: its size, and the octets that rows refer to.
         self._sizes: dict[int, int] = {}
         self._live: dict[int, int] = {}
-        # What the group at work changes; counted when it is committed.
+        # Changes by the current group; applied to `_live` when it is committed.
         self._changes: dict[int, int] = {}
         self._suspects: set[int] = set()
         self._unneeded: set[int] = set()
@@ -247,16 +247,16 @@ class BodyFiles:
         path: str,
         put_aside: Callable[[str], object] | None = None,
     ) -> int:
-        """Take over what there is, and remove what no row names.
+        """Adopt the segments found at the start, and remove files that no row names.
 
         Args:
             connection: of the database.
-            path: the database, for words.
-            put_aside: given the path of each file that no row names, where these may not be
+            path: the database, for error texts.
+            put_aside: called with the path of each file that no row names, where these may not be
                 removed; None to remove them.
 
         Returns:
-            How many files were removed, or put aside.
+            The number of files removed or put aside.
 
         Raises:
             StoreError: a file is missing, or is shorter than rows say.
@@ -287,7 +287,7 @@ class BodyFiles:
         return len(found)
 
     def close(self) -> None:
-        """Close all descriptors; remove the current segment if it is of no use."""
+        """Close all descriptors; remove the current segment if nothing refers to it."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -308,7 +308,7 @@ class BodyFiles:
 
         Raises:
             OSError: they could not be written.
-            StoreError: there may not be so many octets.
+            StoreError: the configured limit is reached.
         """
         places = iter(self.append([row[5] for row in filed if row[6] is None]))
         rows: list[Column] = []
@@ -330,11 +330,11 @@ class BodyFiles:
         """Write messages to the current segment.
 
         Returns:
-            For each the number of its segment, and where it begins.
+            For each, the number of its segment and the offset.
 
         Raises:
             OSError: they could not be written.
-            StoreError: there may not be so many octets.
+            StoreError: the configured limit is reached.
         """
         places: list[tuple[int, int]] = []
         buffers: list[bytes] = []
@@ -360,12 +360,12 @@ class BodyFiles:
         return places
 
     def _begin(self) -> None:
-        """Begin a segment; the one before is full."""
+        """Begin a segment; the previous one is full."""
         wanted = self.segment_bytes + max(1, len(self._spares)) * self._segment_bytes
         if self._max_bytes and wanted > self._max_bytes:
             raise StoreError(f"no room in {self._directory.path}: the configured limit is reached")
         self.sync()
-        # The new one first: where there is no room for it, the one there is stays in use.
+        # The new one first: if there is no room for it, the present one stays in use.
         number, descriptor = self._create()
         if self._current:
             os.close(self._descriptor)
@@ -382,7 +382,7 @@ class BodyFiles:
             try:
                 return self._directory.renew(spare)
             except OSError:
-                self.swept.append(spare)  # not the place for trouble: a new one will do
+                self.swept.append(spare)  # a new file will do
         return self._directory.create()
 
     def _write(self, buffers: list[bytes], at: int) -> None:
@@ -398,13 +398,13 @@ class BodyFiles:
             self._sizes[self._current] = max(at, self._sizes[self._current])
 
     def sync(self) -> None:
-        """Have what was written on the disk."""
+        """Make durable what was written."""
         if not self._is_synced:
             try:
                 os.fdatasync(self._descriptor)
             except OSError:
-                # The system forgets what it could not write, and says so once (Linux): what is in
-                # this segment behind the last commit is not to be relied on, nor built upon.
+                # Linux reports a failed write once and then forgets it: what follows the last
+                # commit in this segment is unreliable, and nothing may be appended to it.
                 self._is_synced = True
                 self._at = self._segment_bytes
                 raise
@@ -414,10 +414,10 @@ class BodyFiles:
             self._is_new = False
 
     def release_spares(self, is_short: bool) -> None:
-        """Keep no segments that nobody needs while there is little room.
+        """Keep spare segments only while there is enough room.
 
         Args:
-            is_short: there is little from now on; or enough again.
+            is_short: room is short from now on; False: there is enough again.
         """
         self._is_short = is_short
         if is_short:
@@ -426,7 +426,7 @@ class BodyFiles:
             self._leave_current()
 
     def _leave_current(self) -> None:
-        """Have the segment at work removed if nobody needs it, and nothing is being written."""
+        """Remove the current segment if nothing refers to it and nothing is being written."""
         if self._descriptor < 0 or self._changes or self._live[self._current]:
             return
         os.close(self._descriptor)
@@ -439,13 +439,13 @@ class BodyFiles:
         self._is_synced, self._is_new = True, False
 
     def left(self, octets: Mapping[int, int]) -> None:
-        """Note that rows have gone out of files: number to octets that they had there."""
+        """Note that rows were removed from files: number to the octets they occupied there."""
         for number, size in octets.items():
             self._suspects.add(number)
             self._changes[number] = self._changes.get(number, 0) - size
 
     def look(self, connection: sqlite3.Connection) -> None:
-        """Find out, before the commit, which files nothing refers to any more."""
+        """Find the files that have no references after the commit; called before it."""
         self._unneeded = set()
         suspects = self._suspects - {self._current}
         if suspects:
@@ -453,7 +453,7 @@ class BodyFiles:
             self._unneeded = set(json.loads(found))
 
     def committed(self) -> None:
-        """Count what has become so."""
+        """Apply the changes of the group, which has been committed."""
         for number, change in self._changes.items():
             if number in self._live:
                 self._live[number] += change
@@ -470,15 +470,15 @@ class BodyFiles:
             self._leave_current()
 
     def changes(self) -> dict[int, int]:
-        """Return what the group at work has changed so far, for `rolled_back_to`."""
+        """Return the changes of the current group so far, for `rolled_back_to`."""
         return dict(self._changes)
 
     def rolled_back_to(self, changes: dict[int, int]) -> None:
-        """Forget what has not become so of one transaction; the group goes on."""
+        """Discard the changes of one transaction that was rolled back; the group continues."""
         self._changes = changes
 
     def rolled_back(self) -> None:
-        """Forget what has not become so."""
+        """Discard the changes of the group, which was rolled back."""
         self._changes.clear()
         self._unneeded = set()
 
@@ -486,27 +486,27 @@ class BodyFiles:
 
     @property
     def is_untidy(self) -> bool:
-        """More is wasted than needed."""
+        """Whether more octets are unused than used, and more than `WASTE`."""
         live = sum(self._live.values())
         wasted = sum(self._sizes.values()) - live
         return wasted > WASTE and wasted > live
 
     def leave_alone(self, number: int) -> None:
-        """Do not tidy this segment: it cannot be read to its end."""
+        """Never compact this segment: part of it cannot be read."""
         self._left_alone.add(number)
 
     def emptiest(self) -> int | None:
-        """Return the full segment of which the least is needed."""
+        """Return the full segment with the smallest used part; None if there is none."""
         full = [each for each in self._live if each not in (self._current, *self._left_alone)]
         return min(full, key=lambda one: self._live[one] / max(1, self._sizes[one]), default=None)
 
     # -- reading -------------------------------------------------------------------------------
 
     def read(self, number: int, start: int, length: int) -> bytes:
-        """Return a message out of a segment.
+        """Read a message from a segment.
 
         Raises:
-            MessageDamaged: it is not there, or the disk cannot read it.
+            MessageDamaged: the file is missing, or the disk cannot read it.
             StoreError: it cannot be read now.
         """
         name = self._directory.name(number)
@@ -522,7 +522,7 @@ class BodyFiles:
         else:
             self._readers.move_to_end(number)
         if length < 0 or start < 0:
-            raise MessageDamaged(f"no message of {length} octets stands at {start} of {name}")
+            raise MessageDamaged(f"{name} has no message of {length} octets at {start}")
         return read_exactly(descriptor, name, length, start)
 
     def _forget_reader(self, number: int) -> None:
@@ -545,13 +545,13 @@ _OF_PAYLOADS: Final = (
 def named_files(
     connection: sqlite3.Connection, are_shared: bool = True
 ) -> Iterable[tuple[int, int, int | None, int]]:
-    """Yield number, octets that have to be there, living octets, rows of each file with rows.
+    """Yield number, required size, live octets and number of rows of each file that has rows.
 
-    The living octets are None for a body file.
+    The live octets are None for a body file.
 
     Args:
         connection: of the database.
-        are_shared: its schema knows shared payloads in files.
+        are_shared: its schema allows shared payloads in files.
     """
     rows = f"{_OF_ENTRIES} UNION ALL {_OF_PAYLOADS}" if are_shared else _OF_ENTRIES
     yield from connection.execute(
@@ -561,10 +561,10 @@ def named_files(
 
 
 def read_exactly(descriptor: int, path: str, size: int, start: int) -> bytes:
-    """Read so many octets at a place.
+    """Read a number of octets at an offset.
 
     Raises:
-        MessageDamaged: the file ends before.
+        MessageDamaged: the file is too short.
         StoreError: it cannot be read.
     """
     try:
@@ -577,7 +577,7 @@ def read_exactly(descriptor: int, path: str, size: int, start: int) -> bytes:
 
 
 def not_read(error: OSError, path: str) -> StoreError:
-    """Say an error of reading; `MessageDamaged` where it will be no better the next time."""
+    """Convert a read error; to `MessageDamaged` if trying again will not help."""
     words = f"cannot read {path}: {error.strerror or error}"
     is_lasting = error.errno in (errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR)
     return (MessageDamaged if is_lasting else StoreError)(words)
@@ -598,7 +598,7 @@ _NOT_THE_DISK: Final = frozenset(
 
 
 def in_words(error: OSError, path: str) -> StoreError:
-    """Say an error of the system so that an operator can act."""
+    """Convert an error of the operating system, with a remedy for the operator."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         words = (
             f"no room for {path} (file system or quota): nothing of this was stored; free space, "

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep the write-ahead log short without making commits wait.
+"""Checkpoints: keeping the write-ahead log short without making commits wait.
 
-Copying the log into the database takes as long as the log is large, so a second thread with a
-connection of its own does it (a PASSIVE checkpoint, which blocks nobody) while the writer goes
-on. What the writer appends meanwhile is the remainder; the checkpointer repeats until that is
-small, and the writer copies the last bit itself between two commits. Then the whole log is in
-the database, nobody reads from the log, and SQLite puts the next frame at its beginning: the
-log stays bounded under a load that never pauses.
+Copying the log into the database takes time in proportion to its length, so a second thread with a
+connection of its own does it (a PASSIVE checkpoint, which blocks nobody) while the writer goes on.
+What the writer appends meanwhile is the remainder; the checkpointer repeats until that is small,
+and the writer copies the remainder itself between two commits. Then the whole log is in the
+database, nobody reads from the log, and SQLite writes the next frame at its beginning: the log
+stays bounded under a load that never pauses.
 
-A commit that makes the file longer also waits for the file system's own journal: about twice as
-long as one that writes over what is there. So the file has its full length before the first
-commit. SQLite takes zeros behind the last frame for the end of the log, as it takes the frames
-of an earlier round.
+A commit that lengthens the file also waits for the file system's own journal, which takes about
+twice as long as overwriting. So the file gets its full length before the first commit. SQLite takes
+zeros behind the last frame for the end of the log, as it takes the frames of an earlier round.
 """
 
 from __future__ import annotations
@@ -40,25 +39,25 @@ FRAME_HEADER: Final = 24
 """Octets of a frame before its page."""
 ZEROS: Final = bytes(1024 * 1024)
 LONGEST: Final = 64 * 1024 * 1024
-"""The most that the file is given beforehand, octets."""
+"""Bound on the length that the file gets in advance, octets."""
 PASSES: Final = 4
 """Passive checkpoints in a row before the writer copies the remainder whatever its size."""
 
 
 @dataclass(slots=True)
 class CheckpointState:
-    """The checkpointer's word to the writer: one passive checkpoint is over."""
+    """Report of the checkpointer to the writer: one passive checkpoint has ended."""
 
     error: sqlite3.Error | None
 
 
 class WalTracker:
-    """The log's length, and the decision who shortens it when.
+    """Length of the log, and when it is checkpointed by which thread.
 
     All methods run on the writer's thread, except `_run`.
 
     Attributes:
-        restarts: how often the whole log has been copied, so that it began anew.
+        restarts: how often the whole log has been copied, so that it restarted.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class WalTracker:
         self._thread: threading.Thread | None = None
 
     def start(self, connection: sqlite3.Connection) -> None:
-        """Begin; `connection` is the writer's, and the database is in WAL mode."""
+        """Start the checkpointer; `connection` is the writer's, and the database is in WAL mode."""
         self._connection = connection
         self._lengthen()
         descriptor = os.open(f"{self._path}-shm", os.O_RDONLY | os.O_CLOEXEC)
@@ -98,26 +97,26 @@ class WalTracker:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, after the checkpoint it may be in."""
+        """Stop the thread after its current checkpoint."""
         if self._thread is not None:
             self._orders.put(False)
             self._thread.join()
             self._thread = None
 
     def close(self) -> None:
-        """Close the log's index: only after all connections, since POSIX locks go with it."""
+        """Unmap the log's index. After all connections are closed, since POSIX locks go with it."""
         if self._index is not None:
             self._index.close()
             self._index = None
             os.close(self._descriptor)
 
     def frames(self) -> tuple[int, int]:
-        """How many frames the log has, and how many of them the database has already.
+        """Return the number of frames in the log, and how many of them are in the database.
 
-        Read from the shared index (SQLite, "WAL-mode File Format" §2.1, offsets 16 and 96):
-        there is no statement that tells it without doing a checkpoint. Only the writer's
-        thread changes the first number; the second grows until the log begins anew. Mapped
-        rather than read, since a system call would give up the interpreter lock.
+        Read from the shared index (SQLite, "WAL-mode File Format" §2.1, offsets 16 and 96): the
+        only statement that reports it performs a checkpoint. Only the writer's thread changes the
+        first number; the second grows until the log restarts. Mapped rather than read, since a
+        system call would release the interpreter lock.
         """
         header = self._index
         assert header is not None
@@ -127,13 +126,13 @@ class WalTracker:
         )
 
     def position(self) -> bytes:
-        """Return where the log ends, as a seal has it (`amqproute.store.seal.SealState.log`)."""
+        """Return the end of the log in the form of `amqproute.store.seal.SealState.log`."""
         header = self._index
         assert header is not None
         return header[16:40]
 
     def is_copied(self) -> bool:
-        """Tell whether the database has all frames of the log."""
+        """Tell whether all frames of the log are in the database."""
         frames, copied = self.frames()
         return copied >= frames
 
@@ -146,7 +145,7 @@ class WalTracker:
             self._order()
 
     def settled(self, report: CheckpointState) -> None:
-        """After a passive checkpoint: repeat, or finish here, or wait after a failure."""
+        """After a passive checkpoint: repeat it, or copy the remainder, or wait after an error."""
         frames, copied = self.frames()
         if report.error is None:
             if frames - copied > self._remainder_pages and self._passes < PASSES:
@@ -167,22 +166,22 @@ class WalTracker:
                 if copied >= frames:
                     self.restarts += 1
                     return
-            # The log still holds everything; it only grows. Try again when it has grown on.
+            # The log still holds everything and only grows. Try again when it has grown further.
             self._not_before = frames + self._checkpoint_pages
             log.warn(
-                "{path}: cannot copy the write-ahead log into the database, it grows: {error}",
+                "{path}: cannot copy the write-ahead log into the database; it grows: {error}",
                 path=self._path,
                 error=str(report.error),
             )
 
     def _lengthen(self) -> None:
-        """Fill the file up with zeros to what it will come to; without room it stays as it is."""
+        """Extend the log with zeros to its expected length; without room it stays as it is."""
         connection = self._connection
         assert connection is not None
         (page_size,) = connection.execute("PRAGMA page_size").fetchone()
         frames = self._checkpoint_pages + self._remainder_pages
         length = min(LONGEST, HEADER + frames * (FRAME_HEADER + page_size))
-        # Closing it drops no locks: SQLite's are on the database and on the index.
+        # Closing this descriptor drops no locks: SQLite's are on the database and on the index.
         descriptor = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         start = os.fstat(descriptor).st_size
         try:
@@ -194,7 +193,7 @@ class WalTracker:
         except OSError as error:
             os.ftruncate(descriptor, start)
             log.info(
-                "{path}: the write-ahead log grows as it is written: {error}",
+                "{path}: the write-ahead log is not preallocated: {error}",
                 path=self._path,
                 error=str(error),
             )

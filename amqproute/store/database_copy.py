@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of a store's database, to be looked at while nothing of the store is opened for writing.
+"""Copies of a store's database for inspection, without opening the store itself for writing.
 
-SQLite opens a log and its index for writing even where it is asked only to read, and makes an index
-that is not there. A copy of database and log does without: also of a store whose daemon runs, since
-pages that are being copied into the database still stand in the log. Only a log that began anew in
-between does not have them, and then all is copied again.
+SQLite opens a log and its index for writing even for reading only, and creates a missing index. A
+copy of database and log avoids that, also for a store whose daemon is running: pages that are being
+copied into the database are still in the log. Only a log that restarted in between lacks them, and
+then everything is copied again.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _TRIES: Final = 5
 
 
 def is_large(path: Path) -> bool:
-    """Tell whether a store is too large to be copied for a look at it."""
+    """Tell whether a store is too large to be copied for inspection."""
     files = (path, Path(f"{path}-wal"))
     return sum(each.stat().st_size for each in files if each.exists()) > MOST_COPIED
 
 
 @contextmanager
 def temporary_copy(path: Path) -> Iterator[Path]:
-    """Give a copy of a database with its log.
+    """Yield the path of a copy of a database with its log.
 
     Args:
         path: the database; it and its log may be missing.
 
     Raises:
-        StoreError: the log begins anew all the time, or another process removes it.
+        StoreError: the log restarts too often, or another process removes it.
         OSError: something cannot be read, or there is no room for the copy.
     """
     with tempfile.TemporaryDirectory(prefix="amqproute-check-") as folder:

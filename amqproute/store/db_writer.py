@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The writer thread: the only one that touches the database, and the checkpointer beside it."""
+"""The writer thread, which alone uses the database, and the checkpointer beside it."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ GROUP_ENTRIES: Final = 4096
 """Bound of one group, beside `StoreSizes.group_bytes`: what it adds to the wait of the
 transactions behind it."""
 PATIENCE_SECONDS: Final = 0.01
-"""How long a transaction that nobody waits for may wait for others to share its fsync with."""
+"""Time that a patient transaction may wait for others with which to share an fsync."""
 FULL_HAND: Final = 64
-"""Entries of patient transactions that are worth a place in somebody else's commit."""
+"""Number of entries of patient transactions that are added to the next commit."""
 RESTARTS: Final = 8
-"""How often a group is begun again because SQLite gave up the whole transaction."""
+"""Number of restarts of a group of which SQLite rolled back the whole transaction."""
 
 
 class IReactorThreads(Protocol):
-    """What the store needs of a reactor (`IReactorFromThreads` and `IReactorTime` have it)."""
+    """The methods of a reactor that the store needs (`IReactorFromThreads`, `IReactorTime`)."""
 
     def callLater(
         self, delay: float, callable: Callable[..., object], *args: object
@@ -66,12 +66,12 @@ class IReactorThreads(Protocol):
 
 @dataclass(slots=True)
 class WriterCall:
-    """Something to run on the writer's thread, in order with the commits before and after.
+    """A function to run on the writer's thread, in order with the commits before and after.
 
     Attributes:
-        function: what to run.
-        deferred: gets the result, from the reactor's thread.
-        vital: without success there is nothing to go on with: the writer ends.
+        function: to run.
+        deferred: fires with the result in the reactor's thread.
+        vital: if it fails, the writer ends.
     """
 
     function: Callable[[], object]
@@ -81,7 +81,7 @@ class WriterCall:
 
 @dataclass(slots=True)
 class WriterFigures:
-    """Counters, written by the writer's thread, read by anybody."""
+    """Counters, written by the writer's thread, read by any."""
 
     commits: int = 0
     transactions: int = 0
@@ -92,15 +92,15 @@ class WriterFigures:
 
 
 class WriterResume:
-    """The reactor knows by now that messages could not be taken: try those that come after."""
+    """Job that ends a refusal: the reactor has been notified; accept the entries that follow."""
 
 
-class WriterStop(Exception):  # not an error: the way out of the writer's loop
+class WriterStop(Exception):
     """Raised by the last call to end the writer's loop."""
 
 
 class DatabaseWriter:
-    """Takes whatever waits, writes it as one SQLite transaction, reports, begins again.
+    """Writes all waiting transactions as one SQLite transaction, reports, and repeats.
 
     Args:
         files: the database and the files beside it.
@@ -114,10 +114,10 @@ class DatabaseWriter:
 
     Attributes:
         figures: the counters.
-        death: why nothing works any more; None while the thread lives.
+        death: why the store is unusable; None while the thread lives.
         connection: the database; made and used on the writer's thread only.
         is_frozen: the database may not grow, see `yield_turn`.
-        entry_totals: how many entries there are, and the sum of their ids; None if nobody has
+        entry_totals: number of entries, and the sum of their ids; None if they were not
             counted.
         lock: descriptor of the lock file, -1 for none.
     """
@@ -159,13 +159,13 @@ class DatabaseWriter:
         self._failing = False
         self._refusal: StoreError | None = None
         self._patient: list[PendingCommit | WriterCall | WriterResume] = []
-        self._held_entries = 0  # that end in these; -1 if that is not all that happens there
+        self._held_entries = 0  # dequeued by these; -1 if they do anything else as well
         self._release_call: IDelayedCall | None = None
         self._turn: list[PendingCommit | WriterCall | WriterResume] = []
         self._jobs: SimpleQueue[PendingCommit | WriterCall | CheckpointState | WriterResume] = (
             SimpleQueue()
         )
-        # What was taken from the queue last, and how many of it have their answer.
+        # The jobs fetched last, and how many of them have been answered.
         self._batch: list[PendingCommit | WriterCall | CheckpointState | WriterResume] = []
         self._answered = 0
         self._fired: list[tuple[Deferred[Any], Any]] = []
@@ -183,7 +183,7 @@ class DatabaseWriter:
             target=self._live, name=f"store writer {self.path}", daemon=True
         )
 
-    # The reactor's side.
+    # On the reactor's thread.
 
     def start(self) -> None:
         """Start the thread."""
@@ -194,12 +194,12 @@ class DatabaseWriter:
     def submit(self, job: PendingCommit | WriterCall) -> None:
         """Queue a job. Its Deferred fires from the reactor, never within this call.
 
-        A patient transaction is held back on this side for `PATIENCE_SECONDS`: at a thousand
-        messages a second each would otherwise cost two commits, one when it is taken, and one
-        when it has left, of which nobody is told. Here, not in the thread: it costs no waking
-        either. Once `FULL_HAND` entries are held, the next transaction takes them along. Until
-        then it overtakes them, if all they do is to end entries: the fewer pages a lone message
-        has to wait for, the better.
+        A patient transaction is held back here for `PATIENCE_SECONDS`: at a thousand messages a
+        second each message would otherwise cost two commits, one when it arrives, and one when it
+        has left, which nobody waits for. Held here rather than in the thread, it does not wake the
+        thread either. Once `FULL_HAND` entries are held, the next transaction takes them along.
+        Until then it overtakes them, if they only dequeue: the fewer pages a lone message has to
+        wait for, the better.
         """
         held = self._patient
         if isinstance(job, PendingCommit) and self.death is None:
@@ -208,7 +208,7 @@ class DatabaseWriter:
                 if self._held_entries >= 0 and job.only_removes():
                     self._held_entries += len(job.stages[0].dequeued)
                 else:
-                    self._held_entries = -1  # nothing may overtake these
+                    self._held_entries = -1  # these may not be overtaken
                 if self._release_call is None:
                     self._release_call = self._reactor.callLater(PATIENCE_SECONDS, self._release)
                 return
@@ -224,7 +224,7 @@ class DatabaseWriter:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Give the thread what is held, in order."""
+        """Send the held jobs to the thread, in order."""
         held, self._patient = self._patient, []
         self._held_entries = 0
         call, self._release_call = self._release_call, None
@@ -234,15 +234,15 @@ class DatabaseWriter:
             self._send(job)
 
     def _send(self, job: PendingCommit | WriterCall | WriterResume) -> None:
-        """Give the thread a job when this turn of the reactor is over.
+        """Send a job to the thread after the present turn of the reactor.
 
-        The thread would want the interpreter while the reactor goes on with the same message: to
-        the next hop, or to a consumer. So it begins when they are on their way; and what a turn
-        brings is one commit.
+        The thread would compete for the interpreter while the reactor passes the same message on to
+        the next hop or to a consumer, so it starts afterwards; and all work of one turn is in one
+        commit.
         """
         self._turn.append(job)
         if len(self._turn) == 1:
-            # This comes before all that a later turn has to do: publishers wait for it.
+            # Runs before any work of a later turn: publishers wait for it.
             self._reactor.callFromThread(self._turn_ends)
 
     def _turn_ends(self) -> None:
@@ -250,20 +250,20 @@ class DatabaseWriter:
         for job in turn:
             self._jobs.put(job)
         if self.death is not None:
-            self._bury()  # the thread may have ended before it saw them
+            self._bury()  # the thread may have ended before it received them
 
     def pending(self) -> int:
-        """Jobs that wait for the writer."""
+        """Return the number of jobs waiting for the writer."""
         return self._jobs.qsize() + len(self._turn) + len(self._patient)
 
     def _hear(self) -> None:
-        """Fire what the thread has reported so far, in its order."""
+        """Fire the Deferreds that the thread has reported, in order."""
         reports = self._reports
         while reports:
             _fire(reports.popleft())
 
     def _end(self) -> None:
-        """The thread's last words."""
+        """Finish after the thread has ended."""
         self._hear()
         if self._bell is not None:
             self._bell.close()
@@ -278,7 +278,7 @@ class DatabaseWriter:
         _fire(fired)
 
     def log_restarts(self) -> int:
-        """How often the write-ahead log began anew."""
+        """Return how often the write-ahead log has restarted."""
         return self._wal.restarts
 
     # The writer's thread.
@@ -288,7 +288,7 @@ class DatabaseWriter:
             self._loop()
         except WriterStop:
             self.death = StoreError(f"the store {self.path} is closed")
-        except BaseException as error:  # whatever it is, it must not end in silence
+        except BaseException as error:  # never end silently
             log.failure("the writer thread of the store {path} died", path=self.path)
             self.death = StoreError(
                 f"the writer thread of the store {self.path} died ({error!r}): "
@@ -310,7 +310,7 @@ class DatabaseWriter:
         """Close everything."""
         self.let_go()
         if self.is_frozen:
-            self._ballast.load(1)  # of what the log had: or nobody could open this again
+            self._ballast.load(1)  # in the room of the log, so that the store can be opened again
         if self.lock >= 0:
             os.close(self.lock)
             self.lock = -1
@@ -328,20 +328,20 @@ class DatabaseWriter:
 
     @property
     def log_position(self) -> bytes:
-        """Where the log ends, as a seal has it."""
+        """The end of the log, in the form that a seal contains."""
         return self._wal.position()
 
     @property
     def is_log_copied(self) -> bool:
-        """The database has all that stands in the log."""
+        """Whether the database has all frames of the log."""
         return self._wal.is_copied()
 
     def note_seal(self) -> None:
-        """Note in the seal that everything up to here is on the disk."""
+        """Note in the seal that everything committed so far is on the disk."""
         try:
             self._seal.note(self._wal.position(), self.entry_totals)
         except OSError as error:
-            # An older note stays, which is as true as it was.
+            # The older note stays and is still true.
             if not self._has_seal_failed:
                 self._has_seal_failed = True
                 log.warn("cannot write {path}: {error}", path=self._seal.path, error=str(error))
@@ -354,14 +354,14 @@ class DatabaseWriter:
         self._wal.start(self.connection)
 
     def copy_log(self) -> bool:
-        """End the checkpointer and copy the whole log; return whether that is done."""
+        """Stop the checkpointer and copy the whole log; return whether it worked."""
         assert self.connection is not None
         self._wal.stop()
         self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         return self._wal.is_copied()
 
     def finish_log(self) -> None:
-        """Leave no log: the last thing before closing. It is copied already (`copy_log`)."""
+        """Remove the log, as the last step before closing, after `copy_log`."""
         assert self.connection is not None
         self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
@@ -393,7 +393,7 @@ class DatabaseWriter:
                     if not self._is_damaged:
                         self._refusal = None
             self._write(group)
-            # The next job may be long in coming: messages are not kept until then.
+            # The next job may take long to come: do not keep messages in memory until then.
             self._answered, self._batch = 0, []
             del group, job
 
@@ -406,7 +406,7 @@ class DatabaseWriter:
             try:
                 self._on_round()
             except Exception as error:
-                # The log goes on in the round it was in, which is as safe.
+                # The log continues in the same round, which is as safe.
                 self._roll_back()
                 self.has_proved_damaged(error)
                 words = database_schema.in_words(error, self.path)
@@ -432,7 +432,7 @@ class DatabaseWriter:
             return
         started = time.perf_counter()
         if self._refusal is not None and any(one.begins() for one in group):
-            # These were sent off before the reactor knew, and must not overtake what failed.
+            # Submitted before the reactor was notified; they must not overtake what failed.
             self._isolate(list(group), self._refusal)
             self._report()
             return
@@ -451,7 +451,7 @@ class DatabaseWriter:
             if self._failing:
                 self._failing = False
                 if not self._is_damaged:
-                    log.info("{path} takes transactions again", path=self.path)
+                    log.info("{path} accepts transactions again", path=self.path)
         self.note_seal()
         self._report()
         took = time.perf_counter() - started
@@ -477,10 +477,10 @@ class DatabaseWriter:
         self._is_carrying = carried is not None
         if not (carried or names or facts or any(stage.is_busy() for stage in stages)):
             self._notify_outbox(events, False)
-            return  # nothing but empty transactions: no write, no fsync
+            return  # only empty transactions: no write, no fsync
         if not (carried or names or facts) and len(stages) == 1 and stages[0].only_begins():
             rows = stages[0].rows
-            if len(rows) <= GRAIN * WIDTH:  # one statement, which is a transaction of its own
+            if len(rows) <= GRAIN * WIDTH:  # one statement is a transaction of its own
                 INSERT.run(connection, summed(rows))
                 self.figures.entries += stages[0].born()
                 self._count(stages, 0)
@@ -505,11 +505,11 @@ class DatabaseWriter:
             self.figures.entries += stage.born() + len(stage.dequeued)
 
     def _count(self, stages: Sequence[StatementGroup], absent: int) -> None:
-        """Bring the totals up to date after a commit."""
+        """Update the totals after a commit."""
         if self.entry_totals is None:
             return
         if absent:
-            self.entry_totals = None  # which of them was not there nobody knows
+            self.entry_totals = None  # it is unknown which of them were absent
             return
         count, total = self.entry_totals
         for stage in stages:
@@ -519,7 +519,7 @@ class DatabaseWriter:
         self.entry_totals = count, total
 
     def _events(self, group: Sequence[PendingCommit]) -> list[Any]:
-        """What the outbox is to be told of these transactions."""
+        """Return the events of these transactions for the outbox."""
         if self._outbox is None:
             return []
         return [event for one in group for event in one.events]
@@ -529,11 +529,11 @@ class DatabaseWriter:
             self._outbox.committed(events, is_carried)
 
     def _isolate(self, group: list[PendingCommit], refusal: StoreError | None = None) -> None:
-        """Write a group that failed with a savepoint around each transaction.
+        """Write a failed group again with a savepoint around each transaction.
 
-        What fails is undone and reported alone: one poisonous transaction costs its neighbors
-        nothing, and on a full disk those that only take entries out still get through. One
-        fsync for all that is left.
+        A transaction that fails is rolled back and reported alone: one poisonous transaction costs
+        its neighbors nothing, and on a full disk those that only dequeue still succeed. The others
+        share one fsync.
         """
         connection = self.connection
         assert connection is not None
@@ -557,7 +557,7 @@ class DatabaseWriter:
                 break
             bad[given_up[0]] = given_up[1]
         else:
-            refused = StoreError(f"{self.path} refuses one transaction after the other")
+            refused = StoreError(f"{self.path} rejects one transaction after the other")
             bad.update((index, refused) for index in range(len(group)) if index not in bad)
         self._retry_removals(connection, group, bad)
         for index, one in enumerate(group):
@@ -567,12 +567,12 @@ class DatabaseWriter:
                 self._answer((one,), None)
 
     def yield_turn(self, why: str) -> bool:
-        """Give the ballast up, and take nothing any more for which the database has to grow.
+        """Release the ballast, and accept nothing for which the database has to grow.
 
-        What the log holds is copied at once, before anything else takes the room.
+        The log is copied at once, before anything else takes the room.
 
         Args:
-            why: what room is needed for, in words.
+            why: purpose of the room, an infinitive for the log.
 
         Returns:
             True if there was any ballast.
@@ -583,7 +583,7 @@ class DatabaseWriter:
         self._files.release_spares(True)
         if not self.is_frozen:
             self.is_frozen = self._seal.is_careful = True
-            connection.execute("PRAGMA max_page_count=1").fetchone()  # that is: as it is
+            connection.execute("PRAGMA max_page_count=1").fetchone()  # its present size
             signal: Deferred[Any] = Deferred()
             words = f"the disk is full under {self.path}"
             self._fired.append((signal.addCallback(self._notify_full), words))
@@ -595,12 +595,12 @@ class DatabaseWriter:
         return was_there
 
     def has_proved_damaged(self, error: Exception) -> bool:
-        """Take nothing any more, for good, if this error is one of a damaged database.
+        """Accept nothing until a restart if this error shows that the database is damaged.
 
-        What ends goes on, as far as the database takes it: each commit that gets through is safe.
+        Removals continue as far as the database allows: each commit that succeeds is safe.
 
         Returns:
-            True if it is.
+            Whether it is such an error.
         """
         words = database_schema.in_words(error, self.path)
         if not isinstance(words, StoreDamaged):
@@ -609,9 +609,9 @@ class DatabaseWriter:
             return True
         self._is_damaged = True
         reason = (
-            f"{words}. Nothing more is taken until a restart, which checks all of it; what can be "
-            "read is still delivered. What is damaged says: amqproute store check; stop the daemon "
-            "before amqproute store salvage"
+            f"{words}. The store accepts nothing until a restart, which checks all of it; readable "
+            "messages are still delivered. To see what is damaged: amqproute store check; stop the "
+            "daemon before amqproute store salvage"
         )
         self._refusal = StoreIntakeClosed(reason)
         log.error("{reason}", reason=reason)
@@ -621,7 +621,7 @@ class DatabaseWriter:
             self._suspicion.raise_for(str(words))
         except OSError as fault:
             log.error(
-                "{path} cannot be written, a restart may not check all of it: {error}",
+                "cannot write {path}, a restart may not check the whole store: {error}",
                 path=self._suspicion.path,
                 error=str(fault),
             )
@@ -637,13 +637,13 @@ class DatabaseWriter:
         return isinstance(database_schema.in_words(error, self.path), StoreUnavailable)
 
     def _may_yield(self, one: PendingCommit, error: Exception) -> bool:
-        """Whether something that makes room failed for want of it, and room can be had."""
+        """Tell whether a removal failed because the disk is full, and there is ballast left."""
         return self._ballast.is_there and one.only_removes() and self._is_disk_full(error)
 
     def _retry_removals(
         self, connection: sqlite3.Connection, group: list[PendingCommit], bad: dict[int, Exception]
     ) -> None:
-        """Try what makes room once more, with the room that was set aside for it."""
+        """Retry removals in the room of the ballast."""
         ends = [index for index in bad if self._may_yield(group[index], bad[index])]
         if not ends or not self.yield_turn("let messages be taken out"):
             return
@@ -662,23 +662,23 @@ class DatabaseWriter:
     def _try_each(
         self, connection: sqlite3.Connection, group: list[PendingCommit], bad: dict[int, Exception]
     ) -> tuple[int, Exception] | None:
-        """Write all but the `bad`, adding to them.
+        """Write all transactions but the `bad`, adding those that fail to `bad`.
 
         Returns:
-            None when the rest is committed (or all are bad); else the transaction at which
-            SQLite gave up everything written before it too, and why.
+            None if the rest is committed (or all are bad); else the transaction at which
+            SQLite rolled back everything, including earlier ones, and the error.
         """
-        self.entry_totals = None  # what is undone again is not worth the account
+        self.entry_totals = None  # too costly to keep over rollbacks
         connection.execute("BEGIN")
         names = list(self._numbers.unsaved.items())
         no_room: Exception | None = None
         for index, one in enumerate(group):
             if index in bad:
                 if self._is_disk_full(bad[index]):
-                    no_room = bad[index]  # where SQLite gave up everything, in an earlier try
+                    no_room = bad[index]  # SQLite rolled back everything in an earlier try
                 continue
             if no_room is not None and one.begins():
-                bad[index] = no_room  # it may be small enough, but would overtake what was not
+                bad[index] = no_room  # it may be small enough, but must not overtake the failed one
                 continue
             connection.execute("SAVEPOINT one")
             changes = self._files.changes()
@@ -690,7 +690,7 @@ class DatabaseWriter:
                     write_facts(connection, fact, self._clock_ms())
             except Exception as error:
                 if not self._is_damaged and self.has_proved_damaged(error):
-                    # What began before it, in this transaction, is not safe either.
+                    # Entries added before it in this transaction are not safe either.
                     self._roll_back()
                     began = (place for place, other in enumerate(group) if other.begins())
                     bad |= {place: self._refusal for place in began if self._refusal}
@@ -705,14 +705,14 @@ class DatabaseWriter:
         self._files.look(connection)
         connection.execute("COMMIT")
         self._files.committed()
-        # Nothing is carried: what makes room on a full disk must not need any for this.
+        # The outbox row is left out: on a full disk removals must not need room for it.
         self._notify_outbox(
             self._events([one for index, one in enumerate(group) if index not in bad]), False
         )
         return None
 
     def _tidy(self) -> None:
-        """Make room in the files of bodies: a commit of its own, that nobody waits for."""
+        """Compact the body files, in a commit of its own."""
         assert self.connection is not None
         try:
             tidy(self.connection, self._files)
@@ -720,7 +720,7 @@ class DatabaseWriter:
             self._roll_back()
             self.has_proved_damaged(error)
             words = database_schema.in_words(error, self.path)
-            log.warn("{path} cannot be tidied: {words}", path=self.path, words=str(words))
+            log.warn("{path}: cannot compact body files: {words}", path=self.path, words=str(words))
         self.note_seal()
         self._report()
 
@@ -738,7 +738,7 @@ class DatabaseWriter:
             words = self._refusal
         if not (self._failing or self._is_damaged):
             self._failing = True
-            log.warn("{path} cannot take transactions: {words}", path=self.path, words=str(words))
+            log.warn("{path} cannot accept transactions: {words}", path=self.path, words=str(words))
         self._answer(group, words)
         if (
             self._refusal is None
@@ -750,12 +750,12 @@ class DatabaseWriter:
             self._fired.append((signal.addCallback(self._notify_released), None))
 
     def _notify_released(self, _: object) -> None:
-        """The reactor has heard of it; what it sent off before that comes before this."""
+        """End the refusal, behind everything submitted before the reactor was notified."""
         self._patient.append(WriterResume())
         self._hand_over()
 
     def _answer(self, jobs: Sequence[PendingCommit | WriterCall], result: object) -> None:
-        """Note the result for these jobs, the next ones of the batch."""
+        """Record the result of these jobs, the next ones of the batch."""
         self._fired += [(job.deferred, result) for job in jobs]
         self._answered += len(jobs)
 
@@ -774,7 +774,7 @@ class DatabaseWriter:
 
 
 def _fire(fired: list[tuple[Deferred[Any], Any]]) -> None:
-    """Fire Deferreds, in the reactor's thread; an exception as result is a failure."""
+    """Fire Deferreds in the reactor's thread; exceptions become failures."""
     for deferred, result in fired:
         if isinstance(result, Exception):
             deferred.errback(result)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread for what may wait for the disk: one thing after the other, results to the reactor."""
+"""A thread for blocking file operations, one after the other, with results for the reactor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = Logger()
 
 
 class ReactorCall(Protocol):
-    """What a lane needs of a reactor (`IReactorFromThreads` has it)."""
+    """The method of a reactor that `IoThread` needs (`IReactorFromThreads` has it)."""
 
     def callFromThread(
         self, callable: Callable[..., object], *args: object, **kwargs: object
@@ -28,7 +28,7 @@ class ReactorCall(Protocol):
 
 
 class IoThread:
-    """Runs functions on a thread of its own, in their order. The thread begins with the first.
+    """Runs functions in order on a thread of its own, which starts with the first one.
 
     Args:
         name: of the thread.
@@ -44,21 +44,21 @@ class IoThread:
         self._thread: threading.Thread | None = None
 
     def run(self, function: Callable[[], T]) -> Deferred[T]:
-        """Return a Deferred of what `function` gives; it fails with what it raises."""
+        """Return a Deferred of the result of `function`; it fails with what `function` raises."""
         done: Deferred[T] = Deferred()
         self.start()
         self._jobs.put((function, done))
         return done
 
     def leave(self, function: Callable[[], object]) -> None:
-        """Have `function` run, and nobody told. From any thread, a finalizer's too.
+        """Run `function` without reporting its result. From any thread, a finalizer's too.
 
         Nothing happens before `start` or the first `run`.
         """
         self._jobs.put((function, None))
 
     def stop(self) -> Deferred[None]:
-        """Return a Deferred that fires when everything before has been done and the thread ends."""
+        """Return a Deferred that fires when all earlier functions are done and the thread ends."""
         if self._thread is None:
             return succeed(None)
         done: Deferred[None] = Deferred()
@@ -67,7 +67,7 @@ class IoThread:
         return done
 
     def start(self) -> None:
-        """Begin. Doing it again is harmless."""
+        """Start the thread; harmless if it is running."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._live, name=self._name, daemon=True)
             self._thread.start()

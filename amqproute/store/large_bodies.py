@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Very large messages: their rests in files of their own, written and read in parts.
+"""Very large messages: everything after the first sections, in files written and read in parts.
 
-What comes in is gathered in a `BodyDraft`, a part at a time, by a thread of its own. When it is
-complete and on the disk, the draft turns into a `StoredBody`, which a message has for its rest;
-parts of it are read by another thread, so that readers do not wait for somebody's fsync.
+An incoming body is collected in a `BodyDraft`, part by part, by a thread of its own. When it is
+complete and on the disk, the draft turns into a `StoredBody`, to which the message refers; another
+thread reads it in parts, so that readers do not wait for fsyncs.
 
-Who removes the file? Until a commit names it, the `StoredBody` itself does, when nobody has it any
-more: so a message that is not durable, or was refused, or was lost with its connection, leaves
-nothing. From that commit on the rows keep it (`amqproute.store.body_files`); when the last of them
-has gone, the file is removed at once, or when the last `StoredBody` goes, if there is one still.
+Who removes the file? Until a commit names it, the `StoredBody` does, when it is garbage-collected:
+a message that is not durable, or was refused, or was lost with its connection, leaves nothing. From
+that commit on the rows keep the file (`amqproute.store.body_files`); when the last of them is
+deleted, the file is removed at once, or when the last `StoredBody` is collected, if there is one.
 
-Behind the octets of a body its file has a *note* (`_NOTE`): the digest and the size of the bare
-message, which were counted as it came in. No row says them, and nobody has to read a gigabyte again
-to say of a copy that is made after a restart what it is a copy of.
+Behind the octets of a body its file has a *note* (`_NOTE`): digest and size of the bare message,
+computed as it came in. They are in no row; with them nobody has to read a gigabyte again to name
+the original of a copy that is made after a restart.
 
-Behind that stand the *sums* (`_SUMS`): a CRC-32 for each `CHUNK_BYTES` of the body. A reader
-compares a chunk as a whole before it hands out the first octet of it: a delivery of a damaged body
-ends in the middle, by being aborted, and no octet of it was wrong.
+Behind the note are the *sums* (`_SUMS`): a CRC-32 for each `CHUNK_BYTES` of the body. A reader
+checks a whole chunk before it returns the first octet of it: the delivery of a damaged body is
+aborted in the middle, and no wrong octet was sent.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ __all__ = ["BodyDraft", "LargeBodies", "StoredBody", "check_body", "read_sums"]
 log = Logger()
 
 MOST_BUFFERS: Final = 512
-"""Of one pwritev(2); the system's bound is 1,024, and frames may be as short as 512 octets."""
+"""Buffers of one pwritev(2); the system's bound is 1,024, and frames may have only 512 octets."""
 SYNC_BYTES: Final = 8 * 1024 * 1024
-"""Octets of a draft after which it is synced, so that the end of it does not take long."""
+"""Octets of a draft between two syncs, so that the last one is short."""
 
 _NOTE: Final = struct.Struct(">8s32s32sQ")
-"""What stands behind a body: `_MARK`; which octets precede it in the bare message, by `_name_of`;
-the SHA-256 of the bare message, and how many octets that has."""
+"""Follows a body: `_MARK`; the digest (`_name_of`) of what precedes the body in the bare message;
+the SHA-256 of the bare message, and its size."""
 _MARK: Final = b"bare\0\0\0\1"
 
 _SUMS: Final = struct.Struct(">8sIII")
-"""Precedes the checksums of the chunks, 4 octets each: `_SUMS_MARK`, the size of a chunk, how many
-there are, and the CRC-32 of what follows."""
+"""Precedes the checksums of the chunks, 4 octets each: `_SUMS_MARK`, the size and number of the
+chunks, and the CRC-32 of what follows."""
 _SUMS_MARK: Final = b"sums\0\0\0\1"
 
 _Known = tuple[bytes, tuple[str, int]]
-"""By `_name_of` the octets that precede the body; digest and size of the bare message then."""
+"""The digest (`_name_of`) of what precedes the body; digest and size of the bare message then."""
 
 
 @implementer(IBody)
@@ -70,9 +70,9 @@ class StoredBody:
     Attributes:
         number: of the file.
         size: its octets.
-        is_named: rows refer to it.
+        is_named: committed rows refer to it.
         has_footer: see `IBody`.
-        is_summed: its file has checksums, or should have.
+        is_summed: its file has checksums, unless it is damaged.
     """
 
     __slots__ = (
@@ -97,7 +97,7 @@ class StoredBody:
         self.is_named = is_named
         self.has_footer = False
         self._digest: _Known | None = None
-        self._is_noted = is_named  # what comes out of the store may have a note
+        self._is_noted = is_named  # a body read from the store may have a note
 
     def __repr__(self) -> str:
         return f"<StoredBody {self.number} {self.size} bytes{' named' if self.is_named else ''}>"
@@ -129,7 +129,7 @@ class StoredBody:
         self._is_noted = False
 
     def _note(self) -> _Known | None:
-        """Read what stands behind the body; None if a release has stored it that notes nothing."""
+        """Read the note behind the body; None if it was stored by a release that wrote none."""
         try:
             descriptor = self.open()
             try:
@@ -137,7 +137,7 @@ class StoredBody:
             finally:
                 os.close(descriptor)
         except (OSError, StoreError) as error:
-            # Whoever is to have the message is told so as well.
+            # Consumers of the message get this error as well.
             log.error("{body} cannot be read: {error}", body=self, error=str(error))
             return None
         if len(octets) != _NOTE.size:
@@ -150,10 +150,10 @@ class StoredBody:
         return BodyReader(self)
 
     def open(self) -> int:
-        """Return a descriptor to read it.
+        """Open the file for reading and return the descriptor.
 
         Raises:
-            MessageDamaged: the file is not there.
+            MessageDamaged: the file is missing.
             StoreError: it cannot be opened now.
         """
         try:
@@ -168,13 +168,13 @@ class StoredBody:
 
 
 def _name_of(octets: bytes) -> bytes:
-    """Return what stands for octets that need not be kept."""
+    """Return a digest that stands for octets that need not be kept."""
     return hashlib.sha256(octets).digest()
 
 
 @implementer(IBodyReader)
 class BodyReader:
-    """Reads one body from its beginning to its end."""
+    """Sequential reader of one body."""
 
     __slots__ = ("_at", "_body", "_chunk", "_chunk_at", "_descriptor", "_is_used", "_sums")
 
@@ -189,13 +189,13 @@ class BodyReader:
 
     @property
     def left(self) -> int:
-        """Octets that have not been asked for."""
+        """Octets not requested yet."""
         return self._body.size - self._at
 
     def read(self, size: int) -> Deferred[bytes]:
-        """Return a Deferred of the next octets, at most so many; empty at the end.
+        """Return a Deferred of the next octets, at most this many; empty at the end.
 
-        It fails with `MessageDamaged` if they are not those that were written.
+        It fails with `MessageDamaged` if they are not what was written.
         """
         start = self._at
         size = min(size, self.left)
@@ -204,7 +204,7 @@ class BodyReader:
         return self._body._bodies.reading.run(lambda: self._read(start, size))
 
     def close(self) -> None:
-        """Read nothing more."""
+        """Stop reading and close the file."""
         if self._is_used:
             self._is_used = False
             self._body._bodies.reading.leave(self._close)
@@ -223,7 +223,7 @@ class BodyReader:
         while size:
             octets = self._chunk_of(start)
             offset = start - self._chunk_at
-            # A read of a whole chunk, as all are that go to a link, copies nothing.
+            # A read of a whole chunk, as links do it, copies nothing.
             part = octets[offset : offset + size]
             parts.append(part)
             start += len(part)
@@ -231,7 +231,7 @@ class BodyReader:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _chunk_of(self, start: int) -> bytes:
-        """Return the chunk in which an octet stands, once it was compared with its checksum."""
+        """Return the chunk that contains an octet, after checking it."""
         number = start // CHUNK_BYTES
         if not self._chunk or self._chunk_at != number * CHUNK_BYTES:
             body = self._body
@@ -256,7 +256,7 @@ def read_sums(descriptor: int, path: str, size: int) -> Sequence[int]:
     """Return the checksums behind a body of `size` octets.
 
     Raises:
-        MessageDamaged: they are not there, or damaged themselves.
+        MessageDamaged: they are missing or damaged themselves.
     """
     count = -(-size // CHUNK_BYTES)
     try:
@@ -272,7 +272,7 @@ def read_sums(descriptor: int, path: str, size: int) -> Sequence[int]:
 
 
 def check_body(path: str, size: int) -> str | None:
-    """Compare a whole body file with its checksums; return what is wrong, None for nothing."""
+    """Check a whole body file; return what is wrong with it, None for nothing."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -292,7 +292,7 @@ def check_body(path: str, size: int) -> str | None:
 
 @implementer(IBodyDraft)
 class BodyDraft:
-    """A body on its way in; see `IBodyDraft`."""
+    """An incoming body; see `IBodyDraft`."""
 
     def __init__(
         self, bodies: LargeBodies, written: Callable[[int], None], before: bytes | None = None
@@ -323,7 +323,7 @@ class BodyDraft:
         done = self._bodies.writing.run(lambda: self._write(parts, size, bare))
         done.addErrback(self._failed)
         done.addCallback(lambda _: self._written(size))
-        done.addErrback(lambda failure: log.failure("{draft} is not heard", failure, draft=self))
+        done.addErrback(lambda failure: log.failure("{body}: callback failed", failure, body=self))
 
     def finish(self) -> Deferred[IBody]:
         """See `IBodyDraft.finish`."""
@@ -334,10 +334,10 @@ class BodyDraft:
         """See `IBodyDraft.abandon`."""
         if not self._is_ended:
             self._is_ended = True
-            if self._is_begun:  # else the thread may never run, and would keep this for as long
+            if self._is_begun:  # else the thread may never start, and the job would keep this alive
                 self._bodies.writing.leave(self._remove)
 
-    # On the thread that writes.
+    # On the writing thread.
 
     def _write(self, parts: Sequence[bytes], size: int, bare: Sequence[bytes | memoryview]) -> None:
         if self._failure is not None:
@@ -357,7 +357,7 @@ class BodyDraft:
                 self._add_to_sums(part)
             if self._digest is not None:
                 for each in bare:
-                    self._digest.update(each)  # lets go of the interpreter meanwhile
+                    self._digest.update(each)  # releases the interpreter lock meanwhile
                     self._bare_size += len(each)
             if self._at - self._synced > SYNC_BYTES:
                 self._synced = self._at
@@ -406,7 +406,7 @@ class BodyDraft:
         octets += _SUMS.pack(_SUMS_MARK, CHUNK_BYTES, len(sums), crc32(packed)) + packed
         done = os.pwrite(self._descriptor, octets, self._at)
         if done < len(octets):
-            os.pwrite(self._descriptor, octets[done:], self._at + done)  # which says why
+            os.pwrite(self._descriptor, octets[done:], self._at + done)  # raises the reason
 
     def _fault(self, error: Exception) -> None:
         if isinstance(error, OSError):
@@ -420,10 +420,10 @@ class BodyDraft:
             self._descriptor = -1
             self._bodies.directory.remove(self._number)
 
-    # On the reactor's.
+    # On the reactor's thread.
 
     def _failed(self, failure: Failure) -> None:
-        """Nothing now: `finish` tells it."""
+        """Do nothing: `finish` reports the failure."""
         failure.trap(OSError, StoreError)
 
     def _finished(self, number: int) -> StoredBody:
@@ -437,9 +437,9 @@ class LargeBodies:
     """The body files, as the reactor's thread sees them.
 
     Args:
-        directory: where they are.
-        reactor: for the way back from the threads.
-        max_bytes: bound on the octets of all of them, 0 for none.
+        directory: of the files.
+        reactor: for results of the threads.
+        max_bytes: bound on the octets of all files, 0 for none.
     """
 
     def __init__(self, directory: BodyDirectory, reactor: ReactorCall, max_bytes: int = 0) -> None:
@@ -456,7 +456,7 @@ class LargeBodies:
 
     @property
     def used_bytes(self) -> int:
-        """Octets of the body files known."""
+        """Octets of the known body files."""
         return sum(list(self._sizes.values()))
 
     def draft(self, written: Callable[[int], None], before: bytes | None = None) -> BodyDraft:

@@ -1,29 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notice that the database is an old one that was put back.
+"""The mark: detects that the database was restored from a backup.
 
-Peers remember the ids under which messages came to them, and answer `accepted` without looking
-when one comes again. A database that was restored from a backup would give ids out once more that
-peers have seen already, for other messages; those would be lost.
+Peers remember the ids of messages that they accepted, and answer `accepted` without looking when an
+id comes again. A restored database would assign ids again that peers know already, to other
+messages; those would be lost.
 
-So each change of the durable bound of ids (`amqproute.store`, "Identity") has a random name, and
-both stand in the database and in a small file beside it, the *mark*. The file is written before
-the commit, with the state before and the one after it, and once more after the commit with the
-latter only: no crash makes the two disagree. At the start a database whose state is not in the
-mark is not the one that was here last; neither is one whose mark is gone. A backup that was taken
-while the daemon ran, and is put back before the bound has moved, agrees, and may: counting goes on
-at the bound, which is beyond every id given out.
+So each change of the durable bound of ids (`amqproute.store`, "Identity") has a random name; name
+and bound are in the database and in a small file beside it, the *mark*. The file is written before
+the commit with both the previous and the new state, and after the commit with the new one alone: no
+crash makes the two disagree. A database whose state is not in the mark at the start is not the one
+that was here last; neither is one whose mark is missing. A backup that was taken while the daemon
+ran, and is restored before the bound has moved, agrees with the mark, and may: counting goes on at
+the bound, which is above every id ever assigned.
 
-A mark that was put back together with its database agrees with it. But it says when it was written,
-by the clock of the file system, and of a file that was copied, or came out of an archive, the file
-system says another time. So it does where only owner or mode of the file were changed. Taking that
-for a restore does little harm; and while the daemon runs, it looks at the mark once in a second and
-writes it anew.
+A mark that was restored together with its database agrees with it. But it contains the time at
+which it was written, by the clock of the file system, and a copied or extracted file has another
+change time. So has one whose owner or mode was changed; taking that for a restore does little harm,
+and the running daemon compares the mark once a second and rewrites it.
 
-What cannot be noticed is an image of a whole file system that was put back: then the mark has to be
-deleted by hand.
+What cannot be detected is the restore of a whole file system image: then the operator has to delete
+the mark.
 
-The file is overwritten where it stands: that takes no room on a full disk, and a line this short
-is in one sector.
+The file is overwritten in place: that needs no room on a full disk, and a line this short is in one
+sector.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _LINE: Final = re.compile(
 
 
 class Mark:
-    """The file.
+    """The file of a store's mark.
 
     Args:
         path: of the file.
@@ -59,18 +58,18 @@ class Mark:
         return f"<Mark {self.path}>"
 
     def exists(self) -> bool:
-        """Whether there is one, readable or not."""
+        """Tell whether the file exists, readable or not."""
         return os.path.exists(self.path)
 
     def read(self) -> list[State]:
-        """Return the states that the database may be in; none if nobody knows.
+        """Return the states that the database may be in; none if they are unknown.
 
-        That is so where the file cannot be read, or is a copy.
+        They are unknown if the file cannot be read, or is a copy.
         """
         try:
             with open(self.path, encoding="ascii", errors="replace") as file:
                 found = _LINE.fullmatch(file.read(LENGTH))
-                # Early releases did not say when.
+                # Early releases did not record the time.
                 if found is None or (found[2] and is_copy(file.fileno(), int(found[2]))):
                     return []
         except OSError:
@@ -79,9 +78,9 @@ class Mark:
         return [(int(name, 16), int(bound)) for name, _, bound in pairs]
 
     def is_withdrawn(self) -> bool:
-        """Tell whether somebody has taken the file away, or put a copy in its place.
+        """Tell whether the file was removed, or replaced by a copy.
 
-        That is what a restore does, and says that an older database is meant to be here.
+        A restore does that, to say that an older database is intended.
         """
         try:
             with open(self.path, encoding="ascii", errors="replace") as file:
@@ -93,7 +92,7 @@ class Mark:
             return False
 
     def write(self, states: list[State]) -> None:
-        """Have the file on the disk, with these states.
+        """Write the file with these states, durably.
 
         Raises:
             OSError: it cannot be written.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes into the store and what comes out of it: plain values, no behavior."""
+"""Values that go into the store and come out of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 QUARANTINE_NUMBER: Final = -1
-"""The queue of entries that were found damaged. It has no row of its own in the database."""
+"""Queue number of damaged entries. It has no row in the table of queues."""
 TRANSIENT: Final = 1
 """Bit 0 of `StoredEntry.flags`: a non-durable entry that was paged out; `open` deletes it."""
 
@@ -38,26 +38,27 @@ Column: TypeAlias = int | str | bytes | None
 
 
 def is_worth_a_try(room: int, before: int) -> bool:
-    """Tell whether what has failed for want of room should be tried again at once.
+    """Tell whether to retry at once what has failed because the disk was full.
 
-    Where there is twice as much and a mebibyte: so a disk that empties slowly costs few tries.
+    It is worth it where there is twice as much room and another mebibyte: a disk that empties
+    slowly then costs few tries.
 
     Args:
         room: octets that may be written now.
-        before: the least that could be since it has failed.
+        before: the smallest room since the failure.
     """
     return room >= 2 * before + MEBIBYTE
 
 
 @dataclass(frozen=True, slots=True)
 class StoredReceipt:
-    """A run of received ids, remembered together: one row, whatever their number.
+    """A set of received ids, stored as one row.
 
     Attributes:
         low: the smallest id.
         high: the largest id.
-        steps: the differences between neighbors; empty when there are no gaps.
-        at_ms: when they were marked.
+        steps: the differences between neighbors; empty if there are no gaps.
+        at_ms: when they were received.
     """
 
     low: int
@@ -75,23 +76,23 @@ class StoredReceipt:
         return cls(low, high, tuple(map(sub, ordered[1:], ordered)), at_ms)
 
     def ids(self) -> Sequence[int]:
-        """The ids again, ascending."""
+        """Return the ids, ascending."""
         if not self.steps:
             return range(self.low, self.high + 1)
         return list(accumulate(self.steps, initial=self.low))
 
     def without_below(self, below: int) -> StoredReceipt | None:
-        """The rest of this receipt once ids under `below` are forgotten; None for no rest."""
+        """Return this receipt without the ids under `below`; None if nothing remains."""
         left = [one for one in self.ids() if one >= below]
         return StoredReceipt.of(left, self.at_ms) if left else None
 
 
 class QueueNumbers(dict[str, int]):
-    """Queue names to the small numbers that rows carry; a new name gets the next number.
+    """Map queue names to the numbers that rows contain; a new name gets the next number.
 
     Attributes:
-        unsaved: numbers whose names the database has not got yet. The reactor's thread adds,
-            the writer's thread takes away after the commit that holds them; each single step
+        unsaved: numbers whose names are not in the database yet. The reactor's thread adds,
+            the writer's thread removes after the commit that holds them; each single step
             is one dict operation, so no lock is needed.
     """
 
@@ -109,7 +110,7 @@ class QueueNumbers(dict[str, int]):
         return self._last
 
     def restore(self, names: Iterator[tuple[int, str]]) -> None:
-        """Take over the numbers that the database knows."""
+        """Adopt the numbers in the database."""
         for number, name in names:
             self[name] = number
             self._last = max(self._last, number)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one transaction asks for, gathered so that many can be written as one.
+"""Changes of a store transaction, collected so that many can be written as one.
 
-A `StatementGroup` holds work in the order in which it is written: rows in, updates, moves, rows
-out. Since an id lives only once (born by enqueue or move, ended by dequeue or move), that order
-gives what the calls gave in their own order, except for the few pairs that `StatementGroup.clashes`
-knows; such a pair opens the next stage. Ordinary traffic needs one stage for any number of
-transactions.
-
-Shared payloads go in before everything else, and out after everything else of the whole group
-(`statements.write_stages`), so that they need no order of their own. The same goes for what
-stands in files (`amqproute.store.body_files`).
+A `StatementGroup` holds changes in the order in which they are written: inserts, updates, moves,
+deletes. Since an id lives only once (created by enqueue or move, ended by dequeue or move), that
+order has the same result as the order of the calls, except for the few pairs that
+`StatementGroup.clashes` knows; such a pair opens the next stage. Ordinary traffic needs one stage
+for any number of transactions.
+Shared payloads are inserted before everything else, and deleted after everything else of the whole
+group (`statements.write_stages`), so that they need no order of their own. The same applies to body
+files (`amqproute.store.body_files`).
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ SHARED_WIDTH: Final = 7
 """Columns of a row in `SharedRow.rows`: id, queue, arrived, expires, flags, size, payload."""
 
 NEVER: Final = 1 << 62
-"""Octets of a message that no message has."""
+"""A size that no message reaches, octets."""
 
 Move = tuple[int, int, bytes | None]
 
 
 class SharedRows:
-    """New payloads, new entries that refer to these or to older ones, and those in files.
+    """New payloads, new entries that refer to payloads, and new entries with bodies in files.
 
     Attributes:
         rows: the entries, `SHARED_WIDTH` values each, one after the other in a flat list.
         payloads: id -> the encoded message.
         filed: entries whose bodies are, or will be, in files.
-        unborn: body files that entries referred to which have come and gone.
+        unborn: body files of entries that were added and removed within the group.
     """
 
     __slots__ = ("filed", "payloads", "rows", "unborn")
@@ -56,7 +55,7 @@ class SharedRows:
         self.unborn: set[int] = set()
 
     def references(self) -> set[int]:
-        """The payloads to which the entries refer."""
+        """Return the ids of the payloads to which the entries refer."""
         return set(self.rows[SHARED_WIDTH - 1 :: SHARED_WIDTH])
 
     def drop_unreferenced(self) -> None:
@@ -66,12 +65,12 @@ class SharedRows:
 
 
 class StatementGroup:
-    """Work on entries that may be written in one fixed order.
+    """Changes of entries that may be written in one fixed order.
 
     Attributes:
         rows: new entries, `WIDTH` values each, one after the other in a flat list.
-        shared: what has to do with shared payloads; None, as in most stages, for nothing.
-        dequeued: ids that end here.
+        shared: changes with shared payloads; None, as in most stages, for nothing.
+        dequeued: ids of removed entries.
         updates: id -> delivery count and, if it changes, the encoded message.
         moves: id -> new id, queue number and, if it changes, the encoded message.
         arrivals: the new ids of `moves`.
@@ -88,28 +87,28 @@ class StatementGroup:
         self.arrivals: set[int] = set()
 
     def is_busy(self) -> bool:
-        """True if there is anything to write."""
+        """Tell whether there is anything to write."""
         return bool(
             self.rows or self.dequeued or self.updates or self.moves or self.shared is not None
         )
 
     def only_begins(self) -> bool:
-        """True if there are new entries without shared payloads, and nothing else."""
+        """Tell whether there are new entries without shared payloads, and nothing else."""
         return bool(self.rows) and not (
             self.dequeued or self.updates or self.moves or self.shared is not None
         )
 
     def born(self) -> int:
-        """How many entries begin here."""
+        """Return the number of new entries."""
         count = len(self.rows) // WIDTH
         if self.shared is not None:
             count += len(self.shared.rows) // SHARED_WIDTH + len(self.shared.filed)
         return count
 
     def balance(self) -> tuple[int, int]:
-        """Return by how much this changes the number of entries, and the sum of their ids.
+        """Return the change in the number of entries, and in the sum of their ids.
 
-        That is so if all that end or move were there.
+        It holds if all removed or moved entries exist.
         """
         total: int = sum(self.rows[::WIDTH]) - sum(self.dequeued)
         if self.shared is not None:
@@ -120,7 +119,7 @@ class StatementGroup:
         return self.born() - len(self.dequeued), total
 
     def born_bytes(self) -> int:
-        """How many bytes of encoded messages begin here, shared ones counted once."""
+        """Return the bytes of new encoded messages, counting shared ones once."""
         size: int = sum(self.rows[WIDTH - 2 :: WIDTH])
         if self.shared is not None:
             size += sum(map(len, self.shared.payloads.values()))
@@ -128,16 +127,16 @@ class StatementGroup:
         return size
 
     def sharing(self) -> SharedRows:
-        """Return `shared`, which begins here at the latest."""
+        """Return `shared`, creating it if necessary."""
         if self.shared is None:
             self.shared = SharedRows()
         return self.shared
 
     def clashes(self, updates: Iterable[int], moves: Iterable[int]) -> bool:
-        """True if these later updates and moves cannot join: the fixed order would differ.
+        """Tell whether later updates and moves cannot join: the fixed order would differ.
 
         An update of a moved entry would be written before the move; a move of a moved entry
-        has to see the first one; a move of an ended entry would bring it back.
+        has to see the first one; a move of a removed entry would bring it back.
         """
         for one in updates:
             if one in self.moves or one in self.arrivals:
@@ -148,18 +147,18 @@ class StatementGroup:
         return False
 
     def update(self, entry_id: int, delivery_count: int, encoded: bytes | None) -> None:
-        """Note an update; a body from an earlier update stays if this one has none."""
+        """Add an update; a body from an earlier update stays if this one has none."""
         if encoded is None and entry_id in self.updates:
             encoded = self.updates[entry_id][1]
         self.updates[entry_id] = (delivery_count, encoded)
 
     def move(self, entry_id: int, move: Move) -> None:
-        """Note a move."""
+        """Add a move."""
         self.moves[entry_id] = move
         self.arrivals.add(move[0])
 
     def join(self, later: StatementGroup) -> None:
-        """Take over the work of a later stage that does not clash."""
+        """Add the changes of a later stage that does not clash."""
         self.rows += later.rows
         if later.shared is not None:
             shared = self.sharing()
@@ -174,11 +173,11 @@ class StatementGroup:
         self.arrivals |= later.arrivals
 
     def drop_unborn(self) -> None:
-        """Forget entries that come and go within this stage.
+        """Drop entries that are added and removed within this stage.
 
         Safe: no sender has been answered, because no Deferred fires before the commit that would
-        have held both writes; afterwards the state is the same as with them. A
-        stage with moves is left alone, since a move may have carried the entry away first.
+        have held both writes; afterwards the state is the same as with them. A stage with moves
+        is left alone, since a move may have renumbered the entry first.
         """
         if not self.dequeued or self.moves:
             return
@@ -199,7 +198,7 @@ class StatementGroup:
             shared.filed = [row for row in shared.filed if row[0] not in unborn]
 
     def _born_to_stay(self, flat: list[Any], width: int) -> list[Any]:
-        """Take rows that are dequeued here out of a flat list, and out of `dequeued`."""
+        """Drop rows that are dequeued here from a flat list, and from `dequeued`."""
         ids = flat[::width]
         unborn = self.dequeued.intersection(ids)
         if not unborn:
@@ -215,8 +214,8 @@ class StatementGroup:
 class CommitFacts:
     """Receipts and notes of one or many transactions, in an order that is safe to write.
 
-    Marks are written before `forgets`, and everything before `streams_forgotten`; what would
-    not fit that order opens the next `CommitFacts`.
+    Marks are written before `forgets`, and `forgotten` after both; what would
+    contradict that order opens the next `CommitFacts`.
     """
 
     __slots__ = ("forget_before_ms", "forgets", "forgotten", "marks", "notes", "postponed")
@@ -230,7 +229,7 @@ class CommitFacts:
         self.postponed: list[tuple[int, int]] = []
 
     def clashes(self, later: CommitFacts) -> bool:
-        """True if a later mark would be lost to a forgetting that was asked for earlier."""
+        """Tell whether a later mark would be lost to an earlier request to forget."""
         if not later.marks:
             return False
         if self.forget_before_ms is not None:
@@ -241,7 +240,7 @@ class CommitFacts:
         )
 
     def join(self, later: CommitFacts) -> None:
-        """Take over later facts that do not clash."""
+        """Add later facts that do not clash."""
         for stream, ids in later.marks.items():
             self.marks.setdefault(stream, []).extend(ids)
         for stream, below in later.forgets.items():
@@ -253,16 +252,16 @@ class CommitFacts:
         self.postponed += later.postponed
 
     def receipts(self, now_ms: int) -> list[tuple[str, StoredReceipt]]:
-        """The marks, packed: one receipt for each stream."""
+        """Return the marks as one receipt for each stream."""
         return [(stream, StoredReceipt.of(ids, now_ms)) for stream, ids in self.marks.items()]
 
 
 @implementer(IStoreTransaction)
 class PendingCommit:
-    """What is to happen together or not at all. Made by a store's `begin`.
+    """Changes that become durable together or not at all; created by a store's `begin`.
 
-    A transaction that is dropped without `commit` never happened. Operations on an id that is
-    not (or no longer) there do nothing.
+    A transaction that is dropped without `commit` has no effect. Operations on an id that
+    does not exist, or no longer, do nothing.
     """
 
     __slots__ = (
@@ -309,7 +308,7 @@ class PendingCommit:
         flags: int,
         rest: IBody | None = None,
     ) -> None:
-        """Put an entry at its place in a queue.
+        """Add an entry to a queue.
 
         Args:
             queue: the queue's name.
@@ -318,7 +317,7 @@ class PendingCommit:
             arrived_ms: wall clock, milliseconds since the epoch.
             expires_ms: the same clock, 0 for never.
             flags: `TRANSIENT` and the broker's own bits.
-            rest: the `IBody` that follows `encoded`; None for a message that is all there.
+            rest: the `IBody` that follows `encoded`; None for a message without one.
         """
         if self._hand_over is None:
             raise _too_late()
@@ -353,10 +352,10 @@ class PendingCommit:
         )
 
     def share(self, payload_id: int, encoded: bytes) -> None:
-        """Keep a body that many entries may refer to, once.
+        """Add a body that many entries may refer to.
 
-        It lives as long as at least one entry refers to it; one to which nothing refers when
-        the transaction is committed is not kept at all.
+        It lives as long as at least one entry refers to it; a body without references at
+        commit is not stored.
 
         Args:
             payload_id: from the store's `next_id`.
@@ -379,9 +378,9 @@ class PendingCommit:
         expires_ms: int,
         flags: int,
     ) -> None:
-        """Put an entry whose body is a shared payload at its place in a queue.
+        """Add an entry whose body is a shared payload to a queue.
 
-        The commit fails if the payload is neither of this transaction nor alive.
+        The commit fails unless the payload is part of this transaction or stored.
 
         Args:
             queue: the queue's name.
@@ -412,7 +411,7 @@ class PendingCommit:
         """Do `enqueue_shared` for many queues, each with the id at the same place.
 
         Raises:
-            LocalProtocolError: as there; or there are not as many ids as queues.
+            LocalProtocolError: as there; or the numbers of ids and queues differ.
         """
         if self._hand_over is None:
             raise _too_late()
@@ -437,7 +436,7 @@ class PendingCommit:
             )
 
     def dequeue(self, ids: Sequence[int]) -> None:
-        """End entries; a payload goes with the last entry that refers to it."""
+        """Remove entries; a payload is removed with the last entry that refers to it."""
         if self._hand_over is None:
             raise _too_late()
         self.stages[-1].dequeued.update(ids)
@@ -445,22 +444,22 @@ class PendingCommit:
     def update(self, entry_id: int, delivery_count: int, encoded: bytes | None = None) -> None:
         """Set an entry's delivery count and, if given, its encoded message.
 
-        An entry with a shared payload gets the message as a body of its own. Where the message
-        has a rest in a file, `encoded` is what precedes that.
+        An entry with a shared payload gets the message as a body of its own. If the rest of the
+        message is in a file, `encoded` is what precedes it.
         """
         self._stage_for((entry_id,), ()).update(entry_id, delivery_count, encoded)
 
     def move(self, entry_id: int, queue: str, new_id: int, encoded: bytes | None = None) -> None:
-        """Put an entry at another queue's tail under a new id, as for a dead letter.
+        """Move an entry to the tail of another queue under a new id, as for a dead letter.
 
-        A shared payload stays shared, unless there is a message to replace it.
+        A shared payload stays shared unless `encoded` replaces it.
         """
         number = self._numbers[queue]
         self.quarantined += number == QUARANTINE_NUMBER
         self._stage_for((), (entry_id,)).move(entry_id, (new_id, number, encoded))
 
     def mark_received(self, stream: str, ids: Sequence[int]) -> None:
-        """Remember that these ids of a peer's stream have arrived."""
+        """Add receipts: these ids of a peer's stream have arrived."""
         if ids:
             later = CommitFacts()
             later.marks[stream] = list(ids)
@@ -479,7 +478,7 @@ class PendingCommit:
         self._add(later)
 
     def forget_received_before(self, ms: int) -> None:
-        """Drop the receipts, of any stream, that were marked before this time."""
+        """Drop the receipts of any stream that were made before this time."""
         later = CommitFacts()
         later.forget_before_ms = ms
         self._add(later)
@@ -491,23 +490,23 @@ class PendingCommit:
         self._add(later)
 
     def note(self, kind: str, key: str, value: bytes | None) -> None:
-        """Keep a small durable fact, or delete it with None."""
+        """Store a small durable fact, or delete it with None."""
         later = CommitFacts()
         later.notes[kind, key] = value
         self._add(later)
 
     def record(self, event: object) -> None:
-        """Have an event told to the store's outbox when this is committed; not if it fails."""
+        """Pass an event to the store's outbox when this is committed; not if it fails."""
         if self._hand_over is None:
             raise _too_late()
         self.events.append(event)
 
     def commit(self, patient: bool = False) -> Deferred[None]:
-        """Hand everything over.
+        """Commit everything above.
 
         Args:
-            patient: nobody is told of it: it may wait some milliseconds for others, and
-                share their fsync. If all it does is to end entries, later ones may overtake it.
+            patient: nobody waits for it: it may be delayed by some milliseconds to share an
+                fsync. If it only removes entries, later commits may overtake it.
 
         Returns:
             A Deferred that fires after the fsync that made the transaction durable, never
@@ -524,7 +523,7 @@ class PendingCommit:
         return hand_over(self)
 
     def weight(self) -> tuple[int, int]:
-        """Return how many entries begin and end here, and the octets of those that begin."""
+        """Return the number of entries added and removed here, and the octets of added ones."""
         entries = octets = 0
         for stage in self.stages:
             entries += stage.born() + len(stage.dequeued)
@@ -533,15 +532,15 @@ class PendingCommit:
         return entries, octets
 
     def begins(self) -> bool:
-        """True if entries begin here."""
+        """Tell whether entries are added here."""
         return any(stage.born() for stage in self.stages)
 
     def ended(self) -> list[int]:
-        """The ids of entries that end here."""
+        """Return the ids of entries removed here."""
         return [entry_id for stage in self.stages for entry_id in stage.dequeued]
 
     def only_removes(self) -> bool:
-        """True if entries end here, and nothing else happens."""
+        """Tell whether this removes entries and does nothing else."""
         first = self.stages[0]
         return not (
             len(self.stages) > 1
@@ -566,7 +565,7 @@ class PendingCommit:
 
 
 def _too_late() -> LocalProtocolError:
-    return LocalProtocolError("the transaction has been committed; begin another one")
+    return LocalProtocolError("the transaction is already committed; begin another one")
 
 
 def add_facts(facts: list[CommitFacts], later: CommitFacts) -> None:
@@ -577,7 +576,7 @@ def add_facts(facts: list[CommitFacts], later: CommitFacts) -> None:
 
 
 def merge(transactions: Sequence[PendingCommit]) -> tuple[list[StatementGroup], list[CommitFacts]]:
-    """Join the work of transactions, in their order, into as few stages as possible."""
+    """Merge transactions, in their order, into as few stages as possible."""
     stages = [StatementGroup()]
     facts: list[CommitFacts] = []
     for transaction in transactions:

@@ -1,29 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The seal: what the store held when it last committed, in a file beside the database.
 
-SQLite takes a write-ahead log that is missing, cut short or damaged for one that ends there, and
-a database without it for a complete one. So somebody else has to remember how far the log went.
-After each commit the writer notes in the seal the last frame of the log with its checksum, and how
-many entries there are with the sum of their ids. `amqproute.store.start_evidence` compares at the
-start.
+SQLite takes a write-ahead log that is missing, cut short or damaged for one that ends there, and a
+database without a log for a complete one. So the extent of the log has to be recorded elsewhere.
+After each commit the writer notes in the seal the last frame of the log with its checksum, and the
+number of entries with the sum of their ids. `amqproute.store.start_evidence` compares at the start.
 
-**The order.** A note is made after the commit's fsync and is not synced itself: it is a store into
-mapped memory, about a microsecond. A killed process leaves it in the page cache. A power failure
-may leave an older one, never one of a commit that is not on the disk. So a seal is always a lower
-bound: a store that has less than the seal says has lost something, and no honest crash does that.
+**Order.** A note is made after the commit's fsync and is not synced itself: it is a write to mapped
+memory, about a microsecond. A killed process leaves it in the page cache. A power failure may leave
+an older note, never one of a commit that is not on the disk. So a seal is always a lower bound: a
+store that has less than the seal says has lost something, which no crash of honest hardware does.
 
 **Durable notes** are made when the bound of ids moves, when the whole log has been copied into the
-database, and when the store is closed: the latter two say that the log is not needed any more.
+database, and when the store is closed: the latter two say that the log is no longer needed.
 
-**Turn and round.** Each change of the bound of ids counts a *turn*; each time that the log begins
-anew a *round*. Both stand in the table ``meta`` as well. By the turn it is known which of seal and
-database is the older one. The round tells whether the database file by itself is one that this log
-can be applied to: it is that of the log, or the one before.
+**Turn and round.** A *turn* is counted with each change of the bound of ids, a *round* with each
+restart of the log. Both are in the table ``meta`` as well. The turns tell whether seal or database
+is older. The round tells whether this log can be applied to the database file as it is: the file's
+round is that of the log, or the one before.
 
-The file has two slots in sectors of their own, written in turn, each with a checksum: a torn one
-leaves the other. It is overwritten where it stands, which takes no room on a full disk. While the
-disk is full notes are written by system calls: on a file system that copies on write, a store into
-mapped memory could find no room, which ends the process.
+The file has two slots in sectors of their own, written alternately, each with a checksum: a torn
+slot leaves the other. The file is overwritten in place, which needs no room on a full disk. While
+the disk is full, notes are written by system calls: on a copy-on-write file system a write to
+mapped memory could find no room, which would kill the process.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ __all__ = ["NO_LOG", "Seal", "SealState"]
 LENGTH: Final = 4096
 SLOT: Final = 512
 NO_LOG: Final = bytes(24)
-"""The position of a log that has no frames."""
+"""The position of a log without frames."""
 _MAGIC: Final = b"amqseal1"
 _LAYOUT: Final = struct.Struct("<8sQQQQQBB24sQI")
 _CHECK: Final = struct.Struct("<I")
@@ -50,18 +49,18 @@ _LOW_HALF: Final = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class SealState:
-    """What a seal says.
+    """Contents of a seal.
 
     Attributes:
-        turn: how often the bound of ids has been changed.
-        round: how often the log has begun anew.
+        turn: number of changes of the bound of ids.
+        round: number of restarts of the log.
         name: the random name of the last change of the bound (`amqproute.store.mark`).
         bound: of ids.
         log: octets 16 to 40 of the log's shared index: number of frames, pages of the database,
             checksum of the last frame, salts (SQLite, "WAL-mode File Format" §2.1).
-        is_copied: all that had been committed was in the database itself.
-        entry_totals: how many entries there are, and the sum of their ids modulo 2**32; None if
-            nobody has counted.
+        is_copied: everything committed was in the database itself.
+        entry_totals: number of entries, and the sum of their ids modulo 2**32; None if they were
+            not counted.
     """
 
     turn: int
@@ -74,12 +73,12 @@ class SealState:
 
     @property
     def frames(self) -> int:
-        """How many frames of the log were committed."""
+        """Number of committed frames in the log."""
         return int.from_bytes(self.log[:4], sys.byteorder)
 
     @property
     def pages(self) -> int:
-        """How many pages the database had."""
+        """Number of pages in the database."""
         return int.from_bytes(self.log[4:8], sys.byteorder)
 
     @property
@@ -91,23 +90,23 @@ class SealState:
 
     @property
     def salt(self) -> bytes:
-        """What all frames of the log have in common."""
+        """Common to all frames of the log."""
         return self.log[16:24]
 
     def same_state(self, name: int, bound: int) -> bool:
-        """Tell whether a database with this state of its mark is the one that was sealed."""
+        """Tell whether a database with this state of its mark is the sealed one."""
         return (self.name, self.bound) == (name, bound)
 
 
 class Seal:
-    """The file. All methods but `read` are called on the writer's thread.
+    """The file of a store's seal. All methods but `read` are called on the writer's thread.
 
     Args:
         path: of the file.
 
     Attributes:
-        is_careful: write by system calls, since the disk is full.
-        state: what durable notes have said last; None before the first one.
+        is_careful: write by system calls, because the disk is full.
+        state: the last durable note; None before the first one.
     """
 
     def __init__(self, path: str) -> None:
@@ -122,11 +121,11 @@ class Seal:
         return f"<Seal {self.path} {self._counter}>"
 
     def exists(self) -> bool:
-        """Tell whether there is a file, readable or not."""
+        """Tell whether the file exists, readable or not."""
         return os.path.exists(self.path)
 
     def read(self) -> SealState | None:
-        """Return what the file says; None if it is missing or says nothing that holds."""
+        """Return the last valid note; None if the file is missing or has none."""
         try:
             with open(self.path, "rb") as file:
                 octets = file.read(LENGTH)
@@ -139,10 +138,10 @@ class Seal:
         return sealed
 
     def write(self, sealed: SealState) -> None:
-        """Have this on the disk.
+        """Make a durable note.
 
         Raises:
-            OSError: it could not be written; the file then says nothing that is not so.
+            OSError: it could not be written; the file still says nothing untrue.
         """
         if self._descriptor < 0:
             self._open()
@@ -155,7 +154,7 @@ class Seal:
         os.fdatasync(self._descriptor)
 
     def note(self, log: bytes, entry_totals: tuple[int, int] | None) -> None:
-        """Note a commit that is on the disk; this note itself need not be.
+        """Note a commit that is on the disk, without syncing the note.
 
         Args:
             log: see `SealState.log`.
@@ -176,7 +175,7 @@ class Seal:
             self._map[at : at + len(octets)] = octets
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._map is not None:
             self._map.close()
             self._map = None
@@ -186,13 +185,13 @@ class Seal:
         self.state = None
 
     def _open(self) -> None:
-        """Have a file of full length, with what it said before."""
+        """Create the file at full length, keeping its last note."""
         self.read()
         descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             if os.fstat(descriptor).st_size != LENGTH:
                 os.ftruncate(descriptor, 0)
-                # Blocks, not a hole: a store into mapped memory may not be the first to need one.
+                # Blocks, not a hole: a write to mapped memory must not have to allocate one.
                 os.pwrite(descriptor, bytes(LENGTH), 0)
                 os.fsync(descriptor)
                 directory = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY)

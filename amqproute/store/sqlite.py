@@ -61,10 +61,10 @@ from amqproute.store.store_sizes import StoreSizes
 log = Logger()
 
 ID_BLOCK: Final = 1 << 24
-"""Ids that may be given out before the database has to hear of it."""
+"""Ids that may be assigned before the bound in the database has to move."""
 SHRINK_SECONDS: Final = 30.0
-"""After what time a database that could not be made smaller is tried again; at once where there is
-more room by then (`is_worth_a_try`)."""
+"""Time after which the database, when it could not be shrunk, is tried again; at once where there
+is more room by then (`is_worth_a_try`)."""
 DEFAULT_SIZES: Final = StoreSizes()
 MOST_PAGES: Final = 0xFFFFFFFE
 """SQLite's own bound."""
@@ -72,10 +72,10 @@ FILED: Final = (
     "SELECT queue, sum(body_length) FROM entry INDEXED BY entry_payload"
     " WHERE payload IS NOT NULL AND payload < 0 AND body_start IS NULL GROUP BY queue"
 )
-"""Octets of bodies that are files of their own, by the queue's number."""
+"""Octets of bodies in files of their own, by the number of the queue."""
 LOCK_TRIES: Final = 4
 LOCK_SECONDS: Final = 0.1
-"""How often a lock is tried that somebody has, and with which pauses."""
+"""Number of attempts to lock a file that is locked, and the pause between them."""
 EVERYTHING: Final = 1 << 62
 PURGE: Final = 10_000
 """Transient entries deleted in one transaction at the start."""
@@ -97,7 +97,7 @@ class SqliteStore:
             thread. None without a journal.
 
     Attributes:
-        quarantined: damaged entries that are kept, and given to nobody.
+        quarantined: number of damaged entries, which are kept and not delivered.
     """
 
     def __init__(
@@ -154,10 +154,10 @@ class SqliteStore:
         state = "closed" if self._writer.death else "open" if self._reserved else "new"
         return f"<SqliteStore {self.path} {state} waiting={self._writer.pending()}>"
 
-    # Life.
+    # Opening and closing.
 
     def open(self) -> Deferred[StoreRecovery]:
-        """See `IStore.open`. A store object is opened once."""
+        """See `IStore.open`."""
         if self._started:
             raise LocalProtocolError("a store is opened once")
         self._started = True
@@ -167,7 +167,7 @@ class SqliteStore:
         return opened
 
     def close(self) -> Deferred[None]:
-        """See `IStore.close`. Closing again, or closing what did not open, is harmless."""
+        """See `IStore.close`. Harmless if it is closed, or was not opened."""
         if not self._started:
             self._started = True
             return succeed(None)
@@ -188,7 +188,7 @@ class SqliteStore:
         """See `IStore.next_id`.
 
         Raises:
-            StoreError: the database could not be told for a very long time that ids are used.
+            StoreError: the durable bound of ids could not be moved for a very long time.
         """
         entry_id = self._next
         self._next = entry_id + 1
@@ -207,7 +207,7 @@ class SqliteStore:
     def load(
         self, queue: str, after_id: int, limit: int, limit_bytes: int
     ) -> Deferred[Sequence[StoredEntry]]:
-        """See `IStore.load`. At least one entry comes, even if it exceeds `limit_bytes`."""
+        """See `IStore.load`. Returns at least one entry, even if it exceeds `limit_bytes`."""
         return self._read(LOAD, queue, after_id, limit, max(1, limit_bytes))
 
     def expired(
@@ -294,8 +294,8 @@ class SqliteStore:
             self.quarantined += len(page.damages)
             for damage in page.damages:
                 log.error(
-                    "{path}: entry {entry} of {queue} is damaged and goes to nobody: {why}; it is "
-                    "kept in quarantine",
+                    "{path}: entry {entry} of {queue} is damaged and will not be delivered: {why}; "
+                    "it is kept in quarantine",
                     path=self.path,
                     entry=damage.entry_id,
                     queue=queue,
@@ -308,15 +308,15 @@ class SqliteStore:
         return page.entries
 
     def _reserve(self, entry_id: int) -> None:
-        """Have the bound of ids moved on, long before it is reached.
+        """Move the bound of ids, long before it is reached.
 
-        Ids leave the house without a commit of ours (entries that are not durable), so a bound
-        ahead of them has to be durable, or a restart after a crash would use ids again.
+        Peers see ids without a commit of ours (entries that are not durable), so a bound above
+        them has to be durable, or a restart after a crash would use ids again.
         """
         if entry_id >= self._reserved:
             self._next = entry_id
             raise StoreError(
-                f"{self.path} has not taken a write for {ID_BLOCK // 2} messages: see its "
+                f"{self.path}: no write has succeeded for {ID_BLOCK // 2} messages: see its "
                 "earlier errors"
             )
         self._reserve_at = entry_id + ID_BLOCK // 64  # a failure is tried again later
@@ -342,7 +342,7 @@ class SqliteStore:
         try:
             return self._open_database()
         except Exception as error:
-            # A full disk: to be emptied by consumers, the store has to be open.
+            # A full disk: the store has to be open for consumers to empty it.
             words = database_schema.in_words(error, self.path)
             if not isinstance(words, StoreUnavailable):
                 raise
@@ -352,9 +352,9 @@ class SqliteStore:
             return self._open_database()
 
     def _fold_log(self) -> bool:
-        """Copy the log into the database, and remove it, without any file more; True if it went.
+        """Copy the log into the database and remove it without creating a file; True if it worked.
 
-        Where not even the log's index has room: alone with the database SQLite keeps it in memory.
+        For a disk without room even for the log's index: a lone connection keeps that in memory.
         """
         connection = self._files.connect(self.path)
         try:
@@ -362,7 +362,7 @@ class SqliteStore:
             (is_busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.Error as error:
             log.warn(
-                "{path}: its log cannot be copied into it: {error}",
+                "{path}: cannot copy its write-ahead log into it: {error}",
                 path=self.path,
                 error=str(error),
             )
@@ -404,17 +404,17 @@ class SqliteStore:
             " ifnull((SELECT max(id) FROM payload), 0))"
         ).fetchone()
         self._turn, self._round = meta.get("turn", 0), meta.get("round", 0)
-        # With a finding that was accepted, or a restore, the seal was moved out of the way.
+        # After an accepted finding, or a restore, the seal was moved away.
         if self._turn and self._evidence.finding is None and not self._files.seal.exists():
             log.warn(
-                "{path} is missing: whether the store holds what it held last cannot be told; "
-                "it is written anew",
+                "{path} is missing: cannot verify that the store holds all that it held last; "
+                "a new file is written",
                 path=self._files.seal.path,
             )
         self._next = max(last + 1, bound)
         self._writer.watch_log()
         if self._files.seal.read() is None:
-            # First: a crash between mark and seal would look as if the seal had been lost.
+            # First, since a crash between mark and seal would look like a lost seal.
             state = self._state or (0, 1)
             self._write_seal(SealState(self._turn, self._round, *state))
         self._save_bound(self._next + ID_BLOCK)
@@ -426,13 +426,13 @@ class SqliteStore:
         recovery.is_restored |= bool(self._accepted[0]) and "mark" in meta
         log.info(
             "{path}: {entries} entries on {queues} queues, {purged} transient entries deleted, "
-            "{removed} files of nobody {removed_how}",
+            "{removed} unreferenced files {removed_how}",
             path=self.path,
             entries=sum(summary.count for summary in recovery.queues.values()),
             queues=len(recovery.queues),
             purged=purged,
             removed=removed,
-            removed_how="removed" if put_aside is None else "in quarantine",
+            removed_how="removed" if put_aside is None else "moved to quarantine",
         )
         return recovery
 
@@ -459,7 +459,7 @@ class SqliteStore:
             found = QueueSummary(*summary)
             recovery.queues[names[number]] = replace(found, filed_bytes=filed.get(number, 0))
         self._writer.entry_totals = count, total
-        connection.execute(NOBODYS)  # those that were set aside while a consumer had them
+        connection.execute(NOBODYS)  # entries quarantined while a consumer held them
         for account, *held in connection.execute(
             f"SELECT flags >> {ACCOUNT_SHIFT} AS account, count(*),"  # noqa: S608
             " sum(size + CASE WHEN body_start IS NULL THEN ifnull(body_length, 0) ELSE 0 END)"
@@ -482,7 +482,7 @@ class SqliteStore:
         """Read receipts and notes.
 
         Raises:
-            StoreDamaged: one of them does not match its checksum, or is no text.
+            StoreDamaged: one of them does not match its checksum, or is not text.
         """
         with _lenient(connection):
             self._read_receipts_and_notes(connection, recovery)
@@ -520,21 +520,21 @@ class SqliteStore:
         return names
 
     def _damaged_row(self, table: str, which: str, crc: object) -> str:
-        """Say that a small row is damaged, without which nothing should start, and what to do."""
+        """Return the error text for a damaged small row, and what to do about it."""
         if crc is None:
-            return database_schema.damaged(self.path, f"the {table} {which} is no text")
+            return database_schema.damaged(self.path, f"the {table} {which} is not text")
         where = f"WHERE row_crc = {crc}"
         take = f"UPDATE {table} SET row_crc = NULL {where}"  # noqa: S608 - for reading
         give_up = f"DELETE FROM {table} {where}"  # noqa: S608 - for reading
         what, otherwise = {
             "receipt": (
                 "the receipt",
-                f"to give it up (messages of that peer may come twice): sqlite3 {self.path} "
+                f"to drop it (messages of that peer may be delivered twice): sqlite3 {self.path} "
                 f"'{give_up}'",
             ),
             "note": (
                 "the note",
-                f"to give up what it keeps: sqlite3 {self.path} '{give_up}'",
+                f"to drop it: sqlite3 {self.path} '{give_up}'",
             ),
             "queue": (
                 "the name of queue",
@@ -544,8 +544,8 @@ class SqliteStore:
         }[table]
         return (
             f"the database {self.path} is damaged: {what} {which} does not match its checksum. "
-            "Copy the state directory first. To get back all but that: amqproute store salvage. "
-            f"To take it as it reads: sqlite3 {self.path} "
+            "Copy the state directory first. To recover everything else: amqproute store salvage. "
+            f"To accept it as it is: sqlite3 {self.path} "
             f"'{take}' ; {otherwise}"
         )
 
@@ -588,7 +588,7 @@ class SqliteStore:
         self._write_mark([after])
 
     def _sealed(self, state: State, is_copied: bool = False) -> SealState:
-        """Return what a seal has to say now."""
+        """Return the present state for the seal."""
         writer = self._writer
         position = writer.log_position
         return SealState(self._turn, self._round, *state, position, is_copied, writer.entry_totals)
@@ -597,7 +597,7 @@ class SqliteStore:
         try:
             self._files.seal.write(sealed)
         except OSError as error:
-            # What the file says was so; the next start knows by the turn that it is older.
+            # The old contents were true; the next start knows by the turn that they are older.
             if self._is_sealing:
                 log.warn(
                     "cannot write {path}: {error}", path=self._files.seal.path, error=str(error)
@@ -607,7 +607,7 @@ class SqliteStore:
             self._is_sealing = True
 
     def _begin_round(self) -> None:
-        """Seal the store: all that was committed is in the database, and the log begins anew."""
+        """Seal the store: all commits are in the database, and the log restarts."""
         connection, state = self._writer.connection, self._state
         assert connection is not None
         assert state is not None
@@ -623,11 +623,11 @@ class SqliteStore:
         try:
             self._files.mark.write(states)
         except OSError as error:
-            # The next start then takes the database for a restored one: nothing is lost by that.
+            # The next start then treats the database as restored, which loses nothing.
             if self._is_marked:
                 log.warn(
-                    "cannot write {path}: {error}; if this goes on, the next start takes the store "
-                    "for one that was restored from a backup",
+                    "cannot write {path}: {error}; if this persists, the next start treats the "
+                    "store as restored from a backup",
                     path=self._files.mark.path,
                     error=str(error),
                 )
@@ -650,7 +650,7 @@ class SqliteStore:
             self._writer.is_frozen or self._free() < 2 * self.plenty
         )
         if self._state is not None and self._state not in self._files.mark.read():
-            # Somebody has linked it, or changed its owner; after a crash it would seem a copy.
+            # It was linked, or its owner was changed; after a crash it would look like a copy.
             self._write_mark([self._state])
         room = os.statvfs(os.path.dirname(self.path))
         not_copied = max(0, pages * size - os.stat(self.path).st_size)
@@ -666,9 +666,9 @@ class SqliteStore:
         )
 
     def _shrinks(self, size: int, reusable: int) -> bool:
-        """Tell whether the file system has little room, and an emptied database a lot of it.
+        """Tell whether room is short on the file system, and the database has much unused room.
 
-        What is left in the database has to fit into the log, where it goes for that.
+        The used part of the database has to fit into the log, through which it is rewritten.
         """
         free = self._free()
         if not (free < self.plenty <= reusable and size - reusable <= self._files.ballast.size):
@@ -677,7 +677,7 @@ class SqliteStore:
         return time.monotonic() >= self._shrink_at or is_worth_a_try(free, least)
 
     def _shrink(self, connection: sqlite3.Connection) -> bool:
-        """Give the room of an emptied database, and of its log, back to the file system."""
+        """Return the room of an emptied database, and of its log, to the file system."""
         before = self._free()
         try:
             connection.execute("VACUUM")
@@ -685,10 +685,10 @@ class SqliteStore:
         except sqlite3.Error as error:
             self._shrink_at = time.monotonic() + SHRINK_SECONDS
             self._least_free = before
-            log.warn("{path} cannot be made smaller: {error}", path=self.path, error=str(error))
+            log.warn("cannot shrink {path}: {error}", path=self.path, error=str(error))
             return False
         log.info(
-            "{path} was made smaller: {size} bytes are free again",
+            "shrunk {path}: {size} bytes are free again",
             path=self.path,
             size=self._free() - before,
         )
@@ -696,10 +696,10 @@ class SqliteStore:
 
     @property
     def plenty(self) -> int:
-        """Octets that are enough, once the disk was full, for messages to be taken again.
+        """Octets of room at which messages are accepted again after the disk was full.
 
-        Free for whoever is not root, so that the ballast can be made again; or pages of the
-        database that nothing stands on, into which messages go while it may not grow.
+        Free for users other than root, so that the ballast can be created again; or in unused pages
+        of the database, into which messages go while it may not grow.
         """
         return 2 * self._files.ballast.size
 
@@ -708,7 +708,7 @@ class SqliteStore:
         return room.f_bavail * room.f_frsize
 
     def _thaw(self, connection: sqlite3.Connection, page_size: int) -> None:
-        """Let the database grow again. See `DatabaseWriter.yield_turn`."""
+        """Let the database grow again after `DatabaseWriter.yield_turn`."""
         if self._writer.is_frozen:
             self._writer.is_frozen = self._files.seal.is_careful = False
             most = self._sizes.max_bytes // page_size if self._sizes.max_bytes else MOST_PAGES
@@ -726,7 +726,7 @@ class SqliteStore:
         """Compare the files with what is known of them; see `amqproute.store.start_evidence`.
 
         Raises:
-            StoreContradiction: something is gone that was on the disk.
+            StoreContradiction: something is missing that was on the disk.
         """
         evidence = self._evidence = examine(self.path, self._witness)
         self._accepted = self._acceptance.read()
@@ -738,26 +738,26 @@ class SqliteStore:
         if finding is None:
             if evidence.is_sealed and not evidence.has_log and evidence.sealed is not None:
                 if not evidence.sealed.is_copied:
-                    # Before anything is written: the log that begins now is another one.
+                    # Before anything is written: the next log is another one.
                     self._write_seal(replace(evidence.sealed, is_copied=True))
             else:
-                self._why = self._why or "whether rows are missing cannot be told by the seal"
+                self._why = self._why or "the seal cannot tell whether rows are missing"
             return
         if self._accepted[0] == finding.name:
             log.warn(
-                "{words}. An operator has accepted this ({name}): the store is opened without it",
+                "{words}. An operator has accepted this loss ({name}): opening the store",
                 words=finding.words,
                 name=finding.name,
             )
         elif evidence.is_restore:
             self._why = "the store was restored"
-            log.warn("{words}; the mark is gone: taken for a restore", words=finding.words)
+            log.warn("{words}; the mark is gone: treated as a restore", words=finding.words)
         else:
             raise refusal(finding)
         self._set_aside(finding)
 
     def _set_aside(self, finding: StoreFinding) -> None:
-        """Have nothing in the way that contradicts; what there is is kept."""
+        """Move the files that contradict each other to quarantine."""
         take = partial(self._quarantine.take, why=f"contradicts ({finding.name})")
         log_path = f"{self.path}-wal"
         if finding.code == "database-missing":
@@ -770,17 +770,17 @@ class SqliteStore:
         else:
             self._quarantine.copy(log_path, f"as it was found ({finding.name})")
         take(f"{self.path}-shm")
-        # Last, since without them nothing contradicts any more.
+        # Last, since without them there is no contradiction.
         take(self._files.mark.path)
         take(self._files.seal.path)
         sync_folder(os.path.dirname(self.path))
         self._quarantine.report(self._why)
 
     def settle_loss(self) -> None:
-        """Forget that an operator has accepted a loss: all has been done that was to be done.
+        """Forget that an operator has accepted a loss, after everything was done about it.
 
         Raises:
-            OSError: that could not be written down.
+            OSError: that could not be recorded.
         """
         self._acceptance.remove()
         self._accepted = ("", False)
@@ -804,14 +804,14 @@ class SqliteStore:
         mode = os.stat(self.path).st_mode & 0o777
         if mode & 0o077:
             log.warn(
-                "{path} has mode {mode:03o}: others on this host may read messages; chmod 600",
+                "{path} has mode {mode:03o}: other users of this host may read messages; chmod 600",
                 path=self.path,
                 mode=mode,
             )
 
     @staticmethod
     def _flock(descriptor: int) -> None:
-        """Lock a file; whoever only looks whether it is locked has it for an instant."""
+        """Lock a file; a process that only tests the lock holds it for an instant."""
         for _ in range(LOCK_TRIES - 1):
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -820,7 +820,7 @@ class SqliteStore:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _lock(self) -> None:
-        """Keep a second process out, until this one closes the store or ends in any way."""
+        """Lock the store until it is closed or this process ends in any way."""
         descriptor = os.open(f"{self.path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             self._flock(descriptor)
@@ -828,12 +828,12 @@ class SqliteStore:
             holder = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
             raise StoreError(
-                f"{self.path} is in use by the process {holder}: a store has one daemon; stop "
-                "that one, or give this one another state directory"
+                f"{self.path} is in use by process {holder}: a store has one daemon; stop "
+                "it, or give this one another state directory"
             ) from error
         self._writer.lock = descriptor
         try:
-            # Where it stands: a full disk has no room for a file that was truncated.
+            # In place: a full disk has no room for a truncated file.
             os.pwrite(descriptor, f"{os.getpid():<19}\n".encode("ascii"), 0)
             os.ftruncate(descriptor, 20)
         except OSError as fault:
@@ -842,7 +842,7 @@ class SqliteStore:
 
 @contextmanager
 def _lenient(connection: sqlite3.Connection) -> Iterator[None]:
-    """Have text that is damaged read as it is, so that it can be compared with its checksum."""
+    """Read damaged text as it is, so that it can be compared with its checksum."""
     connection.text_factory = database_schema.read_text
     try:
         yield
@@ -851,13 +851,13 @@ def _lenient(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _ignore_closed(failure: Failure, writer: DatabaseWriter) -> None:
-    """Closing a store whose writer has ended already has nothing left to do."""
+    """Ignore the error of closing a store whose writer has ended."""
     if failure.value is not writer.death:
         failure.raiseException()
 
 
 def _sync_directory(path: str) -> None:
-    """Make the file's name as durable as its contents; SQLite does so for the log only."""
+    """Make the file's name durable as well; SQLite does so for the log only."""
     descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

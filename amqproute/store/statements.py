@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQL that does many rows in one step.
+"""Bulk SQL: statements that process many rows in one step.
 
-Python's ``sqlite3`` gives up the interpreter lock around every single step. While the reactor's
-thread computes, each regaining can take a whole switch interval (5 ms), so ``executemany`` over
-400 rows could take seconds. Hence statements of fixed sizes with many rows each, and a page of
-entries read as one row: its bodies joined by SQLite, its other columns as JSON.
-
+Python's ``sqlite3`` releases the interpreter lock around every single step. While the reactor's
+thread computes, regaining it can take a whole switch interval (5 ms), so ``executemany`` over 400
+rows could take seconds. Hence statements of fixed sizes with many rows each, and a page of entries
+read as one row: its bodies joined by SQLite, its other columns as JSON.
 **Shared payloads** are deleted in the commit that deletes the last entry that refers to them.
-The ids of a dequeue do not tell which entries share a payload, and entries that share none are
-not to pay for the question: so they are deleted by ``payload IS NULL``, and only when fewer went
-than were named is the rest looked at. The payloads of the rest are *touched*; at the end of the
-group those that no entry refers to any more are swept (`write_stages`). Files of bodies, which
-have negative numbers for payloads, go the same way (`amqproute.store.body_files`).
+The ids of a dequeue do not tell which entries share a payload, and entries that share none should
+not pay for the question: so they are deleted by ``payload IS NULL``, and only when fewer were
+deleted than were named are the others looked up. Their payloads are *touched*; at the end of the
+group those without references are deleted (`write_stages`). Body files, which have negative numbers
+as payloads, are handled the same way (`amqproute.store.body_files`).
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from amqproute.store.pending_commit import CommitFacts, SharedRows, StatementGro
 LARGEST: Final = 256
 """Rows in the largest statement."""
 GRAIN: Final = 64
-"""Up to this number of rows there is a statement for each; above, for each multiple."""
+"""There is a statement for each number of rows up to this one; above, for each multiple."""
 
 
 class BulkWrite:
-    """A statement over a list of rows, in sizes that the statement cache can keep."""
+    """A statement for a list of rows, in sizes that the statement cache can hold."""
 
     def __init__(self, head: str, row: str, tail: str = "") -> None:
         self._width = row.count("?")
@@ -50,7 +49,7 @@ class BulkWrite:
         self._texts = {size: head + ",".join([row] * size) + tail for size in sizes}
 
     def run(self, connection: sqlite3.Connection, flat: Sequence[Column]) -> int:
-        """Execute it for `flat`, the rows' values one after the other; count what changed."""
+        """Execute it for `flat`, the concatenated values of the rows; count the changed rows."""
         done = 0
         for text, part in self._parts(flat):
             done += connection.execute(text, part).rowcount
@@ -115,7 +114,7 @@ SWEPT = BulkWrite(
 )
 DELETE = BulkWrite("DELETE FROM entry WHERE id IN (", "?", ")")
 DELETE_PLAIN = BulkWrite("DELETE FROM entry WHERE id IN (", "?", ") AND payload IS NULL")
-# NOT INDEXED: by rowid, not through all shared entries there are.
+# NOT INDEXED: by rowid, not through all shared entries.
 _TOUCHED = (
     "SELECT json_group_array(json_array(payload, given)) FROM (SELECT payload,"
     " sum(iif(body_start IS NULL, 0, body_length)) AS given FROM entry NOT INDEXED WHERE "
@@ -127,7 +126,7 @@ COUNT = BulkWrite(
     "(?,?)",
     ") AS v WHERE entry.id = v.column1",
 )
-# A row without checksums gets none for its columns, so it gets none for its octets either.
+# A row without checksums for its columns gets none for its octets.
 _OWN_CRC = "octets_crc = iif(row_sum IS NULL, NULL, v.column4)"
 REPLACE = BulkWrite(
     "UPDATE entry SET count = v.column2, size = length(v.column3), encoded = v.column3,"
@@ -163,7 +162,7 @@ MOVE = BulkWrite(
     "(?,?,?,?,?)",
     ") AS v WHERE entry.id = v.column1",
 )
-# What is copied keeps the checksum that it had: damage stays visible.
+# Copies keep their checksum: damage stays visible.
 PLACE_PAYLOAD = BulkWrite(
     "UPDATE payload SET segment = v.column2, body_start = v.column3 FROM (VALUES ",
     "(?,?,?)",
@@ -184,21 +183,21 @@ NOTE = BulkWrite("INSERT OR REPLACE INTO note (kind, key, value, row_crc) VALUES
 
 
 Touched = dict[int, int]
-"""Payloads that entries have left: to the octets of a segment that they had for their own."""
+"""Payloads that entries have referred to, with the octets of a segment that they freed."""
 
 
 def write_stages(
     connection: sqlite3.Connection, stages: Sequence[StatementGroup], files: BodyFiles
 ) -> int:
-    """Write the work on entries, stage by stage, and delete payloads that nobody needs now.
+    """Write the changes of entries stage by stage, and delete payloads without references.
 
-    What goes into files is written, and on the disk when this returns.
+    Body files are on the disk when this returns.
 
     Returns:
-        How many of the entries that were to end or to move were not there.
+        The number of entries to be dequeued or moved that did not exist.
 
     Raises:
-        StoreError: a new entry refers to a payload that is not there.
+        StoreError: a new entry refers to a payload that does not exist.
     """
     touched: Touched = {}
     absent = 0
@@ -256,11 +255,11 @@ def _write_stage(
 
 
 def _insert_shared(connection: sqlite3.Connection, shared: SharedRows, files: BodyFiles) -> None:
-    # Not a foreign key: SQLite would look for each entry's payload, and only the payloads of
+    # Not a foreign key: SQLite would look up each entry's payload, but only the payloads of
     # earlier transactions can be missing.
     known = shared.references() - shared.payloads.keys()
     if known and PRESENT.count(connection, sorted(known)) < len(known):
-        raise StoreError(f"an entry refers to a payload that is gone (one of {sorted(known)[:9]})")
+        raise StoreError(f"an entry refers to a deleted payload (one of {sorted(known)[:9]})")
     bound = files.file_bytes
     small = [(one, encoded) for one, encoded in shared.payloads.items() if len(encoded) < bound]
     SHARE.run(connection, [each for one, body in small for each in (one, body, crc32(body))])
@@ -276,7 +275,7 @@ def _insert_shared(connection: sqlite3.Connection, shared: SharedRows, files: Bo
 
 
 def _touch(connection: sqlite3.Connection, ids: Sequence[int], touched: Touched) -> int:
-    """Add the payloads of these entries to `touched`; return how many there are."""
+    """Add the payloads of these entries to `touched`; return their number."""
     return sum([_add_touched(found, touched) for found in TOUCHED.texts(connection, ids)])
 
 
@@ -288,11 +287,11 @@ def _add_touched(found: str, touched: Touched) -> int:
 
 
 def _delete(connection: sqlite3.Connection, ids: list[int], touched: Touched) -> int:
-    """Delete entries; return how many there were."""
+    """Delete entries; return how many were deleted."""
     count = len(ids)
     if ids[-1] - ids[0] == count - 1:
         return _delete_where(connection, "id BETWEEN ? AND ?", (ids[0], ids[-1]), count, touched)
-    # An id may stand in the list twice: filled up to a size there is a statement for.
+    # Ids may be repeated: the list is padded to a size for which there is a statement.
     if len(ids) > GRAIN and len(ids) % GRAIN:
         ids = ids + [ids[-1]] * (GRAIN - len(ids) % GRAIN)
     done = DELETE_PLAIN.run(connection, ids)
@@ -311,8 +310,8 @@ def _delete_where(
     """Delete entries by a condition that `count` of them may meet.
 
     Returns:
-        How many went. With a LIMIT in the condition it may be more than that, since the second
-        look begins where the first one ended.
+        The number of deleted entries. With a LIMIT in the condition it may exceed `count`,
+        since the second statement continues where the first one ended.
     """
     delete = f"DELETE FROM entry WHERE {where}"
     done = connection.execute(f"{delete} AND payload IS NULL", parameters).rowcount
@@ -324,7 +323,7 @@ def _delete_where(
 
 
 def tidy(connection: sqlite3.Connection, files: BodyFiles) -> None:
-    """Write the messages that are left in the emptiest segment anew, in a commit of its own."""
+    """Copy the live messages of the emptiest segment, in a commit of its own."""
     number = files.emptiest()
     if number is None:
         return
@@ -345,7 +344,7 @@ def tidy(connection: sqlite3.Connection, files: BodyFiles) -> None:
             moved.append((entry_id, queue, arrived, expires, flags, body, None))
         payloads = [files.read(number, start, length) for _, start, length in shared]
     except MessageDamaged:
-        files.leave_alone(number)  # what can be read of it is read by those who want it
+        files.leave_alone(number)  # consumers still get what is readable
         raise
     connection.execute("BEGIN")
     placed = files.place(moved)
@@ -372,7 +371,7 @@ def purge_transient(connection: sqlite3.Connection, limit: int, files: BodyFiles
     """Delete up to about `limit` transient entries in a transaction of its own.
 
     Returns:
-        How many; fewer than `limit` if none is left.
+        The number of deleted entries; fewer than `limit` if none is left.
     """
     touched: Touched = {}
     connection.execute("BEGIN")
@@ -429,7 +428,7 @@ def write_facts(connection: sqlite3.Connection, facts: CommitFacts, now_ms: int)
 
 
 def write_outbox(connection: sqlite3.Connection, carried: tuple[int, bytes, int]) -> None:
-    """Write a row of the outbox, and delete those that are not needed any more."""
+    """Write a row of the outbox, and delete the rows that it makes obsolete."""
     number, octets, done = carried
     connection.execute("DELETE FROM outbox WHERE number <= ?", (done,))
     connection.execute("INSERT INTO outbox (number, octets) VALUES (?, ?)", (number, octets))
@@ -450,7 +449,7 @@ def _forget(connection: sqlite3.Connection, stream: str, below: int) -> None:
     ).fetchall()
     for low, high, at_ms, steps, crc in cut:
         if crc is not None and crc != crc_of_receipt(stream, low, high, at_ms, steps):
-            continue  # not to be written again as if it were sound; the next start says so
+            continue  # rewriting it would make it look sound; the next start reports it
         connection.execute(
             "DELETE FROM receipt WHERE stream = ? AND high = ? AND low = ? AND steps = ?",
             (stream, high, low, steps),
@@ -461,9 +460,9 @@ def _forget(connection: sqlite3.Connection, stream: str, below: int) -> None:
 
 
 def read_receipt(low: int, high: int, at_ms: int, steps: str) -> StoredReceipt:
-    """A receipt from its row.
+    """Parse the row of a receipt.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not valid.
     """
     return StoredReceipt(low, high, tuple(parse_json(steps)) if steps else (), at_ms)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a store is called, and which queues it has, for who looks at it without its daemon."""
+"""File names of a store, and the names of its queues, for readers other than the daemon."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from amqproute.store.database_copy import is_large, temporary_copy
 __all__ = ["STORE_FILE", "queue_names"]
 
 STORE_FILE: Final = "store.db"
-"""What the database is called in a daemon's state directory."""
+"""Name of the database in a daemon's state directory."""
 MOST_NAMES: Final = 100_000
 
 
 def queue_names(path: Path, prefix: str) -> list[str]:
-    """Return the names of the queues in a database that begin with a prefix, in order.
+    """Return the names of the queues in a database that begin with a prefix, sorted.
 
-    Nothing is opened for writing, and the daemon may run. Of a large database the log is left out,
-    and with it names of the last minutes.
+    Nothing is opened for writing, and the daemon may run. Of a large database the log is not read,
+    so names of the last minutes may be missing.
 
     Raises:
         StoreError: it cannot be read.

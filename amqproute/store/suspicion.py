@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file beside the database: it has proved damaged while open, so the next start checks all of it.
+"""A file beside the database which says that the database proved damaged while it was open.
 
-A start looks at every page of a small database only. Without this, a restart would open a large
-one again in which SQLite has met a damaged page.
+A start checks every page of a small database only. Without this file, a restart would open a large
+database again in which SQLite has met a damaged page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SUFFIX: Final = ".suspect"
 
 
 class DamageSuspicion:
-    """The file.
+    """The file that records the suspicion.
 
     Args:
         database: the database file.
@@ -28,14 +28,14 @@ class DamageSuspicion:
         self.path = f"{database}{SUFFIX}"
 
     def stands(self) -> bool:
-        """Whether the database has proved damaged and was not checked since."""
+        """Tell whether the database has proved damaged and has not been checked since."""
         return os.path.exists(self.path)
 
     def raise_for(self, words: str) -> None:
-        """Have the next start check the whole database.
+        """Make the next start check the whole database.
 
         Args:
-            words: what SQLite has met, for whoever reads the file.
+            words: SQLite's error, for readers of the file.
 
         Raises:
             OSError: it cannot be written.
@@ -47,7 +47,7 @@ class DamageSuspicion:
         sync_folder(os.path.dirname(self.path))
 
     def dispel(self) -> None:
-        """The database was checked.
+        """Remove the file, after the database was checked.
 
         Raises:
             OSError: it cannot be removed.

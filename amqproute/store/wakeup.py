@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a thread calls the reactor for little money.
+"""Cheap calls from another thread to the reactor.
 
-`callFromThread` of a reactor serves everybody: its byte in a pipe passes four layers of Python,
-and is read until there is none. The writer calls once for each commit, which for lone messages is
+A reactor's `callFromThread` serves everybody: its octet in a pipe passes four layers of Python, and
+is read until the pipe is empty. The writer calls once for each commit, which for lone messages is
 once for each message; a `Wakeup` is an eventfd(2) that the reactor watches like a socket: one
-system call to ring, one to hear, and any number of rings in between is heard once.
+system call to ring, one to receive, and any number of rings in between is received once.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ log = Logger()
 
 
 def is_fit(reactor: object) -> TypeGuard[IReactorFDSet]:
-    """Whether there can be a bell: eventfd(2) is Linux's, and the reactor has to watch it."""
+    """Tell whether this reactor can watch an eventfd(2), which exists on Linux only."""
     return hasattr(os, "eventfd") and IReactorFDSet.providedBy(reactor)
 
 
 @implementer(IReadDescriptor)
 class Wakeup:
-    """Calls `heard` in the reactor's thread, soon after `ring` in any other.
+    """Calls a function in the reactor's thread soon after `ring` was called in any other.
 
-    Made, and closed, in the reactor's thread.
+    To be constructed and closed in the reactor's thread.
     """
 
     def __init__(self, reactor: IReactorFDSet, heard: Callable[[], object]) -> None:
@@ -42,11 +42,11 @@ class Wakeup:
         reactor.addReader(self)
 
     def ring(self) -> None:
-        """Have `heard` called; from any thread, until `close`."""
+        """Schedule the call; from any thread, until `close`."""
         os.eventfd_write(self._descriptor, 1)
 
     def close(self) -> None:
-        """Call nobody any more; closing again is harmless."""
+        """Stop calling; harmless if repeated."""
         if self._descriptor >= 0:
             self._reactor.removeReader(self)
             os.close(self._descriptor)
@@ -63,12 +63,12 @@ class Wakeup:
         return "store"
 
     def doRead(self) -> None:
-        """Take all rings at once. See `IReadDescriptor.doRead`."""
+        """Receive all rings at once. See `IReadDescriptor.doRead`."""
         os.eventfd_read(self._descriptor)
         try:
             self._heard()
-        except Exception:  # the reactor would not watch this any more
-            log.failure("what the store had to say was not taken well")
+        except Exception:  # the reactor would stop watching this descriptor
+            log.failure("handling the results of the store's writer failed")
 
     def connectionLost(self, reason: Failure) -> None:
-        """Do nothing: nobody else holds the descriptor. See `IFileDescriptor.connectionLost`."""
+        """Do nothing: the descriptor is not shared. See `IFileDescriptor.connectionLost`."""

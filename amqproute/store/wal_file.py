@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a write-ahead log as it stands in its file (SQLite, "The WAL File Format").
+"""Reading a write-ahead log from its file (SQLite, "The WAL File Format").
 
-The daemon never does: SQLite reads its own log. This is for what SQLite does not tell: what stands
-behind a damaged frame, and whether all of a log whose header is gone is in the database already.
+The daemon leaves that to SQLite. This is for what SQLite does not tell: which commits follow a
+damaged frame, and whether a log without a valid header is already in the database.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class WalHeader:
     """The header of a log.
 
     Attributes:
-        order: of the octets in checksums, as `struct` has it.
+        order: byte order of checksums, in the notation of `struct`.
         page_size: octets of a page.
-        salt: what all frames of the log have in common.
-        checksum: of the header, with which that of the first frame begins.
+        salt: common to all frames of the log.
+        checksum: of the header; the checksum of the first frame continues it.
     """
 
     order: str
@@ -54,10 +54,10 @@ class WalFrame:
 
     Attributes:
         number: from 1.
-        page: number of the page it has, from 1.
-        commit: pages of the database after the commit that it ends; 0 if it ends none.
+        page: number of its page, from 1.
+        commit: number of pages in the database after the commit that it ends; 0 if it ends none.
         offset: of its page in the file.
-        is_whole: its checksum follows from its octets and the checksum that the frame before says.
+        is_whole: its checksum matches its octets and the checksum of the frame before it.
     """
 
     number: int
@@ -68,7 +68,7 @@ class WalFrame:
 
 
 def read_header(path: str) -> WalHeader | None:
-    """Return the header of a log; None if there is none that holds."""
+    """Return the header of a log; None if it is missing or invalid."""
     try:
         with open(path, "rb") as file:
             octets = file.read(HEADER)
@@ -87,7 +87,7 @@ def read_header(path: str) -> WalHeader | None:
 
 
 def checksum(order: str, octets: bytes, begin: tuple[int, int]) -> tuple[int, int]:
-    """Go on with a checksum over octets, whose number is a multiple of eight."""
+    """Continue a checksum over octets, whose number is a multiple of eight."""
     one, two = begin
     words = struct.unpack(f"{order}{len(octets) // 4}I", octets)
     for at in range(0, len(words), 2):
@@ -138,14 +138,14 @@ def _goes_on(file: BinaryIO, step: int, salt: bytes) -> bool:
 
 
 def is_in_database(database: str, log: str, salt: bytes, frames: int, pages: int) -> bool:
-    """Tell whether the database has all that stands in a log, whatever its header says.
+    """Tell whether the database has everything in a log, whatever the log's header says.
 
     Args:
-        database: the file.
-        log: the file.
+        database: its file.
+        log: its file.
         salt: of the frames.
-        frames: how many there have to be.
-        pages: how many pages the database had after the last of them.
+        frames: the required number of frames.
+        pages: number of pages in the database after the last frame.
     """
     try:
         with open(database, "rb") as file:

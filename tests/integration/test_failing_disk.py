@@ -19,7 +19,7 @@ from tests.integration.test_full_disk import CLOSED, OPENED, Publisher
 from tests.support.failing_disk import FailingDisk, is_possible
 from tests.support.patience import until
 
-TROUBLE = "cannot take transactions"
+TROUBLE = "cannot accept transactions"
 
 
 class FailingDiskTests(SynchronousTestCase):
