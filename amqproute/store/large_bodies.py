@@ -424,7 +424,7 @@ class BodyDraft:
 
     def _failed(self, failure: Failure) -> None:
         """Do nothing: `finish` reports the failure."""
-        failure.trap(OSError, StoreError)
+        failure.trap(OSError, StoreError)  # type: ignore[no-untyped-call]
 
     def _finished(self, number: int) -> StoredBody:
         body = self._bodies.adopt(number, self.size)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 from amqproute.errors import MessageDamaged, StoreError
@@ -232,7 +232,7 @@ def _write_stage(
         touched.update(dict.fromkeys([-number for number in stage.shared.unborn], 0))
     if stage.updates:
         counts: list[Column] = []
-        bodies: list[Column] = []
+        bodies: list[Any] = []
         for entry_id, (count, encoded) in stage.updates.items():
             if encoded is None:
                 counts += (entry_id, count)
