@@ -3,8 +3,8 @@
 
 The ids are those of the project's list of requirements for these versions: 09-W the wire, 09-DOM
 domains, 09-ERR reply codes, 09-CONN, 09-CHAN and so on the classes, 09-X rules of single fields.
-09-M is the mapping to 1.0. Here are the rows that the engine decides, and those that exchange
-matching and translation decide by themselves; those that need a frontend follow with it.
+09-M is the mapping to 1.0. First are the rows that the engine decides, and those that exchange
+matching and translation decide by themselves; then those that the frontend decides.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ _A = "tests.broker.exchanges.test_argument_rules"
 _L = "tests.translation.test_tables"
 _VIOLATIONS = f"{_C}.ViolationTests.test_each"
 _ORDER = f"{_H}.ServerTests.test_order"
+_Q = "tests.frontends.amqp09.test_queue_methods.QueueMethodTests"
+_E = "tests.frontends.amqp09.test_queue_methods.ExchangeMethodTests"
+_P = "tests.frontends.amqp09.test_publishing"
+_R = "tests.frontends.amqp09.test_consuming.ConsumeTests"
+_I = "tests.integration.test_amqp09_clients.ClientTests"
+_CRASH = "tests.integration.test_amqp09_crash.CrashTests.test_kill"
 
 PROVED_09: Final[dict[str, Proof | Unproved]] = {
     # ------------------------------------------------------------------------------ domains
@@ -545,5 +551,250 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
         "exchange and key of a publish come back; without them it is the queue's name",
         f"{_L}.ToContentTests.test_route",
         "tests.translation.test_round_trips.OldRoundTripTests.test_octet_by_octet",
+    ),
+    # ------------------------------------------------------- what the frontend decides
+    "09-DOM-09": Proof("with no-ack a message is gone when it is sent", f"{_R}.test_without_acks"),
+    "09-DOM-10": Proof(
+        "a no-local consumer gets what others publish and not what its connection does",
+        f"{_R}.test_no_local",
+    ),
+    "09-DOM-13": Proof(
+        "what was delivered before is marked, to the same client and to others",
+        f"{_R}.test_reject",
+        f"{_R}.test_end_of_a_channel",
+    ),
+    "09-EXCH-05": Proof(
+        "the default exchange finds the queue that has the key as name",
+        f"{_P}.PublishTests.test_to_a_queue",
+    ),
+    "09-EXCH-06": Proof(
+        "in 0-9-1 nobody binds to the default exchange, or declares it",
+        f"{_E}.test_default_exchange",
+        f"{_E}.test_declare",
+    ),
+    "09-EXCH-09": Proof(
+        "a second declare is answered, another type refused",
+        f"{_E}.test_declare",
+        f"{_E}.test_codes_of_0_9",
+    ),
+    "09-EXCH-13": Proof("a passive declare tells whether there is one", f"{_E}.test_declare"),
+    "09-EXCH-14": Proof("a durable exchange and its binding route after kill -9", _CRASH),
+    "09-EXCH-16": Proof(
+        "a publish to an internal exchange is refused", f"{_P}.PublishTests.test_wrong_exchange"
+    ),
+    "09-EXCH-17": Proof(
+        "with nowait an exchange is declared and nothing is answered", f"{_Q}.test_without_answers"
+    ),
+    "09-EXCH-19": Proof(
+        "a declare is answered by exchange.declare-ok, also the second", f"{_E}.test_declare"
+    ),
+    "09-EXCH-21": Proof("an exchange with bindings stays under if-unused", f"{_E}.test_bindings"),
+    "09-EXCH-23": Proof(
+        "a delete is answered by exchange.delete-ok, in 0-9-1 each time", f"{_E}.test_bindings"
+    ),
+    "09-QUEUE-04": Proof("a new queue gets what is published with its name", f"{_Q}.test_declare"),
+    "09-QUEUE-06": Proof(
+        "a second declare is answered, another one refused",
+        f"{_Q}.test_declare",
+        f"{_Q}.test_declared_otherwise",
+    ),
+    "09-QUEUE-08": Proof(
+        "a passive declare of a missing queue fails with 404", f"{_Q}.test_missing_queue"
+    ),
+    "09-QUEUE-09": Proof(
+        "after kill -9 a durable queue is there and a transient one is not", _CRASH
+    ),
+    "09-QUEUE-11": Proof(
+        "each method of another connection on an exclusive queue gets 405", f"{_Q}.test_exclusive"
+    ),
+    "09-QUEUE-13": Proof(
+        "an auto-delete queue goes with its last consumer, and not before it had one",
+        f"{_Q}.test_auto_delete",
+    ),
+    "09-QUEUE-14": Proof(
+        "with nowait nothing is answered but errors", f"{_Q}.test_without_answers"
+    ),
+    "09-QUEUE-16": Proof(
+        "the answer has the name that the broker made", f"{_Q}.test_generated_name"
+    ),
+    "09-QUEUE-17": Proof("the answer counts the messages that wait", f"{_Q}.test_declare"),
+    "09-QUEUE-19": Proof("a repeated bind is answered and changes nothing", f"{_E}.test_bindings"),
+    "09-QUEUE-23": Proof("the binding routes after kill -9", _CRASH),
+    "09-QUEUE-27": Proof(
+        "an empty name means the queue last declared", f"{_Q}.test_generated_name"
+    ),
+    "09-QUEUE-32": Proof(
+        "queue.bind is answered by queue.bind-ok, each time", f"{_E}.test_bindings"
+    ),
+    "09-QUEUE-37": Proof(
+        "a purged queue has no messages, and its messages are counted", f"{_Q}.test_generated_name"
+    ),
+    "09-QUEUE-45": Proof(
+        "purge-ok has the number of messages that went", f"{_Q}.test_generated_name"
+    ),
+    "09-QUEUE-47": Proof("the consumers of a deleted queue are cancelled", f"{_R}.test_node_gone"),
+    "09-QUEUE-52": Proof(
+        "a queue with consumers stays under if-unused", f"{_Q}.test_delete_with_conditions"
+    ),
+    "09-QUEUE-53": Proof(
+        "a queue with messages stays under if-empty", f"{_Q}.test_delete_with_conditions"
+    ),
+    "09-BASIC-01": Proof("persistent messages are there after kill -9", _CRASH),
+    "09-BASIC-04": Proof(
+        "a publisher that is faster than the disk is not read", f"{_P}.PublishTests.test_slow_disk"
+    ),
+    "09-BASIC-10": Proof(
+        "consumers without acknowledgement are served, and what was sent is gone",
+        f"{_R}.test_without_acks",
+    ),
+    "09-BASIC-11": Proof(
+        "what is not acknowledged when channel or connection end is delivered again",
+        f"{_R}.test_end_of_a_channel",
+    ),
+    "09-BASIC-13": Proof(
+        "qos is answered by qos-ok, in its place among the answers", f"{_R}.test_order_of_answers"
+    ),
+    "09-BASIC-14": Proof("a window in octets is not exceeded", f"{_R}.test_prefetch_in_octets"),
+    "09-BASIC-16": Proof(
+        "the windows of consumer, channel and connection hold together",
+        f"{_R}.test_prefetch",
+        f"{_R}.test_prefetch_of_a_channel",
+        f"{_R}.test_prefetch_of_a_connection",
+    ),
+    "09-BASIC-18": Proof(
+        "global in 0-9 bounds all channels of the connection", f"{_R}.test_prefetch_of_a_connection"
+    ),
+    "09-BASIC-25": Proof(
+        "an exclusive consumer is alone on its queue, or is refused", f"{_R}.test_exclusive"
+    ),
+    "09-BASIC-28": Proof(
+        "consume-ok comes before the first delivery", f"{_R}.test_consume_and_ack"
+    ),
+    "09-BASIC-29": Proof(
+        "nothing comes behind cancel-ok, and what had come can be acknowledged", f"{_R}.test_cancel"
+    ),
+    "09-BASIC-31": Proof("a cancel of a tag that is gone is answered", f"{_R}.test_cancel"),
+    "09-BASIC-33": Proof("cancel is answered by cancel-ok with the tag", f"{_R}.test_cancel"),
+    "09-BASIC-34": Proof(
+        "what is published on a transacted channel counts with the commit",
+        f"{_P}.TransactionTests.test_commit_and_rollback",
+    ),
+    "09-BASIC-36": Proof(
+        "a publish to a missing exchange closes the channel with 404",
+        f"{_P}.PublishTests.test_wrong_exchange",
+    ),
+    "09-BASIC-38": Proof(
+        "a mandatory message comes back, another is dropped",
+        f"{_P}.PublishTests.test_return_before_ack",
+        f"{_P}.PublishTests.test_nowhere",
+        f"{_I}.test_pika_unroutable",
+    ),
+    "09-BASIC-39": Proof(
+        "an immediate message comes back unless somebody takes it at once",
+        f"{_P}.PublishTests.test_immediate",
+    ),
+    "09-BASIC-40": Proof(
+        "what comes back has code, exchange, key, properties and body",
+        f"{_P}.PublishTests.test_return_before_ack",
+    ),
+    "09-BASIC-44": Proof("get is answered by get-ok or get-empty", f"{_R}.test_get"),
+    "09-BASIC-48": Proof("message-count leaves out the message itself", f"{_R}.test_get"),
+    "09-BASIC-58": Proof(
+        "reject with requeue puts a message back, without it is gone", f"{_R}.test_reject"
+    ),
+    "09-BASIC-59": Proof("recover sends all that is unacknowledged again", f"{_R}.test_recover"),
+    "09-BASIC-60": Proof("what recover sends is marked redelivered", f"{_R}.test_recover"),
+    "09-BASIC-62": Proof(
+        "recover without requeue goes to the same consumer, with it to any", f"{_R}.test_recover"
+    ),
+    "09-TX-06": Proof(
+        "a commit has publishes and acknowledgements count, and the next transaction begins",
+        f"{_P}.TransactionTests.test_commit_and_rollback",
+        f"{_P}.TransactionTests.test_acks",
+        _CRASH,
+    ),
+    "09-TX-07": Proof(
+        "a commit that fails closes the channel", f"{_P}.TransactionTests.test_timeout"
+    ),
+    "09-TX-08": Proof(
+        "a rollback drops publishes and acknowledgements",
+        f"{_P}.TransactionTests.test_commit_and_rollback",
+        f"{_P}.TransactionTests.test_acks",
+    ),
+    "09-X-23": Proof("declare without the right create gets 403", f"{_Q}.test_rights"),
+    "09-X-24": Proof("an exchange amq.mine is refused with 403", f"{_E}.test_declare"),
+    "09-X-25": Proof("another type gets 530 in 0-9", f"{_E}.test_codes_of_0_9"),
+    "09-X-26": Proof("an unknown type gets 503 in 0-9", f"{_E}.test_codes_of_0_9"),
+    "09-X-27": Proof("a passive declare of a missing exchange gets 404", f"{_E}.test_declare"),
+    "09-X-34": Proof(
+        "without a name the broker makes one and tells it", f"{_Q}.test_generated_name"
+    ),
+    "09-X-36": Proof("a passive declare of a missing queue gets 404", f"{_Q}.test_missing_queue"),
+    "09-X-43": Proof(
+        "bind without any queue gets 530 in 0-9, 404 in 0-9-1", f"{_Q}.test_no_queue_declared"
+    ),
+    "09-X-44": Proof("a bind of a missing queue gets 404", f"{_Q}.test_missing_queue"),
+    "09-X-45": Proof("bind to a missing exchange gets 404", f"{_Q}.test_missing_queue"),
+    "09-X-50": Proof("purge without any queue gets 530 in 0-9", f"{_Q}.test_no_queue_declared"),
+    "09-X-51": Proof("purge of a missing queue gets 404", f"{_Q}.test_missing_queue"),
+    "09-X-52": Proof("delete without any queue gets 530 in 0-9", f"{_Q}.test_no_queue_declared"),
+    "09-X-53": Proof(
+        "delete of a missing queue gets 404 in 0-9 and succeeds in 0-9-1",
+        f"{_Q}.test_missing_queue",
+    ),
+    "09-X-54": Proof(
+        "with if-unused a queue that has a consumer stays", f"{_Q}.test_delete_with_conditions"
+    ),
+    "09-X-55": Proof(
+        "with if-empty a queue that has a message stays", f"{_Q}.test_delete_with_conditions"
+    ),
+    "09-X-56": Proof(
+        "a message that is alone comes, however large", f"{_R}.test_prefetch_in_octets"
+    ),
+    "09-X-57": Proof(
+        "no more is sent ahead than the windows permit",
+        f"{_R}.test_prefetch",
+        f"{_R}.test_prefetch_in_octets",
+    ),
+    "09-X-58": Proof("consume without the right consume gets 403", f"{_Q}.test_rights"),
+    "09-X-59": Proof("consume without any queue gets 530 in 0-9", f"{_Q}.test_no_queue_declared"),
+    "09-X-62": Proof("a second consumer beside an exclusive one gets 403", f"{_R}.test_exclusive"),
+    "09-X-63": Proof("publish needs the right on the exchange", f"{_P}.PublishTests.test_rights"),
+    "09-X-66": Proof(
+        "a publish to an internal exchange gets 403", f"{_P}.PublishTests.test_wrong_exchange"
+    ),
+    "09-X-67": Proof(
+        "a mandatory message that goes nowhere comes back",
+        f"{_P}.PublishTests.test_return_before_ack",
+    ),
+    "09-X-68": Proof(
+        "an immediate message that nobody takes comes back", f"{_P}.PublishTests.test_immediate"
+    ),
+    "09-X-69": Proof("get without the right consume gets 403", f"{_Q}.test_rights"),
+    "09-X-70": Proof("get without any queue gets 530 in 0-9", f"{_Q}.test_no_queue_declared"),
+    "09-X-112": Proof(
+        "a commit and a rollback do what they say, for pika too",
+        f"{_P}.TransactionTests.test_commit_and_rollback",
+        f"{_I}.test_pika_transaction",
+    ),
+    "09-W-73": Proof(
+        "a confirm comes with the commit, as a range", f"{_P}.PublishTests.test_confirms", _CRASH
+    ),
+    "09-M-01": Proof(
+        "a key NAME@DOMAIN on the default exchange is relayed",
+        f"{_P}.FederationTests.test_to_another_organization",
+    ),
+    "09-M-04": Proof(
+        "mandatory comes back where there is no way, and not where the message is stored",
+        f"{_P}.FederationTests.test_unknown_domain",
+        f"{_P}.FederationTests.test_to_another_organization",
+    ),
+    "09-M-05": Proof(
+        "immediate to another organization comes back", f"{_P}.FederationTests.test_immediate"
+    ),
+    "09-M-09": Proof(
+        "ack, reject and nack are the outcomes of 1.0",
+        f"{_R}.test_reject",
+        f"{_R}.test_consume_and_ack",
     ),
 }

@@ -84,6 +84,12 @@ class ListenSettings(Settings):
         description="The SASL mechanisms offered here: EXTERNAL (the client certificate, or on a "
         "unix socket the user id), SCRAM-SHA-256, PLAIN, ANONYMOUS.",
     )
+    plain_without_tls: Annotated[bool, AT_START] = Field(
+        default=False,
+        description="Offer PLAIN here although passwords cross the network in the clear, as many "
+        "clients of AMQP 0-9-1 want it that know no other mechanism and no TLS. For networks that "
+        "nobody else is on.",
+    )
     max_connections: int = Field(
         default=1000,
         ge=1,

@@ -673,8 +673,15 @@ def _advise_listen(config: Config, place: _Place) -> Iterator[ConfigProblem]:
         at: Location = ("listen", index, "mechanisms")
         if listen.parsed.is_loopback:
             continue
-        if "PLAIN" in listen.mechanisms and listen.tls == "none":
-            yield place.problem(at, "PLAIN without TLS shows the passwords to the network")
+        if "PLAIN" in listen.mechanisms and listen.tls != "implicit":
+            if listen.plain_without_tls:
+                yield place.problem(at, "PLAIN without TLS shows the passwords to the network")
+            elif listen.tls == "none":
+                yield place.problem(
+                    at,
+                    "PLAIN is not offered without TLS; clients of AMQP 0-9-1 need it with "
+                    "tls: implicit, or with plain-without-tls where nobody else is on the network",
+                )
         if "ANONYMOUS" in listen.mechanisms:
             yield place.problem(at, "ANONYMOUS lets everybody in who reaches this endpoint")
 

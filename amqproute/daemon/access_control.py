@@ -43,10 +43,21 @@ class AccessControl:
         """Return whether the rules in force allow an action at a node."""
         return self._policy.allows(principal, verb, node)
 
-    def authenticator(self, mechanisms: Sequence[str]) -> Authenticator:
-        """Return the authenticator for the clients of a listener that offers these mechanisms."""
+    def authenticator(
+        self, mechanisms: Sequence[str], plain_without_tls: bool = False
+    ) -> Authenticator:
+        """Return the authenticator for the clients of a listener.
+
+        Args:
+            mechanisms: which the listener offers.
+            plain_without_tls: PLAIN also where passwords can be read on the way.
+        """
         return Authenticator(
-            mechanisms, users=self.users, verifier=self._verifier, login_key=self._login_key
+            mechanisms,
+            users=self.users,
+            verifier=self._verifier,
+            login_key=self._login_key,
+            plain_without_tls=plain_without_tls,
         )
 
     def prepare(self, config: Config) -> Apply:

@@ -539,7 +539,7 @@ class Application:
     async def _listen(
         self, listen: ListenSettings, context: Amqp10Context, amqp09: Amqp09Context
     ) -> None:
-        authenticator = self.access.authenticator(listen.mechanisms)
+        authenticator = self.access.authenticator(listen.mechanisms, listen.plain_without_tls)
         listener = Listener(
             self._reactor,
             listen.endpoint,

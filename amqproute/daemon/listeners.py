@@ -161,7 +161,8 @@ def settings09(
         handshake_timeout=limits.handshake_timeout,
         max_content=min(limits.max_message_size or LARGEST_CONTENT, LARGEST_CONTENT),
         part_from=LARGEST_CONTENT + 1,
-        max_partial=UNFINISHED_BYTES,
+        max_partial=2 * LARGEST_CONTENT,
+        reports_input=True,
     )
 
 

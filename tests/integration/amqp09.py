@@ -49,3 +49,22 @@ def answer_to(port: int, octets: bytes) -> bytes:
         while more := connection.recv(4096):
             found += more
         return found
+
+
+def connect(daemon: Daemon, **more: Any) -> Any:
+    """Return a pika connection to the TLS port of a daemon."""
+    return pika.BlockingConnection(parameters(daemon, **more))
+
+
+def ssl_options() -> dict[str, Any]:
+    """Return what py-amqp and kombu want to be told of TLS."""
+    return {
+        "ca_certs": str(certificates().trust),
+        "cert_reqs": ssl.CERT_REQUIRED,
+        "server_hostname": "alpha.example",
+    }
+
+
+def url(daemon: Daemon) -> str:
+    """Return the URL of the TLS port, as kombu and Celery write it."""
+    return f"amqp://{USER}:{PASSWORD}@127.0.0.1:{daemon.tls}//"

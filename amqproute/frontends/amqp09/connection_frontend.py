@@ -16,6 +16,7 @@ from zope.interface import implementer
 
 from amqproute import conditions
 from amqproute.auth.realm import Authenticator
+from amqproute.broker.partial_delivery_eviction import PartialDelivery
 from amqproute.errors import ResourceLimitExceeded
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp09.channel_frontend import ChannelFrontend
@@ -96,6 +97,7 @@ class Frontend09(ClientConnection):
             ev.ChannelAsked: self._channel_asked,
             ev.ChannelEnded: self._channel_ended,
             ev.ChannelCloseAnswered: _nothing,
+            ev.ContentsHeld: self._contents_held,
             ev.ConnectionEnded: self._connection_ended,
         }
 
@@ -329,6 +331,32 @@ class Frontend09(ClientConnection):
         if not self._throttled:
             super()._read_on()
             self.engine.reading_goes_on(self.context.seconds())
+
+    # -- unfinished input ------------------------------------------------------------------------
+
+    def _contents_held(self, event: ev.ContentsHeld) -> None:
+        partial = self.context.partial_deliveries
+        partial.holds(self, event.octets)
+        if partial.is_too_much:
+            self.event_batch.afterwards(partial.relieve)
+
+    def held_input(self) -> int:
+        """See `ClientConnection.held_input`."""
+        return self.engine.held_octets
+
+    def partial_deliveries(self, are_all: bool) -> list[PartialDelivery[Hashable]]:
+        """See `ClientConnection.partial_deliveries`: all of them are one."""
+        found = self.partial_delivery(None)
+        return [] if found is None else [found]
+
+    def partial_delivery(self, key: Hashable) -> PartialDelivery[Hashable] | None:
+        """See `ClientConnection.partial_delivery`."""
+        octets = self.engine.held_octets
+        if not octets:
+            return None
+        is_held = self.is_held or bool(self._throttled)
+        idle = 0.0 if is_held else self.context.seconds() - self.engine.last_received
+        return PartialDelivery(None, octets, idle, can_spill=False)
 
     # -- for the daemon and its operators ----------------------------------------------------------
 

@@ -84,6 +84,7 @@ from amqproute.wire.amqp09.protocol_events import (
     ChannelOpened,
     ConnectionEnded,
     ContentPartReceived,
+    ContentsHeld,
     ContentsReceived,
     DeliveriesSettled,
     FlowChanged,
@@ -105,6 +106,8 @@ CHANNEL_WORK: Final = 100
 """Units of work of opening or closing a channel."""
 BEGUN_WEIGHT: Final = 32
 """Octets of memory for each octet of properties, decoded, of a content that is not complete."""
+LEAST_HELD: Final = 65_536
+"""Octets of input in memory that are not reported; see `ContentsHeld`."""
 SMALL_PART: Final = 512
 """Parts of a body smaller than this are joined: a list of single octets would take fifty times
 their memory."""
@@ -160,6 +163,8 @@ class Connection09(Handshake):
         self._ended: list[Channel] = []
         # Octets of methods and properties of contents that have begun and not ended.
         self._begun = 0
+        # Octets of input in memory, as reported last.
+        self._reported_held = 0
         self._data = b""
         self._pos = 0
         self._partial = bytearray()
@@ -295,6 +300,11 @@ class Connection09(Handshake):
             self._forget_input()
         events, self._events = self._events, []
         self._runs.clear()
+        if self.settings.reports_input and self._stage is HandshakeStage.OPEN:
+            held, reported = self.held_octets, self._reported_held
+            if held != reported and (held > LEAST_HELD or reported > LEAST_HELD):
+                self._reported_held = held
+                events.append(ContentsHeld(held))
         return events
 
     def _begin(self, now: float) -> None:

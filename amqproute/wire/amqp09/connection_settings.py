@@ -40,6 +40,7 @@ class Connection09Settings:
         part_from: octets of a body from which on a content is handed up in parts, as it comes.
         max_partial: octets of contents that have begun and not ended and are not handed up, over
             all channels; beyond them a content is handed up in parts whatever its size.
+        reports_input: tell how much input is in memory (`protocol_events.ContentsHeld`).
     """
 
     role: Role
@@ -58,6 +59,7 @@ class Connection09Settings:
     max_content: int = 0
     part_from: int = 1024 * 1024
     max_partial: int = 8 * 1024 * 1024
+    reports_input: bool = False
 
     def __post_init__(self) -> None:
         if not FRAME_MIN_SIZE <= self.frame_max <= LARGEST_FRAME:

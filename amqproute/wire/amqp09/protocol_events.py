@@ -180,6 +180,19 @@ class ContentPartReceived:
     is_last: bool
 
 
+@dataclass(slots=True)
+class ContentsHeld:
+    """So much input is in memory: contents that have begun and not ended, and what is unread.
+
+    Told where the settings ask for it, when the number has changed.
+
+    Attributes:
+        octets: how many.
+    """
+
+    octets: int
+
+
 class AckReceived(enum.Enum):
     """What the peer says of deliveries."""
 
@@ -304,6 +317,7 @@ ProtocolEvent: TypeAlias = (
     | PublishesReceived
     | ContentsReceived
     | ContentPartReceived
+    | ContentsHeld
     | DeliveriesSettled
     | PublishesSettled
     | FlowChanged
@@ -325,6 +339,7 @@ __all__ = [
     "ConnectionOpened",
     "ConnectionRedirected",
     "ContentPartReceived",
+    "ContentsHeld",
     "ContentsReceived",
     "DeliveriesSettled",
     "FlowChanged",

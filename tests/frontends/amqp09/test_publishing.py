@@ -15,7 +15,7 @@ from amqproute.errors import ResolveError
 from amqproute.message import Message
 from tests.conformance.frame_broker import EVERYTHING, Network
 from tests.support.client09 import Client09
-from tests.support.wire09 import V09
+from tests.support.wire09 import V09, call, content
 
 
 class PublishTests(SynchronousTestCase):
@@ -318,6 +318,23 @@ class BodyTests(SynchronousTestCase):
         client.ask("basic.consume", queue="q", no_ack=1)
         self.assertEqual([content[2]["routing-key"] for content in client.contents], ["q", "q"])
         self.assertEqual(client.bodies(), [b"one", b"two"])
+
+    def test_half_sent(self) -> None:
+        """What all connections hold of contents that do not end is bounded: who has most goes."""
+        house = Network().house(limits={"memory_bytes": 8 << 20})
+        clients = [Client09(house, reports_input=True).channel() for _ in range(4)]
+        for count, client in enumerate(clients):
+            self.begin(client, 1, 200_000 * (count + 1))
+        self.assertEqual([client.end.is_gone for client in clients], [False] * 4)
+        last = clients[-1]
+        last.write(call(2, "channel.open"))
+        self.begin(last, 2, 1_900_000)
+        self.assertEqual([client.end.is_gone for client in clients], [False, False, False, True])
+
+    def begin(self, client: Client09, channel: int, size: int) -> None:
+        """Publish a body and leave out its end."""
+        whole = content(channel, "basic.publish", b"x" * size, routing_key="q", pieces=100_000)
+        client.write(whole[:-5000])
 
     def test_too_large(self) -> None:
         """A body above the bound closes its channel."""
