@@ -15,7 +15,7 @@ TESTS  ?= tests
 # Half of what a test with daemons takes is waiting: one process more than a small machine has cores.
 JOBS   ?= 3
 # Seconds before a run of the suite is ended: a test that hangs is a failure, not a wait.
-LIMIT  ?= 1800
+LIMIT  ?= 3000
 
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input

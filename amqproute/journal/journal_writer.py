@@ -168,6 +168,7 @@ class Journal:
         self._disk = threading.Condition()
         self._lines: deque[tuple[int, int | None, MessageRun]] = deque()
         self._held_bytes = 0
+        self._encoding = 0  # events that are events no more, and not lines yet
         self._lost = 0
         self._is_encoded = False
         self._segments: JournalSegments | None = None
@@ -209,7 +210,8 @@ class Journal:
     @property
     def waiting(self) -> int:
         """Events and runs that are not written yet."""
-        return len(self._events) + len(self._lines)
+        # In the order of their way: what goes on meanwhile is counted twice rather than never.
+        return len(self._events) + self._encoding + len(self._lines)
 
     def open(
         self, names: SegmentNames, rows: Sequence[tuple[int, bytes]], former: str = ""
@@ -278,6 +280,7 @@ class Journal:
     def _make_lines(self, events: deque[JournalEvent]) -> None:
         lines: list[tuple[int, int | None, MessageRun]] = []
         while events and len(lines) < LONGEST_RUN:
+            self._encoding += 1  # before it is taken: somebody may ask in between
             event = events.popleft()
             try:
                 settle_us = event.settle_us
@@ -296,6 +299,7 @@ class Journal:
                 lost = sum(run.count for _, _, run in lines)
                 self._lost += lost
                 self.figures.lost += lost
+            self._encoding = 0
             if not there_is_room or self._held_bytes > self.terms.held_bytes // 2:
                 # Before the disk's thread can say that all is well again.
                 self._trouble("the disk under {directory} does not take its records")

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,21 @@ class SegmentTests(JournalCase):
         self.assertEqual(desk.journal.waiting, 1)
         desk.close()
         self.assertEqual([each.entry for each in desk.records()], [None, 1, 2])
+
+    def test_encoded_events_are_counted(self) -> None:
+        """An event waits until it is written, also while it becomes lines."""
+        desk = self.opened()
+        waiting: list[int] = []
+
+        class Curious(RunEvent):
+            def runs(self) -> Sequence[MessageRun]:
+                waiting.append(desk.journal.waiting)
+                return super().runs()
+
+        desk.journal.note(Curious(RecordKind.RECOVERY, 1, {"node": "q", "entry": 1}))
+        desk.written()
+        desk.close()
+        self.assertEqual((waiting, desk.journal.waiting), ([1], 0))
 
     def test_clock_goes_back(self) -> None:
         """Order is that of the sequence, whatever the wall clock says."""
