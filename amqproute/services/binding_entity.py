@@ -61,7 +61,7 @@ class BindingCommands:
             )
         options = link_options(command)
         first_ms = options.get("first-message-date")
-        if first_ms is not None:
+        if isinstance(first_ms, int):
             options["first-message-date"] = min(first_ms, changes.now_ms)  # L-15
         made = RuntimeNode(options, changes.by, changes.now_ms)
         link = self._bind(name, options)

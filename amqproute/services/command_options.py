@@ -58,7 +58,7 @@ FIXED_LINK_KEYS: Final = frozenset(
 SQL: Final = "SQL-92"
 
 
-def node_options(command: ManagementCommand) -> dict[str, Any]:
+def node_options(command: ManagementCommand) -> dict[str, object]:
     """Return the options of a node, with the type from the kind of the command."""
     options = {
         key: value
@@ -77,7 +77,7 @@ def node_options(command: ManagementCommand) -> dict[str, Any]:
 
 def link_options(
     command: ManagementCommand, must_have: Iterable[str] = ("source", "target")
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the options of a binding.
 
     Raises:
@@ -152,7 +152,7 @@ def new_name_of(command: ManagementCommand) -> str:
     return new_name
 
 
-def in_words(value: Any) -> str:
+def in_words(value: object) -> str:
     """Format the value of an option as in commands: null, true, a number, a text."""
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
@@ -205,7 +205,7 @@ def link_of(name: str, options: Mapping[str, Any]) -> BindingDeclaration:
     )
 
 
-def shown(link: BindingDeclaration) -> dict[str, Any]:
+def shown(link: BindingDeclaration) -> dict[str, object]:
     """Return the attributes of a binding that an ASSERT compares and shows."""
     return {
         "name": link.name,

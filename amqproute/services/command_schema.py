@@ -175,7 +175,7 @@ class _Builder(Transformer[Token, ManagementCommand]):
     def bare(self, found: list[Token]) -> str:
         return str(found[0])
 
-    def word(self, found: list[Token]) -> Any:
+    def word(self, found: list[Token]) -> bool | int | str | None:
         return scalar(str(found[0]))
 
     def several(self, found: list[Any]) -> list[Any]:
@@ -240,12 +240,12 @@ def _options(self: _Builder, found: list[tuple[str, Any]]) -> dict[str, object]:
 setattr(_Builder, "with", _options)  # the grammar's name is a Python keyword
 
 
-def _kind(word: Any) -> str:
+def _kind(word: str) -> str:
     kind = str(word).lower()
     return "link" if kind == "binding" else kind
 
 
-def scalar(word: str) -> Any:
+def scalar(word: str) -> bool | int | str | None:
     """Read a word as a value: a number, ``true``, ``false``, ``null``, or else text."""
     known = {"true": True, "false": False, "null": None}
     if word.lower() in known:
@@ -357,7 +357,7 @@ def read_map(given: Mapping[str, object] | dict[object, object]) -> ManagementCo
     )
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Convert a value of the protocol's types to plain Python types."""
     if value is None or isinstance(value, bool):
         return value

@@ -15,7 +15,7 @@ are not durable are not reported; they would not survive the broker either.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -23,12 +23,15 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.broker.broker import Broker
+from amqproute.broker.commit_batch import Batch
 from amqproute.broker.entry_list import is_readable
 from amqproute.broker.priority_queues import HIGHEST_PRIORITY, line_key
 from amqproute.broker.queue import Queue
 from amqproute.entry import TRANSIENT, Entry
+from amqproute.interfaces import IStore
 from amqproute.message import Message
 from amqproute.services.sender_reports import Reporter
+from amqproute.stored import StoredEntry
 from amqproute.values import RETURN_TO
 
 __all__ = ["DELAY_NOTES", "DelayReports"]
@@ -62,7 +65,7 @@ class DelayReports:
     def __init__(
         self,
         broker: Broker,
-        store: Any,
+        store: IStore,
         reporter: Reporter,
         clock: IReactorTime,
         after_seconds: float,
@@ -159,7 +162,7 @@ class DelayReports:
             if len(late) < len(rows):
                 return
 
-    def _report(self, queue: Queue, row: Any, batch: Any) -> None:
+    def _report(self, queue: Queue, row: StoredEntry, batch: Batch) -> None:
         if not is_readable(row):
             return  # the queue quarantines it when it gets there
         message = Message(row.encoded)

@@ -13,7 +13,7 @@ ids are consecutive, so any other answer would reveal which messages still wait,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeAlias
 
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
@@ -31,15 +31,18 @@ from amqproute.services.management_node import (
     ManagementRequest,
 )
 from amqproute.services.management_protocol import Allows
+from amqproute.services.relay_view import DestinationOf, RelayDestination, RelayView
 from amqproute.values import Local
 
-__all__ = ["ExplainCommand"]
+__all__ = ["ExplainCommand", "MessageFacts"]
 
+MessageFacts: TypeAlias = dict[str, Any]
+"""Attributes of a message and of what it waits for, by name; each has its own type."""
 LONGEST_ID: Final = 19
 """Digits of the highest id of a message in the store."""
 
 
-class ExplainCommand:
+class ExplainCommand(Generic[DestinationOf]):
     """Carries out WHY.
 
     Args:
@@ -54,11 +57,11 @@ class ExplainCommand:
     def __init__(
         self,
         broker: Broker,
-        relay: Any,
+        relay: RelayView[DestinationOf],
         router: Callable[[], Router],
         allows: Allows,
-        explain: Callable[[Any, Entry], dict[str, Any]],
-        row: Callable[[Queue, Any, Entry], dict[str, Any]],
+        explain: Callable[[DestinationOf, Entry], MessageFacts],
+        row: Callable[[Queue, RelayDestination | None, Entry], MessageFacts],
     ) -> None:
         self._broker = broker
         self._relay = relay
@@ -97,7 +100,7 @@ class ExplainCommand:
     def _may(self, request: ManagementRequest, node: str) -> bool:
         return self._allows(request.principal, Verb.MANAGE, node)
 
-    async def _on_the_way(self, ways: list[Any], wanted: int) -> dict[str, Any] | None:
+    async def _on_the_way(self, ways: list[DestinationOf], wanted: int) -> MessageFacts | None:
         """Answer for a message that waits for another organization."""
         for destination in ways:
             queue = destination.queue
@@ -114,7 +117,7 @@ class ExplainCommand:
                 return {**row, **facts}
         return None
 
-    def _leads_elsewhere(self, destination: Any, to: str | None) -> bool:
+    def _leads_elsewhere(self, destination: RelayDestination, to: str | None) -> bool:
         """Return whether the routes in force lead a message elsewhere."""
         if not to or "@" in destination.hop.key:
             return False
@@ -124,7 +127,7 @@ class ExplainCommand:
             return False
         return isinstance(route, Local) or route.key != destination.hop.key
 
-    async def _here(self, nodes: list[Queue], wanted: int) -> dict[str, Any] | None:
+    async def _here(self, nodes: list[Queue], wanted: int) -> MessageFacts | None:
         """Answer for a message that waits on a node of this broker."""
         for queue in nodes:
             found = [entry for entry in queue.held_by_consumers() if entry.id == wanted]
@@ -136,7 +139,7 @@ class ExplainCommand:
         return None
 
 
-def _on_node(queue: Queue, is_held: bool) -> dict[str, Any]:
+def _on_node(queue: Queue, is_held: bool) -> MessageFacts:
     name = queue.name
     if is_held:
         cause, words = "in-flight", "a consumer has it and has not told its outcome yet"

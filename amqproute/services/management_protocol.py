@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -46,6 +46,9 @@ SERVICE_TYPE: Final = "org.amqp.management"
 
 Allows = Callable[[Principal, Verb, str], bool]
 Commands = Sequence[tuple[int, ManagementCommand | CommandRefused]]
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +98,13 @@ class ManagementReply:
 
     @classmethod
     def of(
-        cls, status: int, description: str, body: Row | None = None, **properties: Any
+        cls, status: int, description: str, body: Row | None = None, **properties: object
     ) -> ManagementReply:
         """Make a reply."""
         return cls(status, description, body or {}, properties)
 
 
-def answering(broker: Broker, reply: Deferred[Any]) -> None:
+def answering(broker: Broker, reply: Deferred[_T]) -> None:
     """Note that a request is being worked on until its reply is on its node: a stop waits for it.
 
     Args:
@@ -110,7 +113,7 @@ def answering(broker: Broker, reply: Deferred[Any]) -> None:
     """
     broker.replies_due += 1
 
-    def done(result: Any) -> Any:
+    def done(result: _T) -> _T:
         broker.replies_due -= 1
         return result
 
@@ -129,7 +132,7 @@ class ReplyAddress:
 
     target: ITarget
     address: str
-    correlation: Any
+    correlation: spec.MessageId | None
 
     def put(self, reply: ManagementReply, batch: Batch) -> None:
         """Put a reply on its node, as part of a batch.
@@ -160,7 +163,7 @@ def accept(
     return request, ReplyAddress(target, reply_to, correlation)
 
 
-def _reply_target(broker: Broker, allows: Allows, reply_to: str, principal: Principal) -> Any:
+def _reply_target(broker: Broker, allows: Allows, reply_to: str, principal: Principal) -> ITarget:
     reply_to = broker.name_of(_plain(reply_to))
     if "@" in reply_to and broker.answers_to is not None:
         found = _with_domain(broker.answers_to, allows, reply_to, principal)
@@ -244,7 +247,7 @@ def _read_body(message: Message) -> Any:
         raise DecodeError(f"the body is not UTF-8: {error.reason}") from None
 
 
-def _read_batch(body: Any) -> Commands | CommandRefused | None:
+def _read_batch(body: object) -> Commands | CommandRefused | None:
     """Read a batch; None if the body is none."""
     try:
         if isinstance(body, str):
@@ -308,7 +311,9 @@ def result_row(index: int, result: CommandResult) -> dict[str, object]:
     }
 
 
-def _encode_reply(reply: ManagementReply, reply_to: str, correlation: Any) -> Message:
+def _encode_reply(
+    reply: ManagementReply, reply_to: str, correlation: spec.MessageId | None
+) -> Message:
     properties: dict[str, object] = {
         "statusCode": Int(reply.status),
         "statusDescription": reply.description,

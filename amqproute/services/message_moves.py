@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -149,7 +149,7 @@ class _Job:
             return CommandRefused(NOT_FOUND, f"{name!r} is an alias; its node is {node!r}")
         return CommandRefused(NOT_FOUND, f"{words} {name[:256]!r}")
 
-    def _target(self, given: Mapping[str, Any]) -> str:
+    def _target(self, given: Mapping[str, object]) -> str:
         name = given.get("target")
         if not isinstance(name, str) or not name:
             raise CommandRefused(
@@ -162,14 +162,14 @@ class _Job:
         return name
 
     @staticmethod
-    def _read_limit(given: Mapping[str, Any]) -> int | None:
+    def _read_limit(given: Mapping[str, object]) -> int | None:
         limit = given.get("limit")
         if limit is not None and (type(limit) is not int or limit < 1):
             raise CommandRefused(BAD_REQUEST, "limit is a number from 1 on")
         return limit
 
     @staticmethod
-    def _read_filter(given: Mapping[str, Any], now_ms: Callable[[], int]) -> Selector | None:
+    def _read_filter(given: Mapping[str, object], now_ms: Callable[[], int]) -> Selector | None:
         text = given.get("filter")
         if text is None or text == "":
             return None
@@ -269,12 +269,12 @@ class _Job:
         return is_full
 
 
-def _read_cursor(given: Mapping[str, Any]) -> IteratorPosition:
+def _read_cursor(given: Mapping[str, object]) -> IteratorPosition:
     text = given.get("cursor")
     if not text:
         return START
     try:
-        level, after = parse_json(text)
+        level, after = parse_json(str(text))
         return IteratorPosition(int(level), int(after))
     except (TypeError, ValueError):
         raise CommandRefused(BAD_REQUEST, "`cursor` is not one that was given out") from None

@@ -154,7 +154,7 @@ class NodeChanges:
         self.aliases: dict[str, RuntimeNode] = {}
         self.configured = ConfiguredNodes()
         self._configured_options: Mapping[str, Mapping[str, object]] = {}
-        self.keeping: Callable[[Any], Sequence[str]] = lambda _: ()
+        self.keeping: Callable[[Queue], Sequence[str]] = lambda _: ()
         self.when_gone: Callable[[set[str]], None] = lambda _: None
         self.most_nodes = most_nodes
         self._describe = describe

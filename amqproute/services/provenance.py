@@ -34,7 +34,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from amqproute.auth.policy import Verb
 from amqproute.errors import AmqpError, InvalidField, NotAllowed, UnauthorizedAccess
@@ -199,7 +199,7 @@ class Provenance:
             return message.with_annotations({}, drop=OF_BROKERS)
         return message
 
-    def _check_user(self, user: Any, principal: Principal) -> None:
+    def _check_user(self, user: object, principal: Principal) -> None:
         name = bytes(user).decode("utf-8", "replace") if isinstance(user, bytes) else str(user)
         if name == principal.name or self._allows(principal, Verb.IMPERSONATE, name):
             return

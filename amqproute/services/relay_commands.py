@@ -24,7 +24,7 @@ All of them require the right `manage` on the relay queue, and are logged with t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -44,6 +44,7 @@ from amqproute.services.management_node import (
     ManagementService,
 )
 from amqproute.services.management_protocol import Allows
+from amqproute.services.relay_view import DestinationOf, RelayDestination, RelayView
 from amqproute.values import RELAY_PREFIX
 from amqproute.wire.amqp10 import spec
 
@@ -54,7 +55,7 @@ LONGEST_REASON: Final = 256
 log = Logger()
 
 
-def register(service: ManagementService, relay: Any, allows: Allows) -> None:
+def register(service: ManagementService, relay: RelayView[DestinationOf], allows: Allows) -> None:
     """Add the operations to the management node.
 
     Args:
@@ -64,7 +65,7 @@ def register(service: ManagementService, relay: Any, allows: Allows) -> None:
     """
 
     def acting(
-        act: Callable[[Any, ManagementRequest], ManagementReply],
+        act: Callable[[DestinationOf, ManagementRequest], ManagementReply],
     ) -> Callable[[ManagementRequest], ManagementReply]:
         def operation(request: ManagementRequest) -> ManagementReply:
             name = request.properties.get("name")
@@ -97,7 +98,7 @@ def register(service: ManagementService, relay: Any, allows: Allows) -> None:
 
         return operation
 
-    def hold(destination: Any, request: ManagementRequest) -> ManagementReply:
+    def hold(destination: DestinationOf, request: ManagementRequest) -> ManagementReply:
         reason = request.body.get("reason", "")
         if not _is_reason(reason):
             return _no_reason()
@@ -107,14 +108,14 @@ def register(service: ManagementService, relay: Any, allows: Allows) -> None:
             return ManagementReply.of(CONFLICT, error.description)
         return ManagementReply.of(OK, "held", {**relay.row(destination), "hold": made.id})
 
-    def release(destination: Any, request: ManagementRequest) -> ManagementReply:
+    def release(destination: DestinationOf, request: ManagementRequest) -> ManagementReply:
         key = destination.hop.key
         for each in relay.holds.on(destination):
             if each.to == key and not each.where and not each.ids:
                 relay.holds.release(each.id)
         return ManagementReply.of(OK, "released", relay.row(destination))
 
-    def retry(destination: Any, request: ManagementRequest) -> ManagementReply:
+    def retry(destination: DestinationOf, request: ManagementRequest) -> ManagementReply:
         destination.wake()
         return ManagementReply.of(OK, "trying", relay.row(destination))
 
@@ -135,7 +136,7 @@ def _no_reason() -> ManagementReply:
     )
 
 
-def _expire(destination: Any, request: ManagementRequest) -> ManagementReply:
+def _expire(destination: RelayDestination, request: ManagementRequest) -> ManagementReply:
     reason = request.body.get("reason", "") or "ended by an operator"
     if not _is_reason(reason):
         return _no_reason()
@@ -152,7 +153,7 @@ def _expiry_failed(failure: Failure) -> None:
     log.failure("cannot expire the messages", failure)
 
 
-def _purge(destination: Any, request: ManagementRequest) -> ManagementReply:
+def _purge(destination: RelayDestination, request: ManagementRequest) -> ManagementReply:
     queue = destination.queue
     count = queue.available + queue.deferred
     destination.purge().addErrback(_purge_failed)

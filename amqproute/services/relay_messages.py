@@ -41,9 +41,9 @@ They require the right `manage` on each relay queue concerned (to list a queue, 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, Generic
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -67,12 +67,13 @@ from amqproute.errors import (
     PreconditionFailed,
     StoreError,
 )
+from amqproute.interfaces import ITarget
 from amqproute.journal.record import RecordKind
 from amqproute.jsontext import parse_json
 from amqproute.plurals import counted
 from amqproute.routing.table import Router
 from amqproute.services.command_schema import FORBIDDEN
-from amqproute.services.explain import ExplainCommand
+from amqproute.services.explain import ExplainCommand, MessageFacts
 from amqproute.services.management_node import (
     BAD_REQUEST,
     CONFLICT,
@@ -83,6 +84,12 @@ from amqproute.services.management_node import (
     ManagementService,
 )
 from amqproute.services.management_protocol import Allows
+from amqproute.services.relay_view import (
+    DestinationHold,
+    DestinationOf,
+    RelayDestination,
+    RelayView,
+)
 from amqproute.values import ANONYMOUS_PRINCIPAL, RELAY_PREFIX, Local, Origin
 from amqproute.wire.amqp10 import spec
 
@@ -113,7 +120,7 @@ class _Scope:
     """The queues that a request concerns, and the selection on each."""
 
     aim: MessageSelection
-    queues: list[tuple[Queue, Picks, Any]]
+    queues: Sequence[tuple[Queue, Picks, RelayDestination | None]]
     is_dry: bool
 
 
@@ -123,7 +130,7 @@ class _Count:
 
     messages: int = 0
     bytes: int = 0
-    samples: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[MessageFacts] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     refused: int = 0
     words: str = ""
@@ -131,7 +138,9 @@ class _Count:
     held: int = 0
     freed: int = 0
 
-    def add(self, queue: Queue, entries: Iterable[Entry], show: Callable[[Entry], Any]) -> None:
+    def add(
+        self, queue: Queue, entries: Iterable[Entry], show: Callable[[Entry], MessageFacts]
+    ) -> None:
         """Count entries of a queue."""
         for entry in entries:
             self.messages += 1
@@ -151,7 +160,7 @@ class _Page:
     """Selected entries of one queue."""
 
     queue: Queue
-    destination: Any
+    destination: RelayDestination
     entries: list[Entry]
     count: _Count
     is_dry: bool
@@ -161,11 +170,11 @@ class _Page:
         self.count.add(self.queue, entries, lambda each: row(self.queue, self.destination, each))
 
 
-Act = Callable[[_Page], "Deferred[Any] | None"]
-Row = Callable[[Queue, Any, Entry], dict[str, Any]]
+Act = Callable[[_Page], "Deferred[None] | None"]
+Row = Callable[[Queue, RelayDestination | None, Entry], MessageFacts]
 
 
-class RelayMessages:
+class RelayMessages(Generic[DestinationOf]):
     """The operations.
 
     Args:
@@ -180,10 +189,10 @@ class RelayMessages:
     def __init__(
         self,
         broker: Broker,
-        relay: Any,
+        relay: RelayView[DestinationOf],
         router: Callable[[], Router],
         allows: Allows,
-        explain: Callable[[Any, Entry], dict[str, Any]],
+        explain: Callable[[DestinationOf, Entry], MessageFacts],
         now_ms: Callable[[], int],
     ) -> None:
         self._broker = broker
@@ -210,7 +219,7 @@ class RelayMessages:
         service.offer("RELEASE-HOLD", self._at_once(self._release))
 
     def _answering(
-        self, act: Callable[[ManagementRequest], Any]
+        self, act: Callable[[ManagementRequest], Awaitable[ManagementReply]]
     ) -> Callable[[ManagementRequest], Deferred[ManagementReply]]:
         async def answer(request: ManagementRequest) -> ManagementReply:
             try:
@@ -233,7 +242,7 @@ class RelayMessages:
 
         return answer
 
-    # -- selection ---------------------------------------------------------------------------
+    # -- selection ---------------------------------------------------------------------------------
 
     def _aim(self, request: ManagementRequest) -> MessageSelection:
         body = request.body
@@ -266,9 +275,9 @@ class RelayMessages:
             raise _Refused(NOT_FOUND, f"nothing waits for {aim.to!r}: there is no relay queue")
         return _Scope(aim, found, request.body.get("dry-run") is True)
 
-    def _meant(self, aim: MessageSelection) -> list[tuple[Queue, Picks, Any]]:
+    def _meant(self, aim: MessageSelection) -> list[tuple[Queue, Picks, RelayDestination]]:
         """Return the selected relay queues, and those with selected messages."""
-        found = []
+        found: list[tuple[Queue, Picks, RelayDestination]] = []
         for key, destination in sorted(self._relay.destinations.items()):
             picks = aim.of(key, destination.hop.domain, self._way)
             if picks is not NOTHING:
@@ -294,7 +303,7 @@ class RelayMessages:
         self,
         request: ManagementRequest,
         scope: _Scope,
-        act: Callable[[Queue, Any, list[Entry]], Any],
+        act: Callable[[Queue, RelayDestination | None, list[Entry]], Deferred[None] | None],
         most: int = MOST_SEEN,
     ) -> str:
         """Apply an action to the selected messages, page by page; return the cursor."""
@@ -308,8 +317,8 @@ class RelayMessages:
                 page: list[Entry],
                 queue: Queue = queue,
                 picks: Picks = picks,
-                destination: Any = destination,
-            ) -> Any:
+                destination: RelayDestination | None = destination,
+            ) -> Deferred[None] | None:
                 if picks is not EVERYTHING:
                     page = [entry for entry in page if picks(entry)]
                 return act(queue, destination, page) if page else None
@@ -329,7 +338,10 @@ class RelayMessages:
         count = _Count()
         missing = set(scope.aim.ids)
 
-        def meet(queue: Queue, destination: Any, page: list[Entry]) -> Deferred[Any] | None:
+        def meet(
+            queue: Queue, destination: RelayDestination | None, page: list[Entry]
+        ) -> Deferred[None] | None:
+            assert destination is not None
             if missing:
                 missing.difference_update([entry.id for entry in page])
             return act(_Page(queue, destination, page, count, scope.is_dry))
@@ -366,8 +378,7 @@ class RelayMessages:
             words += f"; the disk is full: {count.waiting} of them end when it has room for reports"
         return ManagementReply.of(OK, words, facts)
 
-    # -- operations
-    # -----------------------------------------------------------------------------------
+    # -- operations --------------------------------------------------------------------------------
 
     async def _retry(self, request: ManagementRequest) -> ManagementReply:
         def act(page: _Page) -> None:
@@ -384,7 +395,7 @@ class RelayMessages:
         reason = _reason(request) or "ended by an operator"
         error = spec.Error(condition=conditions.RESOURCE_DELETED, description=reason)
 
-        def act(page: _Page) -> Deferred[Any] | None:
+        def act(page: _Page) -> Deferred[None] | None:
             page.tell(page.entries, self._row)
             if page.is_dry:
                 return None
@@ -396,7 +407,7 @@ class RelayMessages:
         return await self._each(request, act)
 
     async def _delete(self, request: ManagementRequest) -> ManagementReply:
-        def act(page: _Page) -> Deferred[Any] | None:
+        def act(page: _Page) -> Deferred[None] | None:
             page.tell(page.entries, self._row)
             if page.is_dry:
                 return None
@@ -407,7 +418,7 @@ class RelayMessages:
 
         return await self._each(request, act)
 
-    def _commit(self, page: _Page, batch: Batch) -> Deferred[Any]:
+    def _commit(self, page: _Page, batch: Batch) -> Deferred[None]:
         """Commit removals; on a full disk those with reports wait for room.
 
         Raises:
@@ -427,7 +438,7 @@ class RelayMessages:
                     "reports and dead letters that this makes; then ask again for the others",
                 )
 
-        committed: Deferred[Any] = batch.commit()
+        committed: Deferred[None] = batch.commit()
         committed.addErrback(retry_settle, batch, self._broker.begin, rests)
         return committed.addCallback(done)
 
@@ -466,7 +477,7 @@ class RelayMessages:
         router: Router,
         page: _Page,
         entry: Entry,
-        held: list[tuple[Any, Picks]],
+        held: Sequence[tuple[DestinationHold, Picks]],
         batch: Batch,
     ) -> bool:
         """Move a message to its target by the routes in force; False if it stays.
@@ -484,8 +495,8 @@ class RelayMessages:
         try:
             route = router.route(to)
             holding = [hold for hold, picks in held if picks(entry)]
-            still: list[Any] = []
-            target: Any = None
+            still: list[DestinationHold] = []
+            target: ITarget | None = None
             new_id: int | None = None
             if isinstance(route, Local):
                 target = self._broker.target(route.node)
@@ -500,6 +511,7 @@ class RelayMessages:
             _check_held(holding, still, page.destination.hop.key, name)
             if not page.is_dry:
                 if target is None:
+                    assert not isinstance(route, Local)
                     target = self._relay.take_on_trust(route)
                 # Its lifetime is unchanged: it began on arrival.
                 batch.now_ms = entry.arrived_ms
@@ -533,14 +545,16 @@ class RelayMessages:
                 aim = MessageSelection((), "", str(request.body.get("where", "")), self._now_ms)
             except InvalidField as error:
                 raise _Refused(BAD_REQUEST, error.description) from None
-            destination = self._relay.destinations.get(queue.name.removeprefix(RELAY_PREFIX))
+            destination: RelayDestination | None = self._relay.destinations.get(
+                queue.name.removeprefix(RELAY_PREFIX)
+            )
             if not queue.name.startswith(RELAY_PREFIX):
                 destination = None
             picks = aim.of("", "", str)
             scope = _Scope(aim, [(queue, picks, destination)], True)
         else:
             scope = self._scope(request)
-        rows: list[dict[str, Any]] = []
+        rows: list[MessageFacts] = []
         if not request.body.get("cursor"):
             for queue, picks, destination in scope.queues:
                 rows += [
@@ -551,7 +565,7 @@ class RelayMessages:
         most = request.body.get("count", MOST_LISTED)
         most = min(most, MOST_LISTED) if isinstance(most, int) and most > 0 else MOST_LISTED
 
-        def look(queue: Queue, destination: Any, page: list[Entry]) -> None:
+        def look(queue: Queue, destination: RelayDestination | None, page: list[Entry]) -> None:
             rows.extend([self._row(queue, destination, entry) for entry in page])
 
         cursor = await self._walk(request, scope, look, most)
@@ -568,7 +582,9 @@ class RelayMessages:
             raise _Refused(NOT_FOUND, f"there is no queue named {name[:256]!r}")
         return found
 
-    def _row(self, queue: Queue, destination: Any, entry: Entry) -> dict[str, Any]:
+    def _row(
+        self, queue: Queue, destination: RelayDestination | None, entry: Entry
+    ) -> MessageFacts:
         """Return the row of a message."""
         message = entry.message
         try:
@@ -673,7 +689,7 @@ class RelayMessages:
         return ManagementReply.of(OK, f"{name} is released", found.row())
 
 
-def _row_there(name: str, new_id: int | None, still: list[Any]) -> dict[str, Any]:
+def _row_there(name: str, new_id: int | None, still: list[DestinationHold]) -> MessageFacts:
     """Return the changes that a move makes to a message."""
     return {
         "new-queue": name,
@@ -683,7 +699,9 @@ def _row_there(name: str, new_id: int | None, still: list[Any]) -> dict[str, Any
     }
 
 
-def _check_held(holding: list[Any], still: list[Any], here: str, there: str) -> None:
+def _check_held(
+    holding: list[DestinationHold], still: list[DestinationHold], here: str, there: str
+) -> None:
     """Check that a move does not release a message from a hold of messages.
 
     Args:
@@ -716,7 +734,7 @@ def _reason(request: ManagementRequest) -> str:
     return str(reason)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

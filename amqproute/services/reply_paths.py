@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -37,6 +37,7 @@ from twisted.python.failure import Failure
 from amqproute.address import from_compatibility
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
+from amqproute.broker.commit_batch import Batch
 from amqproute.errors import NotFound
 from amqproute.message import Message
 from amqproute.values import Origin, Principal
@@ -138,7 +139,7 @@ class ReplyPaths:
 
     # -- requests on their way out ----------------------------------------------------------------
 
-    def leaving(self, message: Message, batch: Any, origin: Origin) -> Message:
+    def leaving(self, message: Message, batch: Batch, origin: Origin) -> Message:
         """Return a client's message in the form in which it leaves for another domain."""
         if not self.is_making:
             return message

@@ -59,7 +59,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -71,7 +71,7 @@ from amqproute.broker.entry_removal import DAMAGED, NODE_DELETED, PURGED
 from amqproute.broker.queue import Queue
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError
-from amqproute.interfaces import IReporter
+from amqproute.interfaces import IReporter, ITarget
 from amqproute.message import Message, encode_annotations
 from amqproute.routing import trail
 from amqproute.values import (
@@ -207,8 +207,8 @@ class Reporter:
     def __init__(
         self,
         broker: Broker,
-        place: Callable[[str], Any],
-        hop_row: Callable[[str], Mapping[str, Any] | None],
+        place: Callable[[str], ITarget],
+        hop_row: Callable[[str], spec.Fields | None],
         terms: ReportTerms,
     ) -> None:
         self._broker = broker
@@ -217,7 +217,7 @@ class Reporter:
         self.terms = terms
         self.tally = ReportCounters()
 
-    # -- requests ---------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def wishes(self, message: Message) -> frozenset[str]:
         """Return the reports that the sender of a message asks for; none without an address."""
@@ -269,7 +269,7 @@ class Reporter:
         wanted = self.wishes(entry.message)
         row = self._row(queue)
         if row is None:
-            facts: dict[str, Any] = {"code": "done.delivered"}
+            facts: dict[str, object] = {"code": "done.delivered"}
             return DELIVERED in wanted and self._report(DELIVERED, facts, True, queue, entry, batch)
         is_last = REPORT_CAPABILITY not in row.get("offers", ())
         if not (RELAYED in wanted or (is_last and DELIVERED in wanted)):
@@ -288,7 +288,7 @@ class Reporter:
         if DELAY not in self.wishes(entry.message):
             return False
         row = self._row(queue) or {}
-        facts: dict[str, Any] = {"code": "delay.waiting", "text": str(row.get("last-error", ""))}
+        facts: dict[str, object] = {"code": "delay.waiting", "text": str(row.get("last-error", ""))}
         facts["attempts"] = attempts_of(row, {})
         if row.get("next-attempt-ms"):
             facts["next-attempt"] = Timestamp(row["next-attempt-ms"])
@@ -307,12 +307,12 @@ class Reporter:
         Returns:
             Whether a report was sent.
         """
-        facts: dict[str, Any] = {"code": STORE_LOST}
+        facts: dict[str, object] = {"code": STORE_LOST}
         return self._report(FAILURE, facts, True, _FormerNode(node), entry, batch)
 
-    # -- sending -------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
-    def _row(self, queue: Queue) -> Mapping[str, Any] | None:
+    def _row(self, queue: Queue) -> spec.Fields | None:
         name = queue.name
         if not name.startswith(RELAY_PREFIX):
             return None
@@ -322,7 +322,7 @@ class Reporter:
     def _report(
         self,
         kind: str,
-        facts: dict[str, Any],
+        facts: dict[str, object],
         is_final: bool,
         queue: SentReport,
         entry: Entry,
@@ -377,7 +377,7 @@ class Reporter:
 
 
 def wishes(
-    section: bytes, default: frozenset[str], annotations: Mapping[Any, Any]
+    section: bytes, default: frozenset[str], annotations: spec.Annotations
 ) -> frozenset[str]:
     """Return the words of the reports that a message asks for.
 
@@ -422,13 +422,12 @@ def check_wishes(value: object) -> str | None:
     return f"{REPORT}: {unknown[:64]!r} is none of {', '.join(sorted(WORDS))}"
 
 
-# -- contents of reports
-# ----------------------------------------------------------------------------
+# -- contents of reports ---------------------------------------------------------------------------
 
 
 def failure_facts(
-    reason: DeadLetterReason, error: spec.Error | None, row: Mapping[str, Any] | None
-) -> dict[str, Any]:
+    reason: DeadLetterReason, error: spec.Error | None, row: spec.Fields | None
+) -> dict[str, object]:
     """Return code, condition and words of a failure.
 
     Args:
@@ -438,7 +437,7 @@ def failure_facts(
         row: of the next hop; None on a local queue.
     """
     info = (error.info or {}) if error is not None and row is not None else {}
-    facts: dict[str, Any] = {"code": _code_of(reason, error, row, info)}
+    facts: dict[str, object] = {"code": _code_of(reason, error, row, info)}
     if error is not None:
         facts["condition"] = Symbol(error.condition)
         facts["text"] = str(info.get("text") or error.description or "")[:LONGEST_TEXT]
@@ -454,8 +453,8 @@ def failure_facts(
 def _code_of(
     reason: DeadLetterReason,
     error: spec.Error | None,
-    row: Mapping[str, Any] | None,
-    info: Mapping[Any, Any],
+    row: spec.Fields | None,
+    info: spec.Fields,
 ) -> str:
     if reason is DeadLetterReason.EXPIRED:
         if error is not None:
@@ -470,7 +469,7 @@ def _code_of(
     return code if code in CODES else "remote.rejected"
 
 
-def attempts_of(row: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def attempts_of(row: spec.Fields | None, facts: spec.Fields) -> list[dict[str, object]]:
     """Return every host that was tried, each with its own error.
 
     The hosts of the last round of attempts, then the one whose answer the report is about. Hosts
@@ -478,7 +477,7 @@ def attempts_of(row: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> list
     """
     if row is None:
         return []
-    attempts = []
+    attempts: list[dict[str, object]] = []
     for line in list(row.get("attempts", ()))[:MOST_ATTEMPTS]:
         host, _, rest = str(line).partition(": ")
         code, _, text = rest.partition(": ")
@@ -507,7 +506,7 @@ def _public_name(queue: SentReport, entry: Entry) -> str:
     return queue.name
 
 
-def body_of_report(entry: Entry, facts: Mapping[str, Any], container: str) -> dict[str, Any]:
+def body_of_report(entry: Entry, facts: spec.Fields, container: str) -> dict[str, object]:
     """Return the body of a report about an entry: its identity, its path, its times."""
     message = entry.message
     annotations = message.annotations
@@ -520,13 +519,13 @@ def body_of_report(entry: Entry, facts: Mapping[str, Any], container: str) -> di
     except AmqpError:
         hops = [container]
     code = str(facts["code"])
-    body: dict[str, Any] = {
+    body: dict[str, object] = {
         **facts,
         "code": code,
         "condition": facts.get("condition"),
         "text": facts.get("text") or None,
         "attempts": list(facts.get("attempts", ())),
-        "words": _sentence(code, _quoted(properties.to), facts),
+        "words": _sentence(code, (properties.to or "")[:LONGEST_TEXT], facts),
         "message-id": _quoted(properties.message_id),
         "correlation-id": _quoted(properties.correlation_id),
         "to": _quoted(properties.to),
@@ -540,23 +539,23 @@ def body_of_report(entry: Entry, facts: Mapping[str, Any], container: str) -> di
     return body
 
 
-def _quoted(value: Any) -> Any:
+def _quoted(value: object) -> object:
     """Return a quotation from a message, as a report repeats it."""
     return value[:LONGEST_TEXT] if isinstance(value, str | bytes) else value
 
 
-def _sentence(code: str, to: str | None, facts: Mapping[str, Any]) -> str:
+def _sentence(code: str, to: str, facts: spec.Fields) -> str:
     words = f"Your message{f' to {to}' if to else ''}: {CODES.get(code, code)}."
     text = facts.get("text")
     return f"{words} {text}" if text else words
 
 
 def encode_report(
-    address: str, message_id: str, body: Mapping[str, Any], ttl: UInt, secure_path: object = None
+    address: str, message_id: str, body: spec.Fields, ttl: UInt, secure_path: object = None
 ) -> Message:
     """Encode a report; it inherits the demand for a secure path, because it quotes the message."""
     kind, code = body["kind"], body["code"]
-    annotations: dict[Symbol, Any] = {REPORT_KIND: Symbol(kind)}
+    annotations: dict[Symbol, object] = {REPORT_KIND: Symbol(kind)}
     if secure_path is not None:
         annotations[SECURE_PATH] = secure_path
     original = body["message-id"]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any
 
 from zope.interface import implementer
 
@@ -32,7 +31,7 @@ from amqproute.errors import (
     ResourceLocked,
     UnauthorizedAccess,
 )
-from amqproute.interfaces import ITarget
+from amqproute.interfaces import IHops, ITarget
 from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of
 from amqproute.routing import trail
 from amqproute.routing.table import Router
@@ -102,7 +101,7 @@ class TransferService:
 
     name = TRANSFER_NODE
 
-    def __init__(self, broker: Broker, hops: Any, rules: TransferRules) -> None:
+    def __init__(self, broker: Broker, hops: IHops, rules: TransferRules) -> None:
         self._broker = broker
         self.hops = hops
         self._check_trail = _trail_check(rules)
@@ -251,7 +250,7 @@ class TransferService:
         self.hops.check(hop)
         return AliasTarget(self, text, address, hop)
 
-    def direct(self, node: Any) -> DirectTarget:
+    def direct(self, node: ITarget) -> DirectTarget:
         """Return the target of a peer's link straight to a local node."""
         return DirectTarget(self, node)
 
@@ -269,7 +268,7 @@ class TransferService:
         if not batch.is_rehearsal:
             self.tally.relayed += 1
 
-    def keep(self, target: Any, message: Message, batch: Batch, origin: Origin) -> None:
+    def keep(self, target: ITarget, message: Message, batch: Batch, origin: Origin) -> None:
         """Put a message on a node once: check its trail and its receipt (T-27, T-36)."""
         section = message.annotation_bytes
         if section:
@@ -375,7 +374,7 @@ class DirectTarget:
         node: the local node.
     """
 
-    def __init__(self, service: TransferService, node: Any) -> None:
+    def __init__(self, service: TransferService, node: ITarget) -> None:
         self.name = node.name
         self.takes_any_format = getattr(node, "takes_any_format", False)
         self._service = service

@@ -28,9 +28,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -48,8 +48,10 @@ from amqproute.broker.publish_gate import (
 )
 from amqproute.broker.queue import Queue
 from amqproute.errors import StoreError
+from amqproute.interfaces import IStore
 from amqproute.plurals import counted
-from amqproute.store.model import StoreRoom, is_worth_a_try
+from amqproute.store.model import is_worth_a_try
+from amqproute.stored import StoreRoom
 
 __all__ = ["LOOK_SECONDS", "DiskTerms", "Watermarks"]
 
@@ -133,7 +135,7 @@ class Watermarks:
     def __init__(
         self,
         broker: Broker,
-        store: Any,
+        store: IStore,
         clock: IReactorTime,
         directory: str,
         terms: DiskTerms,
@@ -149,7 +151,7 @@ class Watermarks:
         self._others = memory.others
         self._was_pressed = False
         self._gate: PublishGate = broker.gate
-        self._call: Any = None
+        self._call: IDelayedCall | None = None
         self._is_measuring = False
         self._is_stopped = False
         self._is_near = False
@@ -159,7 +161,7 @@ class Watermarks:
         self._patience = FIRST_SECONDS
         self._opened_at = 0.0
         self.terms = terms
-        self.room: Any = None
+        self.room: StoreRoom | None = None
         self._gate.watch(self._changed)
 
     def __repr__(self) -> str:
@@ -209,11 +211,11 @@ class Watermarks:
         return max(0, min(spare, most - room.used) if most else spare)
 
     @staticmethod
-    def level(room: Any) -> int:
+    def level(room: StoreRoom) -> int:
         """Return the room that counts against the floor, see above."""
         return int(min(2 * room.free, room.free + room.reusable))
 
-    def _measured(self, room: Any) -> None:
+    def _measured(self, room: StoreRoom) -> None:
         self._is_measuring = False
         self.room = room
         if self._is_stopped:
@@ -372,7 +374,7 @@ class Watermarks:
                 "opens-at": reopens_at or None,
                 "reason": gate.reasons.get(name, ""),
             }
-            if name == DISK:
+            if name == DISK and room is not None:
                 row |= {
                     "directory": self._directory,
                     "free": room.free,

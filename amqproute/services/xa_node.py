@@ -189,7 +189,7 @@ class XaNode:
         return Xa.OK, {"timeout": int(self._branches.timeout_of(str(request.principal)))}
 
 
-# -- operators -------------------------------------------------------------------------
+# -- operators -------------------------------------------------------------------------------------
 
 
 def register(service: ManagementService, branches: BranchRegistry) -> None:
