@@ -28,21 +28,21 @@ from amqproute.wire.amqp10.session import Session
 __all__ = ["ClientCore", "Ending", "LinkEnd", "LinkEvent"]
 
 MAX_MESSAGE_BYTES: Final = 128 * 1024 * 1024
-"""The largest message that is received as a whole; it is kept in memory."""
+"""Octets of the largest message that is received as a whole, in memory."""
 
 IDLE_SECONDS: Final = 60.0
 
 LinkEvent: TypeAlias = (
     DeliveriesUpdated | LinkFlowed | LinkAttached | DeliveriesReceived | PartsReceived
 )
-"""What happens on a link, besides its end."""
+"""Events of a link, except its end."""
 
 
 class LinkEnd(Protocol):
     """Our end of a link."""
 
     def event(self, event: LinkEvent) -> None:
-        """Act on what has happened on the link."""
+        """Handle an event of the link."""
 
 
 EndT = TypeVar("EndT", bound=LinkEnd)
@@ -53,8 +53,8 @@ class Ending(Generic[EndT]):
     """The end of a link, the session or the connection, or a login that was refused.
 
     Attributes:
-        event: which; it has the error.
-        end: of the link, if it is a link's end.
+        event: the event, with its error.
+        end: our end of the link, if a link has ended.
     """
 
     event: LinkDetached | SessionEnded | ConnectionClosed | AuthenticationRejected
@@ -62,22 +62,22 @@ class Ending(Generic[EndT]):
 
 
 class ClientCore(Generic[EndT]):
-    """A connection, its session, and the ends of its links; moves no octets and waits for nothing.
+    """A connection, its session, and the ends of its links, without input, output and waiting.
 
     Args:
         container_id: ours.
         hostname: of the broker, if it has one.
         login: chooses the SASL mechanism.
         tls: "required" to ask for TLS with AMQP's own header.
-        handshake_seconds: to the broker's open.
-        close_seconds: for the broker's close.
+        handshake_seconds: until the broker's open.
+        close_seconds: until the broker's close.
 
     Attributes:
         engine: the protocol engine.
         session: the one session, once `open` was called.
-        links: the links that something is expected of, with their ends.
+        links: the links in use, with their ends.
         is_open: the broker has opened the connection.
-        has_begun: and the session.
+        has_begun: the broker has begun the session.
     """
 
     session: Session
@@ -115,10 +115,10 @@ class ClientCore(Generic[EndT]):
         self.session = self.engine.begin()
 
     def take(self, event: Event) -> Ending[EndT] | None:
-        """Act on an event of the engine.
+        """Handle an event of the engine.
 
         Returns:
-            What has ended. A link of which nothing is expected any more ends silently.
+            The end of a link, session or connection. A link not in use any more ends silently.
         """
         match event:
             case (

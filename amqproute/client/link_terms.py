@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the links of a client ask for, and whether the broker grants it."""
+"""Terms of a client's links, and the check whether the broker grants them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from amqproute.wire.amqp10.types import Described, Symbol
 __all__ = ["OUTCOMES", "OUTCOME_SYMBOLS", "make_source", "refused_term"]
 
 OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
-"""Those that a message may have here."""
+"""Outcomes that a source of ours accepts."""
 
 OUTCOME_SYMBOLS: Final = tuple(outcome.symbol for outcome in OUTCOMES)
 
 _COPY: Final = Symbol("copy")
 _SELECTOR: Final = Symbol("apache.org:selector-filter:string")
-"""The name of a filter, and what describes it."""
+"""Name and descriptor of the filter."""
 
 
 def make_source(
@@ -28,8 +28,8 @@ def make_source(
 
     Args:
         node: the node; None for a dynamic one.
-        browses: messages are shown and stay where they are.
-        selector: only messages that this condition is true for.
+        browses: messages are copied, and stay in the queue.
+        selector: condition on messages.
     """
     return spec.Source(
         address=node,
@@ -41,10 +41,10 @@ def make_source(
 
 
 def refused_term(link: Link, *, browses: bool, selects: bool) -> str:
-    """Return what the broker has not granted in its answer to an attach, as a verb.
+    """Return the term that the broker has not granted in its answer to an attach, as a verb.
 
-    It answers with the source as it is in force (part 2 §2.6.3). Rather no message than one that
-    is taken away and was to stay, or that was not to come.
+    It answers with the source in force (part 2 §2.6.3). Better no message than one that was to stay
+    in the queue, or that was not selected.
 
     Args:
         link: attached.

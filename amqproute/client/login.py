@@ -15,14 +15,14 @@ __all__ = ["ClientLogin"]
 class ClientLogin:
     """Chooses the mechanism for a URL; a `sasl.ClientAuthority`.
 
-    With a user SCRAM-SHA-256, or PLAIN where nobody can listen; without one EXTERNAL on a unix
+    With a user SCRAM-SHA-256, or PLAIN on a private connection; without one EXTERNAL on a unix
     socket or with a certificate, else ANONYMOUS.
 
     Args:
-        url: where, and as whom.
+        url: address and credentials.
         nonce: a random text of this connection.
-        is_private: whether nobody can listen; asked when the broker makes its offer.
-        has_certificate: TLS proves who we are.
+        is_private: returns whether the connection is private; called at the broker's offer.
+        has_certificate: TLS proves our identity.
     """
 
     def __init__(

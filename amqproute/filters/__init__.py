@@ -15,27 +15,27 @@ Theory of operation
         amqp:application-properties-filter 0x174                  properties
         apache.org:no-local-filter:list    0x0000468C:0x00000003  local
 
-    A selector goes from text to tree in `grammar` (an LALR grammar for lark), `names` says what
-    its names mean, `tree` writes its normalized text, `selector` turns the tree into closures
-    over a row of values, `operators` holds what these do, and `fields` reads the row from the
-    bytes of a message: single application properties and properties are found by skipping.
+    A selector goes from text to tree in `grammar` (an LALR grammar for lark), `names` resolves its
+    names, `tree` writes its normalized text, `selector` turns the tree into closures over a row of
+    values, `operators` implements them, and `fields` reads the row from the bytes of a message:
+    single application properties and properties are found by skipping.
 
 Three-valued logic
-    A field that a message does not have is null; what is computed from null, or from values
-    that the operator is not for, is unknown; NOT unknown is unknown; a message is selected when
-    the whole is true. So neither ``color = 'red'`` nor ``NOT color = 'red'`` selects a message
-    whose color is absent, or a number.
+    An absent field is null; a result computed from null, or from values of a wrong type, is
+    unknown; NOT unknown is unknown; a message is selected when the whole is true. So neither
+    ``color = 'red'`` nor ``NOT color = 'red'`` selects a message whose color is absent, or a
+    number.
 
 Why so
     * Incompatible values compare to unknown, where JMS (§3.8.1.1) says false: under NOT, false
-      becomes true, and a filter would select what it cannot judge.
-    * LIKE is no regular expression: a pattern comes from a stranger, and several ``%`` make
-      those backtrack for minutes. Closures and not generated Python source, for the same
-      stranger's sake; they cost a microsecond more.
+      becomes true, and a filter would select messages that it cannot judge.
+    * LIKE is not a regular expression: patterns come from peers, and several ``%`` would make those
+      backtrack for minutes. Closures and not generated Python source, for the same reason; they
+      cost a microsecond more.
     * Two dialects share one grammar and differ in a table (`grammar`), since a double quote
       begins a name in one and a string in the other.
-    * A message whose sections cannot be decoded does not match what looks at them; it stays for
-      a consumer without a filter. One bad message must not stop a queue.
+    * A message whose sections cannot be decoded does not match filters on them; it stays for a
+      consumer without a filter. One bad message must not stop a queue.
 
 Limits
     `grammar.MAX_LENGTH` characters, `grammar.MAX_WORDS` words and `grammar.MAX_DEPTH` nested nodes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads single fields out of a message, without decoding what lies around them.
+"""Reads single fields of a message, without decoding the others.
 
 A `FieldReader` is made once for a filter and knows which fields it wants. For each message it walks
 the application properties by skipping, compares the octets of each key, decodes the values it
@@ -26,7 +26,7 @@ from amqproute.message import Message
 from amqproute.wire.amqp10 import codec, sections
 
 Row: TypeAlias = list[Value]
-"""The values of a reader's fields, in the order in which it was given them."""
+"""The values of a reader's fields, in the order of its argument."""
 
 _U32 = struct.Struct(">I").unpack_from
 _STRAIGHT: Final = frozenset((str, int, bool, bytes, float))
@@ -36,7 +36,7 @@ class FieldReader:
     """Reads a row of fields from each message.
 
     Args:
-        fields: what to read, each once.
+        fields: to read, each once.
     """
 
     __slots__ = ("_annotations", "_application", "_header", "_properties", "_width", "fields")

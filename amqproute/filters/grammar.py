@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the text of a selector to its tree: an LALR grammar, and errors that say where.
+"""Parser of selectors: an LALR grammar, and errors with positions.
 
 Both dialects share the rules and differ in a few words:
 
@@ -52,7 +52,7 @@ FUNCTIONS: Final = {
     "EXISTS": (1, 1), "LOWER": (1, 1), "UPPER": (1, 1), "LEFT": (2, 2), "RIGHT": (2, 2),
     "SUBSTRING": (2, 3), "UTC": (0, 0), "DATE": (1, 1),
 }  # fmt: skip
-"""Functions of the OASIS draft -> the fewest and the most arguments."""
+"""Functions of the OASIS draft -> least and most arguments."""
 
 _RULES = r"""
 ?start: disjunction
@@ -120,7 +120,7 @@ _TERMINALS: Final = {
     "_NOT": "NOT", "_AND": "AND", "_OR": "OR", "_NULL": "NULL", "LPAR": "'('", "RPAR": "')'",
     "COMMA": "','", "$END": "the end",
 }  # fmt: skip
-"""What a terminal is called when it is what was expected."""
+"""Names of terminals in error messages about expected ones."""
 
 _VALUES: Final = frozenset(
     ("NAME", "DELIMITED", "EXACT", "APPROXIMATE", "OCTETS", "HEXADECIMAL", "TRUTH", "FUNCTION")
@@ -132,7 +132,7 @@ _WORD: Final = re.compile(
     r"|[^ \t\f\r\n]",
     re.DOTALL,
 )
-"""What counts as a word; the grammar has the last say of what it is."""
+"""Pattern of a word, for counting; the grammar decides what it is."""
 
 
 def count_words(text: str) -> tuple[int, str]:
@@ -159,7 +159,7 @@ def count_words(text: str) -> tuple[int, str]:
             closed = (opening, start, at)
         before = kind
     if not idle or count <= MAX_WORDS:
-        return count - len(idle), text  # as it is: a refusal names the place
+        return count - len(idle), text  # unchanged: a refusal names the position
     kept = list(text)
     for at in idle:
         kept[at] = " "
@@ -170,8 +170,8 @@ def parse(text: str, dialect: Dialect) -> Node:
     """Parse the text of a selector that is not empty.
 
     Raises:
-        InvalidField: it is too long, nests too deep or is no selector; the description says
-            where and what was expected, ``info["position"]`` counts characters from 1.
+        InvalidField: it is too long, nests too deep or is no selector; the description names the
+            position and the expected terms, ``info["position"]`` counts characters from 1.
     """
     if len(text) > MAX_LENGTH:
         raise InvalidField(
@@ -198,7 +198,7 @@ def parse(text: str, dialect: Dialect) -> Node:
 
 
 def prepare() -> None:
-    """Build the parsers now, and not while the first peer with a selector waits."""
+    """Build the parsers now, before the first peer needs them."""
     for dialect in Dialect:
         _parser(dialect)
 
@@ -259,7 +259,7 @@ def _either(words: list[str]) -> str:
 
 @v_args(inline=True)
 class _Builder(Transformer[Token, Node]):
-    """Makes the nodes while the parser reduces; no other tree is ever built."""
+    """Builds the nodes while the parser reduces; there is no other tree."""
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__()
@@ -414,13 +414,13 @@ def _like(operand: Node, pattern: Token, escape: Token | None, *, negated: bool)
 
 
 def _ends_escaping(pattern: str, mark: str) -> bool:
-    """Tell whether the last character of a pattern escapes what is not there."""
+    """Return whether a pattern ends in a dangling escape character."""
     trailing = len(pattern) - len(pattern.rstrip(mark))
     return trailing % 2 == 1
 
 
 def _as_octets(terms: Sequence[Node]) -> list[Node]:
-    """Let user-id be octets where it meets octets; elsewhere it is text."""
+    """Treat user-id as octets when compared with octets; elsewhere it is text."""
     if not any(isinstance(each, tree.Literal) and type(each.value) is bytes for each in terms):
         return list(terms)
     return [

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The no-local filter: what a container published it does not get back.
+"""The no-local filter: a container does not get its own messages.
 
 ``apache.org:no-local-filter:list`` (0x0000468C:0x00000003), a list without fields, speaks of the
 same connection; a container that connects again is the same publisher, so the container-id of the
-`open` decides. A message whose origin is not known (it came from another organization, or was read
-back from the store) is nobody's own and passes.
+`open` decides. A message of unknown origin (from another organization, or read back from the store)
+belongs to no container and passes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from amqproute.errors import InvalidField
 from amqproute.message import Message
 
 ORIGIN: Final = "origin"
-"""What the filter needs: the container-id of the connection a message came in on."""
+"""Requirement of the filter: the container-id of the connection that a message came in on."""
 
 
 class NoLocal:
@@ -36,10 +36,10 @@ class NoLocal:
         self.container = container
 
     def matches(self, message: Message, origin: str | None = None) -> bool:
-        """Tell whether the message came from elsewhere.
+        """Return whether the message came from another container.
 
         Args:
-            message: not looked at.
+            message: not used.
             origin: the container-id it came in from, None when that is not known.
         """
         return origin != self.container

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a name in a selector means: the domain it lies in, the section that holds it.
+"""Resolution of names in selectors: domain, section and field.
 
 A name may be written with its domain:
 
@@ -38,7 +38,7 @@ from amqproute.wire.amqp10 import types
 from amqproute.wire.amqp10.spec import Header, Properties
 
 Value: TypeAlias = str | bytes | bool | int | float | Decimal | None
-"""What a term of a selector can be; None is null, and as a truth value unknown."""
+"""Values of terms of a selector; None is null, and as a truth value unknown."""
 
 MAX_KEY: Final = 1024
 """Octets of the key of an application property or annotation."""
@@ -55,7 +55,7 @@ class Dialect(Enum):
 
 
 class SelectorSection(Enum):
-    """Where a field lies."""
+    """The section of a field."""
 
     HEADER = "header"
     PROPERTIES = "properties"
@@ -64,7 +64,7 @@ class SelectorSection(Enum):
 
 
 class MessageView(Enum):
-    """How the value of a field is seen."""
+    """The representation of a field's value in a filter."""
 
     PLAIN = "plain"
     EXACT = "exact"
@@ -82,9 +82,9 @@ class SelectorField:
     """A field of a message, as a selector names it.
 
     Attributes:
-        section: where it lies.
+        section: of the message.
         key: the Python attribute of a header or properties field; else the map's key.
-        view: how its value is seen.
+        view: representation of its value.
         text: its name in normalized text.
     """
 
@@ -94,7 +94,7 @@ class SelectorField:
     text: str
 
     def raw(self) -> SelectorField:
-        """Return the same field seen as the octets it has on the wire."""
+        """Return the same field, represented by its octets on the wire."""
         return SelectorField(self.section, self.key, MessageView.PLAIN, self.text)
 
 
@@ -161,11 +161,11 @@ longest first."""
 
 
 class UnknownName(ValueError):
-    """A name that cannot mean anything here; the text says why."""
+    """A name without a meaning here; the text is the reason."""
 
 
 def resolve(name: str, dialect: Dialect) -> SelectorField:
-    """Find the field that an undelimited name means.
+    """Find the field of an undelimited name.
 
     Raises:
         UnknownName: its domain has no such field, or is not offered.
@@ -186,7 +186,7 @@ def resolve(name: str, dialect: Dialect) -> SelectorField:
 
 
 def within(domain: str, rest: str) -> SelectorField:
-    """Find the field of a name behind its domain.
+    """Find the field of a name within its domain.
 
     Raises:
         UnknownName: there is no such domain, no such field in it, or it is not offered.
@@ -209,7 +209,7 @@ def standard(name: str, domain: str) -> SelectorField:
     """Find a field of the standard, spelled with hyphens or underscores.
 
     Raises:
-        UnknownName: the standard defines none of this name (revision 200 §5.3 reserves them).
+        UnknownName: the standard has no such field (revision 200 §5.3 reserves the names).
     """
     attribute = name.replace("-", "_")
     section = _section_of(attribute)
@@ -222,7 +222,7 @@ def standard(name: str, domain: str) -> SelectorField:
             known = tuple(PROPERTY_INDEX)
         listed = ", ".join(each.replace("_", "-") for each in known)
         raise UnknownName(f"{domain} has no field {name!r:.40}; it has {listed}")
-    # The standard's user-id is octets, and everybody puts a name there.
+    # The standard's user-id is octets, but holds a name in practice.
     view = MessageView.TEXT if attribute == "user_id" else MessageView.PLAIN
     return SelectorField(section, attribute, view, f"amqp.{attribute.replace('_', '-')}")
 
@@ -254,17 +254,17 @@ def _bounded(key: str) -> str:
 
 
 def _spell(key: str) -> str:
-    """Write a key behind its domain: delimited, unless it is a plain name."""
+    """Format a key after its domain: delimited, unless it is a plain name."""
     if key.isidentifier() and key.isascii():
         return key
     return "[" + key.replace("[", "[[").replace("]", "]]") + "]"
 
 
-# ------------------------------------------------------------------- how values are seen
+# ------------------------------------------------------------------- representation of values
 
 
 def see(value: object) -> Value:
-    """Return a decoded AMQP value as a selector sees it.
+    """Return the representation of a decoded AMQP value in a selector.
 
     Numbers stay numbers and text stays text. A UUID is its text, since the language has no
     literal for it; a list of strings is its items with a space between. Decimals are exact. What
@@ -314,7 +314,7 @@ def decimal_of(octets: bytes) -> Decimal | float:
     if combination == 0b11111:
         return float("nan")
     if combination >> 3 == 0b11:
-        # The coefficient begins with 0b100, which is left out.
+        # The coefficient begins with an implicit 0b100.
         shift = width - 3 - exponent_bits
         coefficient = (bits & ((1 << shift) - 1)) | (0b100 << shift)
     else:

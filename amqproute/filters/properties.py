@@ -61,16 +61,16 @@ _FIELD_TYPES: Final[MappingProxyType[str, tuple[type, ...]]] = MappingProxyType(
         "reply_to_group_id": _TEXTS,
     }
 )
-"""What the reference value of each field can be (part 3 §3.2.4)."""
+"""Types of the reference value of each field (part 3 §3.2.4)."""
 
 
 class PropertyFilter:
     """Matches a message's fields against reference values.
 
     Attributes:
-        descriptor: which of the two filters it is.
-        references: field or key -> reference value, as they came.
-        needs: the section it looks at.
+        descriptor: of one of the two filters.
+        references: field or key -> reference value, as received.
+        needs: the section that it reads.
     """
 
     __slots__ = ("_matches", "_reader", "descriptor", "needs", "references")
@@ -89,13 +89,13 @@ class PropertyFilter:
         self._matches = tuple(matches)
 
     def matches(self, message: Message, origin: str | None = None) -> bool:
-        """Tell whether every reference value matches.
+        """Return whether every reference value matches.
 
         A message whose section cannot be decoded does not match.
 
         Args:
             message: the message.
-            origin: not looked at; see `amqproute.filters.registry.Filter`.
+            origin: not used; see `amqproute.filters.registry.Filter`.
         """
         try:
             row = self._reader.read(message)
@@ -123,7 +123,7 @@ def properties_filter(value: object) -> PropertyFilter:
     """Make an ``amqp:properties-filter`` of the described value.
 
     Raises:
-        InvalidField: it is no map of fields to what these can be.
+        InvalidField: it is not a map of fields to values of their types.
     """
     references = _references(PROPERTIES, value)
     fields, matches = [], []
@@ -134,7 +134,8 @@ def properties_filter(value: object) -> PropertyFilter:
         if reference is not None and not _can_be(attribute, reference):
             kind = type(reference).__name__.lower()
             raise _refusal(PROPERTIES, f"{key} cannot be of type {kind}")
-        # With user-id and message-id the octets and the types count, not what a selector sees.
+        # For user-id and message-id the octets and types count, not their representation in
+        # selectors.
         field = SelectorField(SelectorSection.PROPERTIES, attribute, MessageView.EXACT, str(key))
         fields.append(field)
         # A null reference matches a field that is absent just as well (§4.1.1).
@@ -145,7 +146,7 @@ def properties_filter(value: object) -> PropertyFilter:
 def application_properties_filter(value: object) -> PropertyFilter:
     """Make an ``amqp:application-properties-filter`` of the described value.
 
-    A null reference asks that the key be there, with whatever value.
+    A null reference requires the key, with any value.
 
     Raises:
         InvalidField: it is no map of strings to simple values.

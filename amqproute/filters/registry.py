@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the filter set of a source to the filters in force (part 3 §3.5.8).
+"""The filters in force, from the filter set of a source (part 3 §3.5.8).
 
-A filter set is a map of names, which the peer chose, to described values; the descriptor says
-what kind of filter it is. `read_filters` makes each of them and keeps its value as it came,
-for the attach with which the broker answers: it names the filters that are in force.
+A filter set is a map of names, chosen by the peer, to described values; the descriptor is the kind
+of the filter. `read_filters` makes each filter and keeps its received value for the answering
+attach, which names the filters in force.
 
-What a descriptor of an unknown kind means is the caller's setting: by default the link is refused
-(paper §2.3.10); with ``drop_unsupported`` the filter is left out, and so is missing from the
-answer, by which the peer knows (final, §3.5.3).
+The caller decides about unknown kinds: by default the link is refused (paper §2.3.10); with
+``drop_unsupported`` the filter is left out, and its absence from the answer informs the peer
+(final, §3.5.3).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ CAPABILITIES: Final = (
     "AMQP_FILTEX_PROP_V1_0",
     "AMQP_FILTEX_SQL_V1_0",
 )
-"""What a broker that offers these filters says of itself in its `open`."""
+"""Capabilities in the `open` of a broker that offers these filters."""
 
 
 _Name = TypeVar("_Name", bound=str)
@@ -78,9 +78,9 @@ class Filter(Protocol):
     """An entry condition of a link (revision 200 §2.1).
 
     Attributes:
-        needs: what the filter looks at, for a queue that wants to know before: sections of the
-            message (``header``, ``properties``, ``application``, ``annotations``), ``origin``,
-            and ``clock`` when an answer of no may become yes without a change of the message.
+        needs: parts of a message that the filter reads, so that a queue knows in advance: sections
+            (``header``, ``properties``, ``application``, ``annotations``), ``origin``, and
+            ``clock`` when an answer of no may become yes without a change of the message.
     """
 
     @property
@@ -88,10 +88,10 @@ class Filter(Protocol):
         """The sections of a message that `matches` reads."""
 
     def matches(self, message: Message, origin: str | None = None) -> bool:
-        """Tell whether a message may travel along the link.
+        """Return whether a message may travel along the link.
 
         Args:
-            message: the message as it stands in the queue.
+            message: as it is in the queue.
             origin: the container-id of the connection it came in on; None when unknown.
         """
 
@@ -103,8 +103,8 @@ class NamedFilter:
     Attributes:
         name: its key in the filter set.
         descriptor: its kind, in symbols.
-        value: the value as it came, for the answering attach.
-        filter: what it does.
+        value: as received, for the answering attach.
+        filter: its predicate.
     """
 
     name: Symbol
@@ -122,8 +122,8 @@ class FilterSet:
     Attributes:
         filters: one by one, in the order of the map.
         dropped: names of the filters that were left out as unsupported.
-        needs: what all of them together look at.
-        words: how many words their selectors have: what asking them costs.
+        needs: of all of them together.
+        words: words of their selectors, a measure of their cost.
     """
 
     __slots__ = ("_tests", "dropped", "filters", "needs", "words")
@@ -138,18 +138,18 @@ class FilterSet:
         )
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything to ask."""
+        """Return whether there is any filter."""
         return bool(self._tests)
 
     def matches(self, message: Message, origin: str | None = None) -> bool:
-        """Tell whether a message passes every filter; see `Filter.matches`."""
+        """Return whether a message passes every filter; see `Filter.matches`."""
         for test in self._tests:  # noqa: SIM110 - a generator costs more than the test
             if not test(message, origin):
                 return False
         return True
 
     def in_force(self) -> dict[str, object] | None:
-        """Return the filter set for the answering attach: the values as they came."""
+        """Return the filter set for the answering attach: the received values."""
         return {each.name: each.value for each in self.filters} or None
 
     def __str__(self) -> str:
@@ -160,7 +160,7 @@ class FilterSet:
 
 
 NO_FILTERS: Final = FilterSet(())
-"""What lets every message pass."""
+"""Lets every message pass."""
 
 
 def read_filters(
@@ -180,7 +180,7 @@ def read_filters(
 
     Raises:
         NotImplementedHere: a filter is of a kind that is not offered.
-        InvalidField: a filter has a value that it cannot have, or there are too many.
+        InvalidField: a filter has an invalid value, or there are too many.
     """
     if not filter_set:
         return NO_FILTERS
@@ -212,7 +212,7 @@ def read_filters(
 
 
 def _kind(name: str, value: object) -> tuple[str, object]:
-    """Tell a filter's kind, by its descriptor or else by its name."""
+    """Return a filter's kind and value, by its descriptor or else by its name."""
     if type(value) is Described:
         descriptor = value.descriptor
         if type(descriptor) is ULong:
@@ -280,7 +280,7 @@ class Maker(Protocol):
         """Return the filter.
 
         Raises:
-            InvalidField: the value is none of its kind.
+            InvalidField: the value is not valid for this kind.
         """
 
 

@@ -28,18 +28,18 @@ Clock: TypeAlias = Callable[[], int]
 """Returns the wall clock in ms since the epoch."""
 
 CLOCK: Final = "clock"
-"""What a selector with UTC() needs, besides sections."""
+"""Requirement of a selector with UTC(), beside sections."""
 
 
 class Selector:
-    """A compiled selector. Two are equal when they say the same in the same dialect.
+    """A compiled selector. Two are equal if they have the same normalized text and dialect.
 
     Attributes:
-        text: as it was given.
-        words: how many words it has (`amqproute.filters.grammar`): what asking it costs.
-        dialect: the language it was read as.
-        needs: what it looks at: some of ``header``, ``properties``, ``application``,
-            ``annotations`` and, when its answer changes with time, ``clock``.
+        text: as given.
+        words: number of its words (`amqproute.filters.grammar`), a measure of its cost.
+        dialect: its language.
+        needs: parts of a message that it reads: some of ``header``, ``properties``,
+            ``application``, ``annotations`` and, when its answer changes with time, ``clock``.
     """
 
     __slots__ = ("_normal", "_reader", "_test", "dialect", "needs", "text", "words")
@@ -63,13 +63,13 @@ class Selector:
         self.needs: frozenset[str] = needs
 
     def matches(self, message: Message, origin: str | None = None) -> bool:
-        """Tell whether a message is selected: the condition is true, not false and not unknown.
+        """Return whether a message is selected: the condition is true, not false and not unknown.
 
-        A message whose sections cannot be decoded is not selected by what looks at them.
+        A message is not selected by conditions on sections that cannot be decoded.
 
         Args:
             message: the message.
-            origin: not looked at; see `amqproute.filters.registry.Filter`.
+            origin: not used; see `amqproute.filters.registry.Filter`.
         """
         test = self._test
         if test is None:
@@ -96,23 +96,23 @@ class Selector:
 
 
 CACHED_SELECTORS: Final = 1024
-"""Compiled selectors that are kept for the next link that asks with the same text."""
+"""Compiled selectors that are kept for later links with the same text."""
 CACHED_WORDS: Final = 32 * MAX_WORDS
-"""Words that all of these have together: some 15 MB."""
+"""Words of all of these together: some 15 MB."""
 
 
 class SelectorCache:
-    """The selectors compiled last, by text and dialect; the ones unused longest go.
+    """Cache of compiled selectors by text and dialect; the least recently used ones are dropped.
 
     Selectors do not change: links share them.
 
     Args:
-        most: how many are kept.
-        most_words: how many words they may have in all.
+        most: largest number of selectors.
+        most_words: largest number of their words in all.
 
     Attributes:
-        words: how many they have.
-        misses: how many had to be compiled.
+        words: of all of them.
+        misses: number of compilations.
     """
 
     def __init__(self, most: int = CACHED_SELECTORS, most_words: int = CACHED_WORDS) -> None:
@@ -150,13 +150,13 @@ def compile_selector(
     """Compile a selector; an empty one selects everything (revision 200 §4.1).
 
     Args:
-        text: what the peer sent.
-        dialect: which of the two languages it is in.
+        text: from the peer.
+        dialect: its language.
         now_ms: the wall clock in ms since the epoch, for UTC(); without it UTC() is refused.
 
     Raises:
-        InvalidField: it is no selector. The description names the character and what was
-            expected there, or says that it is a value and no condition.
+        InvalidField: it is no selector. The description names the position and the expected terms,
+            or says that it is a value and not a condition.
     """
     try:
         text.encode()
@@ -166,7 +166,7 @@ def compile_selector(
     if isinstance(root, tree.Arithmetic | tree.Signed) or (
         isinstance(root, tree.Literal) and not isinstance(root.value, bool)
     ):
-        # It could never be true: nobody means that (E-02).
+        # It could never be true, so it is a mistake (E-02).
         raise InvalidField(
             "selector, character 1: this is a value and no condition; compare it with something",
             info={"code": "filter.syntax", "position": 1},
@@ -374,7 +374,7 @@ def _among(operand: Term, choices: tuple[Term, ...]) -> Term:
 
 
 def _among_literals(operand: Term, values: list[Value]) -> Term:
-    """Compile IN over constants: a look-up, however many they are."""
+    """Compile IN over constants: one look-up for any number of them."""
     kinds = {kind_of(type(value)) for value in values}
     if len(kinds) > 1:
         return _among(operand, tuple(_constant(value) for value in values))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters over the subject, as the bindings of AMQP 0-9-1 exchanges are (N-07).
 
-``apache.org:legacy-amqp-direct-binding:string`` wants one subject. The other kind,
+``apache.org:legacy-amqp-direct-binding:string`` requires one subject. The other kind,
 ``apache.org:legacy-amqp-topic-binding:string``, has a pattern of words with dots between them, in
-which ``*`` stands for one word and ``#`` for any number of them, none too. With these on bindings
-a topic node does what a direct, topic or fanout exchange did; ``routing-key`` is the subject.
+which ``*`` matches one word and ``#`` any number of words, also none. With these on bindings a
+topic node replaces a direct, topic or fanout exchange; ``routing-key`` is the subject.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from amqproute.errors import InvalidField
 from amqproute.message import Message
 
 LONGEST: Final = 255
-"""Octets of a subject that a filter asks for: a routing key had no more."""
+"""Octets of the subject in a filter, as of a routing key."""
 
 ONE: Final = "*"
 ANY: Final = "#"
@@ -43,7 +43,7 @@ class SubjectFilter:
         self._words: Sequence[str] | None = words if wild else None
 
     def matches(self, message: Message, origin: str | None = None) -> bool:
-        """Tell whether the subject is the one that is wanted."""
+        """Return whether the subject matches."""
         subject = message.properties.subject or ""
         if self._words is None:
             return subject == self.pattern

@@ -122,7 +122,7 @@ Node: TypeAlias = (
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """Return what a node stands on."""
+    """Return the operands of a node."""
     if isinstance(node, Compare):
         return node.left, node.right
     if isinstance(node, Logic):
@@ -143,7 +143,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def depth(root: Node) -> int:
-    """Return how many nodes lie above one another, without recursion."""
+    """Return the depth of a tree, without recursion."""
     deepest = 0
     waiting = [(root, 1)]
     while waiting:
@@ -154,7 +154,7 @@ def depth(root: Node) -> int:
 
 
 def fields(root: Node) -> Iterator[SelectorField]:
-    """Find the fields a tree names, some of them more than once."""
+    """Yield the fields in a tree, some of them more than once."""
     waiting: list[Node] = [root]
     while waiting:
         node = waiting.pop()
@@ -194,11 +194,11 @@ def _is_negative(value: Value) -> bool:
 
 
 def render(node: Node, rank: int = _OR) -> str:
-    """Write a node: keywords in capitals, names with their domain, single spaces.
+    """Format a node: keywords in capitals, names with their domain, single spaces.
 
     Args:
-        node: what to write.
-        rank: put it into parentheses if it binds less tightly than this.
+        node: the node.
+        rank: use parentheses if the node binds less tightly than this.
     """
     text = _render(node)
     return f"({text})" if _rank(node) < rank else text
@@ -237,7 +237,7 @@ def _render(node: Node) -> str:
 
 
 def quoted(value: Value) -> str:
-    """Write a constant."""
+    """Format a constant."""
     if value is True or value is False:
         return "TRUE" if value else "FALSE"
     if isinstance(value, str):

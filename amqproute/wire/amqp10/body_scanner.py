@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message that is not all there: where its body begins, and whether it is well-formed.
+"""Incomplete messages: the start of the body, and well-formedness.
 
-`head_size` finds the end of the sections before the body. What follows goes by in parts, as it
-comes from the wire; a `BodyScanner` follows it from section to section by skipping lengths, and
-keeps nothing but the few octets of a section's beginning that a part may have cut.
+`head_size` finds the end of the sections before the body. The rest arrives in parts, as it comes
+from the wire; a `BodyScanner` goes through it from section to section by skipping lengths, and
+keeps only the few octets of a section's head that a part may have cut.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONGEST_BEGINNING: Final = 1024
 
 
 def head_size(encoded: bytes, most: int) -> int:
-    """Return where the body begins in the first octets of a message.
+    """Return the start of the body in the first octets of a message.
 
     Args:
         encoded: the message, or its beginning.
@@ -33,7 +33,7 @@ def head_size(encoded: bytes, most: int) -> int:
 
     Raises:
         DecodeError: the octets are not sections of a message.
-        ResourceLimitExceeded: the body does not begin within so many octets.
+        ResourceLimitExceeded: the body does not begin within ``most`` octets.
     """
     pos, end = 0, min(len(encoded), most)
     while pos < end:
@@ -59,7 +59,7 @@ def _section(encoded: bytes, pos: int) -> int:
 
 
 class BodyScanner:
-    """Follows the body and the footer of a message through its parts.
+    """Scans the body and the footer of a message in parts.
 
     Attributes:
         size: octets so far.
@@ -71,13 +71,13 @@ class BodyScanner:
     def __init__(self) -> None:
         self.size = 0
         self._footer_start = 0
-        self._left = 0  # octets of the value that it is in
-        self._beginning = b""  # octets of a section whose length is not known yet
+        self._left = 0  # octets left of the current value
+        self._beginning = b""  # octets of a section of unknown length
         self._last = 0
         self.has_footer = False
 
     def feed(self, part: bytes) -> None:
-        """Take the next octets.
+        """Process the next octets.
 
         Raises:
             DecodeError: they cannot be a part of a body or a footer.
@@ -105,7 +105,7 @@ class BodyScanner:
         self._left = pos - size
 
     def follow(self, parts: Sequence[bytes]) -> list[bytes | memoryview]:
-        """Take the next octets, and return those that are known by now to be of the body.
+        """Process the next octets, and return those that certainly belong to the body.
 
         All that it returns, one after the other, is the body without the footer.
 
@@ -125,11 +125,11 @@ class BodyScanner:
 
     @property
     def bare_size(self) -> int:
-        """How many of the octets so far are known to be of the body, and not of a footer."""
+        """Number of octets so far that certainly belong to the body, and not to a footer."""
         return self._footer_start if self.has_footer else self.size - len(self._beginning)
 
     def finish(self) -> None:
-        """Note that the message ends here.
+        """Check that the message may end here.
 
         Raises:
             DecodeError: it ends within a section, or has no body.
@@ -140,12 +140,12 @@ class BodyScanner:
             raise DecodeError("the message has no body")
 
     def _length(self, beginning: bytes) -> int | None:
-        """Return how long the section is that begins so; None if that cannot be told yet."""
+        """Return the length of a section by its first octets; None if not known yet."""
         try:
             section, value = sections.section_at(beginning, 0, len(beginning))
             length = _value_length(beginning, value)
         except (DecodeError, IndexError) as error:
-            # Cut short, or broken: the latter if there is no excuse any more.
+            # Cut short or broken; broken if the octets would be enough.
             if len(beginning) < LONGEST_BEGINNING:
                 return None
             raise DecodeError("a body section does not begin like one") from error
@@ -166,7 +166,7 @@ class BodyScanner:
 
 
 def _value_length(data: bytes, pos: int) -> int:
-    """Return where the value at ``pos`` ends; it may be far behind the data."""
+    """Return the end of the value at ``pos``; it may be far behind the data."""
     code = data[pos]
     while code == types.DESCRIBED:
         pos = sections.skip(data, pos + 1)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether properties and application-properties can be decoded, found out without decoding them.
+"""Check of properties and application-properties, mostly without decoding them.
 
-A broker carries these sections and seldom reads them; but whoever reads one later, here or at
-another hop, has nobody left to reject the message to. So each message is checked when it comes
-(part 3 §3.2.4, §3.2.5). What is encoded as usual is recognized by a walk over its format codes, a
-fraction of the work of decoding; of anything else `sections.decode_section` decides. So a section
-passes if and only if that decodes it; but strings of application-properties may hold octets that
-are no UTF-8, as those of a broker in wide use do, and whoever reads one meets the error there.
+A broker forwards these sections and seldom reads them; but a later reader, here or at another hop,
+can no longer reject the message to its sender. So each message is checked on arrival (part 3
+§3.2.4, §3.2.5). The usual encodings are recognized by a walk over the format codes, a fraction of
+the work of decoding; `sections.decode_section` decides about all others. So a section passes if and
+only if that function decodes it, with one exception: strings of application-properties may hold
+octets that are not UTF-8, as those of a broker in wide use do, and a reader gets the error.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _FIXED: Final = {
 
 
 def check_sections(encoded: bytes, offsets: SectionOffsets) -> None:
-    """Look whether properties and application-properties can be decoded.
+    """Check that properties and application-properties can be decoded.
 
     Args:
-        encoded: the message, or of a very large one what precedes its body.
+        encoded: the message, or the part of a very large one before its body.
         offsets: of its sections.
 
     Raises:

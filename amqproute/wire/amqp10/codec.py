@@ -5,9 +5,9 @@ Theory of operation: both directions dispatch through a table, the decoder on th
 the encoder on the Python type. A decoder function is called with the position after the format
 code, so the same functions read the elements of an array, which share one code.
 
-Limits, since every byte here may come from a stranger:
+Limits, because every byte may come from a hostile peer:
 
-* A declared size must fit into what encloses it, and a declared count into the declared size,
+* A declared size must fit into the enclosing value, and a declared count into the declared size,
   before anything is allocated.
 * Elements of no width (null, true, uint0, list0 ... in an array) cost the sender nothing:
   `MAX_ZERO_WIDTH_ITEMS` bounds their sum within one top-level value.
@@ -52,17 +52,17 @@ from amqproute.wire.amqp10.types import (
 )
 
 MAX_DEPTH: Final = 32
-"""How deep compound values and descriptors may nest."""
+"""Largest depth of nested compound values and descriptors."""
 
 MAX_ZERO_WIDTH_ITEMS: Final = 4096
-"""How many array elements of no width one top-level value may hold in all."""
+"""Largest number of array elements of no width in one top-level value."""
 
 MAX_PREDICTABLE_KEYS: Final = 64
-"""How many UUIDs and described values one map, and how many numbers one dict may have as keys."""
+"""Largest number of UUIDs or described values as keys of a map, or of numbers of a dict."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-# What is left of the limits while one top-level value is decoded: depth, zero-width items, values.
+# The rest of the limits while one top-level value is decoded: depth, zero-width items, values.
 _Budget: TypeAlias = list[int]
 _MANY: Final = 1 << 62
 _BOUNDED: Final = 1 << 61
@@ -94,11 +94,11 @@ def decode(
 
     Args:
         data: the bytes; other than ``bytes`` are copied.
-        offset: where the value's constructor starts.
-        end: where the enclosing bytes end; the end of ``data`` when omitted.
-        most_values: how many values those that are composed of others may have in all, a key or
-            value of a map whose keys are octets being half a one. Where it is given, maps with
-            many numeric keys are refused. None: no bound but the size.
+        offset: the start of the value's constructor.
+        end: the end of the enclosing bytes; the end of ``data`` when omitted.
+        most_values: largest number of values within compound ones; a key or value of a map whose
+            keys are octets counts as half. If given, maps with many numeric keys are refused. None:
+            no bound but the size.
 
     Returns:
         The value, of any type that `amqproute.wire.amqp10.types` lists, and the offset after it.
@@ -269,7 +269,7 @@ def _extent(name: str, wide: bool, data: bytes, pos: int, end: int) -> tuple[int
 
 
 def _descend(budget: _Budget, values: int = 0) -> None:
-    """Enter a value that is composed of so many others."""
+    """Enter a compound value with this number of items."""
     budget[0] -= 1
     if budget[0] < 0:
         raise DecodeError(f"values nest deeper than {MAX_DEPTH}")
@@ -319,7 +319,7 @@ def _map(wide: bool) -> _Decoder:
             raise DecodeError("a map has a key without a value")
         if count > after - pos:
             raise DecodeError(f"a map of {count} items cannot have {after - pos} bytes")
-        # The unsettled deliveries of a link are the one large map that there is.
+        # The unsettled map of a link is the one large map in use.
         is_of_octets = pos < after and data[pos] in _OCTETS
         _descend(budget, count >> 1 if is_of_octets else count)
         result: dict[Any, Any] = {}
@@ -355,7 +355,7 @@ def _map(wide: bool) -> _Decoder:
 
 _OCTETS: Final = (types.BINARY_8, types.BINARY_32)
 _SALTED: Final = (str, bytes)
-"""The types of keys whose hash nobody outside this process can know."""
+"""Types of keys whose hash cannot be predicted outside this process."""
 
 
 def _wide_map(

@@ -308,7 +308,7 @@ class Connection(Negotiation, SessionConnection):
         self.settings = replace(self.settings, sasl_server=None, sasl_client=None)
 
     def data_to_send(self) -> list[bytes]:
-        """See `amqproute.wire.engine.Engine`. Answers that were due are made here."""
+        """See `amqproute.wire.engine.Engine`. Pending answers are made here."""
         if self._due:
             self._due = [each for each in self._due if not each._answer_now()]
         if self._close_due:
@@ -454,7 +454,7 @@ class Connection(Negotiation, SessionConnection):
         if self._phase is HandshakePhase.OVER or self._state in DISCARDING or self._close_due:
             return
         if not self._header_sent:
-            # Nothing of ours has been said in AMQP, so nothing has to be taken back.
+            # We have not sent any AMQP frame, so there is nothing to close.
             self._phase = HandshakePhase.OVER
             return
         self._close_error = error
@@ -579,7 +579,7 @@ class Connection(Negotiation, SessionConnection):
                     if type(body) is spec.Transfer:
                         session = sessions.get(channel)
                         if session is not None and session._state is LinkStateName.OPEN:
-                            # Nearly all frames go this way.
+                            # The common case.
                             delivery = session._on_transfer(body, payload)
                             if delivery is not None:
                                 self.work += (
@@ -965,6 +965,6 @@ _WEIGHTS: Final[dict[type, int]] = {
 """Units of work per frame besides `input_cost.FRAME`; sessions add more, by their state."""
 _CONNECTION_FRAMES: Final = frozenset({spec.Open, spec.Begin, UnfitBegin, spec.Close})
 _NO_BEGIN: Final = spec.Begin(next_outgoing_id=0, incoming_window=0, outgoing_window=0)
-"""Stands for a begin whose fields cannot be decoded."""
+"""Placeholder for a begin whose fields cannot be decoded."""
 
 __all__ = ["LEAST_HELD", "MAX_HELD", "MIN_IDLE", "OPEN_OCTETS", "Connection", "ConnectionSettings"]

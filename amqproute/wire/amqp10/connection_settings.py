@@ -16,7 +16,7 @@ class ConnectionSettings:
     """Settings of the connections of one side.
 
     Attributes:
-        role: server or client: who speaks first.
+        role: server or client; the client speaks first.
         container_id: ours.
         hostname: for open and sasl-init; the client's name for the server.
         max_frame_size: the largest frame to take, and to send; at least 512.
@@ -45,9 +45,9 @@ class ConnectionSettings:
         properties: of the open.
         tls: server: whether the TLS header is answered or demanded; client: "required" asks for
             it first. For streams that are TLS from their first byte say "none".
-        sasl_server: where the server's mechanisms come from; None: no SASL.
-        allow_no_sasl: the server takes a client that leaves SASL out.
-        sasl_client: where the client's mechanism comes from; None: no SASL.
+        sasl_server: supplies the server's mechanisms; None: no SASL.
+        allow_no_sasl: the server accepts a client that skips SASL.
+        sasl_client: chooses the client's mechanism; None: no SASL.
     """
 
     role: Literal["server", "client"]

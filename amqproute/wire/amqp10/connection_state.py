@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection as its sessions and links use it: shared counters, and the way out for frames.
+"""A connection as its sessions and links use it: shared counters, and the output of frames.
 
 This stands below sessions and links, which are typed by it; `connection.Connection`, above them,
 inherits it. Sessions and links append their frames to the output and their events to the list of
@@ -33,7 +33,7 @@ class ConnectionState(ABC):
     """What the sessions and links of a connection share.
 
     Attributes:
-        settings: what it was made with.
+        settings: of the connection.
         remote_max_frame_size: the largest frame that we send.
         partial_bytes: octets held by deliveries that have begun and not ended.
         endpoint_octets: memory of sessions and links, estimated: of those that the peer has begun
@@ -62,14 +62,14 @@ class ConnectionState(ABC):
         self._now = 0.0
         # Frames to send: they leave as soon as our AMQP header has left.
         self._sink: list[bytes] = []
-        # Events of the call that is under way.
+        # Events of the current call.
         self._events: list[Event] = []
         # The link of the last event, if that reports deliveries and the next may join them.
         self._batch_link: object = None
 
     @property
     def state(self) -> LinkStateName:
-        """Where the connection's endpoint is (`amqproute.wire.amqp10.state_tables`)."""
+        """State of the connection endpoint (`amqproute.wire.amqp10.state_tables`)."""
         return self._state
 
     def _set_remote_max_frame_size(self, size: int) -> None:
@@ -83,7 +83,7 @@ class ConnectionState(ABC):
             and isinstance(performative, _CLOSING)
             and performative.error is not None
         ):
-            # Better a short reason than a frame that the peer has to choke on.
+            # Better a short reason than a frame that the peer cannot accept.
             performative.error = spec.Error(
                 condition=performative.error.condition,
                 description=(performative.error.description or "")[:80],
@@ -115,7 +115,7 @@ class ConnectionState(ABC):
 
     @abstractmethod
     def _note_progress(self, deliveries: int) -> None:
-        """Let deliveries that came, or changed, make good for frames without effect."""
+        """Count deliveries that came or changed against frames without effect."""
 
     @abstractmethod
     def _count_ineffective(self) -> None:

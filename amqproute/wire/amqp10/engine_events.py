@@ -59,12 +59,12 @@ class Authenticated(Event):
 
 @dataclass(slots=True)
 class AuthenticationRejected(Event):
-    """SASL ended without success; the engine has said so and is closed. Both roles.
+    """SASL failed; the engine has told the peer and is closed. Both roles.
 
     Attributes:
         mechanism: its name, as far as one was chosen.
-        reason: in words.
-        is_temporary: nothing was decided about the credentials; to try again may help.
+        reason: as text.
+        is_temporary: the credentials were not judged; another attempt may succeed.
     """
 
     mechanism: str | None

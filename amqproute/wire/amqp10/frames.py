@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames: the byte stream cut up and decoded, performatives wrapped (part 2 §2.3).
+"""Frames: division and decoding of the byte stream, and encoding (part 2 §2.3).
 
-`FrameBuffer` takes the bytes of a connection as they come and gives whole frames with their
-performatives decoded. A chunk that holds whole frames is read in place; only a frame that is
-cut by the end of a chunk is put together, once, however many pieces it comes in, and what follows
-it in the chunk that ends it is read in place again.
+`FrameBuffer` gets the bytes of a connection as they come and returns whole frames with their
+performatives decoded. A chunk that holds whole frames is read in place; only a frame that is cut by
+the end of a chunk is put together, once, however many pieces it comes in, and what follows it in
+the chunk that ends it is read in place again.
 
 Limits: the size word of a frame is checked as soon as its four bytes are there, so that never
 more than one frame of the agreed size, and the chunk last fed, are held.
@@ -51,8 +51,8 @@ EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 """A frame without a body: the heartbeat (part 2 §2.4.5)."""
 
 MOST_VALUES: Final = 16_384
-"""Values that a performative may be composed of: what a link needs to resume 5,000 unsettled
-deliveries, and what can be decoded in some 10 ms."""
+"""Values in a performative: enough to resume a link with 5,000 unsettled deliveries, and decodable
+in some 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class UnfitBegin:
     """A begin whose fields are not those of a begin: the fault of one session (§2.5.1).
 
     Attributes:
-        description: what is wrong.
+        description: of the fault.
     """
 
     description: str
@@ -70,11 +70,12 @@ class UnfitBegin:
 class UnfitAttach:
     """An attach, some fields of which are not those of an attach: the fault of one link (§2.6.3).
 
-    What cannot be composed otherwise leaves it open what the peer meant, and for whom.
+    If name, handle or role are wrong as well, the link cannot be identified, and the fault is the
+    connection's.
 
     Attributes:
         attach: name, handle and role, by which it is answered.
-        description: what is wrong with the others.
+        description: of the fault in the other fields.
     """
 
     attach: Attach
@@ -143,7 +144,7 @@ class FrameBuffer:
         return f"<FrameBuffer {len(self)} bytes{fault}>"
 
     def __len__(self) -> int:
-        """How many bytes wait."""
+        """Number of waiting bytes."""
         unread = len(self._data) - self._pos + len(self._next) - self._next_at
         return len(self._partial) or unread
 
@@ -154,7 +155,7 @@ class FrameBuffer:
         return self._fault is not None or (size >= 8 and size >= self._need)
 
     def take_decoded(self) -> int:
-        """Return how many octets were decoded the generic way since the last call."""
+        """Return the octets decoded by the generic path since the last call."""
         decoded, self._decoded = self._decoded, 0
         return decoded
 
@@ -163,7 +164,7 @@ class FrameBuffer:
         self._max_frame_size = max_frame_size
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes; call `frames` before feeding more, to stay within the limit."""
+        """Add bytes; call `frames` before feeding more, to stay within the limit."""
         if not len(self):
             self._data = data if type(data) is bytes else bytes(data)
             self._pos = 0
@@ -182,7 +183,7 @@ class FrameBuffer:
         self._next_at = missing
 
     def take_rest(self) -> bytes:
-        """Give back the bytes not read yet and forget them: what follows is no frame.
+        """Remove and return the unread bytes, because no frame follows.
 
         For the protocol header that follows the SASL outcome; use ``frames(1)`` up to there.
         """
@@ -202,7 +203,7 @@ class FrameBuffer:
                 ...
 
         Args:
-            limit: at most so many. One that is decoded the generic way counts as
+            limit: largest number of frames. One decoded by the generic path counts as
                 `input_cost.CUT_GENERIC`, and as one more for each `input_cost.CUT_OCTETS` of its
                 body.
 
@@ -289,7 +290,7 @@ class FrameBuffer:
 
 
 def _read_frame(channel: int, kind: int, data: bytes, start: int, after: int) -> Frame:
-    """Read a frame's body the generic way."""
+    """Decode a frame's body by the generic path."""
     value, payload_at = codec.decode(data, start, after, MOST_VALUES)
     try:
         body = as_composite(value)
@@ -307,7 +308,7 @@ def _read_frame(channel: int, kind: int, data: bytes, start: int, after: int) ->
 
 
 def _unfit(value: object, description: str) -> UnfitBegin | UnfitAttach | None:
-    """Return whose fault a body is that cannot be composed; None for the connection's."""
+    """Return the endpoint at fault for an invalid body; None for the connection."""
     if type(value) is not Described:
         return None
     kind = class_of(value.descriptor)

@@ -64,12 +64,11 @@ class Delivery:
         payload: the complete message; incoming only. For a delivery in parts: the user's.
         rest: for a delivery in parts: the user's.
         message_format: 0 for the format of part 3.
-        settled: nothing more will be said about it. For one that just arrived: it was sent
-            settled.
+        settled: neither side will send another state. A new delivery: it was sent settled.
         state: the last state from the peer.
         local_state: the last state that we sent.
         context: the user's.
-        batchable: the sender does not mind if it is settled together with later ones (P-06).
+        batchable: it may be settled together with later ones (P-06).
         resumed: it continues an unsettled delivery of an earlier attachment.
         rcv_settle_mode: ``spec.RECEIVER_SECOND`` when the sender settles first and the receiver
             only then forgets (incoming only).
@@ -177,13 +176,13 @@ class UnfinishedDelivery:
 
 
 class OutgoingQueue(Protocol):
-    """Where a session keeps the deliveries that do not leave at once (`transfer_output`)."""
+    """A session's queue of deliveries that do not leave at once (`transfer_output`)."""
 
     def add(self, delivery: Delivery, parts: Sequence[bytes], size: int, aborted: bool) -> None:
         """Add a whole delivery."""
 
     def open(self, delivery: Delivery, size: int) -> OutgoingParts:
-        """Return a delivery of so many octets, to be appended."""
+        """Return a delivery of this size, whose octets are to be appended."""
 
     def resume(self, outgoing: OutgoingParts) -> None:
         """Send the frames that appended octets have filled."""
@@ -317,7 +316,7 @@ class LinkSession(EndpointSession):
 
     @property
     def state(self) -> LinkStateName:
-        """Where the session is (`amqproute.wire.amqp10.state_tables`)."""
+        """State of the session (`amqproute.wire.amqp10.state_tables`)."""
         return self._state
 
     @property
@@ -337,7 +336,7 @@ class LinkSession(EndpointSession):
 
     @abstractmethod
     def took(self, octets: int) -> None:
-        """Return room: the user is done with so many octets of `PartsReceived`."""
+        """Return room: the user has processed this many octets of `PartsReceived`."""
 
     @abstractmethod
     def settle(

@@ -93,7 +93,7 @@ class NegotiatedLink(ABC):
             peer may still send.
         drain: sender: the receiver wants the credit used up, see `Link.drained`. Receiver: we do.
         delivery_count: the link's counter (§2.6.7).
-        available: receiver: how many deliveries the sender said it has waiting.
+        available: receiver: number of deliveries waiting at the sender, as it has told.
     """
 
     __slots__ = (
@@ -173,7 +173,7 @@ class NegotiatedLink(ABC):
 
     @property
     def state(self) -> LinkStateName:
-        """Where the link is (`amqproute.wire.amqp10.state_tables`)."""
+        """State of the link (`amqproute.wire.amqp10.state_tables`)."""
         return self._state
 
     @property
@@ -182,7 +182,7 @@ class NegotiatedLink(ABC):
 
         True from when both sides have attached until we have detached. When the peer detaches,
         ends or closes, it stays true until `Connection.data_to_send` has written the answer, so
-        that whoever walks the events can still act on a delivery that came before (P-03).
+        that the handler of the events can still act on an earlier delivery (P-03).
         """
         return (
             self._state is LinkStateName.OPEN or self._state is LinkStateName.LEAVING
@@ -225,7 +225,7 @@ class NegotiatedLink(ABC):
             desired_capabilities: symbols.
             properties: of the link.
             unsettled: what we kept of an earlier attachment: delivery-tag to state.
-            incomplete_unsettled: the map above lacks something.
+            incomplete_unsettled: the map above is incomplete.
             initial_delivery_count: sender only: where the counter starts.
 
         Raises:
@@ -301,7 +301,7 @@ class NegotiatedLink(ABC):
         self.remote_attach = _without_bulk(asked)
         self._count(REFUSED_OCTETS)
         self._send_detach(True, error)
-        self.name = self.name[:REFUSED_NAME]  # it is free again; this is for those who read logs
+        self.name = self.name[:REFUSED_NAME]  # the name is free again; this is for logs
 
     def _drop_request(self) -> None:
         """Keep the terms in force, and drop those that the peer asked for: they are answered."""

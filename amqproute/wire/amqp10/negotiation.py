@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection before its frames: protocol headers, TLS, SASL (part 2 §2.2, part 5).
+"""Negotiation of a connection: protocol headers, TLS, SASL (part 2 §2.2, part 5).
 
 `Negotiation` is the lower half of `amqproute.wire.amqp10.connection.Connection`. It owns the
 phase (`state_tables.PHASES`) and the octets that go both ways until both AMQP headers are
@@ -85,7 +85,7 @@ class Negotiation(ConnectionState):
 
     @property
     def phase(self) -> HandshakePhase:
-        """How far the negotiation has come."""
+        """Phase of the negotiation."""
         return self._phase
 
     @property
@@ -95,7 +95,7 @@ class Negotiation(ConnectionState):
 
     @property
     def has_heard(self) -> bool:
-        """Whether anything has come from the other side, or was decrypted."""
+        """Whether any input has come from the peer, or was decrypted."""
         return self._has_heard
 
     @property
@@ -114,8 +114,8 @@ class Negotiation(ConnectionState):
     def tls_established(self, now: float) -> list[Event]:
         """Go on after `TlsAgreed`: the transport is secured, negotiation starts again on it.
 
-        Octets that came before, in the clear, end the connection: whoever sits in the middle
-        could have put them there.
+        Octets that came before, in the clear, end the connection: a man in the middle could have
+        inserted them.
 
         Raises:
             LocalProtocolError: TLS was not agreed.
@@ -143,7 +143,7 @@ class Negotiation(ConnectionState):
         return events
 
     def take_surplus(self) -> bytes:
-        """Hand over what came after the peer's TLS header: the first octets of its handshake.
+        """Return the octets after the peer's TLS header: the start of its handshake.
 
         Call it between `TlsAgreed` and `tls_established`, and feed it to the TLS layer.
         """
@@ -156,7 +156,7 @@ class Negotiation(ConnectionState):
         """Answer `CredentialsPresented`, and read what has come in the meantime.
 
         Args:
-            ok: whether they are right; None if that could not be found out, and the peer may try
+            ok: whether they are right; None if that cannot be decided now, and the peer may try
                 again.
             now: of the monotonic clock, seconds.
 
@@ -194,7 +194,7 @@ class Negotiation(ConnectionState):
         self._header_sent = True
 
     def _negotiate(self, data: bytes) -> None:
-        """Go through headers and SASL as far as the input reaches."""
+        """Process headers and SASL as far as the input reaches."""
         self._has_heard = self._has_heard or bool(data)
         self._input = self._input + data if self._input else data
         while True:

@@ -41,7 +41,7 @@ class ConnectionFaultError(Exception):
 def release_frames(error: BaseException | None) -> None:
     """Release the stack frames of an error that a buffer keeps.
 
-    The buffer raises it again at each call, and the frames know the buffer: a circle of references.
+    The buffer raises it again at each call, and the stack frames refer to the buffer: a cycle.
     """
     while error is not None:
         error.__traceback__ = None
@@ -58,7 +58,7 @@ def too_large(link: Link) -> LinkFaultError:
 
 
 def unattached(handle: int) -> SessionFaultError:
-    """Return the fault of a frame for a link that is not there."""
+    """Return the fault of a frame for a handle without a link."""
     return SessionFaultError(
         conditions.SESSION_UNATTACHED_HANDLE, f"nothing is attached to handle {handle}"
     )

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The SASL layer before the open (part 5 §5.3): frames around the machines of `sasl_mechanisms`.
 
-One exchange object serves one connection and is then thrown away. `receive` takes one SASL body
-of the peer's and gives a `Reaction`: bodies to send, and what it means for the connection.
+One exchange object serves one connection. `receive` processes one SASL body of the peer and returns
+a `Reaction`: bodies to send, and the effect on the connection.
 
-* The server offers its mechanisms, hears an init, then challenges and responses as the mechanism
-  wants, and ends with an outcome: *ok*, *auth* when the credentials failed, *sys-temp* when they
-  could not be looked at for now, *sys-perm* when the client broke the protocol. The peer is never
+* The server offers its mechanisms, gets an init, then exchanges challenges and responses as the
+  mechanism requires, and ends with an outcome: *ok*, *auth* when the credentials failed, *sys-temp*
+  when they cannot be checked now, *sys-perm* when the client broke the protocol. The peer is never
   told why its credentials failed.
 * The client chooses, answers, and checks at *ok* that the server has proved itself if the
   mechanism promises that. Every other outcome is a failure; *sys-temp* says that it may pass.
@@ -32,11 +32,11 @@ from amqproute.wire.sasl_mechanisms import (
 )
 
 MAX_ROUNDS: Final = 16
-"""How many bodies of the peer's are heard; no mechanism known here needs more than three."""
+"""Largest number of bodies from the peer; no mechanism here needs more than three."""
 
 
 class ServerAuthority(Protocol):
-    """Where a server's mechanisms come from."""
+    """The supplier of a server's mechanisms."""
 
     @property
     def mechanisms(self) -> Sequence[str]:
@@ -49,7 +49,7 @@ class ServerAuthority(Protocol):
 
 
 class ClientAuthority(Protocol):
-    """Where a client's mechanism comes from."""
+    """The supplier of a client's mechanism."""
 
     def choose(self, offered: Sequence[str]) -> SaslClient | None:
         """Return the machine to use, or None when nothing offered will do.
@@ -62,16 +62,16 @@ class ClientAuthority(Protocol):
 
 @dataclass(slots=True)
 class Reaction:
-    """What one body led to.
+    """The result of one body.
 
     Attributes:
         bodies: to be sent.
         verify: a password to be checked outside; `ServerExchange.resolve` goes on.
         done: the exchange succeeded.
-        failed: it failed, and this is why; for our log only.
-        is_temporary: it may do better another time.
+        failed: reason of the failure, for our log only.
+        is_temporary: another attempt may succeed.
         mechanism: its name, as far as known.
-        identity: what was proved: the server's `Credentials`; None at the client.
+        identity: the proved identity, at the server; None at the client.
     """
 
     bodies: list[spec.SaslBody] = field(default_factory=list)
@@ -105,11 +105,11 @@ class ServerExchange:
         return None if self._machine is None else self._machine.name
 
     def begin(self) -> spec.SaslBody:
-        """Return the body that goes first: the offer."""
+        """Return the first body: the offer."""
         return spec.SaslMechanisms(sasl_server_mechanisms=self._offered)
 
     def receive(self, body: spec.SaslBody) -> Reaction:
-        """Take one body of the client's."""
+        """Process one body of the client."""
         self._rounds += 1
         if self._rounds > MAX_ROUNDS:
             return self._fail("the exchange does not end", spec.SASL_SYS_PERM)
@@ -160,7 +160,7 @@ class ClientExchange:
         self._rounds = 0
 
     def receive(self, body: spec.SaslBody) -> Reaction:
-        """Take one body of the server's."""
+        """Process one body of the server."""
         self._rounds += 1
         try:
             if self._rounds > MAX_ROUNDS:

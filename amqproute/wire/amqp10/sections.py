@@ -2,8 +2,8 @@
 """The sections of a message, located without being decoded (part 3 §3.2).
 
 A message is a row of described values. `locate` walks it by skipping lengths: about a
-microsecond, whatever the body's size. What lies within a section is looked at when somebody asks
-for it (`decode_section`, `find_to`); the bare message is carried as it came.
+microsecond, whatever the body's size. The contents of a section are read only on request
+(`decode_section`, `find_to`); the bare message is forwarded unchanged.
 
 `locate` checks the order and the number of the sections, and that each lies within the data. It
 does not ask for a body, which the standard wants and some senders leave out: see
@@ -58,7 +58,7 @@ _new = object.__new__
 
 
 class SectionOffsets:
-    """Where the sections of one message stand.
+    """Offsets of the sections of one message.
 
     Each pair of ``_start`` and ``_end`` delimits a section with its descriptor; both are 0 for a
     section that is absent.
@@ -66,8 +66,8 @@ class SectionOffsets:
     Attributes:
         body_start, body_end: all the body sections together.
         body_code: 0x75 data, 0x76 amqp-sequence, 0x77 amqp-value; 0 for a message without one.
-        bare_start, bare_end: properties, application-properties and body: what no intermediary
-            changes. What precedes are header and annotations, what follows is the footer.
+        bare_start, bare_end: properties, application-properties and body, which no intermediary
+        changes. Header and annotations precede them, the footer follows.
     """
 
     __slots__ = (
@@ -128,7 +128,7 @@ class SectionOffsets:
 
 
 def skip(data: bytes, offset: int, end: int | None = None) -> int:
-    """Find where the value at ``offset`` ends, without looking inside.
+    """Return the end of the value at ``offset``, without decoding it.
 
     Raises:
         DecodeError: no value starts there, or it does not end within the data.
@@ -338,7 +338,7 @@ def find_id_and_to(
     """
     pos, end = offsets.properties_start, offsets.properties_end
     try:
-        # As nearly always: an id of some usual kind, no user-id, and a short string.
+        # The common case: an id of a usual kind, no user-id, and a short string.
         code = encoded[pos + 3] if pos < end and encoded[pos + 1] == 0x53 else 0
         if code == 0xC0:
             count = encoded[pos + 5]
@@ -363,18 +363,18 @@ def find_id_and_to(
             elif code == 0x40:
                 after = pos + 1
             else:
-                after = end  # the long way: what follows begins with 0
+                after = end  # the generic path
             if encoded[after] == 0x40 and encoded[after + 1] == 0xA1:
                 stop = after + 3 + encoded[after + 2]
                 if stop <= end:
                     return name, encoded[after + 3 : stop].decode()
     except (IndexError, struct.error, UnicodeDecodeError):
-        pass  # the long way says what is wrong
+        pass  # the generic path finds the fault
     return find_property(encoded, offsets, 0), find_to(encoded, offsets)
 
 
 def _find(encoded: bytes, offsets: SectionOffsets, index: int) -> int:
-    """Return where a field of the properties is; 0 where there is none, or null."""
+    """Return the offset of a field of the properties; 0 for an absent or null one."""
     pos = offsets.properties_start
     end = offsets.properties_end
     if pos == end:
@@ -398,7 +398,7 @@ def _find(encoded: bytes, offsets: SectionOffsets, index: int) -> int:
 
 
 def decode_section(encoded: bytes, start: int, end: int) -> Any:  # see Returns
-    """Decode the one section that stands between ``start`` and ``end``.
+    """Decode the one section between ``start`` and ``end``.
 
     Returns:
         None when start and end are equal; `Header` or `Properties`; a dict for annotations,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of the protocol: channels and handles, which are given out; serials, which wrap."""
+"""Numbers of the protocol: allocation of channels and handles; serial numbers, which wrap."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SERIAL_HALF: Final = 0x80000000
 
 
 class SerialNumbers:
-    """Gives out the lowest free number: channels, handles."""
+    """Allocates the lowest free number: channels, handles."""
 
     __slots__ = ("_free", "_next", "limit")
 

@@ -54,7 +54,7 @@ from amqproute.wire.amqp10.unsettled_map import UnsettledMap
 from amqproute.wire.amqp10.value_memory import SESSION_OCTETS, footprint
 
 LONGEST_NAME: Final = 2048
-"""Characters of a link name. What clients make of an address and a UUID is far shorter."""
+"""Characters of a link name. Names that clients make of an address and a UUID are far shorter."""
 OUTGOING_WINDOW: Final = 0x7FFFFFFF
 """Outgoing window announced to the peer: only its incoming window limits us."""
 
@@ -62,7 +62,7 @@ OUTGOING_WINDOW: Final = 0x7FFFFFFF
 class SessionConnection(ConnectionState):
     """The connection of a session, as far as sessions use it.
 
-    `amqproute.wire.amqp10.connection.Connection` is one; see `LinkSession` for why this stands
+    `amqproute.wire.amqp10.connection.Connection` is one; see `LinkSession` for why it is defined
     here.
 
     Attributes:
@@ -128,7 +128,7 @@ class Session(LinkSession):
         self._handle_max = connection.settings.handle_max
         self._unsettled = UnsettledMap(self)
         self._input = TransferInput(self, self._by_remote_handle, self._unsettled.incoming)
-        self._on_transfer = self._input.receive  # as it is: not by another call for each frame
+        self._on_transfer = self._input.receive  # directly, to save a call for each frame
         self._output = TransferOutput(self)
         self._echo_due = False
 
@@ -342,8 +342,8 @@ class Session(LinkSession):
         Args:
             name: unique between the two containers for this direction.
             role: ours.
-            source: where the messages come from.
-            target: where they go to.
+            source: of the messages.
+            target: of the messages.
             snd_settle_mode: asked for (receiver) or in force (sender).
             rcv_settle_mode: asked for (sender) or in force (receiver).
             max_message_size: octets, 0 for no limit; by default that of the settings.
@@ -352,7 +352,7 @@ class Session(LinkSession):
             desired_capabilities: symbols.
             properties: of the link.
             unsettled: what we kept of an earlier attachment: delivery-tag to state.
-            incomplete_unsettled: the map above lacks something.
+            incomplete_unsettled: the map above is incomplete.
             context: for `Link.context`.
 
         Raises:
@@ -444,7 +444,8 @@ class Session(LinkSession):
             return None
         if known._state in (LinkStateName.LEAVING, LinkStateName.LAPSED):
             if known._state is LinkStateName.LAPSED:
-                # Never answered, and never will be: else the name would come up twice.
+                # It was never answered, and never will be: otherwise the name would be in use
+                # twice.
                 if known.session._state in LOCALLY_OPEN:
                     known._refuse(None)
                     known._is_gone = True

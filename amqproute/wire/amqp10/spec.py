@@ -117,11 +117,11 @@ class _MismatchError(Exception):
 
 
 class FieldType:
-    """One type of field: how a decoded value is accepted, and how it is written.
+    """One type of field: how a decoded value is checked, and how it is written.
 
     Attributes:
         name: the type's name in the standard.
-        read: takes a value of the generic decoder, gives the value for the field.
+        read: converts a value of the generic decoder to the value of the field.
         write: appends the encoding of a field's value.
     """
 
@@ -209,8 +209,8 @@ def _read_fields(value: Any) -> Any:
 
 
 def _read_filter_set(value: Any) -> Any:
-    # The standard has symbols here (part 3 §3.5.8). Where the language of a client does not tell
-    # them from strings they come as these, and what is meant is plain: a key only names a filter.
+    # The standard has symbols here (part 3 §3.5.8). Clients in languages without symbols send
+    # strings; the meaning is clear, since a key only names a filter.
     if type(value) is not dict or not all(
         type(key) is Symbol or (type(key) is str and key.isascii()) for key in value
     ):
@@ -341,7 +341,7 @@ _T = TypeVar("_T")
 
 
 class _Declaration:
-    """What `field` was told, until `composite` makes a `Field` of it."""
+    """The arguments of `field`, until `composite` makes a `Field` of them."""
 
     __slots__ = ("default", "explicit", "kind", "mandatory", "multiple")
 
@@ -423,7 +423,7 @@ _C = TypeVar("_C", bound=Composite)
     field_specifiers=(field, explicit, mandatory, multiple, mandatory_multiple),
 )
 def composite(descriptor: int, symbol: str) -> Callable[[type[_C]], type[_C]]:
-    """Make a slotted class of a table of fields, and enter it under its descriptors."""
+    """Make a slotted class of a table of fields, and register it under its descriptors."""
 
     def decorate(cls: type[_C]) -> type[_C]:
         table = []
@@ -460,11 +460,11 @@ def composite(descriptor: int, symbol: str) -> Callable[[type[_C]], type[_C]]:
 
 
 def compose(value: object) -> Any:  # a composite type, or any value
-    """Make a described list with a descriptor of this module into its object.
+    """Convert a described list with a descriptor of this module to its object.
 
     Args:
-        value: any decoded value. What is not described, or has a descriptor unknown here, is
-            given back as it is.
+        value: any decoded value. One that is not described, or has an unknown descriptor, is
+            returned unchanged.
 
     Raises:
         DecodeError: the descriptor is known and the value does not fit its type.
@@ -502,7 +502,7 @@ def decode_composite(
 
 
 def as_composite(value: object) -> Composite:
-    """Make a decoded value into a composite.
+    """Convert a decoded value to a composite.
 
     Raises:
         DecodeError: not a composite of this module, or not a right one.
@@ -626,7 +626,7 @@ LifetimePolicy: TypeAlias = (
 
 @composite(0x23, "amqp:received:list")
 class Received(Composite):
-    """How far a partial delivery has come (part 3 §3.4.1)."""
+    """Progress of a partial delivery (part 3 §3.4.1)."""
 
     section_number: int = mandatory("uint")
     section_offset: int = mandatory("ulong")
@@ -686,10 +686,10 @@ DeliveryState: TypeAlias = Outcome | Received | TransactionalState
 
 @composite(0x28, "amqp:source:list")
 class Source(Composite):
-    """Where the messages of a link come from (part 3 §3.5.3).
+    """The source of a link's messages (part 3 §3.5.3).
 
-    How long the terminus lives is said even where it is the default: an answer leaves nothing of
-    that to be supplied by whoever reads it (L-44).
+    The lifetime of the terminus is encoded even if it is the default, so that an answer leaves
+    nothing to be supplied by its reader (L-44).
     """
 
     address: str | None = field("string", default=None)
@@ -707,7 +707,7 @@ class Source(Composite):
 
 @composite(0x29, "amqp:target:list")
 class Target(Composite):
-    """Where the messages of a link go to (part 3 §3.5.4); explicit as a `Source` is."""
+    """The target of a link's messages (part 3 §3.5.4); explicit as a `Source` is."""
 
     address: str | None = field("string", default=None)
     durable: int = explicit("terminus-durability", default=DURABLE_NONE)
@@ -814,7 +814,7 @@ class Transfer(Composite):
 
 @composite(0x15, "amqp:disposition:list")
 class Disposition(Composite):
-    """Tell the state of deliveries (part 2 §2.7.6)."""
+    """Inform the peer of the state of deliveries (part 2 §2.7.6)."""
 
     role: bool = mandatory("role")
     first: int = mandatory("uint")
@@ -940,7 +940,7 @@ class SaslResponse(Composite):
 
 @composite(0x44, "amqp:sasl-outcome:list")
 class SaslOutcome(Composite):
-    """How the exchange ended (part 5 §5.3.3.5)."""
+    """The result of the exchange (part 5 §5.3.3.5)."""
 
     code: int = mandatory("sasl-code")
     additional_data: bytes | None = field("binary", default=None)

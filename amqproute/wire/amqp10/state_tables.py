@@ -2,9 +2,9 @@
 """The state machines of AMQP 1.0, as tables that the code runs on.
 
 **Endpoints.** Connection, session and link have one shape (part 2 §2.4.6, §2.5.5, §2.6.1): each
-side opens once and closes once, neither waits for the other. The state is the product of what we
-have said and what the peer has said; `ENDPOINT` is the table for all three. "Opening" stands for
-open, begin or attach, "closing" for close, end or detach.
+side opens once and closes once, neither waits for the other. The state is the product of our state
+and the peer's; `ENDPOINT` is the table for all three. "Opening" stands for open, begin or attach,
+"closing" for close, end or detach.
 
 ===============  =====================================  ==================================
 state            meaning (local | remote)               names in the standard
@@ -36,7 +36,7 @@ from            SEND_OPENING      RECEIVE_OPENING   SEND_CLOSING      RECEIVE_CL
 
 A step that the table does not have is a `LocalProtocolError` when we try it and a fault of the
 peer's when it arrives. In ``CLOSING`` and ``WITHDRAWN`` everything but the peer's opening and
-closing is discarded: it was on its way when ours went out (E-11).
+closing is discarded: it was sent before the peer saw our closing (E-11).
 
 **Phases.** Before the open a connection goes through protocol headers (part 2 §2.2, part 5
 §5.1): `PHASES`, from the phase and what happened to the next phase. ``REFUSE`` leads to
@@ -62,7 +62,7 @@ from typing import Final
 
 
 class LinkStateName(Enum):
-    """Where one endpoint of a connection, session or link is."""
+    """State of one endpoint of a connection, session or link."""
 
     UNBOUND = auto()
     OPENING = auto()
@@ -76,7 +76,7 @@ class LinkStateName(Enum):
 
 
 class StateTransition(Enum):
-    """What moves an endpoint."""
+    """A step of an endpoint."""
 
     SEND_OPENING = auto()
     RECEIVE_OPENING = auto()
@@ -104,11 +104,11 @@ LOCALLY_OPEN: Final = frozenset({LinkStateName.OPENING, LinkStateName.OPEN, Link
 """We have opened and not closed: we may send on it, if the peer still listens."""
 
 DISCARDING: Final = frozenset({LinkStateName.WITHDRAWN, LinkStateName.CLOSING})
-"""We have closed and the peer has not: what it sends is dropped until its closing."""
+"""We have closed and the peer has not: its frames are dropped until its closing."""
 
 
 class HandshakePhase(Enum):
-    """How far a connection is on its way to AMQP frames."""
+    """Phase of a connection before AMQP frames."""
 
     START = auto()
     HEADER = auto()
@@ -120,7 +120,7 @@ class HandshakePhase(Enum):
 
 
 class TransitionTable(Enum):
-    """What moves a connection from phase to phase."""
+    """A step from phase to phase."""
 
     BEGIN = auto()
     TLS_HEADER = auto()

@@ -55,7 +55,7 @@ class TransferOutput:
             self._enqueue(outgoing)
 
     def abort(self, outgoing: OutgoingParts) -> None:
-        """Drop the rest of a delivery, and abort it at the peer, if that knows of it."""
+        """Drop the rest of a delivery, and abort it at the peer, if it has begun there."""
         delivery = outgoing.delivery
         link = delivery.link
         outgoing._buffers.clear()
@@ -116,7 +116,7 @@ class TransferOutput:
             delivery.id = session._next_delivery_id
             session._next_delivery_id = (delivery.id + 1) & SERIAL_MASK
             link.delivery_count = (link.delivery_count + 1) & SERIAL_MASK
-            link._queued -= 1  # from here on the count says that it has used a credit
+            link._queued -= 1  # from here on the delivery count includes it
             if delivery.tag in link.unsettled and not delivery.settled:
                 session._outgoing[delivery.id] = delivery
         room = connection.remote_max_frame_size - len(self._transfer_head(outgoing, first, True, 0))

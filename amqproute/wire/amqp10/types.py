@@ -24,11 +24,11 @@ described             `Described`
 ====================  =========================  ====================================
 
 A `Symbol` compares equal to the ``str`` of the same text, a `UInt` to the ``int`` of the same
-value: code that looks up ``properties["product"]`` need not care. The price stands in maps:
-``1``, ``True`` and ``UInt(1)`` are three keys for AMQP and one for a dict. A map with such a
-pair is refused by the decoder, never quietly shortened. Keys that Python cannot hash (lists,
-maps, arrays) are refused as well; nobody needs them, and the bytes of a message's body are
-carried without being decoded.
+value: code that looks up ``properties["product"]`` need not care. The price is in maps: ``1``,
+``True`` and ``UInt(1)`` are three keys for AMQP and one for a dict. A map with such a pair is
+refused by the decoder, never quietly shortened. Keys that Python cannot hash (lists, maps, arrays)
+are refused as well; nobody needs them, and the bytes of a message's body are carried without being
+decoded.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ class WideMap(Mapping[Any, Any]):
 
 
 def _place(key: object) -> object:
-    """Return what stands for a key: itself if its hash is salted, else its type and text."""
+    """Return the surrogate of a key: itself if its hash is salted, else its type and text."""
     if isinstance(key, str | bytes):
         return key
     return (f"{type(key).__name__} {key!r}",)

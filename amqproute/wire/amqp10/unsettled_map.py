@@ -91,7 +91,7 @@ class UnsettledMap:
             self._send_disposition(receiver, first, last, settled, state)
 
     def _settle_waiting(self, delivery: Delivery, state: object) -> None:
-        """Settle a delivery that has not left yet: its transfer will say so."""
+        """Settle a delivery that has not been sent yet: its transfer will be settled."""
         delivery.settled = True
         if state is not None:
             delivery.local_state = state
@@ -105,7 +105,7 @@ class UnsettledMap:
         end = None if last == first else last
         frame = write_disposition(session.channel, receiver, first, end, settled, state)
         if len(frame) > connection.remote_max_frame_size:
-            # Better a short reason than a frame that the peer has to choke on, again and again.
+            # Better a short reason than a frame that the peer cannot accept.
             frame = write_disposition(
                 session.channel, receiver, first, end, settled, _shortened(state)
             )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory decoded values take.
+"""Memory of decoded values.
 
-The octets on the wire tell little: an entry of a map may be four of them, and some two hundred as
-two Python objects in a dictionary. `footprint` counts the objects as they are. What several values
-share, such as the constants of this package, is counted for each of them.
+The octets on the wire say little: an entry of a map may be four of them, and some two hundred as
+two Python objects in a dictionary. `footprint` counts the objects as they are. Shared objects, such
+as the constants of this package, are counted for each user.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from amqproute.wire.amqp10.spec import Composite
 from amqproute.wire.amqp10.types import Array, Described
 
 LINK_OCTETS: Final = 4096
-"""What a link takes beside its names and termini, with what a broker keeps of it."""
+"""Octets of a link beside its names and termini, with a broker's data about it."""
 SESSION_OCTETS: Final = 4096
-"""What a session takes beside its links."""
+"""Octets of a session beside its links."""
 REFUSED_OCTETS: Final = 1024
-"""What a link takes that was refused, until the peer has detached it too."""
+"""Octets of a refused link, until the peer has detached it too."""
 
 _WIDE_OCTETS: Final = 256
-"""What a `WideMap` takes for each entry beside key and value."""
+"""Octets of a `WideMap` for each entry beside key and value."""
 _SIMPLE: Final = frozenset((type(None), bool))
 
 
 def footprint(value: object) -> int:
-    """Return the octets of memory that a decoded value and all within it take."""
+    """Return the octets of memory of a decoded value and everything within it."""
     octets = 0
     rest = [value]
     while rest:
