@@ -6,19 +6,18 @@ Theory of operation
 `demo` and `bench` are the commands of these names. Both start brokers as an operator would, as
 processes with files of configuration: `daemon_pair` makes the certificates, the zone and the
 configuration of two organizations, and starts their daemons and a name server, `zone_server`.
-`load_worker` publishes and consumes, over one blocking socket and with as little work for each
-message as possible, since it runs on the machine that is measured; `bench` starts it in processes
-of its own.
+`load_worker` publishes and consumes over one socket, with as little work for each message as
+possible, because it runs on the machine that is measured; `bench` starts it in separate processes.
 
-`synthetic` writes journals as brokers would have written them, in any number, with faults whose
-places are known: tests and benchmarks of `amqproute.pipeline` compare what it finds with them.
+`synthetic` writes journals as brokers would, in any number, with faults at known places: tests and
+benchmarks of `amqproute.pipeline` compare its findings with them.
 
 Why so
 ------
-What serves trial and measurement has other aims than the product: it may end at the first error,
-keep everything in memory, and look inside. Apart from the product it costs nobody anything who
-reads or runs that. The table `amqproute.cli.commands.COMMANDS` names the two commands, and
-they are imported when they are asked for; nothing else below knows of this package.
+Tools for trial and measurement have other aims than the product: they may stop at the first error,
+keep everything in memory, and look inside. Kept apart, they cost readers and users of the product
+nothing. The table `amqproute.cli.commands.COMMANDS` names the two commands, and they are imported
+on use; nothing else below refers to this package.
 """
 
 __all__: list[str] = []

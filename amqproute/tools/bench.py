@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``amqproute bench relay``: how fast, for how much CPU, how soon.
+"""``amqproute bench relay``: throughput, CPU time and latency of the relay.
 
 Two brokers on loopback, with mutual TLS between them and durable queues at both ends; the load
-comes from processes of its own (`amqproute.tools.load_worker`). Every phase has a fresh pair, and
-every message is counted by its number: a measurement in which one is missing or came twice is none,
-and the command ends with 1.
+comes from separate processes (`amqproute.tools.load_worker`). Every phase has a fresh pair, and
+every message is counted by its number: a measurement with lost or duplicated messages is invalid,
+and the command exits with 1.
 
 =========  ==================================================================================
 phase      what is measured
@@ -20,8 +20,8 @@ latency    publishing at a rate, with a consumer at beta: from publishing to con
 =========  ==================================================================================
 
 CPU seconds are those of a broker's whole process, its store's thread included, while the phase
-lasts, for each 100,000 messages. They say what a message costs on a machine whose cores are shared
-with the load, where messages a second say little.
+lasts, for each 100,000 messages. They measure the cost of a message on a machine whose cores are
+shared with the load, where messages per second mean little.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from amqproute.tools.load_worker import SMALLEST, Connected, LoadManagement, Loa
 __all__ = ["PHASES", "BenchPhase", "bench", "measure"]
 
 PHASES: Final = ("backlog", "live", "latency")
-"""What can be asked for; ``accept`` and ``drain`` come with ``backlog``."""
+"""Phases to choose from; ``accept`` and ``drain`` belong to ``backlog``."""
 
 LATENCY_SECONDS: Final = 5.0
 STUCK_SECONDS: Final = 60.0
-"""How long nothing may move before a measurement is given up."""
+"""Seconds without progress after which a measurement is given up."""
 LOOK_SECONDS: Final = 0.1
-"""Between two looks at the depth of a queue: each costs the broker about a millisecond."""
+"""Seconds between two queries of a queue's depth: each costs the broker about a millisecond."""
 LOOK_CLOSELY_SECONDS: Final = 0.01
 HUNDRED_THOUSAND: Final = 100_000
 
@@ -72,10 +72,10 @@ class BenchPhase:
 
     Attributes:
         name: as in the table above.
-        messages: how many were measured; a backlog is measured from the first look that shows
-            some of it in beta's queue.
-        seconds: how long they took.
-        cpu_seconds: CPU time in it, by process.
+        messages: number measured; a backlog is measured from the first query that shows some of it
+            in beta's queue.
+        seconds: duration.
+        cpu_seconds: CPU time during the phase, by process.
         latency_ms: p50, p99, max.
         lost: messages that never came.
         duplicated: messages that came more than once.
@@ -100,16 +100,16 @@ class BenchPhase:
 
     @property
     def is_exact(self) -> bool:
-        """Every message came, once."""
+        """Whether every message came exactly once."""
         return not (self.lost or self.duplicated or self.refused)
 
     def cpu_per_100k(self, process: str) -> float | None:
-        """Return CPU seconds for each 100,000 messages; None for a process without a part."""
+        """Return CPU seconds for each 100,000 messages; None for a process not involved."""
         spent = self.cpu_seconds.get(process)
         return None if spent is None else spent * HUNDRED_THOUSAND / max(1, self.messages)
 
     def as_json(self) -> Facts:
-        """Return what ``--json`` prints of it."""
+        """Return the phase for ``--json``."""
         cpu = {name: self.cpu_per_100k(name) for name in self.cpu_seconds}
         return {
             "phase": self.name,
@@ -212,11 +212,11 @@ def measure(
         messages: in each phase.
         size: octets of a body.
         rate: messages a second of the latency phase.
-        phases: names out of `PHASES`.
+        phases: names from `PHASES`.
         has_journal: the brokers keep an audit journal.
 
     Raises:
-        CommandError: a broker or the load failed, or nothing moved any more.
+        CommandError: a broker or the load failed, or there was no progress.
     """
     found: list[BenchPhase] = []
     measures: Mapping[str, Callable[[Benchmark], list[BenchPhase]]] = {
@@ -235,7 +235,7 @@ def measure(
 
 
 def machine() -> Facts:
-    """Return what the figures depend on."""
+    """Return the facts about the machine that the figures depend on."""
     return {
         "python": platform.python_version(),
         "kernel": platform.release(),
@@ -257,7 +257,7 @@ class Benchmark:
 
     Args:
         pair: not started yet.
-        messages: how many.
+        messages: their number.
         size: octets of a body.
     """
 
@@ -323,7 +323,7 @@ class Benchmark:
         pair = self._pair
         total = max(100, min(self._messages, int(rate * LATENCY_SECONDS)))
         pair.start()
-        # One message before: the connection between the brokers is there when it counts.
+        # One message before, so that the connection between the brokers exists.
         with self._load("publish", pair.alpha.tcp, self._address, 1) as publisher:
             publisher.result()
         with self._load("consume", pair.beta.tcp, QUEUE, 1) as consumer:
@@ -403,11 +403,11 @@ class Load:
 
     @property
     def has_failed(self) -> bool:
-        """It ended, and not well."""
+        """Whether it ended with an error."""
         return self._process.poll() not in (None, 0)
 
     def result(self) -> Facts:
-        """Wait for its end, and return what it counted.
+        """Wait for its end, and return its counts.
 
         Raises:
             CommandError: it failed, or does not end.
@@ -429,16 +429,16 @@ class Load:
             self._process.communicate()
 
 
-# -- looking -----------------------------------------------------------------------------------
+# -- waiting -----------------------------------------------------------------------------------
 
 
 def _wait_for_depth(
     management: LoadManagement, depth: int, is_hopeless: Callable[[], bool] = lambda: False
 ) -> int:
-    """Wait until beta's queue is this deep, and return how deep it is.
+    """Wait until beta's queue has this depth, and return its depth.
 
     Raises:
-        CommandError: it has not become deeper for `STUCK_SECONDS`, or never will.
+        CommandError: it has not grown for `STUCK_SECONDS`, or cannot grow any more.
     """
     moved, before = time.monotonic(), -1
     while True:
@@ -454,7 +454,7 @@ def _wait_for_depth(
 
 
 def _wait_until_relayed(management: LoadManagement, hop: str) -> None:
-    """Wait until the relay queue is empty: the last outcome is on the disk too.
+    """Wait until the relay queue is empty: the last outcome is durable too.
 
     Raises:
         CommandError: it does not become empty.
@@ -484,7 +484,7 @@ def _peaks(*daemons: DaemonProcess) -> dict[str, int]:
     return {daemon.name: daemon.peak_bytes for daemon in daemons}
 
 
-# -- telling -----------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------
 
 
 def _print(phases: list[BenchPhase], size: int) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two organizations on this machine: what the demonstration, the benchmark and the tests run on.
+"""Two organizations on this machine, for the demonstration, the benchmark and the tests.
 
 ::
 
@@ -10,11 +10,11 @@
         pair.beta.start()
         pair.beta.wait_ready()
 
-alpha.example and beta.example have one authority and a zone on loopback, and otherwise know
-nothing of each other. Everything lies in one directory, which goes with the pair unless it was
-given by name. The processes are this interpreter with ``-m amqproute serve``; they are told to
-end when the pair does, are killed when they do not in time, and by the kernel when this process
-dies before it could do either.
+alpha.example and beta.example share one authority and a zone on loopback, and otherwise know
+nothing of each other. Everything is in one directory, which is removed with the pair unless it was
+given by name. The processes are this interpreter with ``-m amqproute serve``; they are terminated
+with the pair, killed if they do not end in time, and killed by the kernel if this process dies
+first.
 
 Limits: Linux (the death signal, and ``/proc`` for CPU time and memory).
 """
@@ -72,15 +72,15 @@ USER: Final = "demo"
 # itself, for loopback connects a socket to its own port (simultaneous open).
 _PORTS: Final = range(20000, 32000)
 _found: Final[deque[int]] = deque(maxlen=len(_PORTS) // 2)
-"""Those that `free_ports` has found last."""
+"""The ports that `free_ports` has found last."""
 _PR_SET_PDEATHSIG: Final = 1
 _LAST_LINES: Final = 15
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports of loopback on which nobody listens, for TCP and UDP.
+    """Find free ports of loopback, for TCP and UDP.
 
-    None is found twice in a row: whoever asked for it may not listen yet.
+    No port is returned twice in a row: its first user may not listen yet.
     """
     found: list[int] = []
     chosen = random.SystemRandom()
@@ -107,16 +107,16 @@ def _is_free(port: int) -> bool:
 
 
 class ChildProcess:
-    """A process that says when it is ready, and does not outlive this one.
+    """A process that reports when it is ready, and does not outlive this one.
 
     Args:
-        name: for messages to people.
+        name: for messages.
         arguments: after the interpreter.
-        directory: where its log goes, ``NAME.log``.
-        run: where the socket goes by which it says that it is ready.
+        directory: for its log, ``NAME.log``.
+        run: directory of the socket for its notification that it is ready.
 
     Attributes:
-        log_path: what it has written to stdout and stderr, over all its starts.
+        log_path: its output to stdout and stderr, over all starts.
     """
 
     def __init__(self, name: str, arguments: Sequence[str], directory: Path, run: Path) -> None:
@@ -138,7 +138,7 @@ class ChildProcess:
 
     @property
     def has_ended(self) -> bool:
-        """It was started, nobody stopped it, and it does not run any more."""
+        """Whether it has ended without being stopped."""
         return self._process is not None and self._process.poll() is not None
 
     def start(self) -> None:
@@ -160,16 +160,17 @@ class ChildProcess:
             stdout=log,
             stderr=log,
             env=environment,
-            # Ctrl-C in a terminal goes to the whole group: the pair is stopped in order.
+            # A new group, because Ctrl-C in a terminal goes to the whole group, and the pair is
+            # stopped in order.
             start_new_session=True,
             preexec_fn=dies_with(os.getpid()),
         )
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
-        """Wait until it has said that it is ready.
+        """Wait until it has reported that it is ready.
 
         Raises:
-            CommandError: ``pair.start``: it ended instead, or did not say so in time.
+            CommandError: ``pair.start``: it ended instead, or was not ready in time.
         """
         assert self._notify is not None
         assert self._process is not None
@@ -212,7 +213,7 @@ class ChildProcess:
         return process.returncode
 
     def kill(self) -> None:
-        """Kill it as a crash would (SIGKILL), and wait until it is gone."""
+        """Kill it like a crash (SIGKILL), and wait for its end."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(STOP_SECONDS)
@@ -239,7 +240,7 @@ class ChildProcess:
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory it ever had resident.
+        """Its peak resident memory in octets.
 
         Raises:
             CommandError: ``pair.ended``: it is not running.
@@ -250,7 +251,7 @@ class ChildProcess:
         return 0
 
     def ended(self) -> CommandError:
-        """Return what to say when it has ended by itself."""
+        """Return the error of an unexpected end."""
         code = None if self._process is None else self._process.poll()
         words = f"{self.name} has ended by itself, with {code}; the end of its log:"
         return CommandError(NEGATIVE, "pair.ended", words, "", self.last_lines)
@@ -277,7 +278,7 @@ class DaemonProcess(ChildProcess):
     """The broker of one organization.
 
     Attributes:
-        domain: whose nodes live there.
+        domain: of its nodes.
         host: its host name in the zone.
         socket_path: for the command line of this machine.
         tcp_port: for clients on loopback, without TLS.
@@ -301,12 +302,12 @@ class DaemonProcess(ChildProcess):
 
     @property
     def unix(self) -> LoadTarget:
-        """Where this machine's own programs connect."""
+        """URL for programs on this machine."""
         return LoadTarget(str(self.socket_path))
 
     @property
     def tcp(self) -> LoadTarget:
-        """Where clients connect."""
+        """URL for clients."""
         return LoadTarget("127.0.0.1", self.tcp_port)
 
 
@@ -314,20 +315,21 @@ class DaemonPair:
     """Two organizations and a name server.
 
     Args:
-        directory: where everything goes; it has to be empty or not there, and is kept. None for
-            a temporary one, which is removed.
-        settings: more of both configurations, by group: ``{"limits": {"link-prefetch": 10}}``.
+        directory: for all files; it has to be empty or missing, and is kept. None for a temporary
+            one, which is removed.
+        settings: further settings of both configurations, by group: ``{"limits": {"link-prefetch":
+            10}}``.
 
     Attributes:
-        directory: where everything is.
-        alpha: the one side.
+        directory: of all files.
+        alpha: one side.
         beta: the other side.
         nameserver: the process that serves the zone.
         nameserver_port: its port on 127.0.0.1.
         password: of the user ``demo``, on both sides.
 
     Raises:
-        CommandError: ``pair.directory``: there is something in it.
+        CommandError: ``pair.directory``: it is not empty.
     """
 
     _daemon: type[DaemonProcess] = DaemonProcess
@@ -370,7 +372,7 @@ class DaemonPair:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
-        """Close. An error that comes of a process that has ended becomes one that says so.
+        """Close. An error caused by the end of a process is replaced by one that says so.
 
         Raises:
             CommandError: ``pair.ended``, with the end of its log.
@@ -393,7 +395,7 @@ class DaemonPair:
         """Start the name server and these daemons (both if none is named); wait for all.
 
         Raises:
-            CommandError: one of them did not come up; the end of its log is in the details.
+            CommandError: one of them did not start; the end of its log is in the details.
         """
         children: list[ChildProcess] = [*(daemons or self.daemons)]
         if self.nameserver.pid is None:
@@ -404,7 +406,7 @@ class DaemonPair:
             child.wait_ready()
 
     def stop(self) -> None:
-        """Stop all that runs, each within its deadline."""
+        """Stop all processes, each within its deadline."""
         for child in self._children:
             child.terminate()  # all at once: each may take a moment
         for child in self._children:
@@ -414,7 +416,7 @@ class DaemonPair:
         """Stop all, and remove the directory unless it was given."""
         self._exit.close()
 
-    # -- making it -----------------------------------------------------------------------------
+    # -- setup -----------------------------------------------------------------------------
 
     def _make_directory(self, directory: Path | None) -> Path:
         if directory is None:
@@ -435,7 +437,7 @@ class DaemonPair:
         return directory
 
     def _make_run(self) -> Path:
-        """Make the directory of the sockets: their paths must not be long."""
+        """Make the directory of the sockets, whose paths must be short."""
         run = self.directory / "run"
         if len(os.fsencode(run / "nameserver.notify")) > LONGEST_SOCKET_PATH:
             run = Path(self._exit.enter_context(_temporary("/tmp")))  # noqa: S108 - mode 0700
@@ -487,11 +489,11 @@ class DaemonPair:
             "resolver": {
                 "nameservers": [f"127.0.0.1:{self.nameserver_port}"],
                 "dnssec": "off",  # the zone is not signed
-                # Both are on this machine, where no name from outside would lead.
+                # Both are on loopback, where names from the DNS must not lead otherwise.
                 "allow-targets": ["127.0.0.0/8"],
             },
             "peers": {"*": {"level": "pkix"}},
-            # Somebody waits at the terminal: the pauses of an outage are short here.
+            # Somebody waits at the terminal: retry intervals are short here.
             "relay": {"first-retry": "100ms", "last-retry": "1s"},
             "log": {"format": "text"},
             "shutdown-timeout": "5s",
@@ -530,12 +532,12 @@ def _temporary(parent: str | None = None) -> Iterator[str]:
 
 
 def child_environment() -> dict[str, str]:
-    """Return our environment for children: they find the same package, and no service manager."""
+    """Return the environment for children, with the same package and without a service manager."""
     environment = dict(os.environ)
     for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID"):
         environment.pop(name, None)  # meant for this process
     root = str(Path(amqproute.__file__).resolve().parent.parent)
-    # Where it is installed the interpreter finds it; in a work tree only from that directory.
+    # An installed package is found by the interpreter; that of a work tree only from its directory.
     if root not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
         paths = [root, *filter(None, [environment.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
@@ -543,15 +545,15 @@ def child_environment() -> dict[str, str]:
 
 
 def dies_with(parent: int) -> Callable[[], None]:
-    """Return a function for a new process that ties its life to that of `parent`.
+    """Return a function for a new process that makes it end with `parent`.
 
-    Looked up here, and not in the new process: between fork and exec as little as possible.
+    Looked up here, because the new process should do little between fork and exec.
     """
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def die_with_parent() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:  # it died before we asked
+        if os.getppid() != parent:  # it died before this call
             os._exit(1)
 
     return die_with_parent
@@ -559,10 +561,10 @@ def dies_with(parent: int) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, by an exception: it cleans up."""
+    """Let SIGTERM and SIGHUP end a command like Ctrl-C, by an exception, so that it cleans up."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        # Once is enough: a second one must not tear the cleaning up.
+        # Only once: a second one must not interrupt the cleanup.
         for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt

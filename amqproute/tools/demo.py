@@ -38,9 +38,9 @@ __all__ = ["DemoMessage", "demo", "pass_messages"]
 
 BODY_OCTETS: Final = 256
 PATIENCE_SECONDS: Final = 20.0
-"""How long nothing may move before what is missing counts as lost."""
+"""Seconds without progress after which missing messages count as lost."""
 AFTERMATH_SECONDS: Final = 0.5
-"""How long duplicates are waited for after the last message has come."""
+"""Seconds to wait for duplicates after the last message."""
 MOST: Final = 1_000_000
 
 
@@ -111,7 +111,7 @@ def demo(
 
 def _keep_journals(pair: DaemonPair, directory: Path, say: Callable[[str], object]) -> None:
     """Stop both brokers, copy their journals, and name the commands that report on them."""
-    pair.stop()  # which closes the last segments
+    pair.stop()  # this closes the last segments
     for daemon in pair.daemons:
         journal = daemon.config_path.parent / "state" / "journal"
         shutil.copytree(journal, directory / daemon.domain, dirs_exist_ok=True)
@@ -126,7 +126,7 @@ def _keep_journals(pair: DaemonPair, directory: Path, say: Callable[[str], objec
 
 
 def _say_nothing(text: str) -> None:
-    """Stand in for `click.echo` where only the result is wanted."""
+    """Replaces `click.echo` if only the result is wanted."""
 
 
 # -- the messages ------------------------------------------------------------------------------
@@ -134,20 +134,20 @@ def _say_nothing(text: str) -> None:
 
 @dataclass(slots=True)
 class DemoMessage:
-    """What became of the messages.
+    """The result for the messages.
 
     Attributes:
         sent: published at alpha.
-        accepted: for which alpha took responsibility.
-        refused: which it did not take, by outcome.
-        relayed: which alpha handed over and beta accepted.
+        accepted: accepted by alpha.
+        refused: not accepted, by outcome.
+        relayed: handed over by alpha and accepted by beta.
         received: consumed at beta.
-        lost: which never came.
-        duplicated: which came when they had come before.
+        lost: never received.
+        duplicated: received again.
         seconds: from the first message published to the last one received.
         latency_ms: p50, p99 and max from publishing to consuming.
-        hop: what alpha's management says about the way to beta.
-        caller: what beta's management says about alpha's connection.
+        hop: alpha's management row about beta.
+        caller: beta's management row about alpha's connection.
     """
 
     sent: int
@@ -164,7 +164,7 @@ class DemoMessage:
 
     @property
     def is_perfect(self) -> bool:
-        """Everything came, once."""
+        """Whether every message came exactly once."""
         return self.sent == self.accepted == self.received and not self.lost and not self.duplicated
 
     @property
@@ -190,7 +190,7 @@ class DemoMessage:
 def pass_messages(
     pair: DaemonPair, address: str, messages: int, progress: render.ProgressLine
 ) -> DemoMessage:
-    """Publish at alpha and consume at beta, at the same time, until all is there or stuck.
+    """Publish at alpha and consume at beta concurrently, until all is received or nothing moves.
 
     Raises:
         ClientError: a broker closed a connection or refuses.

@@ -18,7 +18,7 @@ and how long each took. Times are CLOCK_MONOTONIC, which all processes of a mach
             connected.turn(1.0)
 
 As a program (``python -m amqproute.tools.load_worker publish|consume ...``) it does one of the two
-in a process of its own and prints its counts as one JSON object; `amqproute.tools.bench` starts it.
+and prints its counts as one JSON object; `amqproute.tools.bench` starts it.
 
 Bounds: the engine's; a `Publisher` keeps no more than the link's credit without an outcome.
 """
@@ -70,21 +70,21 @@ __all__ = [
 
 READ_OCTETS: Final = 256 * 1024
 UNSENT_OCTETS: Final = 1024 * 1024
-"""The most that waits for the socket before a publisher offers nothing more."""
+"""Unsent octets above which a publisher offers no further messages."""
 CREDIT: Final = 2000
 SMALLEST: Final = 16
 """Octets of a body: number and time."""
 
 _NUMBER_AND_TIME = struct.Struct(">QQ")
 _NUMBER = struct.Struct(">Q")
-# A ulong this large is encoded with eight octets: the place where each number goes.
+# A ulong this large is encoded with eight octets, which are then replaced by each number.
 _FIRST_ID = 1 << 40
 _ACCEPTED = spec.Accepted()
 
 
 @dataclass(frozen=True, slots=True)
 class LoadTarget:
-    """Where a broker listens without TLS.
+    """The address of a broker's listener without TLS.
 
     Attributes:
         host: an address, or the path of a unix socket.
@@ -96,7 +96,7 @@ class LoadTarget:
 
     @property
     def url(self) -> Url:
-        """The same as a URL."""
+        """The address as a URL."""
         if self.port:
             return Url("amqp", self.host, self.port)
         return Url("unix", path=self.host)
@@ -105,7 +105,7 @@ class LoadTarget:
         """Return a connected, non-blocking socket.
 
         Raises:
-            ClientError: ``connect.refused``: nobody listens there.
+            ClientError: ``connect.refused``: the connection was refused.
         """
         family, where = (
             (socket.AF_INET, (self.host, self.port)) if self.port else (socket.AF_UNIX, self.host)
@@ -140,12 +140,12 @@ class Connected:
     """A connection with one session, moved by `turn`.
 
     Args:
-        place: where to.
+        place: the broker's address.
         container_id: ours.
-        seconds: for everything that is waited for.
+        seconds: deadline of each wait.
 
     Raises:
-        ClientError: from the constructor and from every turn: there is no connection (any more).
+        ClientError: from the constructor and every turn: there is no connection (any more).
     """
 
     def __init__(self, place: LoadTarget, container_id: str, *, seconds: float = 15.0) -> None:
@@ -176,16 +176,16 @@ class Connected:
         self.close()
 
     def fileno(self) -> int:
-        """Return the socket's number, to wait for several connections at once."""
+        """Return the socket's descriptor, to wait for several connections at once."""
         return self._socket.fileno()
 
     @property
     def is_congested(self) -> bool:
-        """The other end does not read as fast as we write."""
+        """Whether the peer reads more slowly than we write."""
         return len(self._unsent) > UNSENT_OCTETS
 
     def turn(self, seconds: float = 0.0) -> list[Event]:
-        """Write what there is, wait for something to come, return its events.
+        """Write pending output, wait for input, return its events.
 
         Args:
             seconds: to wait at most.
@@ -246,7 +246,7 @@ class Connected:
                 raise ClientError(
                     UNREACHABLE, "client.timeout", f"{self.place} does not answer an attach"
                 )
-        # A refused attach comes with a null terminus, and a detach behind it (part 2 §2.6.3).
+        # A refused attach has a null terminus, and a detach follows (part 2 §2.6.3).
         terminus = link.remote_attach.target if role == "sender" else link.remote_attach.source  # type: ignore[union-attr]
         while terminus is None:
             self.turn(0.2)
@@ -255,17 +255,17 @@ class Connected:
         return link
 
     def close(self) -> None:
-        """Say goodbye if the other end listens, and drop the connection."""
+        """Send a close if possible, and drop the connection."""
         try:
             self.engine.close()
             self._flush()
         except ClientError:
-            pass  # it has gone already, which is what we want
+            pass  # already gone, as intended
         self._selector.close()
         self._socket.close()
 
     def drop(self) -> None:
-        """Drop the connection without a word."""
+        """Drop the connection without a close."""
         self._selector.close()
         self._socket.close()
 
@@ -322,10 +322,10 @@ def _ending(event: _Ending) -> ClientError:
 
 
 class MessageNumbers:
-    """Messages that tell their number: encoded once, with holes for number and time.
+    """Numbered messages: encoded once, with gaps for number and time.
 
     Args:
-        count: how many there are: numbers 0 to count - 1.
+        count: the numbers are 0 to count - 1.
         size: octets of each body.
         to: properties.to.
     """
@@ -358,28 +358,28 @@ class MessageNumbers:
         )
 
     def decode(self, encoded: bytes) -> tuple[int, int]:
-        """Return number and time of a message: its body is what it ends with."""
+        """Return number and time of a message, which are at its end."""
         number, stamp = _NUMBER_AND_TIME.unpack_from(encoded, len(encoded) - self.size)
         return number, stamp
 
 
 class Publisher:
-    """Sends numbered messages and minds their outcomes.
+    """Sends numbered messages and records their outcomes.
 
     Args:
         connected: the connection.
-        address: where to.
+        address: the target.
         numbering: the messages.
-        numbers: which of them; all if None.
+        numbers: those to send; all if None.
         rate: messages a second; 0 for as many as the credit allows.
-        window: the most without an outcome; 0 for as many as the credit allows.
+        window: largest number without an outcome; 0 for as many as the credit allows.
 
     Attributes:
         pending: numbers not sent yet.
-        in_doubt: numbers sent whose outcome has not come; after the end of a connection nobody
-            here knows whether the broker has taken them.
-        accepted: how many were accepted.
-        refused: how many had another outcome, by the outcome's name.
+        in_doubt: numbers sent without an outcome yet; after the end of a connection it is unknown
+            whether the broker has accepted them.
+        accepted: number accepted.
+        refused: number by other outcome.
         unlucky: their numbers.
     """
 
@@ -407,14 +407,14 @@ class Publisher:
 
     @property
     def is_done(self) -> bool:
-        """Everything was sent and has its outcome."""
+        """Whether every message was sent and has an outcome."""
         return not self.pending and not self.in_doubt
 
     def offer(self) -> float:
         """Send as many as credit, the socket and the rate allow.
 
         Returns:
-            Seconds to wait at most for what comes, before the rate allows another one.
+            Seconds to wait at most, before the rate allows another message.
         """
         if not self.pending or self._connected.is_congested:
             return 1.0
@@ -463,18 +463,18 @@ class Publisher:
 
 
 class Consumer:
-    """Takes numbered messages, accepts them, counts each number.
+    """Receives numbered messages, accepts them, counts each number.
 
     Args:
         connected: the connection.
         node: the queue.
-        numbering: what is expected.
+        numbering: the expected messages.
 
     Attributes:
         seen: how often each number came (at most 255 times).
-        received: how many came in all.
-        strange: how many came whose number is none of ours.
-        latencies: ns from publishing to here, in the order of arrival.
+        received: messages in all.
+        strange: messages with unknown numbers.
+        latencies: ns from publishing to receiving, in the order of arrival.
     """
 
     def __init__(self, connected: Connected, node: str, numbering: MessageNumbers) -> None:
@@ -488,16 +488,16 @@ class Consumer:
 
     @property
     def missing(self) -> int:
-        """How many numbers have not come."""
+        """Number of messages that have not come."""
         return self.seen.count(0)
 
     @property
     def duplicated(self) -> int:
-        """How many messages came whose number had come before."""
+        """Number of messages that came again."""
         return self.received - self.strange - (len(self.seen) - self.missing)
 
     def event(self, event: DeliveryEvent) -> None:
-        """Take what arrived."""
+        """Record received messages."""
         now = time.monotonic_ns()
         seen, decode, took = self.seen, self._numbering.decode, self.latencies.append
         deliveries: list[Delivery] = event.deliveries
@@ -516,7 +516,7 @@ class Consumer:
 
 
 class LoadManagement:
-    """Asks a broker's ``$management`` again and again over one connection."""
+    """Repeated requests to a broker's ``$management`` over one connection."""
 
     def __init__(self, connected: Connected) -> None:
         self._connected = connected
@@ -531,10 +531,10 @@ class LoadManagement:
         self._serial = 0
 
     def rows(self, entity_type: str) -> list[Facts]:
-        """Return what there is of a type, a map for each.
+        """Return the rows of a type.
 
         Raises:
-            ClientError: it is refused, or no reply comes.
+            ClientError: the request is refused, or no reply comes.
         """
         self._serial += 1
         self._reply = None
@@ -558,11 +558,11 @@ class LoadManagement:
         return [dict(zip(body["attributeNames"], row, strict=True)) for row in body["results"]]
 
     def row(self, entity_type: str, name: str) -> Facts:
-        """Return the one of that name; an empty map if there is none."""
+        """Return the row with this name; empty if there is none."""
         return next((row for row in self.rows(entity_type) if row["name"] == name), {})
 
     def event(self, event: DeliveryEvent) -> None:
-        """Take a reply."""
+        """Record a reply."""
         (delivery,) = event.deliveries
         self._reply = delivery.payload
         self._receiver.session.settle(event.deliveries, _ACCEPTED)
@@ -578,7 +578,7 @@ SERVICE_TYPE: Final = "org.amqp.management"
 
 
 class _Deaf:
-    """Settles what is said about requests: the reply tells more."""
+    """Settles outcomes of requests, whose replies tell more."""
 
     def event(self, event: DeliveryEvent) -> None:
         assert isinstance(event, DeliveriesUpdated)
@@ -587,7 +587,7 @@ class _Deaf:
 
 
 def percentiles(latencies: Sequence[int]) -> dict[str, float]:
-    """Return p50, p99 and the longest of some ns, in ms; nothing for none."""
+    """Return p50, p99 and maximum of latencies in ns, as ms; empty for none."""
     if not latencies:
         return {}
     ordered = sorted(latencies)
@@ -605,10 +605,10 @@ def percentiles(latencies: Sequence[int]) -> dict[str, float]:
 def publish(
     place: LoadTarget, address: str, numbering: MessageNumbers, rate: float, patience: float
 ) -> Facts:
-    """Publish all messages of a numbering and return what became of them.
+    """Publish all messages of a numbering and return the result.
 
     Raises:
-        ClientError: the connection ended, or nothing moved for `patience` seconds.
+        ClientError: the connection ended, or there was no progress for `patience` seconds.
     """
     with Connected(place, "load-publish") as connected:
         publisher = Publisher(connected, address, numbering, rate=rate)
@@ -633,7 +633,7 @@ def publish(
 
 
 def consume(place: LoadTarget, node: str, numbering: MessageNumbers, patience: float) -> Facts:
-    """Consume until every number has come and nothing more follows; return what came.
+    """Consume until every number has come and no duplicates follow; return the result.
 
     Raises:
         ClientError: the connection ended.
@@ -661,7 +661,7 @@ def consume(place: LoadTarget, node: str, numbering: MessageNumbers, patience: f
 
 
 def main() -> int:
-    """Do one of the two, as the command line says, and print the result."""
+    """Publish or consume by the command line, and print the result."""
     parser = argparse.ArgumentParser(
         prog="python -m amqproute.tools.load_worker", description="Make load."
     )

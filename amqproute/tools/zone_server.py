@@ -2,7 +2,7 @@
 """``python -m amqproute.tools.zone_server ZONE PORT``: serve a zone on loopback until told to end.
 
 For the demonstration, the benchmark and the tests (`amqproute.tools.daemon_pair`): brokers that
-know of each other only through the DNS need some DNS. Tells ``$NOTIFY_SOCKET`` when it answers.
+find each other through the DNS need a server. Notifies ``$NOTIFY_SOCKET`` when it answers.
 """
 
 from __future__ import annotations

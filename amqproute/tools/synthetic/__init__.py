@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Synthetic journals: as brokers would write them, with faults planted where nobody else put any.
+"""Synthetic journals: like those of brokers, with planted faults and no others.
 
-A `TrafficPlan` says how many messages cross how many organizations, what happens to them in the
-ordinary way (`FaultRates`) and what must not happen (`FaultPlan`). `generate` writes the journals
-of all of them, one directory for each organization, and returns what it planted. The same plan
-gives the same octets.
+A `TrafficPlan` has the number of messages and organizations, the rates of ordinary incidents
+(`FaultRates`) and the faults to plant (`FaultPlan`). `generate` writes the journals, one directory
+for each organization, and returns the planted faults. The same plan gives the same octets.
 
 Messages move in batches that share an instant, as they do where a commit or a disposition covers
 many of them, so each batch becomes a few runs and not many records: that is also why ten million
-events take a minute. A broker's runs wait in a heap until no later batch can come before them;
-what is written is in the order of time.
+events take a minute. A broker's runs wait in a heap until no later batch can precede them, so that
+they are written in the order of time.
 
-Entries are known to be alive when their beginning has been written and their end has not; the
-stock records are made of that, once an hour of the journal's time. What a fault changes is changed
-in the runs, never in the stock, except where the stock is what is wrong.
+Entries are known to be alive when their beginning has been written and their end has not; the stock
+records list these, once an hour of the journal's time. A fault changes the runs, never the stock,
+unless the fault is one of the stock.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ def generate(plan: TrafficPlan, directory: Path) -> PlantedFaults:
     """Write the journals of a plan.
 
     Args:
-        plan: what to write.
-        directory: gets a directory for each organization, named after its domain, which is what
-            the daemon calls its journal: folders of days, and segments in them.
+        plan: of the journals.
+        directory: gets a directory for each organization, named after its domain, in the daemon's
+            format of a journal: folders of days with segments.
     """
     parts = list(_parts(plan))
     if len(parts) == 1:
@@ -58,7 +57,7 @@ def generate(plan: TrafficPlan, directory: Path) -> PlantedFaults:
 
 
 def _parts(plan: TrafficPlan) -> Iterator[TrafficPlan]:
-    """Divide a plan over its processes; what is in flight at the cut belongs to the last."""
+    """Divide a plan over its processes; messages in flight at the cut belong to the last."""
     count = plan.processes
     for index in range(count):
         shares = {

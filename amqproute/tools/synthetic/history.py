@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A warehouse that has grown old, without the nights that it takes.
+"""A warehouse with a long history, without the nightly runs for it.
 
-A night reads the days around those that records have come of, and nothing of the many before them.
-So these can be copies of one of the others: what is measured with them is what they cost by being
-there. Their files are those that so many nights would have left, each change with its own
-directory; links to one file stand for many.
+A nightly run reads the days around those with new records, and none of the many before them. So
+older days can be copies of one day: they serve to measure the cost of their presence. Their files
+are those that as many nightly runs would have left, each change with its own directory; links to
+one file replace copies.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LISTS_OF_A_NIGHT = 3
 
 
 def grow_old(warehouse: Warehouse, days: int) -> WarehouseSnapshot:
-    """Put days before the first day of a warehouse, as nights would have left them.
+    """Add days before the first day of a warehouse, as nightly runs would have left them.
 
     Args:
-        warehouse: on this machine, with a day at least; of its days the first is copied.
-        days: how many.
+        warehouse: on this machine, with at least one day; the first one is copied.
+        days: their number.
 
     Returns:
-        What the tables consist of now.
+        A snapshot of the tables.
     """
     base = warehouse.snapshot()
     known = base.days("runs")
@@ -48,7 +48,7 @@ def grow_old(warehouse: Warehouse, days: int) -> WarehouseSnapshot:
     for number in range(days, 0, -1):
         version += _LISTS_OF_A_NIGHT
         added += _night(folder, pattern, known[0] - timedelta(number), version)
-    # As if the last night had been now: folders of journals that are there are known to it.
+    # As if the last nightly run had just ended: it knows the present folders of journals.
     listed = dict.fromkeys(base.listed, time.time() + LOOK_BACK_SECONDS)
     parts = tuple(sorted([*base.parts, *added]))
     after = dataclasses.replace(base, version=version, parts=parts, listed=listed)
@@ -57,7 +57,7 @@ def grow_old(warehouse: Warehouse, days: int) -> WarehouseSnapshot:
 
 
 def _night(folder: Path, pattern: Iterable[TablePart], day: date, version: int) -> list[TablePart]:
-    """Copy a day, with a directory for each change of a night."""
+    """Copy a day, with a directory for each change of a nightly run."""
     changes: dict[str, str] = defaultdict(lambda: f"c{uuid.uuid4().hex[:16]}")
     lengths: dict[str, dict[str, int]] = defaultdict(dict)
     added = []
@@ -82,11 +82,11 @@ def _night(folder: Path, pattern: Iterable[TablePart], day: date, version: int) 
 
 
 def journal_days(journal: Path, days: int) -> None:
-    """Put folders of days before the first one of a journal, with links to its segments.
+    """Add folders of days before the first one of a journal, with links to its segments.
 
     Args:
         journal: directory of the journal.
-        days: how many.
+        days: their number.
     """
     first = min(path for path in journal.iterdir() if path.is_dir())
     segments = list(first.iterdir())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokers that write: runs in the order of time, in segments, with stocks of what they hold."""
+"""Simulated brokers, which write runs in the order of time, in segments, with stock records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SyntheticSegments:
         self._line(time_us, kind, count, shared, columns)
 
     def close(self) -> None:
-        """Close the segment under way."""
+        """Close the open segment."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -89,7 +89,7 @@ class SyntheticSegments:
 
 @dataclass(order=True, slots=True)
 class _Run:
-    """A run that waits for its time, which is true time: no clock is wrong yet."""
+    """A run that waits for its time, in true time without clock errors."""
 
     time_us: int
     turn: int
@@ -118,7 +118,7 @@ class SyntheticBroker:
 
     @property
     def stream(self) -> str:
-        """Names its store."""
+        """The name of its store."""
         return self.segments.stream
 
     @property
@@ -127,7 +127,7 @@ class SyntheticBroker:
         return self.segments.broker
 
     def entries(self, count: int) -> list[int]:
-        """Number so many entries."""
+        """Allocate entry numbers."""
         self._next += count
         return list(range(self._next - count, self._next))
 
@@ -140,24 +140,24 @@ class SyntheticBroker:
         shared: Mapping[str, object],
         columns: Mapping[str, Sequence[object]],
     ) -> None:
-        """Let a run be written when its time has come; `node` is where its entries are."""
+        """Schedule a run at its time; `node` is the node of its entries."""
         if count:
             turn = len(self._runs)
             heapq.heappush(self._runs, _Run(time_us, turn, kind, node, count, shared, columns))
 
     def write_until(self, time_us: int) -> None:
-        """Write what has happened before `time_us`."""
+        """Write all runs before `time_us`."""
         while self._runs and self._runs[0].time_us < time_us:
             self._write(heapq.heappop(self._runs))
 
     def write_now(self, time_us: int, kind: str, shared: Mapping[str, object]) -> None:
-        """Write a single record, after all that has happened before `time_us`."""
+        """Write a single record, after all runs before `time_us`."""
         self.write_until(time_us)
         self.segments.write(time_us + self.ahead_us, kind, 1, shared, {})
         self.events += 1
 
     def stock(self, time_us: int) -> None:
-        """Write which entries every node holds."""
+        """Write the stock records of all nodes."""
         self.write_until(time_us)
         for node, live in sorted(self._live.items()):
             entries = sorted((live - self.vanished) | self.returned.get(node, set()))
@@ -181,7 +181,7 @@ def _entries(run: _Run) -> Sequence[int]:
 
 
 def _ranges(entries: Sequence[int]) -> str:
-    """Write ids as a stock record does: ``1-5 9 12-20``."""
+    """Format ids as in a stock record: ``1-5 9 12-20``."""
     parts = []
     first = last = None
     for entry in (*entries, None):

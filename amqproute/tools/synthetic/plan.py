@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is generated, and what was: plans, rates, faults."""
+"""Plans, rates and faults of synthetic journals."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ SECOND: Final = 1_000_000
 """Microseconds."""
 
 LONGEST_DELAY: Final = 600.0
-"""Seconds that a message waits for its next hop, at most."""
+"""Largest number of seconds that a message waits for its next hop."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """What happens in the ordinary way, as a share of the messages, 0.0 to 1.0.
+    """Ordinary incidents, as shares of the messages, 0.0 to 1.0.
 
     Attributes:
-        two_hops: go over a third organization's broker.
-        deferred: are put off once by the next hop, and taken at the second attempt.
+        two_hops: relayed by a third organization's broker.
+        deferred: deferred once by the next hop, and accepted at the second attempt.
         delayed: wait up to `LONGEST_DELAY` for their next hop.
-        expired: come to the end of their time in the first relay queue, with a report.
-        rejected: are refused by the consumer, and nothing keeps them.
-        dead_lettered: cannot be delivered, and are kept as dead letters.
-        suppressed: are sent twice by the previous hop, and taken once.
+        expired: expire in the first relay queue, with a report.
+        rejected: rejected by the consumer, and not kept.
+        dead_lettered: undeliverable, and kept as dead letters.
+        suppressed: sent twice by the previous hop, and accepted once.
     """
 
     two_hops: float = 0.2
@@ -53,19 +53,19 @@ class FaultRates:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """What must not happen: how many of each are planted.
+    """Faults: the number of each to plant.
 
     Attributes:
-        lost: the sender wrote that the next hop took it, which knows nothing of it.
-        duplicated: the next hop took it, and gave it out, twice.
+        lost: handed over by the sender's journal, unknown to the next hop.
+        duplicated: accepted and delivered twice by the next hop.
         changed: the next hop has another digest.
-        unknown: the next hop has it from an entry that the sender never had.
-        in_flight: no fault: at the cut one side has written its part and the other has not.
-        vanished: in a queue, and then nowhere.
-        unexplained: given out of a queue that it never came to.
-        ended_twice: given out twice by the same broker, having come once.
+        unknown: received by the next hop from an entry that the sender never had.
+        in_flight: no fault: at the cut one side has written its record and the other has not.
+        vanished: lost from a queue without a record.
+        unexplained: delivered from a queue that it never entered.
+        ended_twice: delivered twice by the same broker, having come once.
         came_back: in a stock after its end.
-        gap: hand-overs whose records the next hop could not write, and said so.
+        gap: hand-overs that the next hop could not record, with a record of the gap.
     """
 
     lost: int = 0
@@ -81,29 +81,29 @@ class FaultPlan:
 
     @classmethod
     def at(cls, transfers: int, **shares: float) -> FaultPlan:
-        """Give numbers for shares of so many transfers: ``Faults.at(10_000, lost=0.001)``."""
+        """Return the numbers for shares of transfers: ``FaultPlan.at(10_000, lost=0.001)``."""
         return cls(**{name: round(share * transfers) for name, share in shares.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficPlan:
-    """What to generate.
+    """The plan of synthetic journals.
 
     Attributes:
         transfers: messages that clients publish, each for another organization. One over one hop
             makes four events.
-        seed: everything else follows from it.
-        organizations: their domains; between the first two the faults are planted.
+        seed: of all random choices.
+        organizations: their domains; the faults are planted between the first two.
         start: of the journals, in seconds since the epoch.
-        seconds: what time they cover.
-        rates: what happens in the ordinary way.
-        faults: what is planted.
+        seconds: their duration.
+        rates: of ordinary incidents.
+        faults: to plant.
         offsets: seconds that an organization's clock is ahead, by domain.
-        segment_bytes: a segment is closed that has grown so large,
-        segment_seconds: or is so old.
-        stock_seconds: between two records of what the queues hold.
-        processes: how many share the work. Each takes a part of the time, and its brokers begin a
-            journal and a store of their own, as after a restore.
+        segment_bytes: size at which a segment is closed.
+        segment_seconds: age at which a segment is closed.
+        stock_seconds: between two stock records.
+        processes: number of processes. Each covers a part of the time, and its brokers start with a
+            new journal and store, as after a restore.
     """
 
     transfers: int
@@ -143,13 +143,13 @@ class PlannedFault:
 
 @dataclass(slots=True)
 class PlantedFaults:
-    """What was generated.
+    """The generated faults and messages.
 
     Attributes:
         journals: directory of the journal, by domain.
-        faults: all of them, those in flight and in a gap too.
-        fates: how many messages came to which end, what was planted and reports left out.
-        events: records that were written.
+        faults: all of them, including those in flight and in a gap.
+        fates: number of messages by fate, without planted ones and reports.
+        events: number of records.
     """
 
     journals: dict[str, Path]
@@ -163,5 +163,5 @@ class PlantedFaults:
 
 
 def numbers_of(faults: FaultPlan) -> dict[str, int]:
-    """Return how many of each kind there are."""
+    """Return the number of each kind."""
     return dataclasses.asdict(faults)

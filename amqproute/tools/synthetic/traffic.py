@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that move: batch by batch, hop by hop, with what is planted on their way."""
+"""Simulated traffic: batch by batch, hop by hop, with planted faults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from amqproute.tools.synthetic.plan import (
 __all__ = ["Traffic"]
 
 QUIET_SECONDS: Final = 900
-"""No ordinary batch begins so shortly before the end: by then everything has come to rest."""
+"""Seconds before the end without ordinary batches, so that everything completes."""
 
 _JITTER: Final = 4096
 QUEUE: Final = "orders"
@@ -35,7 +35,7 @@ DEAD_LETTERS: Final = "amqp$dead-letter"
 
 @dataclass(slots=True)
 class _Batch:
-    """Messages that travel together: what is true of them, and what each is."""
+    """Messages that travel together: their common and individual properties."""
 
     to: str
     origin: str
@@ -45,11 +45,11 @@ class _Batch:
     sizes: list[int]
 
     def columns(self, places: Sequence[int], annotations: int) -> dict[str, Sequence[object]]:
-        """Return what is known of the messages at some places of the batch.
+        """Return the columns for the messages at some places of the batch.
 
         Args:
-            places: which.
-            annotations: octets that are stored with each, besides the bare message.
+            places: in the batch.
+            annotations: octets stored with each, beside the bare message.
         """
         ids, sizes, digests = self.ids, self.sizes, self.digests
         if len(places) < len(ids):
@@ -100,7 +100,7 @@ class _Leg:
 
     @property
     def shared(self) -> dict[str, object]:
-        """What the receiver writes of a hand-over."""
+        """The shared fields of the receiver's record of a hand-over."""
         return {
             "sender": f"peer:{self.sender.domain}",
             "from_stream": self.sender.stream,
@@ -110,7 +110,7 @@ class _Leg:
 
 
 _ANNOTATIONS: Final = 60
-"""Octets that a broker stores with each bare message, besides its trail."""
+"""Octets that a broker stores with each bare message, beside its trail."""
 
 
 _ON_A_HOP: Final = ("lost", "duplicated", "changed", "unknown", "gap")
@@ -134,7 +134,7 @@ class Traffic:
         self._connections = 0
 
     def run(self) -> PlantedFaults:
-        """Let everything happen, and return what was planted."""
+        """Simulate the plan, and return the planted faults."""
         plan = self._plan
         begin = plan.start * SECOND
         end = begin + plan.seconds * SECOND
@@ -172,7 +172,7 @@ class Traffic:
             broker.stock(time_us)
 
     def _lengths(self) -> list[int]:
-        """Say how many messages each batch has: many are full, as under load, the rest are not."""
+        """Return the sizes of the batches: many are full, as under load, the others are not."""
         lengths = []
         left = self._plan.transfers
         while left:
@@ -191,11 +191,11 @@ class Traffic:
         return places
 
     def _cut(self, now: int) -> None:
-        """Let the journals end between the two records of a hand-over: one has one, one the other.
+        """End the journals between the two records of hand-overs, on either side.
 
-        A message that the sender has already written off has not reached the receiver's journal,
-        whose last segments are not closed yet; one that the receiver has already taken is still
-        in the sender's queue.
+        A message that the sender has recorded as delivered is missing from the receiver's journal,
+        whose last segments are not closed yet; one that the receiver has accepted is still in the
+        sender's queue.
         """
         for turn in range(self._plan.faults.in_flight):
             sender, receiver = self._route(forced=True)
@@ -217,7 +217,7 @@ class Traffic:
     # -- one batch -----------------------------------------------------------------------------
 
     def _batch(self, now: int, length: int, faults: Sequence[str]) -> None:
-        """Let a client publish, and follow the messages to their ends."""
+        """Publish a batch, and simulate it to the end."""
         route = self._route(forced=bool(faults))
         batch = self._messages(length, route)
         places: Sequence[int] = range(length)
@@ -262,7 +262,7 @@ class Traffic:
         return self._jitter[at : at + length]
 
     def _chosen(self, rate: float, places: Sequence[int]) -> set[int]:
-        """Choose some of a batch."""
+        """Choose some messages of a batch."""
         expected = rate * len(places)
         number = int(expected) + (self._random.random() < expected % 1.0)
         return set(self._random.sample(places, number)) if number else set()
@@ -299,7 +299,7 @@ class Traffic:
         self, now: int, route: Sequence[SyntheticBroker], batch: _Batch, places: Sequence[int],
         entries: list[int],
     ) -> tuple[Sequence[int], list[int]]:  # fmt: skip
-        """Let some come to the end of their time, and tell their sender."""
+        """Let some expire, with reports to their sender."""
         gone = self._chosen(self._plan.rates.expired, range(len(places)))
         if not gone:
             return places, entries
@@ -327,7 +327,7 @@ class Traffic:
         places: Sequence[int],
         entries: list[int],
     ) -> tuple[Sequence[int], list[int]]:
-        """Let some be refused for good by the last hop, and be kept where they are."""
+        """Let some be rejected by the last hop, and kept as dead letters where they are."""
         gone = self._chosen(self._plan.rates.dead_lettered, range(len(places)))
         if not gone:
             return places, entries
@@ -363,7 +363,7 @@ class Traffic:
         entries: list[int],
         faults: Sequence[str],
     ) -> None:
-        """Hand over to the next broker, and let it go on; some are later than the others."""
+        """Hand over to the next broker, and go on there; some later than others."""
         sender, rates = leg.sender, self._plan.rates
         if leg.is_last:
             places, entries = self._dead_letter(now, sender, batch, places, entries)
@@ -408,7 +408,7 @@ class Traffic:
         entries: list[int],
         faults: Sequence[str],
     ) -> None:
-        """Let the next hop take messages, with or without faults, and go on with them."""
+        """Let the next hop accept messages, with or without faults, and go on with them."""
         sender, receiver, shared = leg.sender, leg.receiver, leg.shared
         wire = 1500 + self._random.randrange(30_000)
         on_hop = [kind for kind in faults if kind in _ON_A_HOP]
@@ -447,7 +447,7 @@ class Traffic:
         entries: list[int],
         faults: Sequence[str],
     ) -> set[int]:
-        """Plant faults on a hop; return which messages do not go the ordinary way."""
+        """Plant faults on a hop; return the messages with faults."""
         sender, receiver = leg.sender, leg.receiver
         spoilt: set[int] = set()
         for kind in faults:
@@ -539,7 +539,7 @@ class Traffic:
         self, now: int, broker: SyntheticBroker, batch: _Batch, places: Sequence[int],
         entries: list[int], faults: Sequence[str],
     ) -> set[int]:  # fmt: skip
-        """Plant what goes wrong within one broker; return the entries that are not given out."""
+        """Plant faults within one broker; return the entries that are not delivered."""
         kept: set[int] = set()
         used: set[int] = set()
         for kind in faults:
