@@ -30,11 +30,11 @@ so that a message usually costs one dictionary look-up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 from amqproute.auth.policy import Verb
 from amqproute.errors import AmqpError, InvalidField, NotAllowed, UnauthorizedAccess
@@ -51,7 +51,7 @@ from amqproute.values import (
     Principal,
 )
 
-__all__ = ["Provenance", "ProvenanceMarks", "marks_of"]
+__all__ = ["ClaimRules", "Provenance", "ProvenanceMarks", "marks_of"]
 
 OF_BROKERS: Final = (ORIGIN, REPORT_KIND)
 """Annotations that brokers make and clients do not."""
@@ -114,28 +114,31 @@ def _read(section: bytes) -> ProvenanceMarks:
 _remembered = lru_cache(maxsize=1024)(_read)
 
 
+class ClaimRules(Protocol):
+    """Decisions about the claims of senders, by the rules in force."""
+
+    def allows(self, principal: Principal, verb: Verb, name: str) -> bool:
+        """Apply the access rules."""
+
+    def origins(self, principal: Principal) -> Sequence[str]:
+        """Return the domain patterns that a peer may speak for, beside the names it proves."""
+
+    def may_return_to(self, address: object, origin: Origin) -> bool:
+        """Return whether a sender may have messages returned to an address."""
+
+    def check_trail(self, section: bytes) -> None:
+        """Raise `NotAllowed` for the message annotations of a mail loop."""
+
+
 class Provenance:
     """Checks the claims of senders, and records their proved origin.
 
     Args:
-        allows: (principal, verb, name) to bool: the access rules.
-        origins: (principal) to the domain patterns that a peer may hand over messages from,
-            besides the names it proves.
-        may_return_to: (address, origin) to bool: may the sender have messages returned there.
-        check_trail: raises `NotAllowed` for the annotations of a message that goes in a circle.
+        rules: decide about claims.
     """
 
-    def __init__(
-        self,
-        allows: Callable[[Principal, Verb, str], bool],
-        origins: Callable[[Principal], Sequence[str]],
-        may_return_to: Callable[[object, Origin], bool],
-        check_trail: Callable[[bytes], None] = lambda _: None,
-    ) -> None:
-        self._allows = allows
-        self._origins = origins
-        self._may_return_to = may_return_to
-        self._check_trail = check_trail
+    def __init__(self, rules: ClaimRules) -> None:
+        self._rules = rules
 
     def admitted(self, message: Message, origin: Origin) -> Message:
         """Return a message in the form in which it is accepted from its sender.
@@ -159,20 +162,20 @@ class Provenance:
             return False
         if domain in principal.names or domain == principal.name:
             return True
-        return any(fnmatchcase(domain, pattern) for pattern in self._origins(principal))
+        return any(fnmatchcase(domain, pattern) for pattern in self._rules.origins(principal))
 
     def _from_peer(self, message: Message, marks: ProvenanceMarks, origin: Origin) -> Message:
         principal = origin.principal
         if marks.path_fault is not None:
             raise NotAllowed(marks.path_fault, info={"code": "policy.path"})
-        if marks.return_to is not ABSENT and not self._may_return_to(marks.return_to, origin):
+        if marks.return_to is not ABSENT and not self._rules.may_return_to(marks.return_to, origin):
             raise _forged(principal, RETURN_TO, marks.return_to)
         if marks.origin is ABSENT:
             return message.with_annotations({ORIGIN: principal.name})
         if not self.speaks_for(principal, marks.origin):
             # A message that returns to its origin is a loop, which is the better error than a
             # forgery.
-            self._check_trail(message.annotation_bytes)
+            self._rules.check_trail(message.annotation_bytes)
             raise _forged(principal, ORIGIN, marks.origin)
         return message
 
@@ -190,7 +193,7 @@ class Provenance:
             return message
         if marks.fault is not None:
             raise InvalidField(marks.fault)
-        if marks.return_to is not ABSENT and not self._may_return_to(marks.return_to, origin):
+        if marks.return_to is not ABSENT and not self._rules.may_return_to(marks.return_to, origin):
             raise UnauthorizedAccess(
                 f"{origin.principal} may not have messages returned to "
                 f"{str(marks.return_to)[:LONGEST_QUOTE]!r}"
@@ -201,7 +204,7 @@ class Provenance:
 
     def _check_user(self, user: object, principal: Principal) -> None:
         name = bytes(user).decode("utf-8", "replace") if isinstance(user, bytes) else str(user)
-        if name == principal.name or self._allows(principal, Verb.IMPERSONATE, name):
+        if name == principal.name or self._rules.allows(principal, Verb.IMPERSONATE, name):
             return
         raise UnauthorizedAccess(
             f"user-id is {name[:LONGEST_QUOTE]!r}, and the sender has proved to be {principal}",

@@ -107,22 +107,25 @@ class TransferService:
         self._check_trail = _trail_check(rules)
         self.rules = rules
         self.replies: ReplyPaths | None = None
-        self.provenance = self._make_provenance(rules)
+        self.provenance = Provenance(self)
         self.tally = TransferCounters()
 
     def reload(self, rules: TransferRules) -> None:
         """Apply new rules from the next message on."""
         self._check_trail = _trail_check(rules)
         self.rules = rules
-        self.provenance = self._make_provenance(rules)
 
-    def _make_provenance(self, rules: TransferRules) -> Provenance:
-        return Provenance(
-            rules.allows,
-            rules.origins,
-            self.may_return_to,
-            lambda section: self._check_trail(section),
-        )
+    def allows(self, principal: Principal, verb: Verb, name: str) -> bool:
+        """See `ClaimRules.allows`."""
+        return self.rules.allows(principal, verb, name)
+
+    def origins(self, principal: Principal) -> Sequence[str]:
+        """See `ClaimRules.origins`."""
+        return self.rules.origins(principal)
+
+    def check_trail(self, section: bytes) -> None:
+        """See `ClaimRules.check_trail`."""
+        self._check_trail(section)
 
     def name_of(self, text: str) -> str:
         """Return the name of the local node that an address means (A-01); others unchanged."""

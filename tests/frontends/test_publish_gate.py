@@ -328,7 +328,7 @@ class FullTests(InboundCase):
         (link,) = frontend.links.attached
         self.run_now()
         state = spec.TransactionalState(txn_id=transaction.id)
-        late = Delivery(link, 9, b"9", message(b"2").encoded, 0, False, state, False, False, 0)
+        late = Delivery(link, 9, b"9", message(b"2").encoded, 0, False, state, False)
         frontend.event_batch.put_now(link.context, [late])
         self.assertEqual(transaction.pending, 1)
         self.link.detach(True)
@@ -347,7 +347,7 @@ class FullTests(InboundCase):
         inbound.resolved.outcomes[b"9"] = spec.Accepted()
         inbound._earlier = {b"9"}
         state = spec.TransactionalState(txn_id=transaction.id)
-        known = Delivery(link, 9, b"9", b"", 0, False, state, False, False, 0)
+        known = Delivery(link, 9, b"9", b"", 0, False, state, False)
         inbound.parts_received(PartsReceived(link, known, [message(b"2").encoded], False, False))
         self.assertEqual(transaction.pending, 0)
         transaction.roll_back()

@@ -100,8 +100,6 @@ class Delivery:
         settled: bool,
         state: spec.DeliveryState | None,
         batchable: bool,
-        resumed: bool,
-        rcv_settle_mode: int,
     ) -> None:
         self.link = link
         self.id = delivery_id
@@ -114,8 +112,8 @@ class Delivery:
         self.local_state: Any = None
         self.context: Any = None
         self.batchable = batchable
-        self.resumed = resumed
-        self.rcv_settle_mode = rcv_settle_mode
+        self.resumed = False
+        self.rcv_settle_mode = link.rcv_settle_mode
 
     def __repr__(self) -> str:
         settled = " settled" if self.settled else ""
@@ -568,7 +566,8 @@ class Link(NegotiatedLink):
             raise self._too_large(size)
         if state is not None and len(codec.encode(state)) > MAX_STATE:
             raise LocalProtocolError("the delivery state leaves no room for a payload")
-        delivery = Delivery(self, -1, tag, b"", message_format, settled, None, batchable, resume, 0)
+        delivery = Delivery(self, -1, tag, b"", message_format, settled, None, batchable)
+        delivery.resumed = resume
         delivery.local_state = state
         delivery.context = context
         self.credit -= 1

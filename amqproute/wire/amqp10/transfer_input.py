@@ -127,9 +127,8 @@ class TransferInput:
             transfer.settled is True,
             transfer.state,
             transfer.batchable,
-            transfer.resume,
-            link.rcv_settle_mode,
         )
+        delivery.resumed = transfer.resume
         if transfer.rcv_settle_mode is not None:
             _check_mode(delivery, transfer.rcv_settle_mode)
         if transfer.aborted:
