@@ -25,7 +25,7 @@ __all__ = ["compact", "fsck", "prune"]
 
 
 def compact(warehouse: str, most: int, as_json: bool, **spark: Unpack[SparkOptions]) -> int:
-    """Put together days that have come in many pieces."""
+    """Merge the files of days that arrived in many pieces."""
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
         filled(tables)
@@ -40,7 +40,7 @@ def compact(warehouse: str, most: int, as_json: bool, **spark: Unpack[SparkOptio
 def prune(
     warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark: Unpack[SparkOptions]
 ) -> int:
-    """Take days off the tables that are older than some number of days."""
+    """Remove days older than a number of days from the tables."""
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
         filled(tables)
@@ -79,7 +79,7 @@ def fsck(
     as_json: bool,
     **spark: Unpack[SparkOptions],
 ) -> int:
-    """Say what each file of the tables is, and whether all are there and whole."""
+    """Check the files of the tables."""
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
         if not tables.files.names("log"):

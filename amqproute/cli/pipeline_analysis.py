@@ -70,7 +70,7 @@ def ingest(
     as_json: bool,
     **spark: Unpack[SparkOptions],
 ) -> int:
-    """Take closed segments of journals into the tables."""
+    """Load closed segments of journals into the tables."""
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
         taken = ingest_journals(tables, closed(journals), look_everywhere=everywhere)
@@ -153,7 +153,7 @@ def report(
     warehouse: str, day: date | None, first: date | None, last: date | None, output: Path | None,
     as_json: bool, **spark: Unpack[SparkOptions],
 ) -> int:  # fmt: skip
-    """Write a page about a day, or a range of days, of the tables."""
+    """Write a report page about a day, or a range of days."""
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
         said = facts_of(tables, *_range(tables, day, first, last))
@@ -324,7 +324,7 @@ def run(
     as_json: bool,
     **spark: Unpack[SparkOptions],
 ) -> int:
-    """Do all of it: tables, figures, conservation, and the page of each new day."""
+    """Run everything: tables, figures, conservation, and the page of each new day."""
     result = DONE
     days = []
     with started(warehouse, **spark) as running:
@@ -353,7 +353,7 @@ def run(
 
 
 def trace(message_id: str, warehouse: str, as_json: bool, **spark: Unpack[SparkOptions]) -> int:
-    """Show where a message is, and which way it has come."""
+    """Show where a message is, and its path."""
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
         snapshot = filled(tables)

@@ -133,10 +133,10 @@ def _cluster(context: click.Context, option: click.Parameter, value: str | None)
 def ingest(
     journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: object
 ) -> int:
-    """Take closed segments of journals into the tables.
+    """Load closed segments of journals into the tables.
 
-    Segments that were taken before are left out; a copy of one counts once. Lines that cannot be
-    read are kept in the table `rejects`, and counted.
+    Segments loaded before are skipped; a copy of one counts once. Lines that cannot be read are
+    kept in the table `rejects`, and counted.
     """
     return _carry_out(ANALYSIS, "ingest", journals, warehouse, everywhere, as_json, **spark)
 
@@ -153,10 +153,10 @@ def ingest(
 @spark_options
 @json_option
 def compact(warehouse: str, most: int, as_json: bool, **spark: object) -> int:
-    """Put together days that have come in many pieces.
+    """Merge the files of days that arrived in many pieces.
 
-    Each `ingest` and `run` leaves a piece for each day that it found something of. Who reads
-    meanwhile, reads on in the old pieces: they are removed a day later.
+    Each `ingest` and `run` leaves a piece for each day with new records. Concurrent readers keep
+    the old pieces, which are removed a day later.
     """
     return _carry_out(HOUSEKEEPING, "compact", warehouse, most, as_json, **spark)
 
@@ -176,12 +176,12 @@ def compact(warehouse: str, most: int, as_json: bool, **spark: object) -> int:
 @spark_options
 @json_option
 def prune(warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark: object) -> int:
-    """Take days off the tables that are older than some number of days.
+    """Remove days older than a number of days from the tables.
 
-    They go from all tables at once. Who reads meanwhile, reads on: the files are removed a day
-    later. Segments of these days are not taken in again, also where a journal still has them. Days
-    that a later `run` needs stay: those of which records have come that nothing was made of, and
-    two weeks before them. Pages stay, too.
+    They are removed from all tables at once. Concurrent readers are not disturbed: the files are
+    removed a day later. Segments of these days are not loaded again, even if a journal still has
+    them. Days that a later `run` needs stay: those with unprocessed records, and two weeks before
+    them. Pages stay, too.
     """
     return _carry_out(HOUSEKEEPING, "prune", warehouse, keep_days, dry_run, as_json, **spark)
 
@@ -196,11 +196,11 @@ def prune(warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark:
 def fsck(
     warehouse: str, show_all: bool, fast: bool, remove: bool, as_json: bool, **spark: object
 ) -> int:
-    """Say what each file of the tables is, and whether all are there and whole.
+    """Check the files of the tables.
 
-    A file is live, or replaced and kept for a day for who reads it; part of a change that is on its
-    way, or the leftover of one that was broken off; a list, a page; or foreign, missing or damaged.
-    Changes nothing without --remove.
+    A file is live, or replaced and kept for a day for its readers; part of a change in progress, or
+    the leftover of an aborted one; a list, a page; or foreign, missing or damaged. Changes nothing
+    without --remove.
 
     Exits with 1 if a file is foreign, missing or damaged.
     """
@@ -244,8 +244,8 @@ def stream(
 ) -> int:  # fmt: skip
     """Follow journals, and keep the figures of each hour up to date.
 
-    What each hour brought from and to each partner, as a table of Parquet files that only grows.
-    May be killed at any time and started again: nothing is counted twice, and nothing is left out.
+    The traffic of each hour from and to each partner, as a growing table of Parquet files. It may
+    be killed at any time and started again: nothing is counted twice or omitted.
     """
     return _carry_out(ANALYSIS, "stream", journals, output, every, once, lateness, at_once, **spark)
 
@@ -269,11 +269,11 @@ def report(
     warehouse: str, day: date | None, first: date | None, last: date | None, output: Path | None,
     as_json: bool, **spark: object,
 ) -> int:  # fmt: skip
-    """Write a page about a day, or a range of days, of the tables.
+    """Write a report page about a day, or a range of days.
 
     One file that needs no network: volumes, delays and at which stage, each partner's part,
     what was put off, what failed, what waits, and whether everything is accounted for. Refuses days
-    of which records have come that `run` has made nothing of yet.
+    with records that `run` has not processed yet.
 
     Exits with 1 if messages are not accounted for, or two brokers contradict each other.
     """
@@ -289,11 +289,10 @@ def report(
 def run(
     journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: object
 ) -> int:
-    """Do all of it: tables, figures, conservation, and the page of each new day.
+    """Run everything: tables, figures, conservation, and the page of each new day.
 
-    Takes closed segments in, follows every message through them, and writes a page for each day
-    of which something has arrived, or whose messages have come to an end. May be killed at any time
-    and started again.
+    Loads closed segments, follows every message through them, and writes a page for each day with
+    new records, or whose messages have ended. May be killed at any time and started again.
 
     Exits with 1 if messages are not accounted for, or two brokers whose journals are here
     contradict each other about what they handed over: as long as that is of the last week.
@@ -307,7 +306,7 @@ def run(
 @spark_options
 @json_option
 def trace(message_id: str, warehouse: str, as_json: bool, **spark: object) -> int:
-    """Show where a message is, and which way it has come.
+    """Show where a message is, and its path.
 
     Of all messages with this MESSAGE_ID, up to 20. One of the daemon's last minute is not in the
     tables yet: ask the daemon with `amqproute why`, or its journal with `amqproute journal find`.
@@ -363,11 +362,11 @@ def reconcile(
     ours: Path, theirs: Path, day: date | None, our_domain: str | None, their_domain: str | None,
     output: Path | None, grace: float, limit: int, as_json: bool, **spark: object,
 ) -> int:  # fmt: skip
-    """Compare our journal with a partner's: does the partner agree?
+    """Compare our journal with a partner's.
 
     Every message that one of us handed over to the other is looked for in both journals, by store
-    and entry, and its digests are compared. Clocks may differ: by how much, is estimated. Where a
-    journal has a gap, or ends, that is said, and nobody is accused.
+    and entry, and its digests are compared. Clocks may differ; the difference is estimated. Gaps
+    and ends of a journal are reported, and not blamed on anybody.
 
     Exits with 1 if the two contradict each other, and with 2 where there is nothing of the day.
     """

@@ -35,7 +35,7 @@ def reconcile(
     ours: Path, theirs: Path, day: date | None, our_domain: str | None, their_domain: str | None,
     output: Path | None, grace: float, limit: int, as_json: bool, **spark: Unpack[SparkOptions],
 ) -> int:  # fmt: skip
-    """Compare our journal with a partner's: does the partner agree?"""
+    """Compare our journal with a partner's."""
     with (
         started(output or "this directory", **spark) as running,
         tempfile.TemporaryDirectory(prefix="amqproute-", dir=_shared(running, output)) as folder,

@@ -343,7 +343,7 @@ def read(path: Path) -> Config:
 
 
 def run(path: Path | str) -> int:
-    """Run the daemon in the foreground until it is told to stop.
+    """Run the daemon in the foreground.
 
     Returns:
         The exit code: 0 after a stop, 1 when it could not start, 2 for its configuration or a

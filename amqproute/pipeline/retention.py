@@ -45,7 +45,7 @@ class Pruned:
 
 
 def prune(warehouse: Warehouse, keep_days: int, today: date, *, is_trial: bool = False) -> Pruned:
-    """Take days off the tables that are older than some number of days.
+    """Remove days older than a number of days from the tables.
 
     Args:
         warehouse: where the tables are.

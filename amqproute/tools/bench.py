@@ -129,7 +129,7 @@ class BenchPhase:
 
 @click.group()
 def bench() -> None:
-    """Measure this machine with this program."""
+    """Measure the throughput of this program on this machine."""
 
 
 @bench.command()

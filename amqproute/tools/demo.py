@@ -75,7 +75,7 @@ def demo(
     keep_running: bool,
     as_json: bool,
 ) -> int:
-    """Send messages from one organization to another, on this machine, from nothing.
+    """Demonstrate two organizations that exchange messages, on this machine.
 
     Makes a certificate authority and certificates, serves a DNS zone for alpha.example and
     beta.example on loopback, starts a broker for each as a process of its own, publishes durable

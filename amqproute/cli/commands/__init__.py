@@ -29,10 +29,12 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         "amqproute.cli.commands.batch:batch",
         "Carry out the commands in FILE, or on standard input: all of them, or none.",
     ),
-    "bench": CommandEntry("amqproute.tools.bench:bench", "Measure this machine with this program."),
+    "bench": CommandEntry(
+        "amqproute.tools.bench:bench", "Measure the throughput of this program on this machine."
+    ),
     "certs": CommandEntry(
         "amqproute.cli.commands.certs:certs",
-        "A certificate authority and certificates, for trying out and testing.",
+        "A certificate authority and certificates for tests.",
     ),
     "check": CommandEntry(
         "amqproute.cli.commands.check:check",
@@ -40,7 +42,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     ),
     "clock": CommandEntry(
         "amqproute.cli.commands.clock:clock",
-        "The clock by which messages age: whether the wall clock has jumped.",
+        "The clock by which messages age, and jumps of the wall clock.",
     ),
     "connection": CommandEntry(
         "amqproute.cli.commands.connection_link:connection",
@@ -48,7 +50,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     ),
     "contract": CommandEntry(
         "amqproute.cli.commands.contract:contract",
-        "Contracts of users and peers: what each may, has used, and how long it is at a bound.",
+        "Contracts of users and peers: limits, use, and time at a limit.",
     ),
     "delete": CommandEntry(
         "amqproute.cli.commands.relay_queue:delete",
@@ -56,19 +58,19 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     ),
     "demo": CommandEntry(
         "amqproute.tools.demo:demo",
-        "Send messages from one organization to another, on this machine, from nothing.",
+        "Demonstrate two organizations that exchange messages, on this machine.",
     ),
     "dns": CommandEntry(
         "amqproute.cli.commands.resolve:dns",
-        "DNS records of this broker's domains, and a name server for trying out.",
+        "DNS records of this broker's domains, and a name server for tests.",
     ),
     "drain": CommandEntry(
         "amqproute.cli.commands.drain:drain",
-        "Have the daemon take no new messages, finish what it has, and say when that is done.",
+        "Accept no new messages, deliver those that can be delivered, and report when done.",
     ),
     "expire": CommandEntry(
         "amqproute.cli.commands.relay_queue:expire",
-        "End the lives of messages: as if their time were over, with reports to their senders.",
+        "Expire messages now, with reports to their senders.",
     ),
     "explain": CommandEntry(
         "amqproute.cli.commands.resolve:explain",
@@ -76,15 +78,15 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     ),
     "hold": CommandEntry(
         "amqproute.cli.commands.relay_queue:hold",
-        "Let messages wait: those that are there and those that come later, until released.",
+        "Hold messages, present and future ones, until they are released.",
     ),
     "holds": CommandEntry(
         "amqproute.cli.commands.relay_queue:holds",
-        "List what is held, since when, by whom and why.",
+        "List the holds: since when, by whom and why.",
     ),
     "journal": CommandEntry(
         "amqproute.cli.commands.journal:journal",
-        "The audit journal: what happened to every message.",
+        "The audit journal: the history of every message.",
     ),
     "link": CommandEntry(
         "amqproute.cli.commands.connection_link:link",
@@ -92,7 +94,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     ),
     "peer": CommandEntry(
         "amqproute.cli.commands.peer:peer",
-        "Other organizations' brokers: what is known of them, and whether they can be reached.",
+        "Brokers of other organizations: their state, and tests of the connection.",
     ),
     "pipeline": CommandEntry(
         "amqproute.cli.commands.pipeline:pipeline",
@@ -108,15 +110,15 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     ),
     "release": CommandEntry(
         "amqproute.cli.commands.relay_queue:release",
-        "End holds, by their ids; what waited for them goes out at once.",
+        "Release holds by their ids; the held messages are sent at once.",
     ),
     "requeue": CommandEntry(
         "amqproute.cli.commands.requeue:requeue",
-        "Send dead letters on QUEUE back to where each was addressed.",
+        "Return dead letters on QUEUE to their addresses.",
     ),
     "reroute": CommandEntry(
         "amqproute.cli.commands.relay_queue:reroute",
-        "Move messages whose addresses lead elsewhere since the configuration was changed.",
+        "Move messages whose routes have changed.",
     ),
     "resolve": CommandEntry(
         "amqproute.cli.commands.resolve:resolve",
@@ -124,7 +126,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     ),
     "retry": CommandEntry(
         "amqproute.cli.commands.relay_queue:retry",
-        "Try to send messages now, instead of when their time would come.",
+        "Retry messages now, before their next scheduled attempt.",
     ),
     "send": CommandEntry(
         "amqproute.cli.commands.send_receive:send",
@@ -132,15 +134,15 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     ),
     "serve": CommandEntry(
         "amqproute.cli.commands.serve:serve",
-        "Run the daemon in the foreground until it is told to stop.",
+        "Run the daemon in the foreground.",
     ),
     "status": CommandEntry(
         "amqproute.cli.commands.status:status",
-        "Say whether all is well with the running daemon, and if not, with what.",
+        "Report the health of the running daemon.",
     ),
     "store": CommandEntry(
         "amqproute.cli.commands.store:store",
-        "The store: backups of it, what is wrong with it, and the ways out.",
+        "The store: backup, checks and repair.",
     ),
     "transaction": CommandEntry(
         "amqproute.cli.commands.transaction:transaction",
@@ -152,7 +154,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     ),
     "why": CommandEntry(
         "amqproute.cli.commands.relay_queue:why",
-        "Say why a message has not gone yet, and which command would change that.",
+        "Explain why a message has not been delivered, and which command would help.",
     ),
 }
 """The commands by their names."""

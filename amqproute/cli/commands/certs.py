@@ -25,7 +25,7 @@ _directory = click.argument(
 
 @click.group()
 def certs() -> None:
-    """A certificate authority and certificates, for trying out and testing."""
+    """A certificate authority and certificates for tests."""
 
 
 @certs.command("authority")

@@ -18,11 +18,11 @@ __all__ = ["clock"]
 
 @click.group()
 def clock() -> None:
-    """The clock by which messages age: whether the wall clock has jumped.
+    """The clock by which messages age, and jumps of the wall clock.
 
-    It follows the wall clock, but not when that jumps by more than a minute while the daemon runs:
-    then nothing expires for the jump, and you are asked which of the two is right. A jump ahead of
-    a day at most that stands for ten minutes is accepted without you.
+    It follows the wall clock, except for jumps by more than a minute while the daemon runs: nothing
+    expires because of a jump, and you decide which of the two is right. A jump ahead by a day at
+    most that lasts for ten minutes is accepted automatically.
     """
 
 
@@ -30,7 +30,7 @@ def clock() -> None:
 @access_options
 @json_option
 def show(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> int:
-    """Say whether the wall clock has jumped; the exit code is 1 if it has."""
+    """Show whether the wall clock has jumped; the exit code is 1 if it has."""
     (row,) = entities(AccessOptions(url, config, trust), "clock")
     return _show(row, as_json)
 
@@ -39,10 +39,10 @@ def show(url: str | None, trust: Path | None, config: Path | None, as_json: bool
 @access_options
 @json_option
 def accept(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> int:
-    """Go by the wall clock as it is now, after a jump: it is right.
+    """Accept the wall clock as it is now, after a jump.
 
-    The lives of messages that are here are longer by a jump ahead. If the wall clock is wrong, set
-    it right instead: nothing has happened then.
+    A jump ahead extends the lifetimes of the present messages. If the wall clock is wrong, correct
+    it instead; the jump then has no effect.
     """
     return _show(
         carry_out(AccessOptions(url, config, trust), "ACCEPT-TIME", "clock", "clock"), as_json

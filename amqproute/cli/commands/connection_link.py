@@ -52,11 +52,11 @@ def connection() -> None:
 @access_options
 @json_option
 def connections(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
-    """List who is connected, the longest first.
+    """List the connections, the oldest first.
 
-    SINCE is for how long. CREDIT-IN is what the other side may still send, over all its links,
-    CREDIT-OUT what it still takes; UNSETTLED are deliveries that have no outcome yet. IN and OUT
-    count all deliveries. With --json every attribute is shown.
+    SINCE is the age of a connection. CREDIT-IN is the number of messages that the other side may
+    still send, over all its links, CREDIT-OUT those that it still accepts; UNSETTLED are deliveries
+    without an outcome. IN and OUT count all deliveries. With --json every attribute is shown.
     """
     rows = entities(AccessOptions(url, config, trust), "connection")
     rows.sort(key=lambda row: (row.get("since-ms") or 0, str(row["name"])))
@@ -84,11 +84,11 @@ def links(
 ) -> None:
     """List the links: in is from a client to the daemon, out from the daemon to a client.
 
-    A consumer that gets nothing: does it have CREDIT? One with many UNSETTLED deliveries does not
-    settle what it gets. A producer without CREDIT waits for room on a full queue. Bindings are
-    shown as `binding` with their source and target. A link with EXPIRES is suspended: its client
-    has left it and may come back to it for so long; `not yet` is while that time does not run, for
-    the session or connection that it hangs on stands.
+    A consumer that gets nothing may have no CREDIT. One with many UNSETTLED deliveries does not
+    settle them. A producer without CREDIT waits for room on a full queue. Bindings are shown as
+    `binding` with their source and target. A link with EXPIRES is suspended: its client has
+    detached and may resume it within that time; `not yet` means that the time has not begun,
+    because its session or connection is still open.
     """
     rows = entities(AccessOptions(url, config, trust), "link")
     if node is not None:

@@ -35,7 +35,7 @@ _USED: Final = ("connections", "links", "credit", "spool")
 
 @click.group()
 def contract() -> None:
-    """Contracts of users and peers: what each may, has used, and how long it is at a bound.
+    """Contracts of users and peers: limits, use, and time at a limit.
 
     Contracts stand in the configuration, under `contracts` and `peers`.
     """
@@ -45,11 +45,11 @@ def contract() -> None:
 @access_options
 @json_option
 def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
-    """List the contracts: what is used of what is allowed.
+    """List the contracts: use and limits.
 
-    STATE is open, "held back" (it gets less credit at the moment) or unused (nobody has connected
-    who holds it; so is each pattern, as user:*). AT-BOUND names the bounds that are reached, and
-    for how long. REFUSED counts refusals since the holder came first; "-" is without a bound.
+    STATE is open, "held back" (it gets less credit at the moment) or unused (no holder has
+    connected; patterns such as user:* are always unused). AT-BOUND names the reached bounds with
+    their duration. REFUSED counts refusals since the holder's first connection; "-" means no bound.
     """
     rows = entities(AccessOptions(url, config, trust), "contract")
     rows.sort(key=lambda row: (not row["at-bound-seconds"], row["state"] == "unused", row["name"]))

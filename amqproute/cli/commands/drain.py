@@ -23,8 +23,8 @@ LOOK_SECONDS: Final = 0.5
 
 
 @click.command()
-@click.option("--end", is_flag=True, help="Take messages again.")
-@click.option("--status", "asks", is_flag=True, help="Only say how far it has come.")
+@click.option("--end", is_flag=True, help="Accept messages again.")
+@click.option("--status", "asks", is_flag=True, help="Only show the progress.")
 @click.option("--no-wait", is_flag=True, help="Begin, and do not wait for the end.")
 @click.option(
     "--timeout",
@@ -44,14 +44,15 @@ def drain(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    """Have the daemon take no new messages, finish what it has, and say when that is done.
+    """Accept no new messages, deliver those that can be delivered, and report when done.
 
     Publishers and other organizations' brokers get no credit and keep their messages; nobody is
     disconnected, and nothing is refused. Consumers and the relay go on. It is done when nothing is
-    under way and what is still here cannot go now: nobody receives from its node, or its next hop
-    is held or out of reach. A consumer or peer that takes nothing delays the end.
+    in progress and the messages that are still here cannot leave now: their node has no consumer,
+    or their next hop is held or unreachable. A connected consumer or peer that accepts nothing
+    delays the end.
 
-    Then stop the daemon as usual, or have it take messages again with --end. A restart ends a
+    Then stop the daemon as usual, or let it accept messages again with --end. A restart ends a
     drain, too. Meanwhile `amqproute status` says that the daemon drains. Exit code 1 if it is not
     done.
     """

@@ -57,7 +57,7 @@ directory_option = click.option(
 
 @click.group()
 def journal() -> None:
-    """The audit journal: what happened to every message."""
+    """The audit journal: the history of every message."""
 
 
 def _folder(directory: Path | None, config: Path | None) -> Path:
@@ -114,7 +114,7 @@ def _where_else(directory: Path) -> str:
     show_default=True,
     help="The last so many records.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on with records as they are written.")
+@click.option("--follow", "-f", is_flag=True, help="Follow new records as they are written.")
 @click.option(
     "--kind",
     "kinds",
@@ -144,10 +144,10 @@ def tail(
     wheres: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Print the last records, and go on if you like.
+    """Print the last records, and optionally follow.
 
-    With --kind, --node, --to or --where the last records are looked at and those are printed that
-    are asked for. A message's own address stands in the record of its arrival only.
+    With --kind, --node, --to or --where only matching ones of the last records are printed. A
+    message's own address is in the record of its arrival only.
     """
     folder = _folder(directory, config)
     selects = _selects(kinds, node, to, wheres)
@@ -224,10 +224,10 @@ def find(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    """Tell the story of a message: where it came from, where it went, what it waited for.
+    """Show the history of a message: where it came from, where it went, what it waited for.
 
-    Copies of it are part of the story, and so is what was said of a destination while it waited for
-    that. Exits with 1 if the journal knows nothing of it.
+    Its copies are included, and so are records about a destination while it waited for that. Exits
+    with 1 if the journal knows nothing of it.
     """
     if [message_id, entry, digest].count(None) != 2:
         raise CommandError(
@@ -319,14 +319,14 @@ def _key(record: JournalRecord) -> tuple[str, int | None]:
 @config_option
 @json_option
 def verify(directory: Path | None, config: Path | None, as_json: bool) -> int:
-    """See whether the journal is what was written: no record changed, removed or moved.
+    """Verify the journal: no record was changed, removed or moved.
 
     The first flaw is named with its file, its line and the records concerned, and the exit code is
     1. The hash of the last line is printed: kept elsewhere, it proves later that everything up to
-    here was not written anew.
+        here was not rewritten.
 
-    Of an export it is each file by itself that is looked at: what was changed in it, moved, or
-    removed from within, shows; what is missing from its end, or as a whole, does not.
+    The files of an export are verified one by one: changes, moves and removals within a file are
+    found, but not a missing end or a missing file.
     """
     folder = _folder(directory, config)
     with _reading(folder):
@@ -394,10 +394,10 @@ def export(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    """Write for a partner which messages passed between the two, by ids and digests only.
+    """Export for a partner the messages exchanged with it, by ids and digests only.
 
     DIR gets segments like the journal's own, which `amqproute pipeline reconcile` reads as either
-    side. Nothing is in them of sizes, addresses, nodes, clients and connections, nor of other
+    side. They contain no sizes, addresses, nodes, clients or connections, and nothing about other
     partners. Exits with 1, and writes nothing, if the journal knows of no such partner, or has
     nothing of that day.
     """

@@ -50,21 +50,21 @@ Rows = list[Facts]
 
 @click.group()
 def peer() -> None:
-    """Other organizations' brokers: what is known of them, and whether they can be reached."""
+    """Brokers of other organizations: their state, and tests of the connection."""
 
 
 @peer.command("ls")
 @access_options
 @json_option
 def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
-    """List the peers that messages go to, or wait for.
+    """List the peers with messages or connections.
 
     STATE is open, idle, connecting, waiting (for the next attempt, in NEXT), refused (there is no
-    such domain) or held. FAILED counts attempts in a row, CREDIT what the peer still takes, WINDOW
-    what we would have in flight at most. LAST-OK is how long ago the last connection was made.
-    LEVEL is how the peer has proved itself. A peer is forgotten when nothing has gone there for a
-    minute. A terminal that is too narrow for all columns shows those that matter most; a pipe gets
-    all of them. With --json every attribute is shown.
+    such domain) or held. FAILED counts failed attempts in a row, CREDIT the messages that the peer
+    still accepts, WINDOW the most that we would have in flight. LAST-OK is the time since the last
+    connection was made. LEVEL is the proof of the peer's identity. A peer is dropped from the list
+    after a minute without messages. A terminal that is too narrow for all columns shows those that
+    matter most; a pipe gets all of them. With --json every attribute is shown.
     """
     rows = entities(AccessOptions(url, config, trust), "peer")
     rows.sort(key=lambda row: (-row["waiting"], row["name"]))
@@ -87,10 +87,10 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
 def show(
     domain: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
 ) -> None:
-    """Show all that is known of the peer DOMAIN: the way there, its errors, its connections here.
+    """Show the peer DOMAIN: next hop, errors, and connections here.
 
-    DOMAIN is a domain, or a name that `amqproute peer ls` shows. Of a domain whose messages go by a
-    gateway the gateway is shown, as long as some wait.
+    DOMAIN is a domain, or a name that `amqproute peer ls` shows. For a domain behind a gateway the
+    gateway is shown, as long as messages wait.
     """
     outbound, inbound, decisions = in_touch(
         AccessOptions(url, config, trust), lambda client: _known(client, domain)
@@ -198,7 +198,7 @@ def _moment(milliseconds: int | None) -> str | None:
 @config_option
 @json_option
 def test(domain: str, size: int, config: Path | None, as_json: bool) -> int:
-    """Go the way to DOMAIN that messages would go, and report each step.
+    """Test the path of messages to DOMAIN, and report each step.
 
     DNS, and then at each place TCP, TLS with the name proved, SASL, open, attach, and a probe that
     is never queued; with an ADDRESS it asks whether a message for that node would be taken. The
@@ -222,11 +222,11 @@ PROBE_COLUMNS: Final = ("AT", "PROBE", "STEP", "CODE", "FROM", "WHO", "WORDS")
 def probes(
     probe: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
 ) -> None:
-    """List what was seen of partners who test the way here, and of those who were refused.
+    """List partners' tests of the path to this broker, and refused connections.
 
-    Whoever fails at TLS or SASL has not told the id of its probe yet: look for its address and the
-    time, which `amqproute peer test` shows at the other side. The newest come first; a restart
-    forgets all.
+    A connection that fails at TLS or SASL has not sent the id of its probe yet: look for its
+    address and time, which `amqproute peer test` shows at the other side. The newest come first; a
+    restart clears the list.
     """
     rows = entities(AccessOptions(url, config, trust), "probe")
     if probe is not None:

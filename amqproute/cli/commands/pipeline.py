@@ -16,15 +16,15 @@ import click
 __all__ = ["pipeline"]
 
 SUMMARIES: Final[Mapping[str, str]] = {
-    "compact": "Put together days that have come in many pieces.",
-    "fsck": "Say what each file of the tables is, and whether all are there and whole.",
-    "ingest": "Take closed segments of journals into the tables.",
-    "prune": "Take days off the tables that are older than some number of days.",
-    "reconcile": "Compare our journal with a partner's: does the partner agree?",
-    "report": "Write a page about a day, or a range of days, of the tables.",
-    "run": "Do all of it: tables, figures, conservation, and the page of each new day.",
+    "compact": "Merge the files of days that arrived in many pieces.",
+    "fsck": "Check the files of the tables.",
+    "ingest": "Load closed segments of journals into the tables.",
+    "prune": "Remove days older than a number of days from the tables.",
+    "reconcile": "Compare our journal with a partner's.",
+    "report": "Write a report page about a day, or a range of days.",
+    "run": "Run everything: tables, figures, conservation, and the page of each new day.",
     "stream": "Follow journals, and keep the figures of each hour up to date.",
-    "trace": "Show where a message is, and which way it has come.",
+    "trace": "Show where a message is, and its path.",
 }
 """The commands, with the first sentence of the help of each."""
 

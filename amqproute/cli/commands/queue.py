@@ -38,8 +38,8 @@ COLUMNS: Final = (
 def queue() -> None:
     """Queues and topics of the running daemon.
 
-    What is made here is there again after a restart, and no reload of the configuration takes it
-    away. What the configuration declares is changed there.
+    Nodes created here survive restarts and reloads of the configuration. Nodes of the configuration
+    are changed there.
     """
 
 
@@ -50,8 +50,8 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
     """List the queues: nodes, dynamic nodes, and the relay queues to other domains.
 
     BYTES are those of the messages at hand, large bodies that are files of their own included.
-    OLDEST is for how long the oldest of them has been waiting. With --json every attribute is
-    shown, the counters since the start of the daemon among them.
+    OLDEST is the age of the oldest one. With --json every attribute is shown, the counters since
+    the start of the daemon among them.
     """
     rows = entities(AccessOptions(url, config, trust), "queue")
     if as_json:
@@ -71,7 +71,7 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
 def show(
     name: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
 ) -> None:
-    """Show everything about the queue or topic NAME: counters, options, where it comes from."""
+    """Show the queue or topic NAME: counters, options, origin."""
     facts = entity(AccessOptions(url, config, trust), "queue", name)
     if as_json:
         render.json_text(facts)
@@ -153,7 +153,7 @@ def create(
     config: Path | None,
     as_json: bool,
 ) -> None:
-    """Make the queue or topic NAME."""
+    """Create the queue or topic NAME."""
     given = _options(options)
     more = {"or-assert": True} if or_assert else {}
     facts = carry_out(AccessOptions(url, config, trust), "CREATE", kind, name, given, **more)
@@ -198,7 +198,7 @@ def rename(
     config: Path | None,
     as_json: bool,
 ) -> None:
-    """Give NAME another name. Its messages stay, and its links keep working."""
+    """Rename NAME. Its messages stay, and its links keep working."""
     access = AccessOptions(url, config, trust)
     facts = carry_out(access, "RENAME", "queue", name, {"new-name": new_name})
     _print(facts, as_json, f"{name}: is {new_name} now")

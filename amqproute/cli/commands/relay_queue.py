@@ -27,7 +27,7 @@ HOLD_COLUMNS: Final = ("HOLD", "TO", "WHERE", "IDS", "BY", "SINCE", "UNTIL", "RE
 
 @bulk_command()
 def retry(selection: MessageOptions) -> int:
-    """Try to send messages now, instead of when their time would come.
+    """Retry messages now, before their next scheduled attempt.
 
     Ends the back-off of the domains that they are for, and the waiting of messages that a peer has
     given back. What is held stays held.
@@ -37,7 +37,7 @@ def retry(selection: MessageOptions) -> int:
 
 @bulk_command(click.option("--reason", default="", help="For their senders, in the report."))
 def expire(selection: MessageOptions, reason: str) -> int:
-    """End the lives of messages: as if their time were over, with reports to their senders.
+    """Expire messages now, with reports to their senders.
 
     They are returned, reported and dead-lettered as their senders asked. Messages in flight stay.
     """
@@ -56,7 +56,7 @@ def delete(selection: MessageOptions, reason: str) -> int:
 
 @bulk_command()
 def reroute(selection: MessageOptions) -> int:
-    """Move messages whose addresses lead elsewhere since the configuration was changed.
+    """Move messages whose routes have changed.
 
     To the relay queue of another next hop, or to a node of this broker. The others stay; so does
     what is in flight. Reload the configuration first.
@@ -78,7 +78,7 @@ def reroute(selection: MessageOptions) -> int:
     click.option("--until", metavar="TIME", help="Until when, as in --until 2030-01-31T06:00Z."),
 )
 def hold(selection: MessageOptions, reason: str, lasts: str | None, until: str | None) -> int:
-    """Let messages wait: those that are there and those that come later, until released.
+    """Hold messages, present and future ones, until they are released.
 
     A hold for a domain stops the connection to it, too. It outlives restarts of the daemon. It
     stands in `amqproute holds` with who made it and why, and ends with `amqproute release HOLD`
@@ -112,7 +112,7 @@ def _print_not_held(facts: Facts) -> None:
 @access_options
 @json_option
 def holds(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
-    """List what is held, since when, by whom and why."""
+    """List the holds: since when, by whom and why."""
     rows = entities(AccessOptions(url, config, trust), "hold")
     if as_json:
         render.json_text({"holds": rows})
@@ -143,7 +143,7 @@ def holds(url: str | None, trust: Path | None, config: Path | None, as_json: boo
 def release(
     holds: Sequence[str], url: str | None, trust: Path | None, config: Path | None, as_json: bool
 ) -> None:
-    """End holds, by their ids; what waited for them goes out at once."""
+    """Release holds by their ids; the held messages are sent at once."""
     released: list[Facts] = []
     refused: list[ClientError] = []
 
@@ -175,7 +175,7 @@ def release(
 def why(
     message: int, url: str | None, trust: Path | None, config: Path | None, as_json: bool
 ) -> None:
-    """Say why a message has not gone yet, and which command would change that.
+    """Explain why a message has not been delivered, and which command would help.
 
     ID is the number that `amqproute queue messages` shows.
     """

@@ -63,15 +63,16 @@ def requeue(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    """Send dead letters on QUEUE back to where each was addressed.
+    """Return dead letters on QUEUE to their addresses.
 
-    QUEUE is a node that keeps dead letters. Each goes back to the queue that it left; what could
-    not go to another organization, or came back from there, is sent to its address again, by the
-    routes of now. All options that are given have to fit; without any, all dead letters are meant.
+    QUEUE is a node that keeps dead letters. Each returns to the queue that it left; a message that
+    could not be delivered to another organization, or came back from there, is sent to its address
+    again, by the present routes. A message has to match all given options; without any, all dead
+    letters are selected.
 
     Deliveries are counted from 0 again, and a message that had a time to live has none any more.
-    What a node does not take stays on QUEUE. Exit code 1 if there was nothing to requeue, or if
-    any stayed that was meant.
+    A message that its node refuses stays on QUEUE. Exit code 1 if there was nothing to requeue, or
+    if any selected message stayed.
     """
     given: Facts = {
         "ids": list(ids),

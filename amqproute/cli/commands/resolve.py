@@ -296,9 +296,9 @@ def explain(address: str, config: Path | None, as_json: bool) -> int:
     The rule that decides, the places that would be tried in their order, the security level, and
     the names that would be accepted in the peer's certificate; or the one code that stops it.
     The decision is made by the daemon's own functions, with the DNS as it is now; nothing is
-    sent and no peer is connected to. A daemon that runs here is asked first for the routes that
-    were made at runtime, and to forget its earlier answers about that domain, so that it acts by
-    the same. Exits with 1 if the message could not go.
+    sent and no peer is connected to. A running local daemon is first asked for its routes made at
+    runtime, and to drop its cached answers about that domain, so that it decides by the same ones.
+    Exits with 1 if the message could not go.
     """
     settings = load(find(config))
     found = runner.run(lambda reactor: _explain(reactor, settings, address, config))
@@ -473,7 +473,7 @@ async def _demands(
 
 @click.group()
 def dns() -> None:
-    """DNS records of this broker's domains, and a name server for trying out."""
+    """DNS records of this broker's domains, and a name server for tests."""
 
 
 @dns.command("serve")
@@ -554,11 +554,11 @@ def serve(zone: Path, port: int) -> int:
 def print_records(
     config: Path | None, host: str | None, ttl: int, next_files: tuple[Path, ...]
 ) -> int:
-    """Print the SRV and TLSA records to publish so that others find and can verify this broker.
+    """Print the SRV and TLSA records to publish, by which others find and verify this broker.
 
-    The TLSA record (3 1 1) is of the key in use; it is worth something in a zone signed with
-    DNSSEC only. To change the key: publish the record of the new one beside it (--next), wait
-    until the TTL has passed, change the key, then take the old record away.
+    The TLSA record (3 1 1) is of the key in use; it counts only in a zone signed with DNSSEC. To
+    change the key: publish the record of the new one beside it (--next), wait until the TTL has
+    passed, change the key, then take the old record away.
 
     One record for each domain under `domains` and each endpoint under `listen` where peers can
     prove their domain (TCP with TLS, client-certificate and EXTERNAL): _amqps for tls: implicit,

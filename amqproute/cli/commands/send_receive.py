@@ -161,8 +161,8 @@ def send(
     ADDRESS is a node of the broker or node@domain. Messages are durable and have the address in
     `to`, so that the broker can relay them. The outcomes are printed: each of the first 20, each
     that is not `accepted`, and a summary; with --json an object for every message and no summary.
-    Where the broker takes no messages it is said on stderr after 2 seconds, with what holds them
-    back if the broker tells, and after 30 seconds it is given up.
+    If the broker accepts no messages, a notice appears on stderr after 2 seconds, with the reason
+    if the broker gives one, and after 30 seconds the command gives up.
 
     Exits with 1 if any message was not accepted.
     """

@@ -17,7 +17,7 @@ __all__ = ["serve"]
 @click.command()
 @config_option
 def serve(config: Path | None) -> int:
-    """Run the daemon in the foreground until it is told to stop.
+    """Run the daemon in the foreground.
 
     SIGTERM and SIGINT stop it in order, SIGHUP re-reads the configuration. Exits with 0 after a
     stop, 1 if it could not start, 2 if the configuration is wrong.

@@ -41,14 +41,14 @@ Row = Facts
 @access_options
 @json_option
 def status(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> int:
-    """Say whether all is well with the running daemon, and if not, with what.
+    """Report the health of the running daemon.
 
     The marks are those at which publishers (disk, max-bytes, memory, store, journal) or receivers
-    (outgoing) are held back, in bytes; then follow the messages that fill memory, what is not well,
-    with the code of each (docs/status.md has them all) and the command that tells more, and the
-    branches of distributed transactions that wait for their manager. The settings under `status`
-    say from when on something is not well. Listeners that have closed or refused connections for
-    want of a place in the last ten minutes stand first. The exit code is 1 if anything is not well.
+    (outgoing) are limited, in bytes; then follow the messages in memory, the problems, with the
+    code of each (docs/status.md lists them) and the command for details, and the branches of
+    distributed transactions that wait for their manager. The settings under `status` are the limits
+    of what counts as a problem. Listeners that have closed or refused connections for lack of
+    capacity in the last ten minutes come first. The exit code is 1 if there is any problem.
     """
     found, rows = in_touch(AccessOptions(url, config, trust), _ask)
     marks, listeners, clocks, certificates, branches = (rows[each] for each in (*TYPES, BRANCH))

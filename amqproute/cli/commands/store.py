@@ -43,11 +43,11 @@ state_option = click.option(
 
 @click.group()
 def store() -> None:
-    """The store: backups of it, what is wrong with it, and the ways out.
+    """The store: backup, checks and repair.
 
-    A daemon that finds less in its store than was on the disk does not start. It deletes nothing,
-    names a finding and ends with exit code 2. These commands say what is missing, get back what can
-    be read, and let the daemon start without the rest.
+    A daemon that finds data missing from its store does not start. It deletes nothing, names the
+    finding and exits with code 2. These commands show what is missing, recover what can be read,
+    and let the daemon start without the rest.
     """
 
 
@@ -56,11 +56,10 @@ def store() -> None:
 @config_option
 @json_option
 def check(state: Path | None, config: Path | None, as_json: bool) -> int:
-    """Compare the store with what it held last, and look at all of it.
+    """Check the whole store, and compare it with its last known state.
 
-    Takes seconds per gigabyte and changes nothing. If the store has lost something, the messages
-    that are missing are named by the journal, as far as that knows. Exit code 1 if anything is
-    wrong.
+    Takes seconds per gigabyte and changes nothing. If the store has lost something, the missing
+    messages are listed, as far as the journal has them. Exit code 1 if anything is wrong.
     """
     path, witness = _database(state, config)
     with _held(path):
@@ -133,7 +132,7 @@ def check(state: Path | None, config: Path | None, as_json: bool) -> int:
 def accept_loss(
     finding: str, report_senders: bool, state: Path | None, config: Path | None, as_json: bool
 ) -> int:
-    """Let the daemon start once in spite of FINDING, without what is missing.
+    """Let the daemon start once in spite of FINDING, without the missing data.
 
     FINDING is the name that the start and `store check` give, as in log-short-1a2b3c4d. It stands
     for this damage and no other: if anything is different when the daemon starts, it refuses again.
@@ -163,7 +162,7 @@ def accept_loss(
 @config_option
 @json_option
 def salvage(into: Path, state: Path | None, config: Path | None, as_json: bool) -> int:
-    """Get back what can be read of a damaged store, into another folder.
+    """Recover the readable part of a damaged store into another folder.
 
     The originals are not changed. The folder then has a store of all that could be read, and in
     messages/ those of bodies that no row of it names, each in a file. Exit code 1 if not all of it
@@ -258,7 +257,7 @@ def _print_backup(made: backup.BackupSummary, as_json: bool, words: str, where: 
 
 @store.group("quarantine")
 def quarantine() -> None:
-    """Damaged messages that were set aside: list, look at, release, or give up.
+    """Damaged messages in quarantine: list, show, release, or drop.
 
     A message that does not match its checksum goes to nobody, and its sender gets a report if it
     wants one. It is kept until somebody decides: release it as it reads, if the damage does no
@@ -361,7 +360,7 @@ def drop_quarantined(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    """Give damaged messages up for good. The daemon has to be stopped."""
+    """Drop damaged messages for good. The daemon has to be stopped."""
     if bool(entries) == drops_all:
         raise click.UsageError("give numbers of entries, or --all")
     path, _ = _database(state, config)

@@ -37,10 +37,10 @@ STEPS: Final = {
 def transaction() -> None:
     """Branches of distributed transactions at the running daemon.
 
-    A branch that is prepared waits for its transaction manager, and keeps what it holds, over
-    restarts too. If the manager does not come back, find out at its other resources whether the
-    whole was committed or rolled back, and do the same here: this is a heuristic decision. The
-    manager is told of it should it ask; the branch is shown until it, or you, say forget.
+    A prepared branch waits for its transaction manager, and keeps its messages, over restarts too.
+    If the manager does not come back, find out at its other resources whether the transaction was
+    committed or rolled back, and do the same here: this is a heuristic decision. The manager is
+    informed if it asks; the branch is shown until it, or you, forget it.
     """
 
 
