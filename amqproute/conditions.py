@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error condition the daemon may put on the wire, by the name the standard gives it.
+"""Every error condition that the daemon may send, by its name in the standard.
 
 A condition is a symbol; `Condition` is a `str`, so that it compares equal to what a decoder
 yields and encodes as a symbol without a look-up. The sections are those of OASIS AMQP 1.0.

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """One message on one queue.
 
-An entry is what a queue keeps and a consumer is handed: the message's bytes and the broker's own
+An entry is what a queue keeps and a consumer receives: the message's bytes and the broker's own
 facts about it, which never go into the bytes (part 3 §3.2: the bare message is immutable).
 
     available --acquire--> acquired --accepted, rejected--> archived
         ^                     |
         +------released-------+
 
-The state stands implicitly in where the entry is: in a queue's line (available), in a consumer's
-hands (acquired), nowhere (archived).
+The state follows from the place of the entry: in a queue's entry list (available), held by a
+consumer (acquired), nowhere (archived).
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from weakref import WeakSet
 from amqproute.message import Message
 
 MOST_COUNTED: Final = 0xFFFFFFFF
-"""Where a delivery-count stays: it is a uint, and a sender may start it anywhere."""
+"""Maximum of a delivery-count: it is a uint, and a sender may start it anywhere."""
 FLEETING_MS: Final = 1 << 62
 """expires_ms of an entry with a ttl of 0 that has not been offered to the consumers yet (D-11)."""
 TRANSIENT: Final = 1
 """Store flag: a non-durable entry that was paged out; dropped when the store is opened."""
 ACCOUNT_SHIFT: Final = 8
-"""The bits of the store's flags from here on are the number of the account an entry stands in."""
+"""First bit of the number of the entry's account in the store's flags."""
 
 
 def later_by(arrived_ms: int, ms: int, now_ms: int) -> int:
-    """Return by how much something ages later, in ms, once the wall clock was set ahead.
+    """Return by how much the age of something is postponed, ms, after the clock was set ahead.
 
-    By the jump; but nothing has arrived after now. What arrived before a restart, while the clock
-    was right, would live on for the whole jump otherwise.
+    By the jump; but no arrival may lie in the future. What arrived before a restart, while the
+    clock was right, would otherwise outlive its time by the whole jump.
 
     Args:
         arrived_ms: when it arrived, by the clock of that time.
-        ms: by how much the clock was set ahead.
-        now_ms: what it says now.
+        ms: the jump of the clock.
+        now_ms: the clock now.
     """
     return max(0, min(ms, now_ms - arrived_ms))
 
@@ -49,24 +49,24 @@ class Entry:
     Attributes:
         id: position in the queue and identity in the store; grows over the whole store's life.
         message: the message, annotated as it arrived.
-        durable: True when the entry stands in the store and must survive this process.
-        stored: True when a row in the store has to be deleted when the entry is archived.
+        durable: the entry is in the store and must survive this process.
+        stored: a row in the store has to be deleted when the entry is archived.
         arrived_ms: wall clock at arrival, ms since the epoch.
         expires_ms: wall clock after which it must not be delivered; 0 means never.
         delivery_count: earlier attempts that failed (header.delivery-count, part 3 §3.2.1).
         attempted: it has been handed to a consumer before (clears header.first-acquirer).
         origin: the container-id of the connection it came in on, for filters; not kept in the
             store, so None after it was paged out.
-        line: the line of the queue it stands in, or stood in before it was taken.
-        taken: it cannot be had from its line: a consumer holds it, or it is gone.
-        has_seat: it was taken out of the middle of its line, and its place is kept.
-        identity: what stands for its message-id where a queue takes each message once; else 0.
+        line: the `EntryList` that it is in, or was in before it was acquired.
+        taken: not available: a consumer holds it, or it is gone.
+        has_seat: it was acquired from the middle of its list, and its place is kept.
+        identity: digest of its message-id on queues that reject duplicates; else 0.
         barred: consumers that said undeliverable-here (part 3 §3.4.5), or None. Held weakly, so
             that those who come, bar themselves and go leave nothing behind.
-        charge: the account it stands in and with how many octets; None for nobody's.
+        charge: the account that it is charged to and its octets; None for none.
         sent_us: wall clock of its last hand-over to a consumer, microseconds since the epoch; 0
             before, and where nobody keeps a journal.
-        tries: how often it was handed over, since it came into memory.
+        tries: how often it was delivered since it came into memory.
     """
 
     __slots__ = (

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exception tree.
 
-Three families, by who is told:
+Three families, by audience:
 
-* `LocalProtocolError`: our own code misused an engine. A bug; never crosses the wire.
-* `AmqpError`: something a peer is told, at the scope the raiser's caller decides (delivery,
-  link, session, connection). Each class carries the condition of the standard.
-* Everything else (`ConfigError`, `StoreError`, ...): for the operator, never for a peer.
+* `LocalProtocolError`: our own code misused an engine. A bug; never sent to a peer.
+* `AmqpError`: sent to a peer, at the scope that the caller decides (delivery, link, session,
+  connection). Each class has the condition of the standard.
 
 What a failure means for a message on its way to another organization is decided in
 `amqproute.relay.failure_verdict` and nowhere else.
@@ -21,7 +20,7 @@ from amqproute import conditions
 from amqproute.conditions import Condition
 
 LONGEST_DESCRIPTION = 1000
-"""Characters of an `AmqpError.description`; what is longer is cut."""
+"""Bound on the characters of an `AmqpError.description`; longer ones are cut."""
 
 
 class AmqprouteError(Exception):
@@ -29,11 +28,11 @@ class AmqprouteError(Exception):
 
 
 class LocalProtocolError(AmqprouteError):
-    """Our side asked an engine for something its state does not allow."""
+    """Our side asked an engine for something that its state does not allow."""
 
 
 class AmqpError(AmqprouteError):
-    """A failure with a condition that a peer may be told (part 2 §2.8.14).
+    """A failure with a condition that may be sent to a peer (part 2 §2.8.14).
 
     Attributes:
         condition: the symbol; subclasses fix it, `AmqpError` itself takes it as an argument.
@@ -52,7 +51,7 @@ class AmqpError(AmqprouteError):
         info: Mapping[str, Any] | None = None,
     ) -> None:
         if len(description) > LONGEST_DESCRIPTION:
-            # A stranger's text, quoted: it fits neither into a frame nor into a log.
+            # It quotes a stranger's text and would fit neither into a frame nor into a log.
             description = f"{description[:LONGEST_DESCRIPTION]}..."
         super().__init__(description)
         self.description = description
@@ -89,13 +88,13 @@ class InvalidField(AmqpError):
 
 
 class NotImplementedHere(AmqpError):
-    """The standard knows it, this broker does not offer it."""
+    """Part of the standard that this broker does not implement."""
 
     condition = conditions.NOT_IMPLEMENTED
 
 
 class PreconditionFailed(AmqpError):
-    """What was asked disagrees with the state it assumes."""
+    """The request disagrees with the state that it assumes."""
 
     condition = conditions.PRECONDITION_FAILED
 
@@ -107,19 +106,19 @@ class ResourceLimitExceeded(AmqpError):
 
 
 class ResourceLocked(AmqpError):
-    """Somebody else holds it exclusively."""
+    """Another party holds the resource exclusively."""
 
     condition = conditions.RESOURCE_LOCKED
 
 
 class ResourceDeleted(AmqpError):
-    """It existed when the link was made and does not any more."""
+    """The resource existed when the link was attached and does not any more."""
 
     condition = conditions.RESOURCE_DELETED
 
 
 class DecodeError(AmqpError):
-    """Bytes that are not what the standard says they have to be."""
+    """Octets that the standard does not allow."""
 
     condition = conditions.DECODE_ERROR
 
@@ -149,30 +148,30 @@ class ConfigError(AmqprouteError):
 
 
 class StoreError(AmqprouteError):
-    """The durable store cannot do what was asked; nothing was half done."""
+    """The durable store cannot perform an operation; nothing was half done."""
 
 
 class StoreUnavailable(StoreError):
-    """The disk takes nothing for now, being full or failing; the same may be asked again."""
+    """The disk is full or failing for now; the operation may be tried again."""
 
 
 class StoreIntakeClosed(StoreUnavailable):
-    """The database has proved damaged while it was open: nothing is taken before a restart."""
+    """The database proved damaged while it was open: nothing is accepted before a restart."""
 
 
 class StoreDamaged(StoreError):
-    """The store is damaged: an operator has to decide, and starting again does not help."""
+    """The store is damaged: an operator has to decide, a restart does not help."""
 
 
 class StoreForeign(StoreError):
-    """The database is of another program, or of a newer release: this one never opens it."""
+    """The database belongs to another program or to a newer release; it is never opened."""
 
 
 class StoreContradiction(StoreDamaged):
-    """The store does not hold what it held last.
+    """The store lacks something that it held last.
 
     Attributes:
-        finding: names what contradicts (`amqproute.store.start_evidence`).
+        finding: the name of the contradiction (`amqproute.store.start_evidence`).
     """
 
     def __init__(self, description: str, finding: str) -> None:
@@ -181,7 +180,7 @@ class StoreContradiction(StoreDamaged):
 
 
 class MessageDamaged(StoreError):
-    """What is on the disk of one message is not what was written; all others are as they were."""
+    """The stored octets of one message are not what was written; others are not affected."""
 
 
 class ResolveError(AmqprouteError):
@@ -190,8 +189,8 @@ class ResolveError(AmqprouteError):
     Attributes:
         code: the stable code, for example ``dns.nxdomain``.
         permanent: True when the answer proves that there is no such service.
-        attempts: what was asked and what came back, a line each.
-        ttl: the seconds for which a permanent answer holds, by its zone; None if nothing says so.
+        attempts: questions and answers, a line each.
+        ttl: validity of a permanent answer in seconds, by its zone; None if unknown.
     """
 
     def __init__(
@@ -235,10 +234,10 @@ class AuthenticationFailed(AmqprouteError):
 
 
 class Unresolved(AmqprouteError):
-    """It is not known yet whether there is a way to a domain: ask `IHops.admit` and try again.
+    """It is unknown yet whether a domain has a route: ask `IHops.admit` and try again.
 
     Attributes:
-        hop: the next hop that has to be asked about.
+        hop: the next hop to ask about.
     """
 
     def __init__(self, hop: Any) -> None:
@@ -247,12 +246,12 @@ class Unresolved(AmqprouteError):
 
 
 class ConnectError(AmqprouteError):
-    """No connection to a peer came about, or none that could be trusted.
+    """There is no connection to a peer, or none that can be trusted.
 
     Attributes:
         code: the stable code: ``connect.refused``, ``connect.timeout``, ``connect.unreachable``,
             ``connect.name``, or that of a `TlsError`.
-        attempts: every address tried and what came of it, a line each.
+        attempts: addresses tried and their errors, a line each.
     """
 
     def __init__(self, code: str, description: str, attempts: tuple[str, ...] = ()) -> None:

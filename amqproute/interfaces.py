@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seams of the house: what one room may ask of another.
+"""The seams between packages: every interface that one package uses of another.
 
-Two movements cross these seams, and everything else serves them:
+Two operations cross these seams, and everything else serves them:
 
-* **publish**: an `ITarget` is handed messages within an `IBatch`; when the batch is committed the
-  messages are safe and available, and only then is the sender told;
-* **deliver**: an `ISource` hands entries to an `IConsumer` that has credit; the consumer gives
-  back an outcome, which the source makes durable.
+* **publish**: an `ITarget` receives messages within an `IBatch`; once the batch is committed the
+  messages are durable and available, and only then is the sender answered;
+* **deliver**: an `ISource` hands entries to an `IConsumer` that has credit; the consumer returns an
+  outcome, which the source makes durable.
 
-A client's publish and a peer's transfer are the same movement, and so are a client's consumer
-and a remote organization: a destination *is* a consumer of its relay queue.
+A client's publish and a peer's transfer are the same operation, and so are delivery to a client and
+to a remote organization: a destination *is* a consumer of its relay queue.
 
-All of it happens on the reactor's thread. A Deferred of `IBatch.commit` or `IStore` never fires
+Everything happens on the reactor's thread. A Deferred of `IBatch.commit` or `IStore` never fires
 inside the call that returned it, so deliver, settle and dispatch cannot recurse.
 """
 
@@ -58,7 +58,7 @@ class IStoreTransaction(Interface):
     Calls after `commit` raise `LocalProtocolError`.
     """
 
-    events = Attribute("what `record` was called with, in order")
+    events = Attribute("events passed to `record`, in order")
 
     def enqueue(
         queue: str,
@@ -72,10 +72,10 @@ class IStoreTransaction(Interface):
         """Put an entry on a queue; ``rest`` is what follows ``encoded``, if there is more."""
 
     def share(payload_id: int, encoded: bytes) -> None:
-        """Keep a body once, for entries that refer to it by an id from `IStore.next_id`.
+        """Store a body once, for entries that refer to it by an id from `IStore.next_id`.
 
-        It lives as long as at least one entry refers to it; one to which nothing refers at
-        commit is not kept.
+        It lives as long as at least one entry refers to it; a body without references at
+        commit is not stored.
         """
 
     def enqueue_shared(
@@ -111,10 +111,10 @@ class IStoreTransaction(Interface):
         """Change an entry that stays where it is; a new body is its own, not a shared one."""
 
     def move(entry_id: int, queue: str, new_id: int, encoded: bytes | None = None) -> None:
-        """Put an entry at another queue's tail under a new id; a shared body stays shared."""
+        """Move an entry to the tail of another queue under a new id; a shared body stays shared."""
 
     def mark_received(stream: str, ids: Sequence[int]) -> None:
-        """Remember that these ids of a peer's stream were taken (receipts)."""
+        """Add receipts: these ids of a peer's stream were accepted."""
 
     def forget_received(stream: str, below: int) -> None:
         """Forget the receipts of a stream below an id that the peer will never send again."""
@@ -126,27 +126,27 @@ class IStoreTransaction(Interface):
         """Forget the receipts of any stream that were dated before this time."""
 
     def postpone(ms: int, now_ms: int) -> None:
-        """Have all entries age from so much later on: the clock was set ahead.
+        """Postpone the age of all entries after the clock was set ahead.
 
         Args:
-            ms: by so much; less for an entry that would have arrived after `now_ms`.
-            now_ms: what it says now, milliseconds since the epoch.
+            ms: by this time; by less for an entry that would have arrived after `now_ms`.
+            now_ms: the clock now, milliseconds since the epoch.
         """
 
     def note(kind: str, key: str, value: bytes | None) -> None:
-        """Keep a small durable fact; None as value deletes it."""
+        """Store a small durable fact; None as value deletes it."""
 
     def record(event: object) -> None:
-        """Have an event told to the `IOutbox` of the store when this is committed."""
+        """Pass an event to the store's `IOutbox` when this is committed."""
 
     def begins() -> bool:
-        """Tell whether entries begin here: whether it needs room of its own."""
+        """Tell whether entries are added here, so that it needs room."""
 
     def ended() -> Sequence[int]:
         """Return the ids of the entries that `dequeue` removes here, in any order."""
 
     def only_removes() -> bool:
-        """Tell whether nothing happens here but that entries are removed.
+        """Tell whether this removes entries and does nothing else.
 
         Such a transaction may be repeated after a failure, and needs no room.
         """
@@ -154,103 +154,102 @@ class IStoreTransaction(Interface):
     def commit(patient: bool = False) -> Deferred[None]:
         """Return a Deferred that fires when everything above is on the disk.
 
-        A patient transaction is one that nobody is told of; it may wait a few milliseconds to
-        share an fsync with others. If it does nothing but end entries, later transactions may
-        overtake it.
+        Nobody waits for a patient transaction: it may be delayed by a few milliseconds to share
+        an fsync with others. If it only removes entries, later transactions may overtake it.
 
-        But for that, transactions fire in the order in which they were committed. On failure
+        Apart from that, transactions fire in the order in which they were committed. On failure
         nothing of this transaction was done, and the Deferred fails:
 
-        * with `StoreUnavailable` where the disk is full or takes nothing for now: the same may be
-          asked again. What only removes goes through on a full disk, and makes room;
-        * with `StoreIntakeClosed` where nothing is taken before a restart;
-        * with any other `StoreError` where the transaction contradicts what is stored, or the
-          store is closed or has broken: then all that waits fails, and all that comes.
+        * with `StoreUnavailable` if the disk is full or takes nothing for now: the same may be
+          tried again. Removals succeed on a full disk, and make room;
+        * with `StoreIntakeClosed` if the store accepts nothing before a restart;
+        * with any other `StoreError` if the transaction contradicts what is stored, or the
+          store is closed or has failed: then everything waiting fails, and everything after it.
         """
 
 
 class IBody(Interface):
     """The rest of a very large message: what follows the sections before its body.
 
-    It stands in a file, or wherever the store puts it, and lives as long as anybody has it or any
-    committed entry refers to it.
+    It is in a file, or wherever the store puts it, and lives as long as it is referenced in
+    memory or by any committed entry.
     """
 
     size = Attribute("octets")
-    has_footer = Attribute("a footer is among it; known, and of interest, while it comes in only")
+    has_footer = Attribute("whether it includes a footer; known while it is being received only")
 
     def digest_of(before: bytes) -> tuple[str, int] | None:
         """Return the SHA-256, in hexadecimal, and the octets of the bare message it is the rest of.
 
-        None if they are not known, or are of other octets. Not for the reactor's thread: what a
-        start finds in the store looks at its file, once.
+        None if they are unknown, or belong to other octets. Not for the reactor's thread: for a
+        body that was stored before the start it reads the file, once.
 
         Args:
             before: octets of the bare message that precede these: properties.
         """
 
     def recall(before: bytes) -> Deferred[tuple[str, int] | None]:
-        """Return a Deferred of what `digest_of` returns, for the reactor's thread."""
+        """Return a Deferred of the result of `digest_of`, for the reactor's thread."""
 
     def digested(before: bytes, digest: str, size: int) -> None:
-        """Be told what `digest_of` returns: of `before` and these octets without the footer."""
+        """Set the result of `digest_of` for `before` and these octets without the footer."""
 
     def reader() -> IBodyReader:
-        """Return a reader, which begins at the first octet."""
+        """Return a reader, positioned at the first octet."""
 
 
 class IBodyReader(Interface):
-    """Reads a body once, from its beginning to its end."""
+    """Sequential reader of one body."""
 
-    left = Attribute("octets that have not been asked for")
+    left = Attribute("octets not requested yet")
 
     def read(size: int) -> Deferred[bytes]:
-        """Return a Deferred of the next octets, one at least while any is left.
+        """Return a Deferred of the next octets, at least one while any is left.
 
-        Fails with `StoreError`: `MessageDamaged` where they are not what was written.
+        Fails with `StoreError`: `MessageDamaged` if they are not what was written.
 
         Args:
-            size: how many at most.
+            size: the maximum.
         """
 
     def close() -> None:
-        """Read no more."""
+        """Stop reading."""
 
 
 class IBodyDraft(Interface):
-    """A body on its way in."""
+    """An incoming body."""
 
     size = Attribute("octets so far")
 
     def append(parts: Sequence[bytes], bare: Sequence[bytes | memoryview] = ()) -> None:
-        """Add octets. The draft's ``written`` is called with their number when it has them.
+        """Add octets. The draft's ``written`` is called with their number when they are written.
 
         Args:
             parts: of the body and the footer.
-            bare: what is to go into the digest, for a draft that makes one.
+            bare: octets for the digest, for a draft that computes one.
         """
 
     def finish() -> Deferred[IBody]:
-        """Return a Deferred of the `IBody`, once it is on the disk; fails with `StoreError`."""
+        """Return a Deferred of the `IBody` when it is on the disk; fails with `StoreError`."""
 
     def abandon() -> None:
-        """Give it up; nothing is left of it. Harmless after `finish`."""
+        """Discard the draft and what it has written. Harmless after `finish`."""
 
 
 class IStore(Interface):
     """Durable state: entries on named queues, receipts, notes.
 
     No Deferred fires within the call that returns it. A call before `open` raises
-    `LocalProtocolError`; after `close`, or when the store has broken, Deferreds fail with
+    `LocalProtocolError`; after `close`, or when the store has failed, Deferreds fail with
     `StoreError`. ``tests/store/contract.py`` tests all of it.
     """
 
-    quarantined = Attribute("damaged entries that are kept, and given to nobody")
+    quarantined = Attribute("number of damaged entries, which are kept and not delivered")
 
     def open() -> Deferred[StoreRecovery]:
-        """Return a Deferred of what is there; fails with `StoreError`, in words.
+        """Open the store; return a Deferred of its contents. It fails with `StoreError`.
 
-        Entries with the flag `amqproute.store.model.TRANSIENT` are gone then. A store object is
+        Entries with the flag `amqproute.store.model.TRANSIENT` are deleted. A store object can be
         opened once.
         """
 
@@ -267,14 +266,14 @@ class IStore(Interface):
         """Return a new draft.
 
         Args:
-            written: told of octets that it need not hold any more.
-            before: what precedes the body in the bare message, if a digest is to be made.
+            written: called with the number of octets that have been written.
+            before: what precedes the body in the bare message, if a digest is wanted.
         """
 
     def load(
         queue: str, after_id: int, limit: int, limit_bytes: int
     ) -> Deferred[Sequence[StoredEntry]]:
-        """Return a Deferred of the queue's next entries in id order, one at least if there is any.
+        """Return a Deferred of the queue's next entries in id order, at least one if there is any.
 
         Entries of one page with the same shared body have the same bytes object. The result shows
         exactly the commits whose Deferreds fired before it.
@@ -283,7 +282,7 @@ class IStore(Interface):
     def expired(
         queue: str, now_ms: int, after_id: int, limit: int
     ) -> Deferred[Sequence[StoredEntry]]:
-        """Return a Deferred of entries of the queue with an id above ``after_id``, expired."""
+        """Return a Deferred of the queue's expired entries with ids above ``after_id``."""
 
     def names() -> Sequence[str]:
         """Return the names of all queues that have, or had, entries."""
@@ -292,63 +291,63 @@ class IStore(Interface):
         """Return a Deferred of the ids of the queue's next entries, ascending."""
 
     def room() -> Deferred[StoreRoom]:
-        """Return a Deferred of how much it may still grow."""
+        """Return a Deferred of the room that is left."""
 
     def statistics() -> dict[str, float]:
         """Return counters since the start: times in seconds, sizes in bytes."""
 
 
 class IOutbox(Interface):
-    """Whoever is told what the store has committed, and has the store carry what may not be lost.
+    """Receiver of the store's commits, which may add what must not be lost to each of them.
 
     All calls come from the thread on which the store writes, in the order of the commits.
     """
 
     # Any: the store passes on what `record` was given, of which only the outbox knows the type.
     def carry(events: Sequence[Any]) -> tuple[int, bytes, int] | None:
-        """Tell, before a commit, what is to be kept in the store with it.
+        """Return, before a commit, what the store has to keep with it.
 
         Args:
             events: of the transactions that are about to be committed.
 
         Returns:
             None for nothing; or a tuple: the number of a row, which grows, its octets, and the
-            number up to which rows are not needed any more. If the commit fails it was for
-            nothing, and there may be another one.
+            number up to which rows are obsolete. If the commit fails the call had no effect, and
+            may be repeated.
         """
 
     def committed(events: Sequence[Any], is_carried: bool) -> None:
-        """Hear that these are committed: with what `carry` returned, or without anything."""
+        """Handle events that are committed, with or without what `carry` returned."""
 
 
 class IJournal(Interface):
-    """Whoever keeps a journal of what happens. It never delays what it is told of."""
+    """Sink for audit events. It never delays its callers."""
 
-    is_kept = Attribute("there is a journal: what is told to it is not for nothing")
+    is_kept = Attribute("whether there is a journal, so that noting events has an effect")
     domain = Attribute("the organization, for what comes from a client of this broker")
 
     def now_us() -> int:
         """Return the wall clock, microseconds since the epoch."""
 
     def note(event: Any) -> None:
-        """Take an event (`amqproute.journal.event`) that belongs to no transaction."""
+        """Record an event (`amqproute.journal.event`) that belongs to no transaction."""
 
 
 class IBatch(Interface):
-    """Messages on their way into nodes, and settlements, that are committed together."""
+    """Messages put on nodes, and settlements, that are committed together."""
 
     now_ms = Attribute("the wall clock of this batch, ms since the epoch")
     transaction = Attribute("the IStoreTransaction beneath")
 
     def record(event: Any) -> None:
-        """Have an event told to the journal when this is committed."""
+        """Pass an event to the journal when this is committed."""
 
     def commit(patient: bool = False) -> Deferred[None]:
         """Return a Deferred that fires when all is durable and the entries are available."""
 
 
 class INode(Interface):
-    """What a terminus address names."""
+    """Node: what a terminus address names."""
 
     name = Attribute("the node's name, unique in the container")
 
@@ -357,7 +356,7 @@ class ITarget(INode):
     """A node that messages can be put on."""
 
     def put(message: Message, batch: Any, origin: Origin) -> None:
-        """Take one message into the batch.
+        """Add one message to the batch.
 
         Args:
             message: the `amqproute.message.Message`.
@@ -365,15 +364,15 @@ class ITarget(INode):
             origin: the `amqproute.values.Origin`, who sends it and how.
 
         Raises:
-            AmqpError: the message is refused, with the condition for its sender.
-            Unresolved: it is not known yet whether there is a way; ask `IHops.admit`, try again.
+            AmqpError: the message is rejected, with the condition for its sender.
+            Unresolved: it is unknown yet whether there is a route; ask `IHops.admit`, try again.
         """
 
     def space() -> int:
-        """Return how many more messages the target can take now, at most."""
+        """Return the number of messages that the target can accept now."""
 
     def when_space(notify: Callable[[], None]) -> None:
-        """Have ``notify()`` called, once, when there is space again."""
+        """Call ``notify()`` once when there is space again."""
 
 
 class ISource(INode):
@@ -387,13 +386,13 @@ class ISource(INode):
         """Add an `IConsumer`; entries come as soon as it has credit and `dispatch` is called.
 
         Args:
-            consumer: who takes.
+            consumer: receives the entries.
             selects: its filter; None for everything.
-            copies: it browses: entries are shown to it and stay (distribution-mode copy).
+            copies: browse: entries are delivered and stay (distribution-mode copy).
         """
 
     def detach(consumer: IConsumer) -> None:
-        """Remove a consumer. What it still holds it has to settle first."""
+        """Remove a consumer, which has to settle the entries it holds first."""
 
     def dispatch() -> None:
         """Hand available entries to consumers with credit."""
@@ -409,31 +408,30 @@ class ISource(INode):
         """
 
     def retake(entries: Sequence[Entry]) -> None:
-        """Count entries as held again: the batch that was to archive them could not be committed.
+        """Take entries back as held: the batch that would have archived them failed.
 
         Called for entries settled as accepted or rejected in that batch, and for all of them.
         """
 
 
 class IConsumer(Interface):
-    """Whoever takes entries: a client's link, a destination, a binding."""
+    """Consumer of entries: a client's link, a destination, a binding."""
 
     takes_ahead = Attribute(
-        "It may be handed entries whose commit is still under way "
-        "(`amqproute.broker.early_delivery`)."
+        "It accepts entries whose commit is still in progress (`amqproute.broker.early_delivery`)."
     )
 
     def capacity() -> int:
-        """Return how many entries it can take now: its credit, less what holds it back."""
+        """Return the number of entries it can accept now: its credit, less what holds it back."""
 
     def deliver(entries: Sequence[Entry]) -> None:
-        """Take these entries, at most `capacity`; it holds them until it settles them."""
+        """Receive entries, at most `capacity`; they are held until they are settled."""
 
     def holds() -> Iterable[Entry]:
         """Return the entries it holds: delivered and not settled."""
 
     def exhausted() -> None:
-        """Called when the source has nothing more for it although it has capacity left."""
+        """Handle that the source has nothing more for it although capacity is left."""
 
 
 class IDirectory(Interface):
@@ -443,10 +441,10 @@ class IDirectory(Interface):
         """Return the ITarget of a local node name or alias, or raise `NotFound`."""
 
     def source(name: str) -> INode:
-        """Return what entries come from: an ISource, or a topic to subscribe to.
+        """Return a source of entries: an ISource, or a topic to subscribe to.
 
         Raises:
-            NotFound: there is no node of this name or alias.
+            NotFound: no node or alias has this name.
         """
 
 
@@ -457,38 +455,38 @@ class IBroker(IDirectory):
         """Return a new `IBatch`."""
 
     def create_dynamic(terms: Any = None) -> INode:
-        """Make a queue with an unguessable name (part 3 §3.5.3, dynamic).
+        """Create a queue with an unguessable name (part 3 §3.5.3, dynamic).
 
         Args:
-            terms: the `amqproute.broker.dynamic_node_terms.DynamicTerms`; None for the usual ones.
+            terms: the `amqproute.broker.dynamic_node_terms.DynamicTerms`; None for the defaults.
         """
 
     def delete(node: Any) -> None:
-        """Remove a dynamic node and what is on it."""
+        """Delete a dynamic node with its entries."""
 
 
 class IReporter(Interface):
-    """Whoever tells senders what became of their messages.
+    """Delivery reports to senders.
 
-    Each call is made in the batch that lets go of the entry, so that a report is as certain as
-    what it reports.
+    Each call is made in the batch that removes the entry, so that a report is as certain as its
+    subject.
     """
 
     def failed(queue: Any, entry: Entry, reason: Any, error: Any, batch: Any) -> bool:
-        """An entry will not be delivered; return whether its sender is told."""
+        """Report that an entry will not be delivered; return whether its sender gets a report."""
 
     def returns(message: Message) -> bool:
-        """Tell whether the message itself goes back to ``x-opt-return-to`` (T-26)."""
+        """Tell whether the message itself is returned to ``x-opt-return-to`` (T-26)."""
 
     def taken(queue: Any, entry: Entry, batch: Any) -> bool:
-        """A consumer, or the next hop, has accepted an entry whose sender wants reports.
+        """Report that a consumer, or the next hop, has accepted an entry whose sender asked for it.
 
         Returns:
             Whether a report is in the batch.
         """
 
     def dropped(queue: Any, entry: Entry, code: str, batch: Any) -> bool:
-        """An entry is gone that was never offered to its end: purged, or with its node.
+        """Report that an entry was removed without being offered: purged, or with its node.
 
         Returns:
             Whether a report is in the batch.
@@ -496,27 +494,27 @@ class IReporter(Interface):
 
 
 class IHops(Interface):
-    """The ways out of this house: one relay queue per next hop."""
+    """The routes to other organizations: one relay queue per next hop."""
 
     def check(hop: NextHop) -> None:
-        """Raise `Unresolved` or `AmqpError` if `target` would, whoever sends; make nothing."""
+        """Raise `Unresolved` or `AmqpError` if `target` would, for any sender; create nothing."""
 
     def target(hop: NextHop, origin: Origin) -> ITarget:
-        """Return the relay queue (an ITarget) of a `NextHop`; make it if there is none.
+        """Return the relay queue (an ITarget) of a `NextHop`; create it if necessary.
 
         Raises:
-            Unresolved: it has to be asked about first.
+            Unresolved: the DNS has to be asked first.
             ResourceLimitExceeded: the sender has too many (`relay.max-destinations`).
             AmqpError: there is proof that the hop does not exist.
         """
 
     def admit(hop: NextHop, origin: Origin | None = None) -> Deferred[None]:
-        """Return a Deferred that fires when `target` will answer.
+        """Return a Deferred that fires when `target` can answer.
 
         Args:
-            hop: where to.
-            origin: who wants it, and waits for its turn; None for the broker itself. From then on
-                there is a deadline.
+            hop: the next hop.
+            origin: the sender, who waits for its turn; None for the broker itself. The deadline
+                begins with its turn.
         """
 
 
@@ -524,19 +522,19 @@ class IConnectionPump(Interface):
     """The transport of a connection, as the user of its engine sees it."""
 
     def schedule_flush() -> None:
-        """Have the engine's output written in this reactor turn; as often as you like."""
+        """Schedule writing the engine's output in this reactor turn; calls may be repeated."""
 
     def flush() -> None:
-        """Write the engine's output now, unless that happens at the end of this call anyway."""
+        """Write the engine's output now, unless the present call ends with that anyway."""
 
     def hold_reading() -> None:
-        """Take nothing more from the transport until `release_reading`."""
+        """Stop reading from the transport until `release_reading`."""
 
     def release_reading() -> None:
-        """Read on."""
+        """Resume reading."""
 
     def identified(kind: str, user: str) -> str | None:
-        """Note that the peer is through its handshake.
+        """Note that the peer has completed its handshake.
 
         Args:
             kind: of its `Principal`.
@@ -547,33 +545,33 @@ class IConnectionPump(Interface):
         """
 
     def abort() -> None:
-        """Drop the connection without a word, what is unwritten as well."""
+        """Drop the connection at once, with unwritten output."""
 
     def hand_over(engine: Engine, user: IConnectionUser, octets: bytes, since: float) -> None:
-        """Go on with another engine and another user.
+        """Continue with another engine and another user.
 
         Args:
             engine: not started yet.
             user: of that engine.
-            octets: what the present engine has been given, for the other one.
+            octets: the input of the present engine so far, for the other one.
             since: when the connection began, by the engine's clock.
         """
 
 
 class IConnectionUser(Interface):
-    """Whoever stands on an engine: a frontend, the relay's peer session, a client."""
+    """User of an engine: a frontend, the relay's peer session, a client."""
 
     def connected(pump: IConnectionPump) -> None:
-        """The transport is there; keep the pump to ask for flushes."""
+        """Handle the start of the connection; keep the pump for flushes."""
 
     def events(events: Sequence[object]) -> None:
-        """Act on what the engine told, in order: events of the user's own protocol."""
+        """Handle events of the user's protocol in order."""
 
     def paused() -> None:
-        """The transport's buffer is full: queue as little as possible until `writable`."""
+        """Handle a full transport buffer: queue as little as possible until `writable`."""
 
     def writable() -> None:
-        """The transport takes data again."""
+        """Handle that the transport accepts data again."""
 
     def lost(reason: Failure) -> None:
-        """The connection is gone; called once, last. The engine's last events came before."""
+        """Handle the end of the connection; called once, last, after the engine's last events."""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens with each message or connection of a flood goes into the log now and then.
+"""Rate limits for log lines that outside parties can cause.
 
-The first of a kind are told at once. What follows within `EVERY_SECONDS` is counted, and told with
-the next one after that. So whoever looks finds it, and nobody outside decides how large the log
-becomes. Where so many of something are allowed for each address, `source_of` says what one is.
+The first lines of a kind are written at once. Repetitions within `EVERY_SECONDS` are counted, and
+the count is written with the next line. So operators find the problem, and outsiders cannot decide
+how large the log becomes. Limits per address use `source_of` to identify one.
 
-`RateLimitedLog` gathers repetitions of one line at the place that writes it. `LineShares` bounds
-the log
-as a whole: each party has a share of lines of each kind, and each group of parties a bound in sum.
+`RateLimitedLog` collects repetitions of one line at the place that writes it. `LineShares` bounds
+the log as a whole: each party has a share of lines of each kind, and each group of parties a bound
+in sum.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = [
 ]
 
 EVERY_SECONDS: Final = 10.0
-"""Between two lines about the same, where there was one to count."""
+"""Interval of lines about the same subject when there is something to count."""
 MOST_KEYS: Final = 1000
-"""Subjects kept in mind; beyond it all are forgotten, with what was counted."""
+"""Bound on remembered subjects; beyond it all are forgotten, with their counts."""
 MOST_SHARES: Final = 10_000
 """Parties and kinds of a group that are remembered; the totals hold without them."""
 OTHERS: Final = "others"
@@ -40,11 +40,11 @@ OTHERS: Final = "others"
 
 
 class RateLimitedLog:
-    """Says when a line is due.
+    """Decides when a line is due.
 
     Args:
         seconds: the monotonic clock.
-        at_once: lines about a subject that are told one by one, within `EVERY_SECONDS`.
+        at_once: lines about a subject that are written at once within `EVERY_SECONDS`.
     """
 
     __slots__ = ("_at_once", "_counted", "_seconds")
@@ -55,10 +55,10 @@ class RateLimitedLog:
         self._counted: dict[Hashable, tuple[float, int, int]] = {}
 
     def due(self, subject: Hashable, count: int = 1) -> int:
-        """Count, and return how many there were since the last line; 0 if none is due.
+        """Count, and return the number since the last line; 0 if none is due.
 
         Args:
-            subject: what the line is about, of a kind of which there are few.
+            subject: of the line, from a small set.
             count: how many more.
         """
         now = self._seconds()
@@ -76,11 +76,11 @@ class RateLimitedLog:
 
 
 class LineAllowance(NamedTuple):
-    """How often something may happen: a burst, then at a rate.
+    """Allowed rate of something: a burst, then a steady rate.
 
     Attributes:
-        burst: how many at once.
-        seconds: after so many there may be one more.
+        burst: the number allowed at once.
+        seconds: the interval after which one more is allowed.
     """
 
     burst: int
@@ -88,7 +88,7 @@ class LineAllowance(NamedTuple):
 
 
 class GroupAllowance(NamedTuple):
-    """What the parties of a group may cause.
+    """Lines that the parties of a group may cause.
 
     Attributes:
         party: lines of one kind about one party.
@@ -105,7 +105,7 @@ class SuppressedLines:
     """The lines that were not written.
 
     Attributes:
-        seconds: within which time.
+        seconds: the time they cover.
         kinds: their number by kind.
         parties: their number by party.
         has_warnings: one of them was a warning or worse.
@@ -129,7 +129,7 @@ class LineShares:
     that is in the past says as much as none, so the oldest go first where there are too many.
 
     Args:
-        groups: what each group of parties may cause.
+        groups: the allowance of each group of parties.
     """
 
     __slots__ = ("_groups", "_left_out", "_shares", "_since", "_totals")
@@ -148,8 +148,8 @@ class LineShares:
 
         Args:
             group: one of those given.
-            party: whom the line is about.
-            kind: what it says, without the particulars: there must be few kinds.
+            party: that the line is about.
+            kind: of line, without particulars: there must be few kinds.
             is_warning: it is a warning or worse.
             now: the monotonic clock, in seconds.
         """
@@ -179,11 +179,11 @@ class LineShares:
         left_out.has_warnings |= is_warning
 
     def left_out(self, now: float, after: float = 0.0) -> SuppressedLines | None:
-        """Return what was not written since the last time, and begin to count again.
+        """Return the lines suppressed since the last call, and start counting again.
 
         Args:
             now: the monotonic clock, in seconds.
-            after: how long ago the first of them must be.
+            after: the minimum age of the first of them, seconds.
 
         Returns:
             None if there is nothing to say, or not yet.
@@ -197,7 +197,7 @@ class LineShares:
 
 
 def _drawn(allowance: LineAllowance, whole_at: float, now: float) -> float | None:
-    """Return when a share is whole again after one more; None if there is nothing left of it."""
+    """Return when a share is whole again after one more line; None if it is used up."""
     whole_at = max(whole_at, now)
     if whole_at - now > (allowance.burst - 1) * allowance.seconds:
         return None
@@ -210,15 +210,15 @@ def _count(counts: dict[str, int], key: str) -> None:
 
 
 def and_more(count: int) -> str:
-    """Return what a line about the last of so many adds; nothing if it was the only one."""
+    """Return the suffix of a line that stands for several; empty for one."""
     return f" ({count - 1} more like it since the last line)" if count > 1 else ""
 
 
 def source_of(host: str) -> str:
-    """Return what counts as one sender: an IPv4 address, or the /64 that an IPv6 address is in.
+    """Return the network that counts as one sender: an IPv4 address, or the /64 of an IPv6 address.
 
-    Whoever has one address of a /64 has all of them (RFC 4291 §2.5.4). Empty for what is no IP
-    address.
+    A host with one address of a /64 can use all of them (RFC 4291 §2.5.4). Empty for anything
+    but an IP address.
     """
     try:
         address = ip_address(host.partition("%")[0])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that say when they were written, and so whether they are copies.
+"""Time stamps in files, by which copies of the files are recognized.
 
-The time is that of the file system's own clock, which it keeps for each file as well and which no
-program can set: of a file that was copied, or came out of an archive, it keeps another one than the
-file says. So it does where only owner or mode were changed.
+The stamp is the file system's own change time, which no program can set: a file that was copied or
+extracted from an archive has a change time other than its stamp. So has one whose owner or mode was
+changed.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Final
 __all__ = ["is_copy", "stamp"]
 
 COPIED_SECONDS: Final = 10.0
-"""What a file says of its time and what the file system says may differ by so much."""
+"""Tolerated difference between the stamp and the change time, seconds."""
 
 
 def stamp(descriptor: int) -> int:
-    """Return the time, nanoseconds, that an open file has to say of what is written now.
+    """Touch an open file and return its change time, nanoseconds, to be written into it.
 
     Raises:
         OSError: as it comes.
     """
-    os.utime(descriptor)  # also a file that was there before gets the time of now
+    os.utime(descriptor)  # renews the change time of an existing file
     return os.fstat(descriptor).st_ctime_ns
 
 
 def is_copy(descriptor: int, written_ns: int) -> bool:
-    """Tell whether an open file is another one than that which was given this stamp.
+    """Tell whether an open file is a copy of the one that was given this stamp.
 
     Raises:
         OSError: as it comes.

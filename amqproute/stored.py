@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a store gives back: plain values, without behaviour."""
+"""Values that a store returns."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class StoredEntry:
         expires_ms: the same clock; 0 means never.
         delivery_count: failed deliveries so far (part 3 §3.2.1).
         flags: `TRANSIENT`; the other bits belong to the broker.
-        payload_id: the shared payload that `encoded` is, 0 for a body of its own. Entries of one
+        payload_id: id of the shared payload in `encoded`, 0 for a body of its own. Entries of one
             page with the same payload have the same bytes object.
-        rest: the `IBody` that follows `encoded`; None for a message that is all there.
+        rest: the `IBody` that follows `encoded`; None for a message without one.
     """
 
     id: int
@@ -43,8 +43,8 @@ class DamagedEntry:
     Attributes:
         entry_id: its id.
         why: what is wrong, in words.
-        entry: what can be read of it, not to be handed to anybody; None for nothing.
-        size: its bytes, as its queue counts them.
+        entry: its readable part, never to be delivered; None for nothing.
+        size: its bytes in the accounts of its queue.
     """
 
     entry_id: int
@@ -55,10 +55,10 @@ class DamagedEntry:
 
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
-    """What a queue holds.
+    """Summary of a queue.
 
-    Entries, bytes of encoded messages, the ids at both ends, when the first of them arrived by the
-    wall clock, and octets of bodies that are files of their own.
+    Number of entries, bytes of encoded messages, first and last id, arrival of the first entry by
+    the wall clock, and octets of bodies in files of their own.
     """
 
     count: int
@@ -71,20 +71,20 @@ class QueueSummary:
 
 @dataclass(slots=True)
 class StoreRecovery:
-    """What the store remembers when it is opened.
+    """Contents of a store when it is opened, without entries.
 
     Attributes:
         queues: by name, those that have entries.
         received: receipt stream -> the ids still remembered, ascending.
         notes: kind -> key -> value.
-        accounts: number of an account -> how many entries stand in it, and their octets.
+        accounts: number of an account -> number of entries charged to it, and their octets.
         received_ms: the date of the newest receipt, ms; 0 without.
-        outbox: the rows that are left of what `IOutbox.carry` returned, in order.
-        is_restored: the database is not the one that was here last.
-        accepted: the finding in spite of which an operator has it opened; empty for none
+        outbox: rows returned by `IOutbox.carry` that are not obsolete, in order.
+        is_restored: the database is not the one that was open last.
+        accepted: the finding that an operator has accepted; empty for none
             (`amqproute.store.start_evidence`).
-        tells_senders: messages that are missing are to be reported to their senders.
-        quarantined: how many damaged entries are kept in nobody's reach.
+        tells_senders: missing messages are to be reported to their senders.
+        quarantined: number of damaged entries, which are kept and not delivered.
     """
 
     queues: dict[str, QueueSummary] = field(default_factory=dict)
@@ -101,17 +101,16 @@ class StoreRecovery:
 
 @dataclass(frozen=True, slots=True)
 class StoreRoom:
-    """How much the store may still grow, bytes.
+    """Room for the store, bytes.
 
     Attributes:
-        free: of the file system, for whoever is not root, less what the log will need of it.
+        free: of the file system, for users other than root, less what the log will need of it.
         total: of the file system.
-        reusable: within the database: pages that nothing stands on any more. Its file never
-            shrinks.
+        reusable: unused pages within the database, whose file never shrinks.
         used: by what is stored, in the database and in files.
-        is_short: the disk was full, the database may not grow, and has not plenty of pages that
-            nothing stands on.
-        plenty: octets that end this: free, or on such pages.
+        is_short: the disk was full, the database may not grow, and does not have plenty of
+            unused pages.
+        plenty: octets that end this: free, or in unused pages.
     """
 
     free: int
@@ -123,5 +122,5 @@ class StoreRoom:
 
     @property
     def writable(self) -> int:
-        """Octets that may be written, wherever they go."""
+        """Octets that may be written, to either."""
         return self.free + self.reusable

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Letting go of what an error holds, so that no error waits for the garbage collector.
+"""Releasing the frames that an error holds, so that it does not wait for the garbage collector.
 
-A traceback holds every frame on the way of an error, with its variables. A coroutine that waits
-for a Deferred is resumed by a frame that holds the failure itself (`Deferred.fromCoroutine`), so an
+A traceback holds every frame that the error passed, with its variables. A coroutine that waits for
+a Deferred is resumed by a frame that holds the failure itself (`Deferred.fromCoroutine`), so an
 error that comes through one is part of a cycle: some hundred objects that reference counting does
-not free. Twisted cannot avoid that, for it does not know who is the last to look at an error.
+not free. Twisted cannot avoid that, since it does not know the last user of an error.
 
-Whoever ends an error that a stranger can cause at will, a name that is not found, a connection that
-is refused, calls one of these two. The traceback is of no use then: the error has been expected.
+Code that handles an error which strangers can cause at will, such as an unknown name or a refused
+connection, calls one of these functions. The traceback has no use then: the error was expected.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["forget_frames", "without_frames"]
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Let go of the frames that an error came through.
+    """Release the frames that an error holds.
 
     Args:
-        error: that ends here, with all that it says it comes from.
+        error: the handled error; its causes and contexts are included.
     """
     seen: set[int] = set()
     waiting = [error]
@@ -34,9 +34,9 @@ def forget_frames(error: BaseException | None) -> None:
 
 
 def without_frames(failure: Failure) -> Failure:
-    """Return a failure that holds no frame; an errback.
+    """Return the failure without frames; an errback.
 
-    Its traceback is kept as text. To be added to the Deferred of a coroutine before
+    Its traceback is kept as text. Add it to the Deferred of a coroutine before
     `Deferred.addTimeout`, which drops the failure of what it has cancelled.
     """
     forget_frames(failure.value)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that cost about a millisecond each, shared out over the turns of the reactor.
+"""Scheduling of steps that cost about a millisecond each over the turns of the reactor.
 
 A step of a TLS handshake is a signature or a chain of certificates to verify; an answer of a name
 server ends attempts and begins others; a slice of input that waits is as much work
 (`amqproute.net.connection_scheduler`). Strangers can ask for all of them as often as they like.
-When they come in numbers, connections that want little must not wait for the sum: in one turn of
-the reactor all steps together take about `TURN_SECONDS`. A step that takes longer is paid back by
-the turns after it, which take none: what they do besides has its share of the processor whatever a
-step costs, and where they do nothing else they are short. The kinds of steps are served one after
-the other, and within a kind the sources: one address (`amqproute.log_rate_limit.source_of`) waits
-behind itself, and not before others.
+When there are many, connections that need little must not wait for their sum: in one turn of the
+reactor all steps together take about `TURN_SECONDS`. A step that takes longer is paid back by the
+turns after it, which take none: other work in them has its share of the processor whatever a step
+costs, and without other work they are short. The kinds of steps are served in rotation, and within
+a kind the sources: one address (`amqproute.log_rate_limit.source_of`) waits behind itself, and not
+before others.
 
-Where few steps are asked for, each is taken at once. What waits is bounded by whoever asks: by the
-connections that may be mute (`amqproute.net.accept_policy`), by the questions under way at a time.
+If there are few steps, each is taken at once. The callers bound the number of waiting steps: by
+the mute connections (`amqproute.net.accept_policy`), by the number of questions in progress.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["MOST_SECONDS", "STEPS_IN_TURN", "STEP_SECONDS", "TURN_SECONDS", "Tur
 TURN_SECONDS: Final = 0.001
 """Processor time of all steps in one turn, about."""
 STEP_SECONDS: Final = 0.0005
-"""What a step counts where processor time is not measured."""
+"""Assumed cost of a step where processor time is not measured."""
 MOST_SECONDS: Final = 50 * TURN_SECONDS
-"""What is paid back of one step at most: a full collection of garbage may fall into it."""
+"""Bound on what is paid back for one step, into which a full garbage collection may fall."""
 STEPS_IN_TURN: Final = round(TURN_SECONDS / STEP_SECONDS)
-"""How many such steps are taken in one turn."""
+"""Number of such steps in one turn."""
 
 Step = Callable[[], None]
 
@@ -51,23 +51,23 @@ class TurnScheduler:
     ) -> None:
         self._clock = clock
         self._processor_time = processor_time
-        self._spent = 0.0  # in this turn, and what former ones have spent too much
-        self._is_taking = False  # a step is under way; what it asks for is one of its own
+        self._spent = 0.0  # in this turn, and excess of earlier ones
+        self._is_taking = False  # a step is running; what it asks for is a step of its own
         self._waiting: OrderedDict[str, OrderedDict[str, deque[Step]]] = OrderedDict()
         self._call: IDelayedCall | None = None
 
     @property
     def waiting(self) -> int:
-        """How many steps wait."""
+        """Number of waiting steps."""
         return sum([len(each) for sources in self._waiting.values() for each in sources.values()])
 
     def ask(self, kind: str, source: str, step: Step) -> None:
-        """Have a step taken: now, if few were in this turn, or in a later turn.
+        """Run a step: now, if there were few in this turn, or in a later turn.
 
         Args:
             kind: of step.
-            source: whose it is.
-            step: has to find out itself whether it is still wanted.
+            source: that caused it.
+            step: has to check itself whether it is still wanted.
         """
         if self._spent < TURN_SECONDS and not self._waiting and not self._is_taking:
             self._arm()
@@ -76,7 +76,7 @@ class TurnScheduler:
             self.put_off(kind, source, step)
 
     def put_off(self, kind: str, source: str, step: Step) -> None:
-        """Have a step taken in a later turn; see `ask`."""
+        """Run a step in a later turn; see `ask`."""
         self._arm()
         sources = self._waiting.setdefault(kind, OrderedDict())
         sources.setdefault(source, deque()).append(step)
@@ -97,7 +97,7 @@ class TurnScheduler:
             self._spent = min(MOST_SECONDS, self._spent + took)
 
     def _turn(self) -> None:
-        # Even where nothing waits: until then the turn has what was spent in it.
+        # Also if nothing waits: until then `_spent` counts for the present turn.
         is_needed = bool(self._waiting or self._spent)
         self._call = self._clock.callLater(0, self._turn) if is_needed else None
         self._spent = max(0.0, self._spent - TURN_SECONDS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frozen nouns that pass between rooms: no behavior, no input or output."""
+"""Values that pass between packages: no behavior, no input or output."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from typing import Any, Final, Literal
 
 from amqproute.wire.amqp10.types import Symbol
 
-# What two amqproute brokers have agreed on; both ends of a relay link read it here.
+# Agreements between amqproute brokers; both ends of a relay link use them.
 STREAM: Final = Symbol("amqproute:stream")
 """Link property: names the store that numbers the sender's entries (T-36). Desired capability of
 a consumer or browser of a queue: it wants the entries' ids for delivery-tags, and this property."""
 STORE: Final = Symbol("amqproute:store")
-"""Link property: what the sender's journal calls that store, so that both ends of a hop can be
-found to be the same. Nothing is decided by it."""
+"""Link property: the name of that store in the sender's journal, to match the journals of both
+ends of a hop. Informational."""
 FLOOR: Final = Symbol("amqproute:floor")
 """Link property: the lowest entry id that the sender may still send."""
 TAG_OCTETS: Final = 8
 """A delivery-tag that is the entry's id, big-endian."""
 TRANSFER_CAPABILITY: Final = "AMQPROUTE:TRANSFER"
-"""What a broker offers in its open that keeps receipts."""
+"""Offered capability in the open of a broker that keeps receipts."""
 REPORT_CAPABILITY: Final = "AMQPROUTE:REPORT"
-"""What a broker offers in its open that reports on messages whose senders ask for it."""
+"""Offered capability in the open of a broker that sends the delivery reports senders ask for."""
 PROBE_CAPABILITY: Final = "AMQPROUTE:PROBE"
 """In an open's offered-capabilities: there is a node ``amqp$probe``."""
 COMMAND_CONTAINER: Final = "amqproute-cli-"
-"""How the container-ids of the command line's connections begin."""
+"""Prefix of the container-ids of the command line's connections."""
 PROBE: Final = Symbol("amqproute:probe")
 """In an open's properties: the id of a probe."""
 NO_CREDIT: Final = "peer.no-credit"
-"""The code of a peer that takes no messages at present; they wait at their sender."""
+"""The code of a peer that grants no credit at present; messages wait at their sender."""
 SEEN_AS: Final = Symbol("amqproute:seen-as")
-"""In the answer to a prober's attach: who the other side takes it for."""
+"""In the answer to a prober's attach: the principal that the other side sees."""
 PATH_CAPABILITY: Final = "AMQPROUTE:SECURE-PATH"
-"""What a broker offers in its open that honors `SECURE_PATH` on the next hop too."""
+"""Offered capability in the open of a broker that honors `SECURE_PATH` on the next hop too."""
 
 EXACTLY_ONCE_CAPABILITY: Final = Symbol("AMQPROUTE:EXACTLY-ONCE")
 """Desired capability of a sender's link: it settles what was accepted, so that the receiver may
 settle second; offered in the answer where the receiver does (P-14)."""
 CONTRACT: Final = Symbol("amqproute:contract")
-"""Property of our open: what the other side may ask of us, as in
+"""Property of our open: the limits for the other side, as in
 `frontends.contract_enforcement.ContractTerms`."""
 
-# Message annotations with a meaning for brokers; see `amqproute.services.sender_reports`,
+# Message annotations for brokers; see `amqproute.services.sender_reports`,
 # `.provenance`.
 RETURN_TO: Final = Symbol("x-opt-return-to")
-"""Where a message goes back to, and where reports about it go (T-26)."""
+"""Return address of a message and of reports about it (T-26)."""
 REPORT: Final = Symbol("x-opt-report")
-"""Which reports the sender wants: one of the words of `reports.default`, or a list of them."""
+"""The reports that the sender wants: one of the words of `reports.default`, or a list of them."""
 REPORT_KIND: Final = Symbol("x-opt-amqproute-report")
-"""On a report: its kind; on a returned message `RETURNED`. Nothing is decided by it."""
+"""On a report: its kind; on a returned message `RETURNED`. Informational."""
 RETURNED: Final = Symbol("return")
 """The `REPORT_KIND` of a message that a broker sends back: the body is not that broker's."""
 ORIGIN: Final = Symbol("x-opt-amqproute-origin")
@@ -70,7 +70,7 @@ SERVICE_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever proved to be at the other end of a connection.
+    """The authenticated party at the other end of a connection.
 
     `str()` gives the form in which access rules and the log name it: ``user:ann``,
     ``peer:beta.example``, ``uid:1000``, ``anonymous``.
@@ -120,7 +120,7 @@ def is_of_address(owner: str) -> bool:
 
 
 class TransportSecurity(Enum):
-    """How TLS starts on a connection to a peer; that it starts is not a question."""
+    """How TLS starts on a connection to a peer. Connections without TLS do not exist."""
 
     IMPLICIT = "amqps"
     """TLS from the first octet (SRV service ``amqps``, port 5671)."""
@@ -130,15 +130,15 @@ class TransportSecurity(Enum):
 
 
 SECURITY_LEVELS: Final = ("none", "tls", "authenticated", "dane")
-"""What a connection has reached, the least first: nothing; encryption; the peer's name proved by an
+"""Security levels, the lowest first: nothing; encryption; the peer's name proved by an
 authority or a pin; proved by signed DNS."""
 
 
 class TlsaState(Enum):
-    """What the DNS says of the TLSA records of one place, and how far that can be believed."""
+    """State of the TLSA records of one place, and how far it can be believed."""
 
     INSECURE = "insecure"
-    """Nothing on the way there is proved by DNSSEC, so nothing was asked or believed."""
+    """The path to them is not secured by DNSSEC, so nothing was asked or believed."""
 
     PRESENT = "present"
     """Validated records; whether one of them can be used is for `amqproute.net.dane` to say."""
@@ -158,7 +158,7 @@ class Tlsa:
         usage: 0 PKIX-TA, 1 PKIX-EE, 2 DANE-TA, 3 DANE-EE.
         selector: 0 the whole certificate, 1 its public key.
         matching: 0 exact, 1 SHA-256, 2 SHA-512.
-        data: what has to match.
+        data: to match.
     """
 
     usage: int
@@ -172,15 +172,15 @@ class Tlsa:
 
 @dataclass(frozen=True, slots=True)
 class TlsaAnswer:
-    """What is known of the TLSA records of one place.
+    """TLSA records of one place, with the state of the look-up.
 
     Attributes:
         base: the TLSA base domain (RFC 7671 §2): the target, or the end of its signed aliases.
         port: the TCP port.
         state: how far the rest can be believed.
         records: only with `TlsaState.PRESENT`.
-        code: why the state is not what one would wish, for example ``dns.bogus``; or empty.
-        words: the same for people.
+        code: reason of a bad state, for example ``dns.bogus``; or empty.
+        words: the reason as text.
     """
 
     base: str
@@ -192,7 +192,7 @@ class TlsaAnswer:
 
     @property
     def owner(self) -> str:
-        """Where the records stand: ``_5671._tcp.mx.beta.example``."""
+        """Owner name of the records: ``_5671._tcp.mx.beta.example``."""
         return f"_{self.port}._tcp.{self.base}"
 
 
@@ -209,9 +209,9 @@ class Candidate:
             (RFC 8305 §4). Never empty when it comes from the resolver.
         priority: the SRV priority; lower is tried first.
         weight: the SRV weight among candidates of one priority.
-        source: where it comes from: ``srv:_amqps._tcp.beta.example``, ``address`` or ``static``.
+        source: its origin: ``srv:_amqps._tcp.beta.example``, ``address`` or ``static``.
         secure: the records that lead from the domain to this host are validated by DNSSEC.
-        tlsa: what its TLSA records are; None where nobody asked, as for a static route.
+        tlsa: its TLSA records; None if not looked up, as for a static route.
     """
 
     host: str
@@ -227,14 +227,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What the DNS said about one domain.
+    """Result of the DNS look-up of one domain.
 
     Attributes:
         domain: lower-case A-labels without the final dot.
         candidates: in the order to try; never empty.
-        attempts: every question and what came back, a line each, for the operator.
-        ttl: for how many seconds this may be used.
-        stale: some answer is past its time and used because the name servers fail (RFC 8767).
+        attempts: questions and answers, a line each, for the operator.
+        ttl: validity in seconds.
+        stale: an expired answer is used because the name servers fail (RFC 8767).
         authenticated: every answer that led here is validated by DNSSEC: in this process, or by a
             trusted name server that says so with the AD bit (RFC 4035 §3.2.3).
     """
@@ -248,7 +248,7 @@ class Resolution:
 
 
 QUARANTINE: Final = "amqp$quarantine"
-"""Where the store keeps damaged entries. No node has this name, and nobody is given them."""
+"""Queue name of damaged entries in the store. It is no node, and they are not delivered."""
 
 
 class DeadLetterReason(enum.StrEnum):
@@ -263,7 +263,7 @@ class DeadLetterReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NextHop:
-    """Where messages for a domain go next.
+    """The next hop of messages for a domain.
 
     Attributes:
         key: names the relay queue and the destination: the domain, or the gateway of a static
@@ -284,7 +284,7 @@ class NextHop:
 
 @dataclass(slots=True)
 class Origin:
-    """Who sends on a link, and how: what a target needs to know besides the message.
+    """Sender of messages on a link, with what a target needs to know besides the message.
 
     Attributes:
         principal: the authenticated sender.
@@ -292,20 +292,20 @@ class Origin:
         container_id: the container-id of its open.
         stream: for a relaying peer, the receipts of its stream; None otherwise.
         tag: the delivery-tag of the message being put.
-        is_dead_letter: it has left a queue undelivered; its life does not end a second time.
-        replies: for `services.reply_paths`: node to the alias that replies find it by.
-        gone_at: when the link ended, by the clock of the house; None while it is there.
-        has_credit: what comes this way comes within credit that the target's space was the measure
-            of: it is taken, also where messages turn out larger than those before them.
+        is_dead_letter: it has left a queue undelivered; it does not expire a second time.
+        replies: for `services.reply_paths`: node to the alias under which replies find it.
+        gone_at: when the link ended, by the broker's clock; None while it exists.
+        has_credit: messages arrive within credit that was granted for the target's space: they are
+            accepted even if they are larger than expected.
         account: the `amqproute.broker.sender_quotas.SenderQuota` that its messages are charged to,
             or None.
-        event: what the journal calls it that a message comes this way: ``received``; ``routed``
-            for what the broker puts somewhere itself; ``reported``.
-        parent: the entry that what comes is a copy of, or comes in place of.
+        event: the journal's name for such an arrival: ``received``; ``routed`` for what the
+            broker puts somewhere itself; ``reported``.
+        parent: the entry that the message is a copy of, or replaces.
         connection: the broker's name for the connection.
         link: name of the link.
         level: what the connection has reached, one of `SECURITY_LEVELS`.
-        store: what the journal of a relaying peer calls its store.
+        store: the name of a relaying peer's store in its journal.
     """
 
     principal: Principal
@@ -327,7 +327,7 @@ class Origin:
 
 
 ANSWERING: Final = Origin(ANONYMOUS_PRINCIPAL, event="routed")
-"""Who sends what this broker answers to its own clients."""
+"""Origin of this broker's answers to its own clients."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All ways out: from next hops to destinations (an `IHops`)."""
+"""Next hops and their destinations (an `IHops`)."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from amqproute.tracebacks import without_frames
 from amqproute.values import RELAY_PREFIX, NextHop, Origin, Principal
 
 ADMISSION_SECONDS = 5.0
-"""How long admission waits for the DNS."""
+"""Time that admission waits for the DNS."""
 REMEMBERED_DOMAINS = 10_000
 KNOWN_SECONDS = 60.0
-"""How long it is remembered that the DNS was asked about a domain, and there may be a way."""
+"""Time for which a successful look-up of a domain counts for admission."""
 COUNT_SECONDS = 1.0
-"""Between two counts of these destinations: with thousands a count takes a millisecond."""
+"""Interval between two counts of these destinations: with thousands one takes a millisecond."""
 UNFOUND_PER_SECOND = 3.0
-"""Attempts for destinations that the DNS has never known, over all of them: the more there are, the
-later each is tried again. It takes a processor milliseconds to learn that nothing has changed."""
+"""Rate of attempts for all destinations unknown to the DNS together: the more there are, the later
+each is tried again. It takes a processor milliseconds to learn that nothing has changed."""
 UNUSED_SECONDS = 60.0
-"""After which a destination is given back that was made for a message which then was not kept."""
+"""Time after which a destination is removed whose first message was not kept after all."""
 MANY_RETURNS = 100
-"""Addresses of one domain to which messages go back at one time."""
+"""Bound on return addresses of one domain that are in use at a time."""
 
 
 @implementer(IHops)
@@ -62,17 +62,17 @@ class Relay:
     """The relay queues and destinations of this container.
 
     Args:
-        broker: makes and keeps the relay queues.
-        agent: makes connections.
-        routes: where messages go now.
-        environment: time and chance.
+        broker: owner of the relay queues.
+        agent: opens connections.
+        routes: the routes in force.
+        environment: clocks and randomness.
         terms: see `RelayTerms`.
-        limits: of each relay queue; its ttl is the longest life of a message here.
+        limits: of each relay queue; its ttl is the maximum lifetime of a message here.
 
     Attributes:
         destinations: by the keys of their hops.
-        dead_letter_name: the node for what cannot be returned, or None.
-        holds: what operators have held.
+        dead_letter_name: the node for messages that cannot be returned, or None.
+        holds: of operators.
     """
 
     log = Logger()
@@ -122,7 +122,7 @@ class Relay:
     # -- recovery --------------------------------------------------------------------------------
 
     def spare(self) -> None:
-        """Let what is overdue now, since nobody could try, have one attempt before it expires."""
+        """Allow one attempt for messages that expired while none could be made."""
         for destination in self.destinations.values():
             destination.queue.spare()
 
@@ -132,12 +132,12 @@ class Relay:
         holds: Mapping[str, bytes] = MappingProxyType({}),
         last_hold: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
-        """Make the destinations that have a backlog in the store, with their back-off.
+        """Create the destinations that have a backlog in the store, with their back-off.
 
         Args:
             notes: of destinations.
-            holds: those of an earlier run.
-            last_hold: of the id of its last.
+            holds: of an earlier run.
+            last_hold: id of the last hold.
         """
         waiting = self._broker.recovered_nodes.messages
         names = [each for each in waiting if each.startswith(RELAY_PREFIX)]
@@ -149,7 +149,7 @@ class Relay:
                 holder = DestinationHolder(*parts) if parts else OURSELVES
             except (ValueError, TypeError) as error:
                 self.log.error(
-                    "the back-off of {destination} cannot be read and begins anew: {error}",
+                    "the back-off of {destination} cannot be read and starts again: {error}",
                     destination=key,
                     error=str(error),
                 )
@@ -162,7 +162,7 @@ class Relay:
         self.holds.recovered(holds, last_hold)
 
     def _clear_notes(self, keys: Iterable[str]) -> None:
-        """Delete the notes of destinations without messages: the process ended before it could."""
+        """Delete the notes of destinations without messages, left by an earlier process."""
         batch = self._broker.begin()
         for key in keys:
             batch.transaction.note(NOTE, key, None)
@@ -172,7 +172,7 @@ class Relay:
         self.log.failure("notes of destinations without messages stay in the store", failure)
 
     def start(self) -> None:
-        """Let every destination with a backlog begin."""
+        """Start every destination with a backlog."""
         for destination in self.destinations.values():
             destination.queue.dispatch()
 
@@ -191,7 +191,7 @@ class Relay:
             raise refusal
 
     def _is_known(self, key: str) -> bool:
-        """The DNS was asked about it of late, and there may be a way."""
+        """Tell whether a recent look-up of the domain allows sending to it."""
         until = self._known.get(key)
         return until is not None and self._clock.seconds() < until
 
@@ -200,11 +200,11 @@ class Relay:
         holder = holder_of(origin)
         is_new = hop.key not in self.destinations
         if is_new:
-            self.destination_quota.check(holder)  # before anybody is asked about the name
+            self.destination_quota.check(holder)  # before the DNS is asked about the name
         self.check(hop)
         destination = self._make(hop, holder)
         if is_new:
-            destination.backoff.persist()  # a restart has to know the holder
+            destination.backoff.persist()  # the holder has to be known after a restart
         return destination.queue
 
     def admit(self, hop: NextHop, origin: Origin | None = None) -> Deferred[None]:
@@ -215,13 +215,13 @@ class Relay:
         waiters = self._asking.setdefault(hop.key, [])
         waiters.append(waiter)
         if hop.key not in self._looked_up:
-            # Also if somebody waits for the same: others' turns may come later.
+            # Also if another sender waits for the same hop: its turn may come later.
             holder = OURSELVES if origin is None else holder_of(origin)
             self._first_contacts.ask(holder, partial(self._look_up, hop))
         return waiter
 
     def _look_up(self, hop: NextHop) -> bool:
-        """Ask the DNS about a domain; False if it has been asked meanwhile."""
+        """Ask the DNS about a domain; False if that has happened meanwhile."""
         if hop.key in self._looked_up or hop.key not in self._asking:
             return False
         self._looked_up.add(hop.key)
@@ -250,13 +250,13 @@ class Relay:
             refusal = NotFound(error_for_senders(words, hop.key), info={"code": error.code})
             self._remember_refusal(hop.key, until, refusal)
             return
-        # No answer is no proof: the message is taken, and tried for as long as it lives (T-25).
+        # No answer proves nothing: the message is accepted, and tried during its lifetime (T-25).
         if not isinstance(error, (ResolveError, CancelledError, DeadlineError)):
             self.log.failure("{destination} could not be looked up", failure, destination=hop.key)
         self._exists(None, hop)
 
     def _log_denied(self, hop: NextHop, words: str) -> None:
-        """Say what the sender is not told. Anybody can make it happen: not for each of them."""
+        """Log what senders do not learn, rate-limited since anybody can cause it."""
         count = self._broker.rate_limited_log.due(DENIED)
         if count:
             self.log.warn(
@@ -326,7 +326,7 @@ class Relay:
         return self._unfound / UNFOUND_PER_SECOND
 
     def _check_created(self) -> None:
-        """Give back what was made for messages that were not kept then."""
+        """Remove destinations whose first message was not kept after all."""
         self._look = None
         made, self._made = self._made, []
         for destination in made:
@@ -335,7 +335,7 @@ class Relay:
                 self.destination_idle(destination)
 
     def destination_idle(self, destination: Destination) -> None:
-        """See `DestinationHost.destination_idle`: the next message makes it again."""
+        """See `DestinationHost.destination_idle`: the next message creates it again."""
         queue, hop = destination.queue, destination.hop
         is_there = self.destinations.get(hop.key) is destination
         if is_there and queue.depth == 0 and queue.is_settled:
@@ -354,14 +354,14 @@ class Relay:
                     del self._by_name[name]
             self._broker.forget_internal(queue.name)
 
-    # -- the rest of the house ---------------------------------------------------------------------
+    # -- other callers ---------------------------------------------------------------------------
 
     def row(self, destination: Destination) -> dict[str, object]:
         """Return the attributes of a destination, for the management node."""
         return destination.snapshot().row()
 
     def peer_called(self, principal: Principal) -> None:
-        """A peer has connected to us, so it is up: try what waits for it, by whatever way."""
+        """Try destinations of a peer that has connected to us, since that proves that it is up."""
         keys = {key for name in principal.names or (principal.name,) for key in self._keys(name)}
         for key in sorted(keys):
             destination = self.destinations.get(key)
@@ -369,7 +369,7 @@ class Relay:
                 destination.contacted()
 
     def forget(self, hop: NextHop) -> None:
-        """Forget what the DNS has said of a hop: the next message has it asked again."""
+        """Forget the look-up of a hop: the next message causes another one."""
         self._known.pop(hop.key, None)
         self._refusals.pop(hop.key, None)
         self._agent.forget(hop)
@@ -381,33 +381,33 @@ class Relay:
         return self._by_name.get(name, ())
 
     def stop_sending(self) -> None:
-        """Send nothing new, and make no connection any more."""
+        """Send nothing new, and open no more connections."""
         self._is_stopping = True
         for destination in self.destinations.values():
             destination.stop_sending()
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing is in flight to anybody."""
+        """Whether nothing is in flight to any destination."""
         return all(destination.is_quiet for destination in self.destinations.values())
 
     def allow_part(self, part_bytes: int) -> None:
-        """Let no destination hold more than this in memory (`broker.outgoing_memory`)."""
+        """Bound the memory of each destination (`broker.outgoing_memory`)."""
         self._terms.part_bytes = part_bytes
 
     @property
     def is_closed(self) -> bool:
-        """There is no connection to any peer."""
+        """Whether there is no connection to any peer."""
         return all(destination.session is None for destination in self.destinations.values())
 
     def take_on_trust(self, hop: NextHop) -> Queue:
-        """Return the relay queue of a hop without asking whether it exists.
+        """Return the relay queue of a hop without checking whether it exists.
 
-        A way back is a hop, and a link, for each address (`Router.direct`); and a return address
-        is what a stranger writes. So there are no more than so many for one domain at a time.
+        A return route is a hop, and a link, for each address (`Router.direct`), and strangers write
+        return addresses. So their number is bounded for each domain.
 
         Raises:
-            ResourceLimitExceeded: there are.
+            ResourceLimitExceeded: the bound is reached.
         """
         if hop.key not in self.destinations and "@" in hop.key:
             self._check_returns(hop.domain)
@@ -425,17 +425,17 @@ class Relay:
                 self.destination_idle(destination)
         if len([key for key in self._keys(domain) if "@" in key]) >= MANY_RETURNS:
             raise ResourceLimitExceeded(
-                f"messages go back to {MANY_RETURNS} addresses of {domain} already",
+                f"messages are already being returned to {MANY_RETURNS} addresses of {domain}",
                 info={"limiter": "return-addresses"},
             )
 
     def reload(self, terms: RelayTerms, lifetime_ms: int, dead_letter_name: str | None) -> None:
-        """Go by new terms; the life of messages that are here already does not change."""
+        """Put new terms in force; the lifetime of present messages does not change."""
         self._terms.adopt(terms)
         self._starts.per_second = terms.connects_per_second
         self._limits = replace(self._limits, ttl_ms=lifetime_ms)
         self.dead_letter_name = dead_letter_name
-        self._refusals.clear()  # where domains may lead may have changed
+        self._refusals.clear()  # the rules of addresses to dial may have changed
         for destination in self.destinations.values():
             destination.forget_refusal()
             destination.adopt(self._limits)

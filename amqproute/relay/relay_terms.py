@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the configuration says about relaying, and what is counted."""
+"""Configured terms of relaying, and counters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.values import NextHop
 
 FIRST_WINDOW = 50
-"""Messages without an outcome where nothing is known of a destination yet."""
+"""Window of a destination about which nothing is known yet."""
 NO_RATE = Rate()
 
 
@@ -22,19 +22,19 @@ def _unlimited(_: NextHop) -> Rate:
 
 @dataclass(slots=True)
 class RelayTerms:
-    """What the configuration says about relaying; shared by all destinations.
+    """Terms of relaying; shared by all destinations.
 
     Attributes:
         schedule: back-off of destinations and of released messages.
         window: the most entries without an outcome at once; see `send_window.SendWindow`.
-        idle_seconds: a connection with nothing to do is closed after this.
-        window_bytes: of the messages without an outcome.
+        idle_seconds: an idle connection is closed after this time.
+        window_bytes: bound on the octets of messages without an outcome.
         dead_after: failed attempts in a row after which a destination counts as dead.
-        settle_seconds: a peer that leaves a delivery without an outcome for so long is stuck.
-        connects_per_second: over all destinations.
-        most_destinations: that have messages or a connection; see `destination_quota`.
-        rate: the most that goes to a hop in a second.
-        part_bytes: what memory allows one destination of `window_bytes` now; worked out while the
+        settle_seconds: a peer is stuck if a delivery has no outcome after this time.
+        connects_per_second: of all destinations together.
+        most_destinations: bound on those with messages or a connection; see `destination_quota`.
+        rate: bound on the rate of messages to a hop.
+        part_bytes: the part of `window_bytes` for which there is memory now; computed while the
             daemon runs (`broker.outgoing_memory`), not configured.
     """
 
@@ -50,7 +50,7 @@ class RelayTerms:
     part_bytes: int = UNBOUNDED
 
     def adopt(self, other: RelayTerms) -> None:
-        """Take over everything that is configured from other terms."""
+        """Copy everything that is configured from other terms."""
         for each in fields(self):
             if each.name != "part_bytes":
                 setattr(self, each.name, getattr(other, each.name))

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of entries out of the database, each row compared with its checksums.
+"""Reading pages of entries from the database, with verification of each row's checksums.
 
-A page is one statement, and one row of results (`amqproute.store.statements` says why). Where
-something in it does not match, its rows are read one by one: those that are sound are handed out
-as ever, each of the others is a `DamagedEntry`, and `PageReader` takes it out of its queue. Its row
-gets the queue number `QUARANTINE_NUMBER` and stays as it is otherwise, octets and checksums
-included; `amqproute.store.fsck` names it. A row that cannot even be moved is passed over until the
-next start.
-
-An index that contradicts its table would hide entries or show them on other queues: where a page
-shows that, the indexes are made anew from the table, once.
+A page is one statement with one result row (`amqproute.store.statements` says why). If anything in
+it does not match, its rows are read one by one: sound ones are returned, each of the others becomes
+a `DamagedEntry`, and `PageReader` removes it from its queue. Its row gets the queue number
+`QUARANTINE_NUMBER` and stays as it is otherwise, octets and checksums included;
+`amqproute.store.fsck` lists it. A row that cannot even be moved is skipped until the next start.
+An index that contradicts its table would hide entries or show them on other queues: if a page shows
+that, the indexes are rebuilt from the table, once.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ log = Logger()
 # The inner select chooses ids from the covering index; the outer one alone touches bodies.
 # group_concat keeps every byte of a blob, NUL included; json_group_array sees the same rows in
 # the same order, so lengths and bodies fit together. An entry with a payload has no body here.
-# LEFT JOIN: an id of the index that the table does not have is to be noticed.
+# LEFT JOIN: to notice an id in the index that the table does not have.
 _PAGE = (
     "SELECT json_group_array(json_array(chosen, id, queue, size, arrived, expires, count, flags,"
     " payload, body_start, body_length, length(encoded), octets_crc, row_sum)),"
@@ -65,7 +63,7 @@ _PAYLOADS: Final = (
     " octets_crc)), CAST(group_concat(encoded, '') AS BLOB) FROM (SELECT * FROM payload"
     " WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id)"
 )
-# Nobody is charged for what is in quarantine.
+# Entries in quarantine are charged to no account.
 _OWN_FLAGS: Final = f"flags & {(1 << ACCOUNT_SHIFT) - 1}"
 _SET_ASIDE: Final = (
     f"UPDATE entry SET queue = {QUARANTINE_NUMBER}, flags = {_OWN_FLAGS}, row_sum = "
@@ -80,22 +78,22 @@ NOBODYS: Final = (
 _KNOWN_SIZE: Final = "SELECT size FROM entry INDEXED BY entry_queue WHERE queue = ? AND id = ?"
 
 
-class _Unfit(Exception):  # not an error: it never leaves this module
+class _Unfit(Exception):  # never leaves this module
     """Something in a page does not match: read its rows one by one."""
 
 
-class _WrongIndex(Exception):  # neither
+class _WrongIndex(Exception):  # never leaves this module
     """The index contradicts the table."""
 
 
 @dataclass(slots=True)
 class EntryPage:
-    """What a read of the store gives.
+    """Result of reading a page.
 
     Attributes:
         entries: in the order of their ids. The rest of a very large message is number and size of
             its file, and whether its file has checksums, here.
-        damages: what was found damaged on the way, and is not among them.
+        damages: damaged entries found meanwhile, which are not among `entries`.
     """
 
     entries: list[StoredEntry] = field(default_factory=list)
@@ -103,13 +101,13 @@ class EntryPage:
 
 
 class PageReader:
-    """Reads pages on the writer's thread, and takes what is damaged out of its queue.
+    """Reads pages on the writer's thread, and removes damaged entries from their queue.
 
     Args:
         connection: the writer's, once there is one.
         files: the segments.
-        path: the database, for words.
-        on_corrupt: told what SQLite says of pages of the database that contradict themselves.
+        path: the database, for error texts.
+        on_corrupt: called with errors of SQLite about damaged database pages.
 
     Attributes:
         stuck: damaged entries whose rows cannot be written; they stay where they are.
@@ -130,7 +128,7 @@ class PageReader:
         self._is_reindexed = False
 
     def page(self, chosen: str, queue: int, after_id: int, *bounds: int) -> EntryPage:
-        """Return the entries that `chosen` (`LOAD` or `EXPIRED`) names, those that are sound.
+        """Return the sound entries that `chosen` (`LOAD` or `EXPIRED`) selects.
 
         It is empty only if there are none.
 
@@ -145,7 +143,7 @@ class PageReader:
             after_id = last
 
     def _read(self, page: EntryPage, chosen: str, parameters: tuple[int, ...]) -> int | None:
-        """Add a page of rows; return the last id there is, or None for no row at all."""
+        """Add a page of rows; return the last id found, or None for no row at all."""
         queue = parameters[0]
         try:
             try:
@@ -216,7 +214,7 @@ class PageReader:
         """Return shared payloads; None, or nothing, for those that are damaged.
 
         Raises:
-            _Unfit: they have to be asked for one by one.
+            _Unfit: they have to be read one by one.
         """
         given = (json.dumps(sorted(ids)),)
         columns, bodies = self._connection().execute(_PAYLOADS, given).fetchone()
@@ -240,9 +238,9 @@ class PageReader:
         return payloads
 
     def _require_damage(self, error: Exception) -> None:
-        """Raise an error of SQLite again unless it is about what stands in the database.
+        """Raise an error of SQLite again unless it concerns the contents of the database.
 
-        A disk that fails, or memory that is short, says nothing about a row: it is asked for again.
+        A failing disk, or lack of memory, says nothing about a row, which is read again later.
         """
         if database_schema.meaning_of(error) is StoreDamaged:
             self._on_corrupt(error)
@@ -279,7 +277,7 @@ class PageReader:
         return None
 
     def _remainder(self, queue: int, entry_id: int) -> tuple[StoredEntry | None, str]:
-        """Return an entry as it can be read, and what is wrong with it if that can be said."""
+        """Return the readable part of an entry, and what is wrong with it if known."""
         try:
             columns, bodies = self._connection().execute(_ONE, (entry_id,)).fetchone()
             (row,) = json.loads(columns)
@@ -305,7 +303,7 @@ class PageReader:
         return entry, fault
 
     def _set_aside(self, damages: Sequence[DamagedEntry], queue: int) -> None:
-        """Take damaged entries out of their queue, in a commit of its own."""
+        """Remove damaged entries from their queue, in a commit of its own."""
         if not damages:
             return
         connection = self._connection()
@@ -329,7 +327,7 @@ class PageReader:
         except sqlite3.Error as error:
             self.stuck.add(damage.entry_id)
             log.warn(
-                "{path}: entry {entry} cannot be moved to quarantine and is passed over where it "
+                "{path}: entry {entry} cannot be moved to quarantine and is skipped where it "
                 "is: {words}",
                 path=self._path,
                 entry=damage.entry_id,
@@ -343,7 +341,7 @@ class PageReader:
             )
         self._is_reindexed = True
         log.error(
-            "{path}: an index contradicts its table ({words}): all of them are made anew",
+            "{path}: an index contradicts its table ({words}): rebuilding all indexes",
             path=self._path,
             words=str(wrong),
         )

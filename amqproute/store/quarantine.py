@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where files go that may not be used and may not be deleted: a folder for each start, a report.
+"""Quarantine of files that may neither be used nor deleted: a folder for each start, and a report.
 
-``store.quarantine`` beside the database has a folder for each start that put something aside, by
-its time, with the files, and with ``report.txt`` and ``report.json``: what, how large, why. Moving
-takes no room. Nothing here is ever read or deleted by the daemon: it is the operator's.
+``store.quarantine`` beside the database has a folder for each start that put something aside, named
+by its time, with the files, and with ``report.txt`` and ``report.json``: names, sizes, reasons.
+Moving needs no room. The daemon never reads or deletes anything here: that is up to the operator.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def quarantined(database: str) -> tuple[int, int]:
 
 
 class QuarantineFolder:
-    """What one start puts aside. The folder is made with the first file.
+    """The files put aside by one start. The folder is created with the first file.
 
     Args:
         database: the file.
@@ -63,10 +63,10 @@ class QuarantineFolder:
         """Move a file here.
 
         Returns:
-            False if it is not there.
+            False if it does not exist.
 
         Raises:
-            OSError: it could not be moved: it is where it was.
+            OSError: it could not be moved, and is where it was.
         """
         return self._put(path, why, os.rename)
 
@@ -75,10 +75,10 @@ class QuarantineFolder:
         return self._put(path, why, shutil.copyfile)
 
     def report(self, why: str) -> None:
-        """Write the report, if there is anything to tell that it does not say yet.
+        """Write the report, if anything was added since the last one.
 
         Args:
-            why: what led to this, in words.
+            why: the reason, in words.
 
         Raises:
             OSError: it could not be written.

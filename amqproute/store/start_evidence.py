@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the store that a start finds holds what it held last.
+"""Verification at the start: whether the store holds everything that it held last.
 
 Theory of operation
 ===================
@@ -12,7 +12,7 @@ explains: something that was on the disk is gone. The store is then not opened, 
 changed or deleted, until an operator has decided.
 
 =================  =================================================================================
-finding            what stands behind it
+finding            meaning
 =================  =================================================================================
 database-missing   there is no database, or an empty file, or a new one, and seal, mark, log,
                    bodies or the journal say there was one
@@ -26,7 +26,7 @@ rows-missing       the seal is gone or damaged, or the mark is of another databa
                    says of messages that the database does not have that they are there
 =================  =================================================================================
 
-**What explains what.** A power failure may take back what was not synced: the seal is stale then,
+**Innocent causes.** A power failure may take back what was not synced: the seal is stale then,
 and the log goes further. Another program that opens the database after a crash takes the log into
 it and removes the file: then the count of entries agrees. A log that begins anew while the power
 fails may have a torn header: then all its frames are in the database. A restore takes the mark
@@ -84,19 +84,19 @@ __all__ = [
 RESTORABLE: Final = frozenset({"log-missing", "database-older", "database-other"})
 """Findings that a restore explains."""
 MOST_ROUNDS: Final = 1 << 16
-"""By so many rounds a log may be later than a seal that a power failure has made stale. The salts
-count rounds; of two logs that have nothing to do with each other they are random."""
+"""Number of rounds by which a log may be later than a seal that a power failure has made stale. The
+salts count rounds; those of two unrelated logs are random."""
 CENSUS: Final = "SELECT count(*), ifnull(sum(id & 4294967295), 0) FROM entry INDEXED BY entry_queue"
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFinding:
-    """A contradiction.
+    """A contradiction between the files of a store.
 
     Attributes:
         code: see above.
-        words: what is contradicted, and by what.
-        facts: what makes it this one and no other.
+        words: the contradiction and its evidence.
+        facts: that identify it.
         drops_log: the log may not be applied to the database.
     """
 
@@ -107,22 +107,22 @@ class StoreFinding:
 
     @property
     def name(self) -> str:
-        """Its code with a digest of its facts: what an acceptance names."""
+        """Its code with a digest of its facts, by which an operator accepts it."""
         text = json.dumps([self.code, *self.facts], separators=(",", ":"))
         return f"{self.code}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 @dataclass(slots=True)
 class StartEvidence:
-    """What a look at the files has shown.
+    """Result of examining the files.
 
     Attributes:
         finding: the contradiction; None for none.
-        is_sealed: the seal holds, and agrees: what no row names is needed by nobody.
+        is_sealed: the seal is valid and agrees: files that no row names are unused.
         has_log: the log has frames.
         is_restore: a restore explains `finding`.
-        sealed: what the seal says; None if it says nothing, or is stale.
-        notes: what an operator should read in the log of the start.
+        sealed: contents of the seal; None if it is invalid or stale.
+        notes: lines for the log of the start.
     """
 
     finding: StoreFinding | None = None
@@ -135,7 +135,7 @@ class StartEvidence:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the database says, read through its log.
+    """Contents of the database, read through its log.
 
     Attributes:
         turn: see `SealState`.
@@ -156,12 +156,12 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class JournalTestimony:
-    """Which messages the journal says are in the store, and are not.
+    """Messages that the journal says are in the store, and that are missing.
 
     Attributes:
-        source: where it is from, in words.
+        source: of the testimony, in words.
         missing: the ids of their entries, ascending.
-        is_whole: nothing is missing in the journal itself; without, some may have ended.
+        is_whole: the journal itself is complete; otherwise some messages may have ended.
     """
 
     source: str
@@ -177,7 +177,7 @@ class JournalTestimony:
 
 Outbox = Sequence[tuple[int, bytes]]
 Witness = Callable[[set[int], Outbox], JournalTestimony]
-"""Told the ids of all entries in the store, and the rows of its outbox."""
+"""Called with the ids of all entries in the store, and the rows of its outbox."""
 
 
 @contextmanager
@@ -192,13 +192,13 @@ def read_only(path: str) -> Iterator[sqlite3.Connection]:
     finally:
         connection.close()
         if not had_log and _size(f"{path}-wal") == 0:
-            os.unlink(f"{path}-wal")  # SQLite makes one where there is none
+            os.unlink(f"{path}-wal")  # SQLite has created it
 
 
 def holdings_of(path: str) -> tuple[set[int], Outbox]:
-    """Return the ids of all entries that a start would find, and what is in the outbox.
+    """Return the ids of all entries that a start would find, and the outbox.
 
-    Both are empty where nothing can be read.
+    Both are empty if the database cannot be read.
     """
     if not _size(path):
         return set(), ()
@@ -209,22 +209,22 @@ def holdings_of(path: str) -> tuple[set[int], Outbox]:
             ids = {row[0] for row in connection.execute("SELECT id FROM entry")}
             rows = list(connection.execute("SELECT number, octets FROM outbox ORDER BY number"))
     except sqlite3.Error:
-        pass  # a database of an earlier release, or a damaged one: whoever opens it says so
+        pass  # an earlier release, or damaged: opening it reports that
     return ids, rows
 
 
 def entry_totals_of(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return how many entries there are, and the sum of their ids modulo 2**32."""
+    """Return the number of entries, and the sum of their ids modulo 2**32."""
     count, total = connection.execute(CENSUS).fetchone()
     return count, total & 0xFFFFFFFF
 
 
 def examine(path: str, witness: Witness | None = None) -> StartEvidence:
-    """Compare a store with what is known of it. No other process may have it open.
+    """Compare a store with the evidence of its last run. No other process may have it open.
 
     Args:
         path: the database file.
-        witness: asks the journal, where nothing else can say anything; None without a journal.
+        witness: asks the journal, where there is no other evidence; None without a journal.
 
     Raises:
         OSError: the journal cannot be read.
@@ -236,13 +236,13 @@ def examine(path: str, witness: Witness | None = None) -> StartEvidence:
     evidence = StartEvidence(sealed=sealed)
     if sealed is None:
         if seal.exists():
-            evidence.notes.append(f"{seal.path} is damaged: it is written anew")
+            evidence.notes.append(f"{seal.path} is damaged: it is written again")
         _ask(path, witness, mark, evidence)
         return evidence
     try:
         found = _look(path, sealed)
     except sqlite3.Error as error:
-        # Whoever opens the store for writing says it better; meanwhile nothing is proven.
+        # Opening the store for writing reports it better; meanwhile nothing is proven.
         evidence.notes.append(f"{path} cannot be compared with its seal: {error}")
         return evidence
     evidence.has_log = found.log.frames > 0
@@ -250,14 +250,14 @@ def examine(path: str, witness: Witness | None = None) -> StartEvidence:
     if found.turn > sealed.turn or (
         found.turn == sealed.turn and not sealed.same_state(*found.state) and found.state in states
     ):
-        evidence.notes.append(f"{seal.path} is older than {path}: it is written anew")
+        evidence.notes.append(f"{seal.path} is older than {path}: it is written again")
         evidence.sealed = None
         if not evidence.has_log:  # a crash that leaves an older seal leaves a log
             _ask(path, witness, mark, evidence)
         return evidence
     evidence.finding = _compare(path, sealed, found, evidence)
     if evidence.finding is None and found.state not in states and not mark.is_withdrawn():
-        # Seal and database fit together: copies, maybe, that are older than the mark.
+        # Seal and database agree, but both may be copies that are older than the mark.
         _ask(path, witness, mark, evidence, f"{mark.path} is of another one")
     if evidence.finding is None:
         evidence.is_sealed = True
@@ -269,7 +269,7 @@ def examine(path: str, witness: Witness | None = None) -> StartEvidence:
 def _ask(
     path: str, witness: Witness | None, mark: Mark, evidence: StartEvidence, doubt: str = ""
 ) -> None:
-    """Ask the journal about a database whose seal says nothing, or of which there is a doubt."""
+    """Ask the journal about a database whose seal is missing, invalid or in doubt."""
     if witness is None:
         return
     try:
@@ -277,12 +277,12 @@ def _ask(
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             meta = dict(connection.execute("SELECT key, value FROM meta")) if tables else {}
     except sqlite3.Error:
-        return  # whoever opens the store for writing says it better
+        return  # opening the store for writing reports it better
     is_new = "mark" not in meta
     if is_new and meta.get("next_id"):
-        return  # of a release that had no mark
+        return  # written by a release without marks
     if not is_new and not meta.get("turn"):
-        return  # of a release that had no seal
+        return  # written by a release without seals
     if not is_new and mark.is_withdrawn():
         return  # a restore, or one whose first start was killed
     heard = witness(*holdings_of(path))
@@ -304,7 +304,7 @@ def _ask(
 
 
 def _never_here(path: str, how: str, heard: JournalTestimony) -> StoreFinding:
-    """Return the finding of a store of which the journal alone is left."""
+    """Return the finding for a store of which only the journal is left."""
     words = (
         f"{path} {how}, and a store was here: {heard.source} says that "
         f"{len(heard.missing)} messages are in it ({ranges(heard.missing)})"
@@ -317,7 +317,7 @@ def ranges(ids: Sequence[int], most: int = 200) -> str:
 
     Args:
         ids: one at least.
-        most: characters, about.
+        most: the approximate number of characters.
     """
     parts: list[str] = []
     start = last = ids[0]
@@ -368,14 +368,14 @@ def _without_database(
 
 
 def mark_facts(mark: Mark) -> tuple[int, ...]:
-    """Return what a mark says, as facts of a finding."""
+    """Return the states in a mark as facts of a finding."""
     return tuple(number for state in mark.read() for number in state)
 
 
 def _compare(
     path: str, sealed: SealState, found: _Found, evidence: StartEvidence
 ) -> StoreFinding | None:
-    """Compare what the database says with a seal that is not older."""
+    """Compare the database with a seal that is not older."""
     age: tuple[int | str, ...] = (sealed.turn, found.turn, sealed.log.hex(), found.log.log.hex())
     if evidence.has_log:
         finding = _compare_log(path, sealed, found, age)
@@ -419,11 +419,11 @@ def _compare_log(
 ) -> StoreFinding | None:
     log = f"{path}-wal"
     if not sealed.frames or (sealed.is_copied and found.log.salt != sealed.salt):
-        return None  # it has begun since
+        return None  # it has restarted since
     if found.log.salt != sealed.salt:
         ahead = int.from_bytes(found.log.salt[:4], "big") - int.from_bytes(sealed.salt[:4], "big")
         if 1 <= ahead & 0xFFFFFFFF < MOST_ROUNDS:
-            return None  # a later round: what the seal knows of is in the database
+            return None  # a later round: the contents of the sealed one are in the database
         words = f"{log} is not the write-ahead log that {path}.seal is of, nor a later one"
         return StoreFinding("log-other", words, age, drops_log=True)
     if found.log.frames < sealed.frames:
@@ -431,7 +431,7 @@ def _compare_log(
             f"{log} can be read up to frame {found.log.frames}, and {sealed.frames} were on the "
             "disk: it was cut short, or is damaged"
         )
-        # Part of a log that has been copied would bring old pages back.
+        # Applying part of a copied log would bring old pages back.
         return StoreFinding("log-short", words, age, drops_log=sealed.is_copied)
     if _checksum_in(log, sealed.frames) != sealed.checksum:
         words = f"frame {sealed.frames} of {log} is another one than {path}.seal says"
@@ -454,7 +454,7 @@ def _without_log(
         )
         return None
     if is_in_database(path, log, sealed.salt, sealed.frames, sealed.pages):
-        return None  # its header is torn, all it has is in the database
+        return None  # its header is torn, but the database has all its frames
     size = _size(log)
     if size is None:
         what = "is missing"
@@ -471,13 +471,13 @@ def _without_log(
 
 
 def _look(path: str, sealed: SealState) -> _Found:
-    """Read what the database says.
+    """Read the database.
 
     Raises:
         sqlite3.Error: it cannot be read.
     """
     with read_only(path) as connection:
-        # All that a young store has stands in its log: without that it has no tables.
+        # Everything of a young store is in its log: without it there are no tables.
         (tables,) = connection.execute(
             "SELECT count(*) FROM sqlite_schema WHERE name IN ('meta', 'entry_queue')"
         ).fetchone()
@@ -492,7 +492,7 @@ def _look(path: str, sealed: SealState) -> _Found:
 
 
 def _position(path: str) -> bytes:
-    """Return where the log ends, by the index that SQLite has made of it just now."""
+    """Return the end of the log from the index that SQLite has just built."""
     try:
         with open(f"{path}-shm", "rb") as file:
             octets = file.read(40)[16:]
@@ -502,10 +502,10 @@ def _position(path: str) -> bytes:
 
 
 def _round_below(path: str) -> int | None:
-    """Return the round of the database file without its log; None if nobody can tell.
+    """Return the round of the database file without its log; None if it is unreadable.
 
-    A checkpoint that a crash has interrupted leaves pages of two ages. The two that this needs,
-    the first one and the only one of the table, are whole or cannot be read.
+    An interrupted checkpoint leaves pages of two ages. The two pages needed here, the first one and
+    the only one of the table, are either whole or unreadable.
     """
     try:
         address = f"file:{quote(path)}?mode=ro&immutable=1"
@@ -517,7 +517,7 @@ def _round_below(path: str) -> int | None:
 
 
 def _checksum_in(log: str, number: int) -> tuple[int, int]:
-    """Return the checksum that a frame of a log says of itself."""
+    """Return the checksum stored in a frame of a log."""
     with open(log, "rb") as file:
         page_size = int.from_bytes(file.read(12)[8:12], "big")
         file.seek(HEADER + (number - 1) * (FRAME_HEADER + page_size))
@@ -537,7 +537,7 @@ def _size(path: str) -> int | None:
 
 
 def _has_octets(path: str, most: int = 1 << 16) -> bool:
-    """Tell whether a file begins with anything but zeros."""
+    """Tell whether the beginning of a file has anything but zeros."""
     try:
         with open(path, "rb") as file:
             return any(file.read(most))
@@ -545,7 +545,7 @@ def _has_octets(path: str, most: int = 1 << 16) -> bool:
         return False
 
 
-# -- the operator's word -------------------------------------------------------------------------
+# -- acceptance by the operator ------------------------------------------------------------------
 
 
 class LossAcceptance:
@@ -559,7 +559,7 @@ class LossAcceptance:
         self.path = f"{database}.accepted"
 
     def read(self) -> tuple[str, bool]:
-        """Return the name of the finding, empty for none; and whether senders are to be told."""
+        """Return the name of the finding, or empty; and whether to report losses to senders."""
         try:
             with open(self.path, encoding="utf-8") as file:
                 finding = json.load(file)
@@ -570,7 +570,7 @@ class LossAcceptance:
             raise StoreError(f"{self.path} cannot be read: {error}; remove it") from error
 
     def write(self, name: str, tells_senders: bool) -> None:
-        """Have it on the disk.
+        """Write the file, durably.
 
         Raises:
             OSError: it could not be written.
@@ -580,7 +580,7 @@ class LossAcceptance:
             json.dump({"finding": name, "report-senders": tells_senders}, file)
             file.write("\n")
             file.flush()
-            if os.geteuid() == 0:  # the daemon is somebody else, and has to read it
+            if os.geteuid() == 0:  # the daemon runs as another user, who has to read it
                 folder = os.stat(os.path.dirname(self.path))
                 os.fchown(file.fileno(), folder.st_uid, folder.st_gid)
             os.fsync(file.fileno())
@@ -588,7 +588,7 @@ class LossAcceptance:
         sync_folder(os.path.dirname(self.path))
 
     def remove(self) -> None:
-        """It is used up.
+        """Remove the file, whose finding has been dealt with.
 
         Raises:
             OSError: it could not be removed.
@@ -601,7 +601,7 @@ class LossAcceptance:
 def accept(
     path: str, name: str, tells_senders: bool = False, witness: Witness | None = None
 ) -> StoreFinding:
-    """Have the next start go on in spite of a finding.
+    """Make the next start continue in spite of a finding.
 
     Args:
         path: the database file.
@@ -614,7 +614,7 @@ def accept(
 
     Raises:
         StoreError: there is no such finding.
-        OSError: it could not be written down.
+        OSError: the acceptance could not be written.
     """
     finding = examine(path, witness).finding
     if finding is None:
@@ -626,7 +626,7 @@ def accept(
 
 
 def refusal(finding: StoreFinding) -> StoreContradiction:
-    """Return what a start that comes to a finding ends with."""
+    """Return the error with which a start ends that has a finding."""
     return StoreContradiction(
         f"{finding.words}. Nothing was changed or deleted. See what is missing: amqproute store "
         "check; get back what can be read: amqproute store salvage --into DIRECTORY; or start "
