@@ -30,7 +30,7 @@ if TYPE_CHECKING or not MISSING:
 
 DAY = 86_400
 ONE = timedelta(days=1)
-WEEK = 2
+WEEK = 1
 """Days of a week here: `nightly.REACH`."""
 REAL = 3 * WEEK + 1
 """Days that were really taken in: as many as are read where something of last week comes late."""
