@@ -203,6 +203,8 @@ def filled(tables: Warehouse) -> WarehouseSnapshot:
         what = f"{tables.base}: no tables there"
         if "://" not in tables.base and not Path(tables.base).is_dir():
             what = f"{tables.base}: there is no such directory"
+            if Path(tables.base).exists():
+                what = f"{tables.base} is no directory"
         raise CommandError(USAGE, "pipeline.empty", what, _make(tables))
     return snapshot
 

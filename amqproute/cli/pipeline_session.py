@@ -25,7 +25,7 @@ from amqproute.cli.command_error import NEGATIVE, USAGE, CommandError
 from amqproute.pipeline.exchange import ExchangeSourceError
 from amqproute.pipeline.java import JavaError
 from amqproute.pipeline.spark_session import session
-from amqproute.pipeline.warehouse import TIME_ZONE, PublicationConflict
+from amqproute.pipeline.warehouse import TIME_ZONE, PublicationConflict, UnreadableList
 
 __all__ = ["SparkOptions", "reconnect", "started"]
 
@@ -79,6 +79,8 @@ def started(
     except PublicationConflict as error:
         step = "let the other run end, and start this one again"
         raise CommandError(NEGATIVE, "pipeline.conflict", str(error), step) from None
+    except UnreadableList as error:
+        raise CommandError(NEGATIVE, "pipeline.damaged", str(error), _EXAMINE) from None
     except (PySparkException, Py4JError) as error:
         if debug:
             traceback.print_exception(error)
@@ -110,6 +112,11 @@ _DENIED: Final = (
     "Permission denied", "AccessDeniedException", "AccessControlException", "Mkdirs failed",
     "ParentNotDirectoryException", "Read-only file system", "Not a directory",
 )  # fmt: skip
+_DAMAGED: Final = ("ChecksumException", "is not a Parquet file")
+_EXAMINE: Final = (
+    "name all that is damaged: amqproute pipeline fsck; then take it from a backup, or remove the "
+    "tables and have them made anew of the journals: amqproute pipeline run"
+)
 _MEMORY: Final = ("OutOfMemoryError", "SparkOutOfMemoryError", "GC overhead limit")
 
 
@@ -132,6 +139,7 @@ def _refusal(error: PySparkException | Py4JError, place: str, local_dir: str) ->
             f"the user {_user()} has to be allowed to read the journals and to write to {place}",
         ),
         ("pipeline.memory", _MEMORY, "give Spark more memory: --memory 8g"),
+        ("pipeline.damaged", _DAMAGED, _EXAMINE),
     ):  # fmt: skip
         if any(mark in words for mark in marks):
             return CommandError(NEGATIVE, code, f"{place}: {words}", step)

@@ -26,6 +26,7 @@ from amqproute.pipeline.warehouse import (
     MANIFEST,
     Stored,
     TablePart,
+    UnreadableList,
     Warehouse,
     WarehouseSnapshot,
 )
@@ -152,8 +153,8 @@ class _Book:
                 continue
             try:
                 lists.append(warehouse.read_list(int(name[:-5])))
-            except (ValueError, KeyError, TypeError) as error:
-                broken[f"log/{name}"] = f"cannot be read as a list: {error}"
+            except UnreadableList as error:
+                broken[f"log/{name}"] = f"cannot be read as a list: {error.__cause__}"
         parts = lists[-1].parts if lists else ()
         earlier = [part for each in lists[:-1] for part in each.parts]
         return cls(

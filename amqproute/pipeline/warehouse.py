@@ -62,6 +62,7 @@ __all__ = [
     "PublicationConflict",
     "Stored",
     "TablePart",
+    "UnreadableList",
     "Warehouse",
     "WarehouseSnapshot",
     "few",
@@ -92,6 +93,10 @@ _FORMAT: Final = 2
 
 class PublicationConflict(Exception):
     """Somebody else has changed the tables meanwhile; nothing of this change is in them."""
+
+
+class UnreadableList(ValueError):
+    """The list of live directories is damaged, or of a later release."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -189,17 +194,19 @@ class Warehouse:
         """Return what the tables consisted of after a change, as long as its list is kept.
 
         Raises:
-            ValueError: it is of a later format, or damaged.
-            KeyError: likewise.
-            TypeError: likewise.
+            UnreadableList: it is of a later format, or damaged.
         """
-        said = parse_json(self.files.read(f"log/{version:020}.json"))
-        if said["format"] > _FORMAT:
-            raise ValueError(f"{self.base}: a warehouse of format {said['format']}")
-        pending = frozenset(map(date.fromisoformat, said.get("pending", ())))
-        since = date.fromisoformat(said["since"]) if said.get("since") else None
-        parts = tuple(TablePart(*part) for part in said["parts"])
-        return WarehouseSnapshot(version, parts, pending, since, said.get("listed", {}))
+        name = f"log/{version:020}.json"
+        try:
+            said = parse_json(self.files.read(name))
+            if said["format"] > _FORMAT:
+                raise ValueError(f"of format {said['format']}, which a later release writes")
+            pending = frozenset(map(date.fromisoformat, said.get("pending", ())))
+            since = date.fromisoformat(said["since"]) if said.get("since") else None
+            parts = tuple(TablePart(*part) for part in said["parts"])
+            return WarehouseSnapshot(version, parts, pending, since, dict(said.get("listed", {})))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UnreadableList(f"{self.base}/{name} cannot be read: {error}") from error
 
     def read(
         self,

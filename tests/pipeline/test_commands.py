@@ -362,11 +362,14 @@ class CommandTests(SparkCase):
         """What cannot be done is said in words, with what to do instead."""
         empty = self.folder / "journal"
         (empty / "open").mkdir(parents=True)
+        file = self.folder / "file"
+        file.touch()
         for arguments, code, words in (
             (["run", "--journal", self.folder / "nowhere"], 2, "no journal"),
             (["ingest", "--journal", empty], 2, "no closed segments yet"),
             (["report"], 2, "tables: there is no such directory"),
             (["report", "--warehouse", empty], 2, "no tables there"),
+            (["compact", "--warehouse", file], 2, "file is no directory"),
             (["report", "--day", "tomorrow"], 2, "'tomorrow' is no day"),
             (["report", "--from", "2026-11-02", "--to", "2026-11-01"], 2, "is after --to"),
             (["trace", "nobody"], 2, "tables: there is no such directory"),

@@ -311,6 +311,21 @@ class CommandTests(WarehouseCase):
     def filled(self, tables: Warehouse) -> WarehouseSnapshot:
         return tables.snapshot()
 
+    def test_damaged(self) -> None:
+        """Commands that meet damage name the file, and what finds the rest."""
+        part = self.put(date(2020, 1, 1))
+        self.patch(housekeeping, "filled", self.filled)
+        file = self.parquet(part)
+        file.write_bytes(bytes(255 - octet for octet in file.read_bytes()))
+        [name] = (self.base / "log").iterdir()
+        for damaged in (file, name):
+            refused = self.invoked("prune", "--keep-days", 400, "--dry-run")
+            self.assertEqual((refused.exit_code, refused.stdout), (1, ""), refused.output)
+            self.assertIn("pipeline.damaged: ", refused.stderr)
+            self.assertIn(damaged.name, refused.stderr)
+            self.assertIn("amqproute pipeline fsck", refused.stderr)
+            name.write_text('{"form')
+
     def test_prune(self) -> None:
         """It says what went, and what of it had not ended; fewer days than a night needs are
         refused."""
