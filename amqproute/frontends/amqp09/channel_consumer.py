@@ -22,7 +22,7 @@ from amqproute.interfaces import ISource
 from amqproute.translation.message_content import DeliveredContent, DeliveryState, content_of
 from amqproute.values import Principal
 from amqproute.wire.amqp09.frame_output import FrameTooLargeError
-from amqproute.wire.amqp09.methods import BasicGet, BasicGetEmpty
+from amqproute.wire.amqp09.methods import BasicCancel, BasicGet, BasicGetEmpty
 from amqproute.wire.amqp09.replies import ReplyCode
 from amqproute.wire.amqp10 import spec
 
@@ -123,11 +123,18 @@ class ChannelConsumer(ConsumingEndpoint):
         channel = self._owner.channel
         if condition == conditions.UNAUTHORIZED_ACCESS:
             self._owner.fail(ReplyCode.ACCESS_REFUSED, words)
-        elif channel.is_open and CAPABILITY_CANCEL in self._owner.host.client_capabilities:
-            channel.cancel_consumer(self.tag)
-        else:
-            channel.forget_consumer(self.tag)
-        self._connection.flush()
+            return
+        channel.forget_consumer(self.tag)
+        if CAPABILITY_CANCEL in self._owner.host.client_capabilities:
+            # Behind the answer to whoever deletes the queue: some clients take a cancel that comes
+            # instead for an error.
+            self._context.broker.clock.callLater(0, self._notify_cancelled)
+
+    def _notify_cancelled(self) -> None:
+        channel = self._owner.channel
+        if channel.is_open:
+            channel.send(BasicCancel(consumer_tag=self.tag, nowait=True))
+            self._connection.flush()
 
     def stop(self) -> None:
         """Take nothing more. What the client has it still may acknowledge (09-BASIC-29)."""

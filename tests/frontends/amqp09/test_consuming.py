@@ -195,8 +195,12 @@ class ConsumeTests(SynchronousTestCase):
         plain.ask("basic.consume", queue="new", consumer_tag="c")
         plain.methods.clear()
         self.assertEqual(
-            sorted(self.client.ask("queue.delete", queue="new")),
-            ["basic.cancel", "queue.delete-ok"],
+            self.client.ask("queue.delete", queue="new"), ["queue.delete-ok", "basic.cancel"]
+        )
+        self.client.ask("queue.declare", queue="brief")
+        self.client.ask("basic.consume", queue="brief", consumer_tag="c")
+        self.assertEqual(
+            self.client.ask("queue.delete", queue="brief"), ["queue.delete-ok", "basic.cancel"]
         )
         self.assertEqual(plain.run().names(), [])
 
