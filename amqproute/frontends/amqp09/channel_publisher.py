@@ -372,6 +372,9 @@ class ChannelPublisher(PublishingEndpoint):
 
     def _return(self, publish: Publish, code: ReplyCode, words: str) -> None:
         channel = self._owner.channel
+        if channel.is_open and not channel.may_deliver:
+            # It cannot be kept either: whoever stops contents may publish on without end.
+            raise PreconditionFailed(f"a message comes back while contents are stopped: {words}")
         if channel.is_open:
             channel.return_content(publish, code, f"{code.name} - {words}")
 

@@ -29,6 +29,7 @@ from amqproute.frontends.common.peer_error_log import short
 from amqproute.interfaces import IConnectionUser
 from amqproute.net.pump import TransportFacts
 from amqproute.wire.amqp09 import protocol_events as ev
+from amqproute.wire.amqp09.channel import ChannelState
 from amqproute.wire.amqp09.connection09 import Connection09
 from amqproute.wire.amqp09.methods import ConnectionOpen
 from amqproute.wire.amqp09.replies import ReplyCode
@@ -280,7 +281,8 @@ class Frontend09(ClientConnection):
         if channel is not None and channel.channel is event.channel:
             del self.channels[event.channel.number]
             channel.end()
-        if event.answer_due:
+        # What came behind the close may have ended the whole connection.
+        if event.answer_due and event.channel.state is ChannelState.ANSWER_DUE:
             event.channel.close_ok()
         if event.violation is not None:
             self.error_log.add(

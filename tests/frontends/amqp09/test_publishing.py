@@ -56,6 +56,12 @@ class PublishTests(SynchronousTestCase):
         self.assertEqual((properties, body), ({"type": "t"}, b"lost"))
         self.assertEqual(client.names(), ["basic.return", "basic.ack"])
 
+    def test_return_while_stopped(self) -> None:
+        """What would have to come back while the client takes no contents closes the channel."""
+        self.client.ask("channel.flow", active=0)
+        self.client.publish(b"lost", key="none", mandatory=1)
+        self.assertEqual(self.client.closes(), [("channel", 406)])
+
     def test_nowhere(self) -> None:
         """Without mandatory it is dropped, and confirmed at once."""
         client = self.confirming()
