@@ -52,7 +52,6 @@ from amqproute.daemon.journaling import DIRECTORY, Journaling
 from amqproute.daemon.listeners import (
     accept_terms,
     accepting,
-    balancers,
     pump_limits,
 )
 from amqproute.daemon.loss_reports import (
@@ -96,8 +95,8 @@ from amqproute.frontends.common.node_access import NodeAccess
 from amqproute.net.accept_policy import AcceptPolicy
 from amqproute.net.connection_scheduler import ConnectionScheduler
 from amqproute.net.connector import Connector, ConnectPace
-from amqproute.net.listener import Listener
-from amqproute.net.pump import EngineProtocol
+from amqproute.net.listener import Listener, ListenerTls
+from amqproute.net.pump import ConnectionResources, EngineProtocol
 from amqproute.net.reactor import IReactor
 from amqproute.plurals import counted
 from amqproute.relay.connect_agent import ConnectAgent
@@ -544,19 +543,16 @@ class Application:
             self._reactor,
             listen.endpoint,
             accepting(self.config, self.container_id, listen, authenticator, context, amqp09),
-            contexts=self.certificates.contexts,
-            tls=listen.tls,
-            client_certificate=listen.client_certificate,
-            judge=self._inbound,
-            refused=lambda remote, error: self.probes.note(
-                "tls", remote, "", error.code, str(error)
+            tls=ListenerTls(
+                self.certificates.contexts,
+                listen.tls,
+                listen.client_certificate,
+                self._inbound,
+                lambda remote, error: self.probes.note("tls", remote, "", error.code, str(error)),
             ),
             terms=accept_terms(listen),
             policy=self._places,
-            balancers=balancers(listen),
-            limits=pump_limits(self.config),
-            scheduler=self._scheduler,
-            turns=self._turns,
+            resources=ConnectionResources(pump_limits(self.config), self._scheduler, self._turns),
         )
         self.certificates.gate.open(listener, has_tls=listen.tls != "none")
         self.listeners.append(listener)
@@ -677,13 +673,11 @@ class Application:
         return apply
 
     def _prepare_listeners(self, config: Config) -> Apply:
-        by_endpoint = {
-            listen.endpoint: (accept_terms(listen), balancers(listen)) for listen in config.listen
-        }
+        by_endpoint = {listen.endpoint: accept_terms(listen) for listen in config.listen}
 
         def apply() -> None:
             for listener in self.listeners:
-                listener.adopt(*by_endpoint[listener.description])
+                listener.adopt(by_endpoint[listener.description])
 
         return apply
 

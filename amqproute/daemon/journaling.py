@@ -26,7 +26,7 @@ from amqproute.entry import ACCOUNT_SHIFT, TRANSIENT, Entry
 from amqproute.errors import AmqprouteError
 from amqproute.interfaces import IStore
 from amqproute.journal.event import SILENCE, UNKNOWN, ArrivalEvent, RunEvent
-from amqproute.journal.journal_writer import Journal, JournalTerms
+from amqproute.journal.journal_writer import Journal, JournalListener, JournalTerms
 from amqproute.journal.large_digest import find_digest
 from amqproute.journal.record import PUT_BACK, RecordKind
 from amqproute.journal.recovery import JournalStart
@@ -66,6 +66,19 @@ def terms_of(config: Config) -> JournalTerms:
     )
 
 
+class _PublishingStop(JournalListener):
+    """Closes the publish gate while the journal cannot be written."""
+
+    def __init__(self, gate: Callable[[], Any]) -> None:
+        self._gate = gate
+
+    def journal_failed(self, reason: str) -> None:
+        self._gate().close(JOURNAL, reason)
+
+    def journal_recovered(self) -> None:
+        self._gate().open(JOURNAL)
+
+
 class Journaling:
     """The journal of the daemon, if it has one.
 
@@ -93,8 +106,7 @@ class Journaling:
                 terms_of(config),
                 domain=config.domains[0] if config.domains else "",
                 now_us=now_us,
-                troubled=lambda words: gate().close(JOURNAL, words),
-                well=lambda: gate().open(JOURNAL),
+                listener=_PublishingStop(gate),
             )
         self.journal: Any = self.kept or SILENCE
         self.outbox = None if self.kept is None else self.kept.outbox

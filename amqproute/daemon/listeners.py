@@ -20,7 +20,7 @@ from amqproute.frontends.amqp09.log_in_exchange import offered_mechanisms
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
 from amqproute.frontends.amqp10.connection_frontend import Frontend
 from amqproute.frontends.common.endpoint_memory import CONNECTION_OCTETS
-from amqproute.net.accept_policy import AcceptTerms, IpNetwork
+from amqproute.net.accept_policy import AcceptTerms
 from amqproute.net.offered_protocols import OfferedProtocol, OfferedProtocols
 from amqproute.net.pump import Make, PumpLimits, TransportFacts
 from amqproute.values import (
@@ -65,12 +65,8 @@ def accept_terms(listen: ListenSettings) -> AcceptTerms:
         listen.mute_per_address,
         listen.mute_per_network,
         tuple((ip_network(name), share) for name, share in listen.mute_shares.items()),
+        tuple(ip_network(each) for each in listen.proxy_protocol),
     )
-
-
-def balancers(listen: ListenSettings) -> list[IpNetwork]:
-    """Return the networks from which the PROXY protocol is accepted."""
-    return [ip_network(each) for each in listen.proxy_protocol]
 
 
 def accepting(
@@ -186,6 +182,5 @@ __all__ = [
     "UNFINISHED_BYTES",
     "accept_terms",
     "accepting",
-    "balancers",
     "pump_limits",
 ]

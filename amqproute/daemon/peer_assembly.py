@@ -35,7 +35,7 @@ from amqproute.resolver.dns_client import ClientLimits, DnsClient
 from amqproute.resolver.dnssec import DnssecValidator
 from amqproute.resolver.dnssec_probe import DnssecProbe
 from amqproute.resolver.nameservers import Nameserver, parse_nameserver, read_resolv_conf
-from amqproute.resolver.srv import DnssecUse, SrvResolver
+from amqproute.resolver.srv import DnssecTerms, DnssecUse, SrvResolver
 from amqproute.turn_scheduler import TurnScheduler
 from amqproute.values import TRANSFER_CAPABILITY, NextHop, Resolution, TransportSecurity
 from amqproute.wire.amqp10.connection import ConnectionSettings
@@ -155,9 +155,11 @@ def make_resolver(
         random.SystemRandom().random,
         reactor,
         targets=targets or make_targets(lambda: config),
-        dnssec=use,
-        probe=DnssecProbe(
-            client, reactor, zone=settings.dnssec_probe, refusal=_no_dnssec(use, client)
+        dnssec=DnssecTerms(
+            use,
+            DnssecProbe(
+                client, reactor, zone=settings.dnssec_probe, refusal=_no_dnssec(use, client)
+            ),
         ),
         own=own_places(config) if own is None else own,
     )
@@ -316,15 +318,32 @@ class _Claims:
         return self.resolver.is_capable()
 
 
+@dataclass(frozen=True, slots=True)
+class _ConfiguredPolicies:
+    """Policies of the configuration in force; see `amqproute.net.inbound_trust.PeerPolicies`."""
+
+    config: Callable[[], Config]
+
+    def policy_for(self, domain: str) -> TrustPolicy:
+        return peer_policy(self.config(), domain)
+
+    def pinned(self) -> Mapping[str, TrustPolicy]:
+        return pinned_policies(self.config())
+
+    def is_own(self, domain: str) -> bool:
+        return domain in self.config().local_domains
+
+    def is_named(self, domain: str) -> bool:
+        peers = self.config().peers
+        return any(each != "*" and matches_domain(each, domain) for each in peers)
+
+
 def make_inbound_trust(config: Callable[[], Config], resolver: SrvResolver) -> InboundTrust:
     """Make the authentication of connecting peers, by the configuration in force."""
     return InboundTrust(
-        lambda domain: peer_policy(config(), domain),
-        lambda: pinned_policies(config()),
+        _ConfiguredPolicies(config),
         _Claims(resolver),
-        lambda domain: domain in config().local_domains,
         time.time,
-        lambda domain: any(each != "*" and matches_domain(each, domain) for each in config().peers),
     )
 
 

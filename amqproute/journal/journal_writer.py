@@ -65,6 +65,8 @@ class JournalTerms:
         stops: when the journal cannot be written, nothing more is accepted; else records are
             counted instead of written.
         held_bytes: of records that wait in memory for a disk that takes none.
+        gather_seconds: how long events wait for others; not configured.
+        retry_seconds: the pause after a failure of the disk; not configured.
     """
 
     segment_bytes: int = 64 * 1024 * 1024
@@ -73,6 +75,8 @@ class JournalTerms:
     max_bytes: int = 0
     stops: bool = True
     held_bytes: int = 16 * 1024 * 1024
+    gather_seconds: float = GATHER_SECONDS
+    retry_seconds: float = RETRY_SECONDS
 
 
 @dataclass(slots=True)
@@ -111,6 +115,22 @@ class Opened:
     put_back: str = ""
 
 
+class JournalListener:
+    """Listener for failures of the journal. This one ignores them.
+
+    All methods are called in the reactor's thread, and only where `JournalTerms.stops`.
+    """
+
+    def journal_failed(self, reason: str) -> None:
+        """Nothing can be written."""
+
+    def journal_recovered(self) -> None:
+        """The journal can be written again."""
+
+
+_NO_LISTENER: Final = JournalListener()
+
+
 @implementer(IJournal)
 class Journal:
     """Keeps the journal.
@@ -122,11 +142,8 @@ class Journal:
         domain: the organization.
         now_us: the wall clock.
         seconds: a clock that nobody sets.
-        troubled: told, in the reactor's thread, why nothing can be written, where `terms.stops`.
-        well: told, likewise, when it can again.
+        listener: notified of failures.
         write: as `os.write`; tests put a full disk here.
-        gather_seconds: how long events wait for others.
-        retry_seconds: how long to wait after a failure of the disk.
     """
 
     log = Logger()
@@ -141,11 +158,8 @@ class Journal:
         domain: str,
         now_us: Callable[[], int],
         seconds: Callable[[], float] = time.monotonic,
-        troubled: Callable[[str], object] = lambda _: None,
-        well: Callable[[], object] = lambda: None,
+        listener: JournalListener = _NO_LISTENER,
         write: Callable[[int, memoryview], int] = os.write,
-        gather_seconds: float = GATHER_SECONDS,
-        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self.directory = directory
         self.terms = terms
@@ -155,11 +169,8 @@ class Journal:
         self.outbox = JournalOutbox(now_us, self._committed)
         self._reactor = reactor
         self._seconds = seconds
-        self._troubled = troubled
-        self._well = well
+        self._listener = listener
         self._put = write
-        self._gather_seconds = gather_seconds
-        self._retry_seconds = retry_seconds
         self._events: deque[JournalEvent] = deque()
         self._bell = threading.Event()
         self._is_rung = False
@@ -263,7 +274,7 @@ class Journal:
         events = self._events
         while True:
             self._bell.wait()
-            self._hurry.wait(self._gather_seconds)
+            self._hurry.wait(self.terms.gather_seconds)
             self._hurry.clear()
             is_last = self._ending.is_set()
             self._bell.clear()
@@ -412,15 +423,15 @@ class Journal:
                     )
                     segments.drop()
                     return
-                self._ending.wait(self._retry_seconds)
+                self._ending.wait(self.terms.retry_seconds)
                 if self._ending.is_set():
-                    time.sleep(min(0.1, self._retry_seconds))
+                    time.sleep(min(0.1, self.terms.retry_seconds))
                 continue
             if self._is_troubled and self._held_bytes <= self.terms.held_bytes // 4:
                 self.figures.fault = ""
                 self._is_troubled = False
                 self.log.info("the journal is written again")
-                self._reactor.callFromThread(self._well)
+                self._reactor.callFromThread(self._listener.journal_recovered)
             if is_last:
                 return
 
@@ -433,7 +444,7 @@ class Journal:
         """How long there is nothing to do, unless something comes; None for ever."""
         if self._is_troubled:
             # Nothing may come: publishers wait for the word that all is well.
-            return self._retry_seconds
+            return self.terms.retry_seconds
         if not segments.is_open:
             return None
         due = self._began + self.terms.segment_seconds
@@ -530,7 +541,8 @@ class Journal:
             else "What finds no room in memory is lost, and counted (journal.on-full: count)",
         )
         if stops:
-            self._reactor.callFromThread(self._troubled, f"the journal cannot be written: {words}")
+            reason = f"the journal cannot be written: {words}"
+            self._reactor.callFromThread(self._listener.journal_failed, reason)
 
     def statistics(self) -> dict[str, float]:
         """Return the counters, and what waits."""

@@ -88,12 +88,14 @@ class AcceptTerms:
         per_address: mute connections of one address.
         per_network: mute connections of one network.
         shares: listed networks and their shares; the narrowest counts.
+        balancers: networks that have to speak the PROXY protocol, and alone may.
     """
 
     places: int
     per_address: int
     per_network: int
     shares: Sequence[tuple[IpNetwork, int]] = ()
+    balancers: Sequence[IpNetwork] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,14 @@ from amqproute.net.peer_trust import (
     demand,
     place_of,
 )
-from amqproute.net.pump import ConnectionSecurity, EngineProtocol, Make, PumpLimits
+from amqproute.net.pump import (
+    ConnectionOwner,
+    ConnectionResources,
+    ConnectionSecurity,
+    EngineProtocol,
+    Make,
+    PumpLimits,
+)
 from amqproute.net.tls import TlsContexts
 from amqproute.tracebacks import forget_frames, without_frames
 from amqproute.url import Url
@@ -137,8 +144,7 @@ class Connector:
         self._reactor = reactor
         self._contexts = contexts
         self._pace = pace or ConnectPace()
-        self._limits = limits or PumpLimits()
-        self._scheduler = scheduler
+        self._resources = ConnectionResources(limits or PumpLimits(), scheduler)
         self._policy_for = policy_for
         self._tlsa = tlsa
         self._targets = targets
@@ -324,26 +330,13 @@ class Connector:
     def _make_protocol(
         self, security: ConnectionSecurity, make: Make, ready: Deferred[EngineProtocol]
     ) -> EngineProtocol:
-        def is_ready(protocol: EngineProtocol) -> None:
-            self.connections.add(protocol)
-            if not ready.called:
-                ready.callback(protocol)
-
-        def is_lost(protocol: EngineProtocol, reason: Failure) -> None:
-            self.connections.discard(protocol)
-            if not ready.called:
-                ready.errback(reason)
-            self.connections.tell_if_gone()
-
         return EngineProtocol(
             make,
             self._reactor,
             security=security,
             is_client=True,
-            limits=self._limits,
-            scheduler=self._scheduler,
-            on_ready=is_ready,
-            on_lost=is_lost,
+            resources=self._resources,
+            owner=_Dialed(self.connections, ready),
         )
 
     async def _look_up(self, host: str) -> list[str]:
@@ -359,6 +352,27 @@ class Connector:
         if not found:
             raise ConnectError("connect.name", f"{host} has no address", (f"{host}: no address",))
         return found
+
+
+class _Dialed(ConnectionOwner):
+    """Keeps a connection in the set of those there are, and reports whether it got ready."""
+
+    def __init__(
+        self, connections: ConnectionSet[EngineProtocol], ready: Deferred[EngineProtocol]
+    ) -> None:
+        self._connections = connections
+        self._ready = ready
+
+    def connection_ready(self, protocol: EngineProtocol) -> None:
+        self._connections.add(protocol)
+        if not self._ready.called:
+            self._ready.callback(protocol)
+
+    def connection_lost(self, protocol: EngineProtocol, reason: Failure) -> None:
+        self._connections.discard(protocol)
+        if not self._ready.called:
+            self._ready.errback(reason)
+        self._connections.tell_if_gone()
 
 
 class _Race:

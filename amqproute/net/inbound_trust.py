@@ -72,6 +72,25 @@ MOST_OF_ONE: Final = 4
 _BY_DNS: Final = (TrustLevel.DANE, TrustLevel.DANE_OR_PKIX)
 
 
+class PeerPolicies(Protocol):
+    """The operator's policies about connecting peers."""
+
+    def policy_for(self, domain: str) -> TrustPolicy:
+        """Return what a domain's broker has to prove."""
+
+    def pinned(self) -> Mapping[str, TrustPolicy]:
+        """Return the domains with level ``pin``, whose certificates need not name them."""
+
+    def is_own(self, domain: str) -> bool:
+        """Tell whether a domain is ours."""
+
+    def is_named(self, domain: str) -> bool:
+        """Tell whether the operator has an entry for a domain.
+
+        Peers with such names only do not wait for strangers, who may claim the same.
+        """
+
+
 class PeerSource(Protocol):
     """Who knows the DNS."""
 
@@ -118,31 +137,20 @@ class InboundTrust:
     """Decide who connecting peers are; a `amqproute.net.tls.PeerJudge`.
 
     Args:
-        policy_for: what the operator wants of a domain.
-        pinned: the domains with level ``pin``, and their policies: their certificates need not
-            name them.
+        policies: of the operator.
         source: the DNS; None if there is none to go by.
-        is_own: whether a domain is ours.
         now: the wall clock, seconds since 1970.
-        is_named: whether the operator has an entry for a domain: peers with such names only do
-            not wait for strangers, who may claim the same.
     """
 
     def __init__(
         self,
-        policy_for: Callable[[str], TrustPolicy],
-        pinned: Callable[[], Mapping[str, TrustPolicy]],
+        policies: PeerPolicies,
         source: PeerSource | None,
-        is_own: Callable[[str], bool],
         now: Callable[[], float],
-        is_named: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        self._policy_for = policy_for
-        self._pinned = pinned
+        self._policies = policies
         self._source = source
-        self._is_own = is_own
         self._now = now
-        self._is_named = is_named
         self._strangers = _Places()
 
     def may_prove(self, certificate: x509.Certificate) -> bool:
@@ -171,7 +179,7 @@ class InboundTrust:
         self, names: list[str], pinned: frozenset[str], shown: ShownCertificate, source: PeerSource
     ) -> TlsConclusion:
         try:
-            if all(map(self._is_named, names)):
+            if all(map(self._policies.is_named, names)):
                 return await self._ask(names, pinned, shown, source)
             async with self._strangers.place(source_of(shown.host)):
                 return await self._ask(names, pinned, shown, source)
@@ -200,7 +208,7 @@ class InboundTrust:
         return self._sum_up(claims, pinned, shown)
 
     async def _by_dns(self, name: str, shown: ShownCertificate, source: PeerSource) -> _Claim:
-        policy = self._policy_for(name)
+        policy = self._policies.policy_for(name)
         try:
             resolution = await source.resolve(name)
         except ResolveError as error:
@@ -225,7 +233,11 @@ class InboundTrust:
 
     def _without_dns(self, name: str, shown: ShownCertificate) -> _Claim:
         level = self._level_of(name)
-        policy = self._policy_for(name) if level is TrustLevel.PIN else TrustPolicy(TrustLevel.PKIX)
+        policy = (
+            self._policies.policy_for(name)
+            if level is TrustLevel.PIN
+            else TrustPolicy(TrustLevel.PKIX)
+        )
         if level is TrustLevel.DANE:
             policy = TrustPolicy(TrustLevel.DANE)
         return _Claim(name, judge(demand(policy, PeerPlace(name, name)), shown, self._present))
@@ -261,12 +273,16 @@ class InboundTrust:
         """The domains for which the operator has pinned this certificate."""
         return frozenset(
             domain
-            for domain, policy in self._pinned().items()
+            for domain, policy in self._policies.pinned().items()
             if any(pin.fits(certificate) for pin in policy.pins)
         )
 
     def _level_of(self, name: str) -> TrustLevel:
-        return TrustLevel.PKIX if self._is_own(name) else self._policy_for(name).level
+        return (
+            TrustLevel.PKIX
+            if self._policies.is_own(name)
+            else self._policies.policy_for(name).level
+        )
 
     @property
     def _present(self) -> datetime.datetime:

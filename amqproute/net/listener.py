@@ -32,7 +32,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -54,7 +54,6 @@ from amqproute.net.accept_policy import (
     AcceptTerms,
     Admit,
     CloseFirst,
-    IpNetwork,
     PeerStanding,
     Refuse,
     contains,
@@ -66,11 +65,18 @@ from amqproute.net.proxy_protocol import (
     ProxyHeaderError,
     read_proxy_header,
 )
-from amqproute.net.pump import ConnectionSecurity, EngineProtocol, Make, PumpLimits, unmapped
+from amqproute.net.pump import (
+    ConnectionOwner,
+    ConnectionResources,
+    ConnectionSecurity,
+    EngineProtocol,
+    Make,
+    unmapped,
+)
 from amqproute.net.tls import ClientCertificateMode, PeerJudge, TlsContexts
 from amqproute.turn_scheduler import TurnScheduler
 
-__all__ = ["Listener", "TlsMode", "activated_sockets"]
+__all__ = ["Listener", "ListenerTls", "TlsMode", "activated_sockets"]
 
 log = Logger()
 
@@ -89,7 +95,30 @@ MOST_ACCEPTS: Final = 8
 _PART: Final = re.compile(r"((?:[^:\\]|\\.)*)(?::|\Z)", re.DOTALL)
 
 
-class Listener(Service):
+@dataclass(frozen=True, slots=True)
+class ListenerTls:
+    """TLS at a listener.
+
+    Attributes:
+        contexts: our certificate; needed unless `mode` is ``none``.
+        mode: ``implicit`` from the first octet; ``upgrade`` when the engine agrees on it.
+        client_certificate: whether one is requested.
+        judge: decides about certificates shown; None: trusted authorities alone decide.
+        refused: called with address and error of each peer that TLS has refused.
+    """
+
+    contexts: TlsContexts | None = None
+    mode: TlsMode = "none"
+    client_certificate: ClientCertificateMode = "optional"
+    judge: PeerJudge | None = None
+    refused: Callable[[str, TlsError], None] | None = None
+
+
+_NO_TLS: Final = ListenerTls()
+_NO_RESOURCES: Final = ConnectionResources()
+
+
+class Listener(Service, ConnectionOwner):
     """One listening endpoint; a Twisted service.
 
     Attributes:
@@ -106,17 +135,10 @@ class Listener(Service):
         description: str,
         make: Make,
         *,
-        contexts: TlsContexts | None = None,
-        tls: TlsMode = "none",
-        client_certificate: ClientCertificateMode = "optional",
-        judge: PeerJudge | None = None,
+        tls: ListenerTls = _NO_TLS,
         terms: AcceptTerms | None = None,
         policy: AcceptPolicy | None = None,
-        balancers: Sequence[IpNetwork] = (),
-        limits: PumpLimits | None = None,
-        scheduler: ConnectionScheduler | None = None,
-        turns: TurnScheduler | None = None,
-        refused: Callable[[str, TlsError], None] | None = None,
+        resources: ConnectionResources = _NO_RESOURCES,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """Prepare; nothing is opened yet.
@@ -125,19 +147,11 @@ class Listener(Service):
             reactor: where to listen.
             description: see the module.
             make: makes engine and user of each connection.
-            contexts: our certificate; needed unless `tls` is ``none``.
-            tls: ``implicit`` from the first octet; ``upgrade`` when the engine agrees on it.
-            client_certificate: whether one is asked for.
-            judge: decides about those shown; None to go by trusted authorities alone.
+            tls: of the connections.
             terms: the places at this listener and how they are shared out.
             policy: shared with other listeners.
-            balancers: where the PROXY protocol is spoken, and has to be.
-            limits: of each connection.
-            scheduler: shares the processor out among connections; one of the listener's own if
-                None.
-            turns: shares out steps of TLS handshakes; one of the listener's own if None.
-            refused: called with address and error of each whom TLS has refused.
-            environ: where systemd has left the names of its sockets.
+            resources: of each connection; the listener supplies the schedulers that are None.
+            environ: names the sockets that systemd passes.
 
         Raises:
             ListenError: the description cannot be understood.
@@ -149,23 +163,25 @@ class Listener(Service):
         policy = policy or AcceptPolicy(terms.places)
         self.places = policy.listener(terms)
         self._policy = policy
-        self._balancers = balancers
         self._headless: ConnectionSet[_HeaderReader] = ConnectionSet()
         self.clock = self._reactor = reactor
         self._make = make
         self._place = _parse(description)
-        self._limits = limits or PumpLimits()
-        self.header_seconds = self._limits.tls_seconds
-        self._scheduler = scheduler or ConnectionScheduler(reactor)
-        self._turns = turns or TurnScheduler(reactor)
+        self._resources = ConnectionResources(
+            resources.limits,
+            resources.scheduler or ConnectionScheduler(reactor),
+            resources.turns or TurnScheduler(reactor),
+        )
+        self.header_seconds = resources.limits.tls_seconds
         self._environ = environ
-        self._tls_refused = refused
+        self._tls_refused = tls.refused
         self._security = ConnectionSecurity()
-        if tls != "none":
-            if contexts is None:
+        if tls.mode != "none":
+            if tls.contexts is None:
                 raise ListenError(f"{description}: TLS needs tls.certificate and tls.private-key")
             self._security = ConnectionSecurity(
-                contexts.server_creator(client_certificate, judge), implicit=tls == "implicit"
+                tls.contexts.server_creator(tls.client_certificate, tls.judge),
+                implicit=tls.mode == "implicit",
             )
         self._ports: list[IListeningPort] = []
         self._rate_limited_log = RateLimitedLog(reactor.seconds, MOST_LOGGED)
@@ -183,10 +199,9 @@ class Listener(Service):
         """Where it listens, with the port that was found for port 0."""
         return [port.getHost() for port in self._ports]
 
-    def adopt(self, terms: AcceptTerms, balancers: Sequence[IpNetwork]) -> None:
+    def adopt(self, terms: AcceptTerms) -> None:
         """Share out places in another way, and read the PROXY protocol from other balancers."""
         self.places.adopt(terms)
-        self._balancers = balancers
 
     def row(self) -> dict[str, str | int | None]:
         """Return what an operator wants to know, for the management node."""
@@ -250,7 +265,8 @@ class Listener(Service):
         Args:
             host: the address that it comes from; empty for a unix socket.
         """
-        if self._balancers and contains(self._balancers, host):
+        balancers = self.places.terms.balancers
+        if balancers and contains(balancers, host):
             reader = _HeaderReader(self, host)
             # The balancer's own address has no share: everybody behind it would be in it.
             if not self._admit(reader, "", host):
@@ -264,11 +280,8 @@ class Listener(Service):
             self._make,
             self._reactor,
             security=self._security,
-            limits=self._limits,
-            scheduler=self._scheduler,
-            turns=self._turns,
-            on_lost=self._lost,
-            on_identified=self._identified,
+            resources=self._resources,
+            owner=self,
             client=client,
         )
         if not self._admit(protocol, host, host):
@@ -331,11 +344,13 @@ class Listener(Service):
         self._shown_at = now
         self._shown = (self.places.refused, self.places.closed)
 
-    def _identified(self, protocol: EngineProtocol, kind: str, user: str) -> str | None:
+    def connection_identified(self, protocol: EngineProtocol, kind: str, user: str) -> str | None:
+        """See `ConnectionOwner`."""
         standing = _STANDINGS.get(kind, PeerStanding.KNOWN)
         return self.places.authenticated(protocol, standing, self._reactor.seconds(), user)
 
-    def _lost(self, protocol: EngineProtocol, reason: Failure) -> None:
+    def connection_lost(self, protocol: EngineProtocol, reason: Failure) -> None:
+        """See `ConnectionOwner`."""
         self.connections.discard(protocol)
         self.places.leave(protocol)
         error = reason.value

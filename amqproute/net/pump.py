@@ -73,6 +73,8 @@ from amqproute.wire.engine import Engine, TlsAgreed, UpgradableEngine
 from amqproute.wire.input_cost import MOST_UNHEARD, RECORD
 
 __all__ = [
+    "ConnectionOwner",
+    "ConnectionResources",
     "ConnectionSecurity",
     "EngineProtocol",
     "IUpgradableUser",
@@ -157,6 +159,21 @@ class PumpLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectionResources:
+    """Bounds of a connection, and what it shares with others.
+
+    Attributes:
+        limits: its bounds.
+        scheduler: shares the processor among connections; None for one of its own.
+        turns: shares out steps of TLS handshakes; None: each step is taken at once.
+    """
+
+    limits: PumpLimits = PumpLimits()
+    scheduler: ConnectionScheduler | None = None
+    turns: TurnScheduler | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionSecurity:
     """How TLS is to be had on this connection.
 
@@ -168,6 +185,23 @@ class ConnectionSecurity:
     creator: IOpenSSLServerConnectionCreator | IOpenSSLClientConnectionCreator | None = None
     implicit: bool = False
 
+
+class ConnectionOwner:
+    """Whoever opens or accepts connections, notified of their progress. This one ignores it."""
+
+    def connection_ready(self, protocol: EngineProtocol) -> None:
+        """The engine has been started."""
+
+    def connection_lost(self, protocol: EngineProtocol, reason: Failure) -> None:
+        """The connection is gone; called also if it never got to an engine."""
+
+    def connection_identified(self, protocol: EngineProtocol, kind: str, user: str) -> str | None:
+        """The peer has authenticated. See `IConnectionPump.identified`."""
+        return None
+
+
+_NO_OWNER: Final = ConnectionOwner()
+_NO_RESOURCES: Final = ConnectionResources()
 
 # Why the transport is not read.
 _FULL: Final = 1
@@ -202,12 +236,8 @@ class EngineProtocol(TwistedProtocol):
         *,
         security: ConnectionSecurity | None = None,
         is_client: bool = False,
-        limits: PumpLimits | None = None,
-        scheduler: ConnectionScheduler | None = None,
-        turns: TurnScheduler | None = None,
-        on_ready: Callable[[EngineProtocol], object] | None = None,
-        on_lost: Callable[[EngineProtocol, Failure], object] | None = None,
-        on_identified: Callable[[EngineProtocol, str, str], str | None] | None = None,
+        resources: ConnectionResources = _NO_RESOURCES,
+        owner: ConnectionOwner = _NO_OWNER,
         client: tuple[str, int] | None = None,
     ) -> None:
         """Prepare; everything begins with `connectionMade`.
@@ -217,24 +247,18 @@ class EngineProtocol(TwistedProtocol):
             clock: the reactor, or a pretend one.
             security: whether and when there is TLS.
             is_client: which side of TLS this is.
-            limits: the bounds.
-            scheduler: shares the processor out; one of its own if None.
-            turns: shares out steps of TLS handshakes; None: each step is taken at once.
-            on_ready: called when the engine has been started.
-            on_lost: called when the connection is gone, also if it never got to an engine.
-            on_identified: see `identified`.
+            resources: its bounds, and what it shares with other connections.
+            owner: notified of its progress.
             client: address and port of the other end where a load balancer has named them.
         """
         self._make = make
         self._client = client
-        self._on_identified = on_identified
+        self._owner = owner
         self._clock = clock
         self._seconds = clock.seconds
         self._security = security or ConnectionSecurity()
         self._is_client = is_client
-        self._limits = limits or PumpLimits()
-        self._on_ready = on_ready
-        self._on_lost = on_lost
+        self._limits = resources.limits
         self._user: IConnectionUser | None = None
         self._user_events: Callable[[Sequence[object]], None] = _no_user
         self.facts = TransportFacts("unknown")
@@ -246,7 +270,7 @@ class EngineProtocol(TwistedProtocol):
         self._is_gathering = False
         self._gathered: list[bytes] = []
         self._pending: list[bytes] = []  # not with the engine yet
-        self._scheduler = scheduler or ConnectionScheduler(clock)
+        self._scheduler = resources.scheduler or ConnectionScheduler(clock)
         self.share = SchedulerShare()
         self._loss: Failure | None = None  # the user is told when all input is used up
         self._behind = 0  # octets written since the transport was full
@@ -258,7 +282,7 @@ class EngineProtocol(TwistedProtocol):
         self._tls: Any = None  # a RecordLayer; Twisted has no types for it
         self._is_decrypting = False
         self._charged_records = 0
-        self._turns = turns
+        self._turns = resources.turns
         self._unshaken: list[bytes] = []  # of the handshake, waiting for its turn
         self._verification: tls.Verification | None = None
         self._is_undecided = False  # who the peer is, after the handshake: nothing is taken from it
@@ -525,8 +549,7 @@ class EngineProtocol(TwistedProtocol):
         self._verification = None
         self._failure = None
         forget_frames(reason.value)
-        if self._on_lost is not None:
-            self._on_lost(self, reason)
+        self._owner.connection_lost(self, reason)
 
     def pauseProducing(self) -> None:
         """Note that the transport has enough; it is not asked to hold much more."""
@@ -608,7 +631,7 @@ class EngineProtocol(TwistedProtocol):
         """
         if user and kind != "anonymous":
             self._scheduler.move(self, self._scheduler.party(f"{kind} {user}"))
-        return None if self._on_identified is None else self._on_identified(self, kind, user)
+        return self._owner.connection_identified(self, kind, user)
 
     def hand_over(self, engine: Engine, user: IConnectionUser, octets: bytes, since: float) -> None:
         """Go on with another engine and another user, when its turn comes.
@@ -639,8 +662,7 @@ class EngineProtocol(TwistedProtocol):
         try:
             engine, user = self._make(self.facts)
             self._adopt(engine, user, self._seconds())
-            if self._on_ready is not None:
-                self._on_ready(self)
+            self._owner.connection_ready(self)
         except Exception:
             self._fault("starting")
         self._is_busy = False

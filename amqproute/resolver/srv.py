@@ -35,7 +35,7 @@ from amqproute.values import (
     TransportSecurity,
 )
 
-__all__ = ["DnssecUse", "IDnsClient", "ResolverLimits", "SrvResolver"]
+__all__ = ["DnssecTerms", "DnssecUse", "IDnsClient", "ResolverLimits", "SrvResolver"]
 
 log = Logger()
 
@@ -195,6 +195,22 @@ class _Target:
         return self.record.weight
 
 
+@dataclass(frozen=True, slots=True)
+class DnssecTerms:
+    """Use of DNSSEC.
+
+    Attributes:
+        use: what it is used for.
+        probe: distinguishes domains without DNSSEC from name servers without it.
+    """
+
+    use: DnssecUse = DnssecUse.USE
+    probe: DnssecProbe | None = None
+
+
+DEFAULT_DNSSEC: Final = DnssecTerms()
+
+
 class SrvResolver:
     """Resolve domains of peers by SRV, or by address where there is no SRV.
 
@@ -206,8 +222,7 @@ class SrvResolver:
         limits: the bounds.
         targets: gives the rules of which places may be dialled: what a stranger's zone points to
             is not to be connected to blindly.
-        dnssec: what DNSSEC is for.
-        probe: tells a domain without DNSSEC from name servers without.
+        dnssec: use of DNSSEC.
         own: hosts and addresses with the ports at which this broker itself is reached. A target
             that is one of them ends the list: what comes behind is not closer to the domain than
             this broker is (RFC 5321 §5.1 has the same rule for mail).
@@ -222,8 +237,7 @@ class SrvResolver:
         *,
         limits: ResolverLimits | None = None,
         targets: Callable[[], TargetPolicy] = TargetPolicy.of,
-        dnssec: DnssecUse = DnssecUse.USE,
-        probe: DnssecProbe | None = None,
+        dnssec: DnssecTerms = DEFAULT_DNSSEC,
         own: Iterable[tuple[str, int]] = (),
     ) -> None:
         self._client = client
@@ -232,8 +246,8 @@ class SrvResolver:
         self._clock = clock
         self.limits = limits or ResolverLimits()
         self._targets = targets
-        self._dnssec = dnssec
-        self._probe = probe
+        self._dnssec = dnssec.use
+        self._probe = dnssec.probe
         self._own = frozenset(own)
 
     def __repr__(self) -> str:

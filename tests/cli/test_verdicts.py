@@ -31,7 +31,7 @@ from amqproute.resolver.dns_client import DnsClient
 from amqproute.resolver.dnssec import DnssecValidator
 from amqproute.resolver.dnssec_probe import DnssecProbe
 from amqproute.resolver.nameservers import Nameserver
-from amqproute.resolver.srv import DnssecUse, SrvResolver
+from amqproute.resolver.srv import DnssecTerms, DnssecUse, SrvResolver
 from amqproute.resolver.zone import ZoneAuthority, ZoneFault, ZoneFaultKind
 from amqproute.values import Resolution
 from tests.resolver.fakes import PretendNetwork
@@ -339,8 +339,7 @@ class VerdictTests(SynchronousTestCase):
                 ports=config.resolver.allow_ports,
                 named=(*config.peers, *(route.domain for route in config.routes)),
             ),
-            dnssec=DnssecUse(config.resolver.dnssec),
-            probe=DnssecProbe(client, network),
+            dnssec=DnssecTerms(DnssecUse(config.resolver.dnssec), DnssecProbe(client, network)),
             own=own_places(config),
         )
 

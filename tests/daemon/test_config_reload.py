@@ -112,7 +112,7 @@ OBSERVED: Final[dict[str, Probe]] = {
     "remote-services": lambda app: app.transfer.rules.remote_services,  # type: ignore[union-attr]
     "auto-create": auto_creates,
     "tls": lambda app: app.certificates.contexts.files,  # type: ignore[union-attr]
-    "listen": lambda app: [(each.places.terms, each._balancers) for each in app.listeners],
+    "listen": lambda app: [each.places.terms for each in app.listeners],
     "users": lambda app: app.access.users.path,
     "access": lambda app: app.access.rules,
     "nodes": node_terms,

@@ -31,7 +31,7 @@ from amqproute.url import parse_url
 from amqproute.values import Candidate, TransportSecurity
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.amqp10.engine_events import OpenReceived
-from tests.net.wires import PretendEngine, PretendUser, Side, contexts_in
+from tests.net.wires import PretendEngine, PretendUser, Side, contexts_in, listener_options
 from tests.support.patience import PATIENCE
 
 reactor: Any = _reactor
@@ -108,7 +108,7 @@ class NetworkTests(TestCase):
     def listen(self, endpoint: str = "tcp:0:interface=127.0.0.1", **options: Any) -> Listener:
         options.setdefault("contexts", self.beta)
         options.setdefault("tls", "implicit")
-        listener = Listener(reactor, endpoint, self.make, **options)
+        listener = Listener(reactor, endpoint, self.make, **listener_options(**options))
         listener.startService()
         self.addCleanup(listener.stopService)
         return listener

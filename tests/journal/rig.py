@@ -6,13 +6,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from amqproute.entry import Entry
 from amqproute.journal import reader
 from amqproute.journal.event import ArrivalEvent, DepartureEvent, RunEvent
-from amqproute.journal.journal_writer import Journal, JournalTerms, Opened
+from amqproute.journal.journal_writer import Journal, JournalListener, JournalTerms, Opened
 from amqproute.journal.record import JournalRecord, RecordKind
 from amqproute.journal.segments import HEAD, SegmentNames
 from amqproute.message import Message
@@ -37,7 +38,7 @@ class Wall:
         return self.now_us
 
 
-class Desk:
+class Desk(JournalListener):
     """A journal with a pretend reactor; blocking words for the tests."""
 
     def __init__(
@@ -52,18 +53,22 @@ class Desk:
         self.wall = wall or Wall()
         self.troubles: list[str] = []
         self.wells = 0
+        pace = {"gather_seconds": 0.001, "retry_seconds": 0.01}
+        pace |= {name: more.pop(name) for name in pace.keys() & more.keys()}
         self.journal = Journal(
             directory,
             self.reactor,
-            terms or JournalTerms(),
+            replace(terms or JournalTerms(), **pace),
             domain="alpha.example",
             now_us=self.wall,
-            troubled=self.troubles.append,
-            well=self._well,
-            **{"gather_seconds": 0.001, "retry_seconds": 0.01, **more},
+            listener=self,
+            **more,
         )
 
-    def _well(self) -> None:
+    def journal_failed(self, reason: str) -> None:
+        self.troubles.append(reason)
+
+    def journal_recovered(self) -> None:
         self.wells += 1
 
     def open(

@@ -24,7 +24,7 @@ from amqproute.net.peer_trust import (
     demand,
     parse_pin,
 )
-from amqproute.net.pump import ConnectionSecurity, EngineProtocol, PumpLimits
+from amqproute.net.pump import ConnectionResources, ConnectionSecurity, EngineProtocol, PumpLimits
 from amqproute.net.tls import TlsContexts
 from amqproute.values import (
     Candidate,
@@ -34,7 +34,7 @@ from amqproute.values import (
     TlsaState,
     TransportSecurity,
 )
-from tests.net.wires import Side, Wire, contexts_in, settle
+from tests.net.wires import Owner, Policies, Side, Wire, contexts_in, settle
 
 HOST = "mx.alpha.example"
 
@@ -118,14 +118,14 @@ class Meeting:
             self.clock,
             security=ConnectionSecurity(creator, implicit=True),
             is_client=True,
-            on_lost=lambda _, reason: self.client_lost.append(reason),
+            owner=Owner(lambda _, reason: self.client_lost.append(reason)),
         )
         self.server_pump = EngineProtocol(
             self.server.make,
             self.clock,
             security=ConnectionSecurity(server.server_creator("optional", judge), implicit=True),
-            limits=PumpLimits(tls_seconds=10),
-            on_lost=lambda _, reason: self.server_lost.append(reason),
+            resources=ConnectionResources(PumpLimits(tls_seconds=10)),
+            owner=Owner(lambda _, reason: self.server_lost.append(reason)),
         )
         self.wire = Wire(self.client_pump, self.server_pump, chunk=chunk, host=host)
         settle(self.wire, self.clock)
@@ -161,7 +161,9 @@ class InboundTests(SynchronousTestCase):
         self.dns = PretendDns(answer, capable=capable)
         wanted = policy or TrustPolicy(level)
         pinned = {"alpha.example": wanted} if wanted.level is TrustLevel.PIN else {}
-        judge = InboundTrust(lambda domain: wanted, lambda: pinned, self.dns, own, who.now)
+        judge = InboundTrust(
+            Policies(lambda domain: wanted, lambda: pinned, is_own=own), self.dns, who.now
+        )
         self.meeting = Meeting(who, self.beta, judge=judge, **terms)
         return self.meeting.outcome()
 
@@ -286,7 +288,7 @@ class InboundTests(SynchronousTestCase):
         self.dns = PretendDns(None)
         now = self.alpha.now
         judge = InboundTrust(
-            lambda _: TrustPolicy(), dict, self.dns, lambda _: False, now, "beta.example".__eq__
+            Policies(lambda _: TrustPolicy(), is_named="beta.example".__eq__), self.dns, now
         )
         crowd = [
             Meeting(self.alpha, self.beta, judge=judge, host=f"192.0.2.{number}")
@@ -311,9 +313,7 @@ class InboundTests(SynchronousTestCase):
     def test_one_stranger_and_the_others(self) -> None:
         """One address has a few places, whatever it asks; the others are for others."""
         self.dns = PretendDns(None)
-        judge = InboundTrust(
-            lambda _: TrustPolicy(), dict, self.dns, lambda _: False, self.alpha.now
-        )
+        judge = InboundTrust(Policies(lambda _: TrustPolicy()), self.dns, self.alpha.now)
         crowd = [Meeting(self.alpha, self.beta, judge=judge) for _ in range(MOST_OF_ONE + 3)]
         self.assertEqual(len(self.dns.asked), MOST_OF_ONE)
         other = Meeting(self.alpha, self.beta, judge=judge, host="192.0.2.8")
@@ -356,10 +356,11 @@ class InboundTests(SynchronousTestCase):
                 with self.subTest(other=words, pins=len(pins)):
                     dns = DnsOfEach({"alpha.example": fits, "gamma.example": other})
                     judge = InboundTrust(
-                        lambda name, pins=pins: pins.get(name, TrustPolicy()),  # type: ignore[misc]
-                        lambda pins=pins: pins,  # type: ignore[misc]
+                        Policies(
+                            lambda name, pins=pins: pins.get(name, TrustPolicy()),  # type: ignore[misc]
+                            lambda pins=pins: pins,  # type: ignore[misc]
+                        ),
                         dns,
-                        lambda _: False,
                         both.now,
                     )
                     meeting = Meeting(both, self.beta, judge=judge)
@@ -370,7 +371,7 @@ class InboundTests(SynchronousTestCase):
         """A bug on the way lets nobody in."""
         dns = PretendDns(None)
         dns.resolve = lambda domain: 1 // 0  # type: ignore[assignment,return-value]
-        judge = InboundTrust(lambda _: TrustPolicy(), dict, dns, lambda _: False, self.alpha.now)
+        judge = InboundTrust(Policies(lambda _: TrustPolicy()), dns, self.alpha.now)
         self.assertEqual(Meeting(self.alpha, self.beta, judge=judge).outcome(), "tls.handshake")
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from dataclasses import replace
 from ipaddress import ip_network
 from typing import Any
 
@@ -25,7 +26,7 @@ from amqproute.net.listener import MOST_LOGGED, Listener, _AcceptBounds, activat
 from amqproute.net.pump import PumpLimits
 from amqproute.turn_scheduler import STEPS_IN_TURN
 from tests.net.test_proxy_protocol import header
-from tests.net.wires import Side, WireEnd, contexts_in
+from tests.net.wires import Side, WireEnd, contexts_in, listener_options
 
 
 def _text(event: Any) -> str:
@@ -53,7 +54,12 @@ class ListenerTests(SynchronousTestCase):
         self.reactor = MemoryReactorClock()
 
     def listener(self, description: str = "tcp:5672", **options: Any) -> Listener:
-        return Listener(self.reactor, description, lambda facts: Side().make(facts), **options)
+        return Listener(
+            self.reactor,
+            description,
+            lambda facts: Side().make(facts),
+            **listener_options(**options),
+        )
 
     def connect(self, listener: Listener, host: str = "127.0.0.1") -> WireEnd | None:
         protocol = self.factory.buildProtocol(IPv4Address("TCP", host, 4711))
@@ -263,7 +269,9 @@ class ListenerTests(SynchronousTestCase):
             ends.append(end)
             end.protocol.dataReceived(b"no handshake at all, and refused when it is looked at")
         self.assertEqual(sum(end.disconnecting for end in ends), STEPS_IN_TURN)
-        self.assertEqual(listener._turns.waiting, 31 - STEPS_IN_TURN)
+        turns = listener._resources.turns
+        assert turns is not None
+        self.assertEqual(turns.waiting, 31 - STEPS_IN_TURN)
         self.assertFalse(ends[-1].disconnecting)
         (turn,) = [c for c in self.reactor.getDelayedCalls() if c.getTime() == 0]
         take = turn.func
@@ -280,7 +288,9 @@ class ListenerTests(SynchronousTestCase):
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def balanced(self, **options: Any) -> Listener:
-        return self.opened(balancers=[ip_network("10.0.0.0/30")], **options)
+        terms = options.pop("terms", AcceptTerms(10_000, 10_000, 10_000))
+        balancers = [ip_network("10.0.0.0/30")]
+        return self.opened(terms=replace(terms, balancers=balancers), **options)
 
     def test_proxied(self) -> None:
         """What a listed balancer says of the client counts, for the facts and for the shares."""

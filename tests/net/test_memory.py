@@ -16,10 +16,10 @@ from amqproute.errors import ResolveError
 from amqproute.net.connector import Connector
 from amqproute.net.inbound_trust import InboundTrust
 from amqproute.net.peer_trust import TrustLevel, TrustPolicy
-from amqproute.net.pump import ConnectionSecurity, EngineProtocol
+from amqproute.net.pump import ConnectionResources, ConnectionSecurity, EngineProtocol
 from amqproute.turn_scheduler import STEPS_IN_TURN, TurnScheduler
 from amqproute.values import Candidate, Resolution, TransportSecurity
-from tests.net.wires import Side, Wire, WireEnd, contexts_in, settle
+from tests.net.wires import Owner, Policies, Side, Wire, WireEnd, contexts_in, settle
 from tests.support.objects import PART, left_by, resident_octets
 
 MEBIBYTE = 1024 * 1024
@@ -136,10 +136,8 @@ class InwardTests(SynchronousTestCase):
         self.beta = contexts_in(self.mktemp(), "beta.example")
         self.stranger = contexts_in(self.mktemp(), *["alpha.example"])
         self.judge = InboundTrust(
-            lambda _: TrustPolicy(TrustLevel.DANE_OR_PKIX),
-            dict,
+            Policies(lambda _: TrustPolicy(TrustLevel.DANE_OR_PKIX)),
             RefusingDns(self.clock),
-            lambda _: False,
             lambda: 0.0,
         )
 
@@ -160,8 +158,8 @@ class InwardTests(SynchronousTestCase):
             security=ConnectionSecurity(
                 self.beta.server_creator("optional", self.judge), implicit=True
             ),
-            turns=self.turns,
-            on_lost=lambda _, reason: codes.append(reason.value.code),  # type: ignore[attr-defined]
+            resources=ConnectionResources(turns=self.turns),
+            owner=Owner(lambda _, reason: codes.append(reason.value.code)),  # type: ignore[attr-defined]
         )
         wire = Wire(client, server)
         for _ in range(4):
@@ -183,8 +181,8 @@ class InwardTests(SynchronousTestCase):
                 Side().make,
                 self.clock,
                 security=ConnectionSecurity(self.beta.server_creator("required"), implicit=True),
-                turns=self.turns,
-                on_lost=lambda _, reason: codes.append(reason.value.code),  # type: ignore[attr-defined]
+                resources=ConnectionResources(turns=self.turns),
+                owner=Owner(lambda _, reason: codes.append(reason.value.code)),  # type: ignore[attr-defined]
             )
             end = WireEnd()
             end.protocol = pump
@@ -206,7 +204,7 @@ class InwardTests(SynchronousTestCase):
                 Side().make,
                 self.clock,
                 security=ConnectionSecurity(self.beta.server_creator("required"), implicit=True),
-                turns=self.turns,
+                resources=ConnectionResources(turns=self.turns),
             )
             end = WireEnd()
             end.protocol = pump

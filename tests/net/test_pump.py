@@ -13,9 +13,9 @@ from zope.interface.verify import verifyObject
 
 from amqproute.interfaces import IConnectionUser
 from amqproute.net.connection_scheduler import ConnectionScheduler
-from amqproute.net.pump import EngineProtocol, PumpLimits
+from amqproute.net.pump import ConnectionResources, EngineProtocol, PumpLimits
 from amqproute.wire.input_cost import MOST_UNHEARD
-from tests.net.wires import PretendEngine, Side, WireEnd
+from tests.net.wires import Owner, PretendEngine, Side, WireEnd
 
 
 class PumpTests(SynchronousTestCase):
@@ -28,8 +28,10 @@ class PumpTests(SynchronousTestCase):
         self.pump = EngineProtocol(
             self.side.make,
             self.clock,
-            limits=PumpLimits(output_bytes=1000, stall_seconds=20, close_seconds=2),
-            on_lost=lambda _, reason: self.lost.append(reason),
+            resources=ConnectionResources(
+                PumpLimits(output_bytes=1000, stall_seconds=20, close_seconds=2)
+            ),
+            owner=Owner(lambda _, reason: self.lost.append(reason)),
         )
         self.end = WireEnd()
         self.end.protocol = self.pump
@@ -282,9 +284,8 @@ class ShareTests(SynchronousTestCase):
         pump = EngineProtocol(
             side.make,
             self.clock,
-            limits=PumpLimits(output_bytes=1000),
-            scheduler=self.scheduler,
-            on_lost=lambda pump, _: self.lost.append(pump),
+            resources=ConnectionResources(PumpLimits(output_bytes=1000), self.scheduler),
+            owner=Owner(lambda pump, _: self.lost.append(pump)),
         )
         end = WireEnd()
         end.protocol = pump

@@ -18,9 +18,9 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import TlsError
-from amqproute.net.pump import ConnectionSecurity, EngineProtocol, PumpLimits
+from amqproute.net.pump import ConnectionResources, ConnectionSecurity, EngineProtocol, PumpLimits
 from amqproute.net.tls import ClientCertificateMode, TlsContexts, Verification, describe, translate
-from tests.net.wires import PretendEngine, Side, Wire, contexts_in, settle
+from tests.net.wires import Owner, PretendEngine, Side, Wire, contexts_in, settle
 
 
 class Handshake:
@@ -50,13 +50,13 @@ class Handshake:
                 client.client_creator(domain, extra_names), implicit=not upgrade
             ),
             is_client=True,
-            on_lost=lambda _, reason: self.client_lost.append(reason),
+            owner=Owner(lambda _, reason: self.client_lost.append(reason)),
         )
         self.server_pump = EngineProtocol(
             self.server.make,
             self.clock,
             security=ConnectionSecurity(server.server_creator(mode), implicit=not upgrade),
-            on_lost=lambda _, reason: self.lost.append(reason),
+            owner=Owner(lambda _, reason: self.lost.append(reason)),
         )
         self.wire = Wire(self.client_pump, self.server_pump, chunk=chunk)
         settle(self.wire, self.clock)
@@ -422,7 +422,10 @@ class HandshakeTests(SynchronousTestCase):
         security = ConnectionSecurity(self.beta.server_creator("optional"), implicit=True)
         server, client, clock = Side(), Side(is_client=True), Clock()
         pump = EngineProtocol(
-            server.make, clock, security=security, on_lost=lambda _, reason: lost.append(reason)
+            server.make,
+            clock,
+            security=security,
+            owner=Owner(lambda _, reason: lost.append(reason)),
         )
         client.engine.output.append(b"AMQP\x00\x01\x00\x00")
         settle(Wire(EngineProtocol(client.make, clock), pump), clock)
@@ -437,7 +440,7 @@ class HandshakeTests(SynchronousTestCase):
             clock,
             security=security,
             is_client=True,
-            on_lost=lambda _, reason: lost.append(reason),
+            owner=Owner(lambda _, reason: lost.append(reason)),
         )
         settle(Wire(pump, EngineProtocol(server.make, clock)), clock)
         self.assertEqual(lost[0].value.code, "tls.plain-text")
@@ -452,8 +455,8 @@ class HandshakeTests(SynchronousTestCase):
             server.make,
             clock,
             security=ConnectionSecurity(self.beta.server_creator(), implicit=True),
-            limits=PumpLimits(tls_seconds=3.0),
-            on_lost=lambda _, reason: lost.append(reason),
+            resources=ConnectionResources(PumpLimits(tls_seconds=3.0)),
+            owner=Owner(lambda _, reason: lost.append(reason)),
         )
         end.protocol = pump
         pump.makeConnection(end)

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,48 @@ from zope.interface import implementer
 
 from amqproute.conditions import Condition
 from amqproute.net.authority import issue, make_authority
-from amqproute.net.pump import EngineProtocol, IUpgradableUser, TransportFacts
+from amqproute.net.listener import ListenerTls
+from amqproute.net.peer_trust import TrustPolicy
+from amqproute.net.pump import (
+    ConnectionOwner,
+    ConnectionResources,
+    EngineProtocol,
+    IUpgradableUser,
+    PumpLimits,
+    TransportFacts,
+)
 from amqproute.net.tls import TlsContexts
 from amqproute.wire.amqp10.spec import Error
 from amqproute.wire.engine import TlsAgreed
+
+
+class Owner(ConnectionOwner):
+    """Calls a function when a connection is lost."""
+
+    def __init__(self, lost: Callable[[EngineProtocol, Failure], object]) -> None:
+        self._lost = lost
+
+    def connection_lost(self, protocol: EngineProtocol, reason: Failure) -> None:
+        self._lost(protocol, reason)
+
+
+@dataclass
+class Policies:
+    """What a test wants of peers; see `amqproute.net.inbound_trust.PeerPolicies`."""
+
+    policy_for: Callable[[str], TrustPolicy]
+    pinned: Callable[[], Mapping[str, TrustPolicy]] = dict
+    is_named: Callable[[str], bool] = lambda _: False
+    is_own: Callable[[str], bool] = lambda _: False
+
+
+def listener_options(**options: Any) -> dict[str, Any]:
+    """Return arguments of `Listener` from its own and those of its parts."""
+    names = {each.name for each in fields(ListenerTls)}
+    parts = {name: options.pop(name) for name in names & options.keys()}
+    tls = ListenerTls(mode=options.pop("tls", "none"), **parts)
+    resources = ConnectionResources(options.pop("limits", PumpLimits()))
+    return {"tls": tls, "resources": resources, **options}
 
 
 class PretendEngine:

@@ -18,7 +18,7 @@ from amqproute.resolver.answer import DnsAnswer, DnsQuestion
 from amqproute.resolver.dns_cache import CacheLimits, DnsCache
 from amqproute.resolver.dns_client import DnsClient
 from amqproute.resolver.nameservers import Nameserver
-from amqproute.resolver.srv import DnssecUse, ResolverLimits, SrvResolver
+from amqproute.resolver.srv import DnssecTerms, DnssecUse, ResolverLimits, SrvResolver
 from amqproute.resolver.zone import ZoneAuthority, ZoneFault, ZoneFaultKind
 from amqproute.values import Candidate, Resolution, TlsaAnswer, TlsaState, TransportSecurity
 from tests.resolver.fakes import Datagram, PretendNetwork
@@ -222,7 +222,7 @@ class ResolverTestCase(SynchronousTestCase):
             random.Random(seed).random,
             self.network,
             targets=dialled(deny=denied),
-            dnssec=dnssec,
+            dnssec=DnssecTerms(dnssec),
             limits=ResolverLimits(**limits),  # type: ignore[arg-type]
         )
 

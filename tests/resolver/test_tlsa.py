@@ -19,7 +19,7 @@ from amqproute.resolver.dns_cache import CacheLimits, DnsCache
 from amqproute.resolver.dns_client import DnsClient
 from amqproute.resolver.dnssec_probe import BAD_SECONDS, GOOD_SECONDS, DnssecCapability, DnssecProbe
 from amqproute.resolver.nameservers import Nameserver
-from amqproute.resolver.srv import DnssecUse, SrvResolver
+from amqproute.resolver.srv import DnssecTerms, DnssecUse, SrvResolver
 from amqproute.resolver.zone import ZoneAuthority, ZoneFault, ZoneFaultKind, ZoneReply
 from amqproute.values import Candidate, Resolution, TlsaAnswer, TlsaState
 from tests.resolver.fakes import PretendNetwork
@@ -97,8 +97,7 @@ class TrustTestCase(SynchronousTestCase):
             self.cache,
             random.Random(1).random,
             self.network,
-            dnssec=dnssec,
-            probe=self.probe,
+            dnssec=DnssecTerms(dnssec, self.probe),
             targets=dialled(),
         )
 
