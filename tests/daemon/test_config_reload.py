@@ -102,7 +102,7 @@ OBSERVED: Final[dict[str, Probe]] = {
         app.delays.reporter.terms.domain,  # type: ignore[union-attr]
         app.resolver._own,
         app.replies._domain(),
-        app._inbound._is_own("new.example"),
+        app._inbound._policies.is_own("new.example"),
     ),
     "strict-hostname": lambda app: app.shared.serves("other.example"),  # type: ignore[union-attr]
     "qualify-dynamic": lambda app: app._qualified("x"),
