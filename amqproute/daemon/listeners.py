@@ -15,7 +15,7 @@ from amqproute.config.schema import Config
 from amqproute.daemon.peer_assembly import product
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
-from amqproute.frontends.amqp09.connection_frontend import Frontend09
+from amqproute.frontends.amqp09.frontend09 import Frontend09
 from amqproute.frontends.amqp09.log_in_exchange import offered_mechanisms
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
 from amqproute.frontends.amqp10.connection_frontend import Frontend

@@ -7,7 +7,7 @@ How it works
 One frontend stands on each accepted connection. It walks the events of one read in order and turns
 them into verbs of the broker; it never touches the transport. `amqproute.frontends.common` has
 what the frontend of every protocol needs, and imports no engine; beside it stands one package for
-each protocol, so far `amqproute.frontends.amqp10`.
+each protocol: `amqproute.frontends.amqp10`, and `amqproute.frontends.amqp09` for 0-9 and 0-9-1.
 
 * All messages of one read go into *one* batch, that of the `common.event_batch.EventBatch`; when
   it is committed, their publishers have their answer.

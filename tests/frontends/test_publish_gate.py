@@ -308,7 +308,7 @@ class FullTests(InboundCase):
         self.house.store.is_full = True
         self.client.send(self.link, message(b"1"), message(b"2"), message(b"3"))
         self.run_now()
-        line = link.context._waiting._lines[self.gate]
+        line = link.context._waiting.lines[self.gate]
         came = list(line)
         line.remove(came[1])  # it is on its way to the store still, and the third has just come
         link.context._waiting._failed = 1

@@ -10,7 +10,7 @@ from twisted.internet.defer import succeed
 from amqproute.auth.realm import Authenticator, Verifier
 from amqproute.broker.queue_declarations import QueueDeclarations
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
-from amqproute.frontends.amqp09.connection_frontend import Frontend09
+from amqproute.frontends.amqp09.frontend09 import Frontend09
 from amqproute.net.pump import EngineProtocol, Make, TransportFacts
 from amqproute.values import Principal
 from amqproute.wire.amqp09.connection09 import Connection09

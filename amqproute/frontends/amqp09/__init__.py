@@ -1,8 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of AMQP 0-9 and 0-9-1.
+"""Clients of AMQP 0-9 and 0-9-1, on the broker that AMQP 1.0 has.
 
-`topology_replies` is the table from what is wrong with exchanges, queues and bindings to reply
-codes, which differ between the versions.
+How it works
+============
+
+`frontend09.Frontend09` stands on a connection: log-in (`log_in_exchange`), virtual host, back
+pressure, end. `amqp09_context.Amqp09Context` is what all of them share. Each open channel has a
+`channel_frontend.ChannelFrontend`, which acts on its events one after the other: where a method
+waits for the disk or the DNS, all that comes behind it on the channel waits, and the connection is
+not read. What a channel can do is divided by class of methods, each a base of the next::
+
+    channel_base           replies, refusals, waiting
+    topology_methods       access, exchange, queue
+    delivery_methods       qos, consumers, get, acknowledgements, recover
+    transaction_methods    tx
+    channel_frontend       events in order, publishes, confirm, the end
+
+*Publish*: `channel_publisher.ChannelPublisher` is one for a channel, whatever it publishes to. A
+run of publishes goes into the batch of its read; each is routed by the broker's topology, or by its
+address to another organization. When the batch is on the disk, its confirms go out as ranges. There
+is no credit to be granted, so the count of what may come is kept here, and at none the connection
+is not read. While the disk is full clients hear of it by connection.blocked.
+
+*Deliver*: `channel_consumer.ChannelConsumer` is a consumer of its queue, with the windows of
+`prefetch`; `QueueGetter` beside it takes one message for basic.get. Who publishes and gets on one
+channel finds what was published: get, declare, purge and delete wait for commits before them.
+
+*Refuse*: `topology_replies` and `reply_texts` are the tables from what is wrong to reply codes. The
+scope of an error is that of its code.
+
+Why so: nothing here is a second broker. Queues, exchanges, rights, contracts, transactions and the
+journal are those of AMQP 1.0, and `amqproute.translation` says what a message looks like on the
+other side.
 """
 
 __all__: list[str] = []

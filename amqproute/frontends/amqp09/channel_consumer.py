@@ -276,7 +276,7 @@ class ChannelConsumer(ConsumingEndpoint):
         self._held[entry] = None
         self._behind.append(entry)
 
-    def settle_deliveries(self, deliveries: Sequence[Any], outcome: object) -> None:
+    def settle_deliveries(self, deliveries: Sequence[object], outcome: object) -> None:
         """See `ConsumingEndpoint`: nothing of this protocol is told when an ack is durable."""
 
     # -- transactions; see `local_transaction.EntryHolder` ----------------------------------------

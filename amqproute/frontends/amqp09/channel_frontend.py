@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from amqproute.broker.exchanges.topology_fault import TopologyFault
 from amqproute.errors import AmqpError
@@ -55,7 +55,7 @@ class ChannelFrontend(TransactionMethods):
         self.publisher: ChannelPublisher | None = None
         # Events that wait for the method before them.
         self._backlog: deque[object] = deque()
-        self._handlers: dict[type[AmqpMethod], Callable[[Any], None]] = {
+        self._handlers: dict[type[AmqpMethod], Callable[..., None]] = {
             **self.topology_handlers(),
             **self.delivery_handlers(),
             **self.transaction_handlers(),
@@ -147,7 +147,7 @@ class ChannelFrontend(TransactionMethods):
     def when_published(self, act: Callable[[], None]) -> bool:
         """See `TransactionMethods.when_published`."""
         publisher = self.publisher
-        if publisher is None or not publisher.waiting:
+        if publisher is None or not publisher.waiting.lines:
             return False
         publisher.when_put.append(act)
         return True
@@ -190,7 +190,7 @@ class ChannelFrontend(TransactionMethods):
         """Return its consumers."""
         return list(self.consumers.values())
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[dict[str, object]]:
         """Describe what the channel has at nodes (G-17)."""
         connection = self.connection
         for endpoint in self.endpoints():

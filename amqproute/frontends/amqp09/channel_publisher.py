@@ -9,7 +9,7 @@ by the transport alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -242,7 +242,7 @@ class ChannelPublisher(PublishingEndpoint):
         was_open = self._owner.channel.is_open
         for place, delivery in enumerate(deliveries):
             try:
-                if self.waiting:
+                if self.waiting.lines:
                     self.waiting.wait_behind(delivery)
                 elif self._take(delivery, batch):
                     published.append(delivery)
@@ -387,7 +387,7 @@ class ChannelPublisher(PublishingEndpoint):
     def _put_waiting(self, deliveries: list[PublishedContent]) -> None:
         self._uncommitted -= len(deliveries)
         self._connection.event_batch.put_now(self, deliveries)
-        if not self.waiting:
+        if not self.waiting.lines:
             ready, self.when_put = self.when_put, []
             for each in ready:
                 each()
@@ -451,7 +451,7 @@ class ChannelPublisher(PublishingEndpoint):
 
     # -- transactions; see `local_transaction.Poster` ----------------------------------------------
 
-    def concluded(self, deliveries: Sequence[Any], is_committed: bool) -> None:
+    def concluded(self, deliveries: Sequence[object], is_committed: bool) -> None:
         """A transaction has ended; its channel answers for all of it."""
         self.grant()
 

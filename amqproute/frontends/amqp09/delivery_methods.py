@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from amqproute.auth.policy import Verb
 from amqproute.broker.exchanges.argument_rules import consumer_priority
@@ -63,7 +63,7 @@ class DeliveryMethods(TopologyMethods):
         self.next_window = (0, 0)
         self._getter: QueueGetter | None = None
 
-    def delivery_handlers(self) -> dict[type[AmqpMethod], Callable[[Any], None]]:
+    def delivery_handlers(self) -> dict[type[AmqpMethod], Callable[..., None]]:
         """Return what acts on each method."""
         return {
             BasicQos: self._qos,

@@ -9,7 +9,7 @@ unbind `consume` on the source and `create` on the target. Access rules know an 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -57,7 +57,7 @@ Result = TypeVar("Result")
 class TopologyMethods(ChannelBase):
     """What a client declares, binds and deletes on a channel."""
 
-    def topology_handlers(self) -> dict[type[AmqpMethod], Callable[[Any], None]]:
+    def topology_handlers(self) -> dict[type[AmqpMethod], Callable[..., None]]:
         """Return what acts on each method."""
         return {
             AccessRequest: self._access_request,

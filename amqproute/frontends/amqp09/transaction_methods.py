@@ -9,7 +9,6 @@ fails closes the channel (09-TX-07).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from twisted.python.failure import Failure
 
@@ -36,7 +35,7 @@ class TransactionMethods(DeliveryMethods):
 
     _transaction: Transaction | None = None
 
-    def transaction_handlers(self) -> dict[type[AmqpMethod], Callable[[Any], None]]:
+    def transaction_handlers(self) -> dict[type[AmqpMethod], Callable[..., None]]:
         """Return what acts on each method."""
         return {
             TxSelect: lambda method: self.reply(method, TxSelectOk()),

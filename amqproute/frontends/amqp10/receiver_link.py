@@ -191,7 +191,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
             try:
                 if self._earlier and self._is_known(delivery):
                     continue
-                if self._waiting and self._queue_behind(delivery):
+                if self._waiting.lines and self._queue_behind(delivery):
                     continue
                 if type(delivery.rest) is LargeMessageReceiver and not self._is_here(delivery):
                     continue
@@ -389,7 +389,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
             self._large = None
             if not large.is_dropped:
                 self._uncommitted += 1
-                if not (self._waiting and self._queue_behind(delivery)):
+                if not (self._waiting.lines and self._queue_behind(delivery)):
                     self._pause_for(delivery, large)
 
     def _is_here(self, delivery: Delivery) -> bool:

@@ -49,32 +49,32 @@ class WaitingDeliveries(Generic[D]):
     Args:
         gate: of the store.
         octets: counts what waits.
+
+    Attributes:
+        lines: by what they wait for; to be looked at only. Empty for each message but few.
     """
 
-    __slots__ = ("_failed", "_gate", "_lines", "_octets")
+    __slots__ = ("_failed", "_gate", "_octets", "lines")
 
     def __init__(self, gate: PublishGate, octets: HeldOctets) -> None:
         self._gate = gate
         self._octets = octets
-        self._lines: dict[Hashable, deque[D]] = {}
+        self.lines: dict[Hashable, deque[D]] = {}
         # So many at the head of the gate's line came out of a batch that failed.
         self._failed = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._lines)
-
     def deliveries(self) -> list[D]:
         """Return all of them, oldest first."""
-        return [delivery for line in self._lines.values() for delivery in line]
+        return [delivery for line in self.lines.values() for delivery in line]
 
     def wait_behind(self, delivery: D) -> None:
         """Have a delivery wait behind the last one."""
-        next(reversed(self._lines.values())).append(delivery)
+        next(reversed(self.lines.values())).append(delivery)
         self._octets.hold(len(delivery.payload))
 
     def wait_for(self, reason: Hashable, delivery: D) -> None:
         """Have a delivery wait until `over` is called with the reason."""
-        self._lines[reason] = deque([delivery])
+        self.lines[reason] = deque([delivery])
         self._octets.hold(len(delivery.payload))
 
     def wait_for_gate(self, deliveries: Sequence[D], when_open: Callable[[], None]) -> None:
@@ -84,14 +84,14 @@ class WaitingDeliveries(Generic[D]):
             deliveries: which.
             when_open: called then; it has to call `over` with the gate.
         """
-        line = self._lines.get(self._gate)
+        line = self.lines.get(self._gate)
         if line is not None:
             later = [line.pop() for _ in range(len(line) - self._failed)]
             line.extend(deliveries)
             line.extend(reversed(later))
         elif deliveries:
             # First in line: these came before whatever waits for something else.
-            self._lines = {self._gate: deque(deliveries), **self._lines}
+            self.lines = {self._gate: deque(deliveries), **self.lines}
             self._failed = 0
             self._gate.when_open(when_open)
         self._failed += len(deliveries)
@@ -104,33 +104,33 @@ class WaitingDeliveries(Generic[D]):
             reason: of the line.
             put: called with its deliveries if nothing before them waits; some may wait again.
         """
-        if reason not in self._lines:
+        if reason not in self.lines:
             return
-        reasons = list(self._lines)
+        reasons = list(self.lines)
         place = reasons.index(reason)
-        line = self._lines.pop(reason)
+        line = self.lines.pop(reason)
         if place:
-            self._lines[reasons[place - 1]].extend(line)  # what came before waits still
+            self.lines[reasons[place - 1]].extend(line)  # what came before waits still
             return
-        later, self._lines = self._lines, {}
+        later, self.lines = self.lines, {}
         size = sum([len(delivery.payload) for delivery in line])
         put(list(line))
         self._octets.release(size)  # what is taken counts as uncommitted by now
-        if not self._lines:
-            self._lines = later
+        if not self.lines:
+            self.lines = later
         elif later:
             # Not all could be put: whatever comes behind waits for the same now.
-            last = next(reversed(self._lines.values()))
+            last = next(reversed(self.lines.values()))
             for each in later.values():
                 last.extend(each)
 
     def take_failed(self, is_lost: Callable[[D], bool]) -> list[D]:
         """Take those out of the store's line that are lost with their sender; return them."""
-        line = self._lines.get(self._gate)
+        line = self.lines.get(self._gate)
         if line is None:
             return []
         lost = [each for each in line if is_lost(each)]
         self._failed = sum([not is_lost(each) for each in islice(line, self._failed)])
-        self._lines[self._gate] = deque(each for each in line if not is_lost(each))
+        self.lines[self._gate] = deque(each for each in line if not is_lost(each))
         self._octets.release(sum([len(each.payload) for each in lost]))
         return lost

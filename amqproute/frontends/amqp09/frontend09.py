@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -89,7 +88,7 @@ class Frontend09(ClientConnection):
         return self.engine.peer_capabilities
 
     @cached_property
-    def _handlers(self) -> dict[type, Callable[[Any], None]]:
+    def _handlers(self) -> dict[type, Callable[..., None]]:
         return {
             ev.MechanismChosen: self._mechanism_chosen,
             ev.ChallengeAnswered: self._challenge_answered,
@@ -376,7 +375,7 @@ class Frontend09(ClientConnection):
             found += channel.receivers()
         return iter(found)
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, object]:
         """See `ClientConnection.row`."""
         channels = self.channels.values()
         return {
@@ -396,7 +395,7 @@ class Frontend09(ClientConnection):
             "deliveries-out": sum(each.channel.unacknowledged.last for each in channels),
         }
 
-    def link_rows(self) -> Iterator[dict[str, Any]]:
+    def link_rows(self) -> Iterator[dict[str, object]]:
         """See `ClientConnection.link_rows`."""
         return (row for channel in tuple(self.channels.values()) for row in channel.rows())
 
