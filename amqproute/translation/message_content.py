@@ -37,7 +37,7 @@ from amqproute.wire.amqp09.arguments import decode_properties, encode_properties
 from amqproute.wire.amqp09.field_tables import FieldTable, FieldValue
 from amqproute.wire.amqp09.methods import BasicProperties
 from amqproute.wire.amqp10 import codec, sections, spec
-from amqproute.wire.amqp10.spec import Header
+from amqproute.wire.amqp10.spec import Header, Properties
 
 _DATA: Final = spec.SECTION_DATA
 _VALUE: Final = spec.SECTION_AMQP_VALUE
@@ -120,6 +120,7 @@ def content_of(message: Message, delivery: DeliveryState) -> DeliveredContent:
         said = annotations.get(KEPT_CONTENT)
         known = read_kept_content(said) if isinstance(said, bytes) else None
         if known is not None:
+            _hide_own_address(parts, known, annotations)
             octets = _kept_octets(parts, known, delivery)
         else:
             octets = _translated_octets(message, parts, fragments)
@@ -265,6 +266,16 @@ def _kept_octets(parts: MessageParts, known: TranslatedContent, delivery: Delive
     if is_other:
         properties.headers = FieldTable(headers)
     return encode_properties(properties) if is_changed or is_other else known.property_octets
+
+
+def _hide_own_address(
+    parts: MessageParts, known: TranslatedContent, annotations: Mapping[object, object]
+) -> None:
+    """Leave out a `to` that a broker has made of the routing key (09-M-01): nobody has sent it."""
+    to = parts.properties.to
+    if to is not None and known.parts.properties.to is None and to == annotations.get(ROUTING_KEY):
+        values = {each.name: getattr(parts.properties, each.name) for each in Properties.fields}
+        parts.properties = Properties(**{**values, "to": None})
 
 
 def _encoded_items(annotations: Mapping[object, object]) -> dict[bytes, bytes]:

@@ -156,14 +156,16 @@ class FederationTests(SynchronousTestCase):
 
     def test_to_another_organization(self) -> None:
         """A key NAME@DOMAIN is an address: the message is relayed with it as `to`."""
-        self.client.publish(b"order", key="q@b.test", mandatory=1)
+        properties = {"content-type": "text/plain", "headers": [("n", "I", 7)], "message-id": "m"}
+        self.client.publish(b"order", key="q@b.test", mandatory=1, properties=properties)
         self.world.advance(1)
         self.client.run()
         self.assertEqual(self.client.names(), ["basic.ack"])
         there = Client09(self.other).channel()
         there.ask("basic.get", queue="q")
-        _, _, arguments, _, body = there.contents[0]
+        _, _, arguments, found, body = there.contents[0]
         self.assertEqual((arguments["routing-key"], body), ("q@b.test", b"order"))
+        self.assertEqual(found, properties)
 
     def test_never_a_queue(self) -> None:
         """A declared queue whose name is an address catches nothing (09-M-02)."""
