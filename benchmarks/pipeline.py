@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the pipeline's tables beside the same work in DuckDB: same segments in, same results out.
 
-Run as ``python -m benchmarks.pipeline [--events 1000000 10000000] [--directory DIR] [--json]``.
+Run as ``python -m benchmarks.pipeline [--events 1000000 10000000] [--directory DIR]
+[--event-log DIR] [--json]``.
 For each number of events, journals of three organizations are written once, and then each engine
 gets a process of its own with 2 threads and 4 GB, one after the other:
 
@@ -66,18 +67,22 @@ def _cpu_of(pid: int) -> float:
 # -- Spark -------------------------------------------------------------------------------------
 
 
-def run_spark(journals: list[str], work: str, _: int) -> Results:
-    """Do all steps with the pipeline as it is."""
+def run_spark(journals: list[str], work: str, event_log: str | None = None) -> Results:
+    """Do all steps with the pipeline as it is; Spark's event log is kept where that is said."""
     from pyspark.sql import functions as F
 
     from amqproute.pipeline import conservation, coverage, figures, traces
+    from amqproute.pipeline.exchange import recent_octets
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.reconcile import ReconcileSide, reconcile, statement
     from amqproute.pipeline.spark_session import session
     from amqproute.pipeline.warehouse import Warehouse
 
     begin = time.monotonic()
-    spark = session("benchmark", master="local[2]", memory="4g", local_dir=work, progress=False)
+    spark = session(
+        "benchmark", master="local[2]", memory="4g", local_dir=work, progress=False,
+        octets=recent_octets(map(Path, journals)), settings=_logged(event_log),
+    )  # fmt: skip
     jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
     watch, found = Watch(lambda: _cpu_of(jvm) + _cpu_of(os.getpid())), {}
     watch.seconds["start"] = round(time.monotonic() - begin, 2)
@@ -124,6 +129,19 @@ def run_spark(journals: list[str], work: str, _: int) -> Results:
     return {"seconds": watch.seconds, "cpu": watch.cpu, "found": found}
 
 
+def _logged(folder: str | None) -> dict[str, str]:
+    """Return settings by which Spark writes an event log that `benchmarks.event_log` reads."""
+    if folder is None:
+        return {}
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": Path(folder).absolute().as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+
+
 CHECKS = {
     "hops": ("count(*)", "sum(ended_us - began_us)", "sum(endings)", "sum(duplicates)"),
     "messages": ("count(*)", "sum(latency_us)", "sum(brokers)", "sum(copies)",
@@ -143,7 +161,7 @@ CHECKS = {
 _SQL = {"string": "VARCHAR", "long": "BIGINT", "int": "INTEGER", "boolean": "BOOLEAN"}
 
 
-def run_duckdb(journals: list[str], work: str, _: int) -> Results:
+def run_duckdb(journals: list[str], work: str, _: str | None = None) -> Results:
     """Do the same work with DuckDB, in its own words."""
     import duckdb
 
@@ -444,7 +462,7 @@ def written(events: int, directory: Path) -> Results:
     return found
 
 
-def measure(events: int, directory: Path) -> Results:
+def measure(events: int, directory: Path, event_log: str | None = None) -> Results:
     """Let both engines work on the same journals, one after the other."""
     result = written(events, directory)
     for name, run in (("duckdb", run_duckdb), ("spark", run_spark)):
@@ -452,7 +470,7 @@ def measure(events: int, directory: Path) -> Results:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            result[name] = pool.apply(run, (result["journals"], str(work), events))
+            result[name] = pool.apply(run, (result["journals"], str(work), event_log))
             pool.close()
             pool.join()
         print(f"{name}: {json.dumps(result[name])}", file=sys.stderr, flush=True)
@@ -493,12 +511,14 @@ def main() -> None:
     parser.add_argument(
         "--directory", type=Path, help="where the journals are written, and stay for the next run"
     )
+    parser.add_argument("--event-log", help="where Spark keeps a log for benchmarks.event_log")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     wrong = []
     with tempfile.TemporaryDirectory(prefix="amqproute-bench-") as own:
         for events in options.events:
-            result = measure(events, (options.directory or Path(own)) / str(events))
+            place = (options.directory or Path(own)) / str(events)
+            result = measure(events, place, options.event_log)
             wrong += differences(result)
             print(json.dumps(result) if options.json else table(result) + "\n", flush=True)
     if wrong:

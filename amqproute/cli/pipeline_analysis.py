@@ -23,7 +23,7 @@ from amqproute.pipeline import stream as table_stream
 from amqproute.pipeline.agreement import broker_name, instant
 from amqproute.pipeline.charts import duration, octets
 from amqproute.pipeline.days import spans
-from amqproute.pipeline.exchange import segments_of
+from amqproute.pipeline.exchange import recent_octets, segments_of
 from amqproute.pipeline.facts import FATES, STAGES, WAITING, WarehouseFacts
 from amqproute.pipeline.ingest import IngestSummary
 from amqproute.pipeline.ingest import ingest as ingest_journals
@@ -43,10 +43,14 @@ def configured(journals: tuple[Path, ...]) -> list[Path]:
     Raises:
         SourceError: one has no closed segments.
     """
-    found = list(journals) or [load(find(None)).state_directory / "journal"]
+    found = _meant(journals)
     for journal in found:
         segments_of(journal)
     return found
+
+
+def _meant(journals: tuple[Path, ...]) -> list[Path]:
+    return list(journals) or [load(find(None)).state_directory / "journal"]
 
 
 def closed(journals: tuple[Path, ...]) -> list[Path]:
@@ -71,7 +75,7 @@ def ingest(
     **spark: Unpack[SparkOptions],
 ) -> int:
     """Load closed segments of journals into the tables."""
-    with started(warehouse, **spark) as running:
+    with started(warehouse, octets=recent_octets(_meant(journals)), **spark) as running:
         tables = Warehouse(running, warehouse)
         taken = ingest_journals(tables, closed(journals), look_everywhere=everywhere)
     if as_json:
@@ -329,7 +333,7 @@ def run(
     """Run everything: tables, figures, conservation, and the page of each new day."""
     result = DONE
     days = []
-    with started(warehouse, **spark) as running:
+    with started(warehouse, octets=recent_octets(_meant(journals)), **spark) as running:
         tables = Warehouse(running, warehouse)
         taken = ingest_journals(tables, closed(journals), look_everywhere=everywhere)
         made = refresh(tables)

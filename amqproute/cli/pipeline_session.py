@@ -46,6 +46,7 @@ def started(
     memory: str | None = None,
     local_dir: str | None = None,
     debug: bool = False,
+    octets: int | None = None,
 ) -> Iterator[SparkSession]:
     """Return a Spark session in a context; errors of Spark and its data become refusals.
 
@@ -55,11 +56,13 @@ def started(
         memory: of the driver's JVM.
         local_dir: for what does not fit into it.
         debug: show all of an error.
+        octets: of the segments that the work is about, see `session`.
     """
     try:
         running = session(
-            "amqproute pipeline", master=master, memory=memory, local_dir=local_dir, debug=debug
-        )
+            "amqproute pipeline", master=master, memory=memory, local_dir=local_dir, debug=debug,
+            octets=octets,
+        )  # fmt: skip
         # Regardless of spark-defaults.conf: the tables are by days of UTC.
         running.conf.set(TIME_ZONE, "UTC")
         # PySpark's own handler asks the JVM something in the middle of another question.

@@ -7,7 +7,7 @@ times of the messages between the two, in segments as a journal's own, and is re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -32,11 +32,16 @@ __all__ = [
     "between",
     "check_days",
     "open_source",
+    "recent_octets",
     "segments_of",
 ]
 
 LOOK_BACK: Final = 3
 """Days before the one in question of which records are read: messages wait."""
+
+
+RECENT_DAYS: Final = 22
+"""Days that a night reads to make one day anew, with some that came late."""
 
 
 class ExchangeSourceError(Exception):
@@ -197,6 +202,22 @@ def segments_of(directory: Path, day: date | None = None) -> list[Path]:
     if not chosen:
         raise ExchangeSourceError(f"{directory}: nothing of {day}; there is {spans(folders)}")
     return chosen
+
+
+def recent_octets(directories: Iterable[Path]) -> int:
+    """Return how many octets a night's work is about, more or less: those of the last segments.
+
+    Args:
+        directories: journals; one that is not there has nothing.
+    """
+    found = [each for directory in directories for each in _folders(directory).items()]
+    last = sorted({day for day, _ in found})[-RECENT_DAYS:]
+    segments = (path for day, folder in found if day in last for path in folder.glob("*.jsonl"))
+    octets = 0
+    for path in segments:
+        with suppress(FileNotFoundError):  # a daemon removes them at any moment
+            octets += path.stat().st_size
+    return octets
 
 
 def _folders(directory: Path) -> dict[date, Path]:

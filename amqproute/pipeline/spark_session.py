@@ -5,6 +5,11 @@ What the user said wins, from the strongest: a session that is active already, w
 ``spark-submit`` gave, the arguments of `session`, ``PYSPARK_SUBMIT_ARGS`` and
 ``spark-defaults.conf``, and last the defaults here. The defaults for one machine (addresses,
 partitions, the interpreter of the workers) apply only to a local master.
+
+With little to do, to get ready is most of it: Java's second compiler, plans that are made anew
+after each stage, and files of many partitions then cost more than they bring. So who knows how much
+there is says so, and up to `SMALL_OCTETS` one machine is set up for that. What is computed, and by
+which code of ours, is the same.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -26,10 +32,13 @@ from pyspark.sql import SparkSession
 import amqproute
 from amqproute.pipeline.java import find_java, start_gateway
 
-__all__ = ["session"]
+__all__ = ["SMALL_OCTETS", "session"]
 
 MEMORY = "4g"
 """Of the driver's JVM, which on one machine does all the work."""
+
+SMALL_OCTETS = 100_000_000
+"""Segments of so many octets, one and a half million events, are little to do."""
 
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 
@@ -62,6 +71,21 @@ _JAVA = (
     "-XX:Tier4BackEdgeThreshold=400000",
 )
 
+# For little to do: code that is compiled quickly, by the first compiler only, with room for all of
+# it, and no collecting because classes are loaded.
+_JAVA_SMALL = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=240m",
+    "-XX:MetaspaceSize=256m",
+)
+_SERIAL = "-XX:+UseSerialGC"
+_COLLECTOR = re.compile(r"-XX:[+-]Use\w+GC\b")
+_JAVA_VARIABLES = (
+    "PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+)  # fmt: skip
+"""Where options for Java may stand besides Spark's settings."""
+
 
 def session(
     name: str = "amqproute",
@@ -72,6 +96,7 @@ def session(
     progress: bool | None = None,
     settings: Mapping[str, str] | None = None,
     debug: bool = False,
+    octets: int | None = None,
 ) -> SparkSession:
     """Return the Spark session of this process; start it, and its JVM, if there is none.
 
@@ -85,6 +110,7 @@ def session(
     :param settings: more of Spark's configuration, before the defaults of this module.
     :param debug: whether to log also what the exceptions say of tasks that fail, with all stacks;
         taken when the JVM starts.
+    :param octets: of the segments that the work is about; None if that is not known.
     :raises JavaError: when no Java is found that Spark runs on, or it does not start.
     """
     if (active := SparkSession.getActiveSession()) is not None:
@@ -104,25 +130,27 @@ def session(
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     if debug:
         os.environ["AMQPROUTE_DEBUG"] = "1"  # the workers of this machine take it over
-    gateway = _gateway(given, debug)
+    is_small = octets is not None and octets <= SMALL_OCTETS
+    gateway = _gateway(given, debug, is_small)
     conf = SparkConf(_jvm=gateway.jvm).setAppName(name)
     for key, value in given.items():
         conf.set(key, value)
     if debug:
         conf.setIfMissing(_CALL_SITES, "true")
-    _complete(conf)
+    _complete(conf, is_small)
     SparkContext._ensure_initialized(gateway=gateway)
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
-def _gateway(given: Mapping[str, str], debug: bool) -> JavaGateway:
+def _gateway(given: Mapping[str, str], debug: bool, is_small: bool) -> JavaGateway:
     """Connect with the JVM that ``spark-submit`` or an earlier session started, or start one."""
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _connected()
     _prepare_workers(given)
-    started = start_gateway(find_java(os.environ), _find_spark_home(), _start_options(given, debug))
+    options = _start_options(given, debug, is_small)
+    started = start_gateway(find_java(os.environ), _find_spark_home(), options)
     atexit.register(_stop)  # last registered is first: before the JVM is ended
     # PySpark takes a JVM that runs from the environment. What this process starts (a daemon, a
     # second Spark) shall not.
@@ -147,11 +175,12 @@ def _stop() -> None:
         SparkContext._gateway = SparkContext._jvm = None
 
 
-def _start_options(given: Mapping[str, str], debug: bool) -> dict[str, str]:
+def _start_options(given: Mapping[str, str], debug: bool, is_small: bool) -> dict[str, str]:
     """Return what has to be known when the JVM starts."""
     options = {k: v for k, v in given.items() if k.startswith(("spark.driver.", "spark.master"))}
     if _is_local(given) and not _configured("spark-defaults.conf"):
-        options.setdefault("spark.driver.defaultJavaOptions", " ".join(_JAVA))
+        java = " ".join(_small_java(options) if is_small else _JAVA)
+        options.setdefault("spark.driver.defaultJavaOptions", java)
     if not _configured("log4j2.properties", "log4j2.xml"):
         java_options = options.get("spark.driver.extraJavaOptions", "")
         logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
@@ -159,6 +188,15 @@ def _start_options(given: Mapping[str, str], debug: bool) -> dict[str, str]:
             logging += " -Damqproute.failures=warn -Damqproute.stacks=full"
         options["spark.driver.extraJavaOptions"] = f"{java_options} {logging}".strip()
     return options
+
+
+def _small_java(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return options of Java for little to do: with a collector, unless the user names one.
+
+    A JVM that is asked for two does not start.
+    """
+    said = " ".join([*options.values(), *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
+    return _JAVA_SMALL if _COLLECTOR.search(said) else (*_JAVA_SMALL, _SERIAL)
 
 
 def _prepare_workers(given: Mapping[str, str]) -> None:
@@ -189,7 +227,7 @@ def _configured(*names: str) -> bool:
     return any(Path(folder, name).exists() for name in names)
 
 
-def _complete(conf: SparkConf) -> None:
+def _complete(conf: SparkConf, is_small: bool) -> None:
     """Add the defaults for what nobody has set."""
     defaults = dict(_EVERYWHERE)
     conf.setIfMissing("spark.master", "local[*]")
@@ -207,5 +245,10 @@ def _complete(conf: SparkConf) -> None:
                 Path(tempfile.gettempdir(), f"amqproute-warehouse-{os.getuid()}")
             ),
         }
+        if is_small:
+            defaults |= {
+                "spark.sql.adaptive.enabled": "false",
+                "spark.sql.shuffle.partitions": str(max(2, 2 * cores)),
+            }
     for key, value in defaults.items():
         conf.setIfMissing(key, value)

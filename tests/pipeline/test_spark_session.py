@@ -20,7 +20,8 @@ from tests.support.patience import PATIENCE
 if not MISSING:
     from pyspark.sql import functions as F
 
-    from amqproute.pipeline import java
+    from amqproute.pipeline import java, spark_session
+    from amqproute.pipeline.exchange import RECENT_DAYS, recent_octets
     from amqproute.pipeline.java import JavaError, JavaRuntime, find_java, start_gateway
     from amqproute.pipeline.spark_session import session
 
@@ -29,7 +30,8 @@ DEADLINE = 120.0
 PROGRAM = """
 from amqproute.pipeline.spark_session import session
 from tests.pipeline.support import SETTINGS
-spark = session(memory="512m", master="local[1]", settings=SETTINGS)
+# What is said of Java in the settings has a collector; for so little to do we would add one.
+spark = session(memory="512m", master="local[1]", settings=SETTINGS, octets=0)
 total = spark.range(10).selectExpr("sum(id)").head()[0]
 java = spark._jvm.System.getProperty("java.home")
 print(total, spark._jvm.ProcessHandle.current().pid(), java)
@@ -126,6 +128,50 @@ class StartTests(SynchronousTestCase):
         self.patch(java, "_command", lambda found, *_: [found.program])
         told = self.refused("exit 7")
         self.assertEqual(told, "the JVM for Spark ended at its start, with status 7")
+
+
+class SizeTests(SynchronousTestCase):
+    """How much there is to do, and what one machine is set up for then."""
+
+    skip = MISSING
+
+    def started(self, *, is_small: bool, **given: str) -> list[str]:
+        """Return the options of Java that a start on this machine has by default."""
+        given = {"spark.master": "local[2]"} | given
+        options = spark_session._start_options(given, debug=False, is_small=is_small)
+        return options["spark.driver.defaultJavaOptions"].split()
+
+    def test_small(self) -> None:
+        """Little to do gets the first compiler and a collector without threads; more does not."""
+        small, large = self.started(is_small=True), self.started(is_small=False)
+        for option in ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"):
+            self.assertIn(option, small)
+            self.assertNotIn(option, large)
+
+    def test_collector(self) -> None:
+        """A collector that the user names is the only one, wherever it is named."""
+        named = "-Dsome=thing -XX:+UseParallelGC"
+        given = {"spark.driver.extraJavaOptions": named}
+        self.assertNotIn("-XX:+UseSerialGC", self.started(is_small=True, **given))
+        for variable in ("JAVA_TOOL_OPTIONS", "PYSPARK_SUBMIT_ARGS"):
+            with mock.patch.dict(os.environ, {variable: named}):
+                self.assertNotIn("-XX:+UseSerialGC", self.started(is_small=True))
+
+    def test_own_options(self) -> None:
+        """Who sets the default options of Java has those."""
+        given = {"spark.driver.defaultJavaOptions": "-Xss4m"}
+        self.assertEqual(self.started(is_small=True, **given), ["-Xss4m"])
+
+    def test_recent(self) -> None:
+        """What counts is segments of the last days that there are, of all journals."""
+        journals = [Path(self.mktemp()), Path(self.mktemp())]
+        for number in range(RECENT_DAYS + 1):
+            folder = journals[number % 2] / f"2026-10-{number + 1:02}"
+            folder.mkdir(parents=True)
+            (folder / "a.jsonl").write_bytes(bytes(1 if number else 1000))
+            (folder / "a.txt").write_bytes(bytes(5000))
+        self.assertEqual(recent_octets(journals), RECENT_DAYS)
+        self.assertEqual(recent_octets([Path(self.mktemp())]), 0)
 
 
 class SessionTests(SparkCase):
