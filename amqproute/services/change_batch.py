@@ -127,6 +127,8 @@ class RuntimeNode:
             ValueError: it is not valid.
         """
         facts = parse_json(encoded)
+        if not isinstance(facts, dict):
+            raise ValueError("the note is not an object")
         try:
             said = facts.get("declared")
             declared = None

@@ -167,6 +167,7 @@ CHANGED: Final[dict[str, Any]] = {
     "remote-services": ["$management"], "auto-create": True,
     "tls.watch": 60, "listen.endpoint": "tcp:5672:interface=127.0.0.1", "listen.tls": "upgrade",
     "listen.client-certificate": "optional", "listen.mechanisms": ["SCRAM-SHA-256"],
+    "listen.plain-without-tls": True,
     "listen.max-connections": 7, "listen.mute-per-address": 7, "listen.mute-per-network": 7,
     "listen.mute-shares": {"203.0.113.7/32": 7}, "listen.proxy-protocol": ["203.0.113.0/24"],
     "access.allow": ["consume"], "access.deny": ["consume"], "access.who": "user:bob",
