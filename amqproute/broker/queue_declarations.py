@@ -246,11 +246,17 @@ class QueueDeclarations:
 
     def recovered(self) -> None:
         """Watch over the durable queues that go by themselves, after a start or a reload."""
-        for name, queue in self._broker.nodes.items():
-            if queue.life is None and self._registry.declared(name) is not None:
-                self._watch(queue, self.declaration(name))
-            elif name not in self._expiry and isinstance(queue.life, DeclaredLifetime):
-                self._watch(queue, self.declaration(name))  # it has been renamed
+        for name in self._broker.nodes:
+            self.watch(name)
+
+    def watch(self, name: str) -> None:
+        """Watch over a durable queue that an operator, or an earlier run of the daemon, made."""
+        queue = self._broker.nodes.get(name)
+        if queue is None or self._registry.declared(name) is None:
+            return
+        is_watched = isinstance(queue.life, DeclaredLifetime) and name in self._expiry
+        if not is_watched:  # it may have been renamed
+            self._watch(queue, self.declaration(name))
 
     def used(self, name: str) -> None:
         """Note that a client has used a queue: its ``x-expires`` begins anew."""

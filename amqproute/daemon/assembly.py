@@ -226,6 +226,7 @@ class Application:
             most_nodes=limits.max_nodes,
         )
         self.declarations = QueueDeclarations(self.broker, self.inventory, reactor)
+        self.inventory.when_declared = self.declarations.watch
         self.receipts = Receipts(lambda principal: suppresses(self.config, principal))
         self.probes = PeerProbes(self.clock.now_ms)
         self.decisions: RoutingDecisions | None = None

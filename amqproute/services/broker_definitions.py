@@ -347,7 +347,7 @@ def export_document(
             found = {}
             for argument, value in arguments.items():
                 try:
-                    found[argument] = _json_value(value)
+                    found[argument] = json_value(value)
                 except TypeError as error:
                     words = f"the argument '{argument:.60}' is left out: {error}"
                     unmatched.append(UnmatchedDefinition(kind, at, name, words))
@@ -415,7 +415,12 @@ def export_document(
     return document, tuple(unmatched)
 
 
-def _json_value(value: object) -> object:
+def json_value(value: object) -> object:
+    """Return the value of an argument as JSON has it.
+
+    Raises:
+        TypeError: JSON has no such value.
+    """
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -427,9 +432,9 @@ def _json_value(value: object) -> object:
             return float(value)
         raise TypeError("JSON has no such number")
     if isinstance(value, Mapping):
-        return {str(name): _json_value(each) for name, each in value.items()}
+        return {str(name): json_value(each) for name, each in value.items()}
     if type(value) in (tuple, list) and isinstance(value, Sequence):
-        return [_json_value(each) for each in value]
+        return [json_value(each) for each in value]
     raise TypeError(f"JSON has no value for a {type(value).__name__}")
 
 
@@ -472,5 +477,6 @@ __all__ = [
     "PlannedPolicy",
     "UnmatchedDefinition",
     "export_document",
+    "json_value",
     "plan_import",
 ]

@@ -7,14 +7,23 @@ The text has one command on a line; empty lines, and lines that begin with ``#``
     create [or assert] link NAME SOURCE DESTINATION [with OPTIONS]
     create [or assert] alias NAME NODE
     create [or assert] route DOMAIN [with OPTIONS]      via=..., target=..., names=[...]
-    assert queue|topic|link|alias|route NAME [with OPTIONS]
+    create [or assert] exchange NAME with type=TYPE [, OPTIONS]
+    create [or assert] exchange-binding EXCHANGE with target=NAME [, key=KEY, OPTIONS]
+    assert queue|topic|link|alias|route|exchange NAME [with OPTIONS]
     update queue|topic|link NAME with OPTIONS
     rename queue|topic|link|alias NAME NEW-NAME
     delete queue|topic|link|alias|route NAME [with OPTIONS]
                                                         if-empty=true, if-unused=true
+    delete exchange NAME [with if-unused=true]
+    delete exchange-binding EXCHANGE with target=NAME [, key=KEY, OPTIONS]
     query TYPE [NAME] [with OPTIONS]                    TYPE as in a QUERY
     purge queue NAME
     move|copy messages QUEUE TARGET [with OPTIONS]      filter="...", limit=NUMBER
+
+The options of an exchange are ``durable``, ``auto-delete``, ``internal``, ``alternate-exchange``
+and ``arguments``; those of a binding ``target-type`` (queue or exchange) and ``arguments``. These
+are a JSON object in a text. A queue with ``arguments`` or ``auto-delete`` is as clients of AMQP
+0-9-1 declare it.
 
 ``OPTIONS`` is ``key=value`` and commas between; the keys of a node are those of the configuration.
 A value is a word, a number, ``true``, ``false``, ``null``, a text in double quotes, or several of
@@ -116,10 +125,10 @@ _GRAMMAR = r"""
 start: _CREATE [or_assert] NODE name [with] -> create
     | _CREATE [or_assert] LINK name name name [with] -> create_link
     | _CREATE [or_assert] ALIAS name name -> create_alias
-    | _CREATE [or_assert] ROUTE name [with] -> create
-    | ASSERT (_kind | ROUTE) name [with] -> on_one
+    | _CREATE [or_assert] (ROUTE | EXCHANGE) name [with] -> create
+    | ASSERT (_kind | ROUTE | EXCHANGE) name [with] -> on_one
     | UPDATE (NODE | LINK) name with -> on_one
-    | DELETE (_kind | ROUTE) name [with] -> on_one
+    | DELETE (_kind | ROUTE | EXCHANGE) name [with] -> on_one
     | PURGE NODE name -> purge
     | (MOVE | COPY) _MESSAGES name name [with] -> take
     | _RENAME _kind name name -> rename
@@ -150,6 +159,7 @@ NODE.2: /(queue|topic)(?=\s|$)/i
 LINK.2: /(link|binding)(?=\s|$)/i
 ALIAS.2: /alias(?=\s|$)/i
 ROUTE.2: /route(?=\s|$)/i
+EXCHANGE.2: /exchange(-binding)?(?=\s|$)/i
 TEXT.3: /"(?:[^"\\]|\\.)*"/
 WORD: /[^\s,="\[\]]+/
 %ignore /[ \t\r]+/
@@ -161,6 +171,7 @@ _EXPECTED: Final = {
     "_RENAME": "rename", "_QUERY": "query",
     "_OR": "or assert", "_WITH": "with", "NODE": "queue or topic",
     "LINK": "link", "ALIAS": "alias", "ROUTE": "route",
+    "EXCHANGE": "exchange or exchange-binding",
     "WORD": "a name or value", "EQUAL": "=", "COMMA": "a comma",
     "RSQB": "]", "$END": "the end",
 }  # fmt: skip

@@ -65,6 +65,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from amqproute.address import exchange_node
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.commit_batch import Batch
@@ -90,6 +91,7 @@ from amqproute.services.command_schema import (
     read_map,
 )
 from amqproute.services.command_schema import OPERATIONS as COMMANDS
+from amqproute.services.exchange_entity import ExchangeCommands
 from amqproute.services.management_protocol import (
     Allows,
     Commands,
@@ -147,6 +149,9 @@ ROWS_IN_INDEX: Final = 30
 """So many places in an index cost as much as one row does."""
 
 _KINDS: Final = OPERATIONS["CREATE"].kinds
+_EXCHANGES: Final = ("exchange", "exchange-binding")
+_UNRESOLVED: Final = ("route", *_EXCHANGES)
+"""Kinds of things whose names are no addresses of nodes."""
 
 READS: Final = frozenset(
     {"GET-MGMT-NODES", *(each.name for each in OPERATIONS.values() if not each.changes)}
@@ -171,11 +176,17 @@ def _deed(request: ManagementRequest, reply: ManagementReply, now_us: int) -> Ru
     facts = {
         "operator": str(request.principal),
         "action": request.operation or "BATCH",
-        "node": str(request.properties.get("name", "")) or None,
+        "node": _audited_name(request) or None,
         "code": str(reply.status),
         "detail": detail,
     }
     return RunEvent(RecordKind.OPERATOR, now_us, facts)
+
+
+def _audited_name(request: ManagementRequest) -> str:
+    """Return what the journal calls the entity of a request: exchanges by their kind."""
+    name = str(request.properties.get("name", ""))
+    return exchange_node(name) if name and request.entity_type in _EXCHANGES else name
 
 
 Index = Callable[[], Sequence[tuple[str, Callable[[str], Row]]]]
@@ -275,6 +286,9 @@ class ManagementService:
         self.show("relay-queue", overview.relay_queues)
         self.show("binding", overview.bindings)
         self.show("link", overview.links)
+        exchanges = ExchangeCommands(broker.topology)
+        self.show("exchange", exchanges.rows)
+        self.show("exchange-binding", exchanges.binding_rows)
         self.show("alias", overview.aliases)
         if inventory is not None:
             routes = RouteCommands(inventory)
@@ -494,7 +508,9 @@ class ManagementService:
 
     def _by_names(self, command: ManagementCommand) -> ManagementCommand:
         """Return a command with the names of the nodes that its addresses mean (A-01, G-24)."""
-        if command.kind == "route" or (command.operation == "CREATE" and command.kind != "link"):
+        if command.kind in _UNRESOLVED or (
+            command.operation == "CREATE" and command.kind != "link"
+        ):
             return command  # a name that is new is taken as it stands
         name_of = self._broker.name_of
         ends = {
@@ -520,6 +536,8 @@ class ManagementService:
     def _about(self, command: ManagementCommand) -> list[str]:
         if command.kind == "route":
             return [f"@{command.name}"]
+        if command.kind in _UNRESOLVED:
+            return _about_exchange(command)
         given = command.arguments
         named = [str(given[key]) for key in ("source", "target", "destination") if given.get(key)]
         if command.kind != "link":
@@ -692,10 +710,11 @@ Function = Callable[[ManagementCommand, ChangeBatch], CommandResult]
 
 def _functions(inventory: NodeChanges) -> dict[tuple[str, str], Function]:
     """Return what can be done to which kind of thing."""
-    links, aliases, routes = (
+    links, aliases, routes, exchanges = (
         BindingCommands(inventory),
         AliasCommands(inventory),
         RouteCommands(inventory),
+        ExchangeCommands(inventory.broker.topology),
     )
     return {
         ("CREATE", "node"): inventory.create_node,
@@ -716,7 +735,22 @@ def _functions(inventory: NodeChanges) -> dict[tuple[str, str], Function]:
         ("CREATE", "route"): routes.create,
         ("ASSERT", "route"): lambda command, _: routes.assert_as(command),
         ("DELETE", "route"): routes.delete,
+        ("CREATE", "exchange"): exchanges.create,
+        ("ASSERT", "exchange"): lambda command, _: exchanges.assert_as(command),
+        ("DELETE", "exchange"): exchanges.delete,
+        ("CREATE", "exchange-binding"): exchanges.bind,
+        ("ASSERT", "exchange-binding"): lambda command, _: exchanges.assert_bound(command),
+        ("DELETE", "exchange-binding"): exchanges.unbind,
     }
+
+
+def _about_exchange(command: ManagementCommand) -> list[str]:
+    """Return what access rules call the ends of a binding, or an exchange."""
+    target = str(command.arguments.get("target", ""))
+    if command.kind == "exchange" or not target:
+        return [exchange_node(command.name)]
+    is_exchange = command.arguments.get("target-type") == "exchange"
+    return [exchange_node(command.name), exchange_node(target) if is_exchange else target]
 
 
 def _is_question(command: ManagementCommand) -> bool:

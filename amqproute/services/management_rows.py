@@ -11,6 +11,7 @@ from typing import Final
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
+from amqproute.services.exchange_entity import argument_text
 from amqproute.services.node_changes import NodeChanges
 
 __all__ = ["AGES_MINUTES", "ManagementRows", "Row", "Rows"]
@@ -72,7 +73,12 @@ class ManagementRows:
 
     def _node_row(self, name: str) -> Row:
         kind = "dynamic" if name in self._broker.dynamic else "node"
-        return self._queue_row(self._broker.nodes[name], "queue", kind) | self._origin(name)
+        row = self._queue_row(self._broker.nodes[name], "queue", kind) | self._origin(name)
+        terms = None if self._inventory is None else self._inventory.declared(name)
+        if terms is not None:
+            row["arguments"] = argument_text(terms.arguments)
+            row["auto-delete"] = terms.auto_delete
+        return row
 
     def _topic_row_here(self, name: str) -> Row:
         return self._topic_row(self._broker.topics[name]) | self._origin(name)

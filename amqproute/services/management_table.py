@@ -78,7 +78,7 @@ class EntityDeclaration:
 NODE_KINDS: Final = ("queue", "topic")
 _LINKED: Final = (*NODE_KINDS, "link")
 _NAMED: Final = (*_LINKED, "alias")
-_MADE: Final = (*_NAMED, "route")
+_MADE: Final = (*_NAMED, "route", "exchange", "exchange-binding")
 
 ENTITIES: Final = {
     each.name: each
@@ -88,6 +88,8 @@ ENTITIES: Final = {
         EntityDeclaration("relay-queue", "relay queues, with the state of their next hop"),
         EntityDeclaration("binding", "bindings between nodes", is_repeated=True),
         EntityDeclaration("link", "links of clients and peers, and bindings"),
+        EntityDeclaration("exchange", "exchanges, those that are predeclared among them"),
+        EntityDeclaration("exchange-binding", "bindings from exchanges", is_repeated=True),
         EntityDeclaration("alias", "further names of nodes"),
         EntityDeclaration("route", "routes to domains, of the file and made at runtime"),
         EntityDeclaration("shape", "how old what waits is, by queue", is_repeated=True),

@@ -37,9 +37,14 @@ from twisted.logger import Logger
 
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.broker import Broker
-from amqproute.broker.exchanges.argument_rules import queue_terms
+from amqproute.broker.exchanges.argument_rules import (
+    QueueDeclaration,
+    check_queue_redeclared,
+    queue_terms,
+)
 from amqproute.broker.exchanges.queue_settings import DeclaredTerms, with_terms
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
+from amqproute.broker.exchanges.topology_names import check_queue_name
 from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
@@ -88,6 +93,7 @@ from amqproute.services.command_schema import (
     CommandRefused,
     ManagementCommand,
 )
+from amqproute.services.exchange_entity import TERM_KEYS, read_terms
 from amqproute.values import RouteRule
 
 __all__ = [
@@ -131,6 +137,8 @@ class NodeChanges:
         configured: the entities of the configuration.
         keeping: returns the names of the prepared branches that hold messages of a queue.
         when_routed: called when routes were made or deleted, to apply them.
+        when_declared: called with the name of a queue that an operator has made as clients declare
+            theirs.
         when_gone: called when nodes, or the given aliases, were removed, to detach their links.
     """
 
@@ -155,6 +163,7 @@ class NodeChanges:
         self.configured = ConfiguredNodes()
         self._configured_options: Mapping[str, Mapping[str, object]] = {}
         self.keeping: Callable[[Queue], Sequence[str]] = lambda _: ()
+        self.when_declared: Callable[[str], None] = lambda _: None
         self.when_gone: Callable[[set[str]], None] = lambda _: None
         self.most_nodes = most_nodes
         self._describe = describe
@@ -383,16 +392,19 @@ class NodeChanges:
             return self.assert_node(command)
         self.require_free(name)
         options = node_options(command)
-        described = self._described(name, options)
+        declared = self._declared_terms(command, options)
+        made = RuntimeNode(options, changes.by, changes.now_ms, declared=declared)
+        described = self._described(name, options, made)
         self._check_dead_letter(name, described.declaration)
         self._require_room(name)
         rows = ""
         if isinstance(described.declaration, NodeDeclaration):
             rows = f"{ROWS_PREFIX}{self._new_rows()}/{name}"
             described = replace(described, declaration=with_rows(described.declaration, rows))
-        made = RuntimeNode(options, changes.by, changes.now_ms, rows, described.options)
+        made = replace(made, rows=rows, all_options=described.options)
         self._make(name, made, described, changes)
-        changes.did(str(command), partial(self._unmake, name))
+        done = _nothing if declared is None else partial(self.when_declared, name)
+        changes.did(str(command), partial(self._unmake, name), done)
         return CommandResult(CREATED, "created", {"name": name, **described.options})
 
     def make_queue(self, name: str, by: str) -> Deferred[Queue]:
@@ -468,6 +480,34 @@ class NodeChanges:
         """Have links detached of queues that are not there. See `QueueRegistry.links_gone`."""
         self.when_gone(set())
 
+    def _require_same_terms(self, name: str, terms: DeclaredTerms) -> None:
+        there = self.declared(name) or DeclaredTerms()
+        try:
+            check_queue_redeclared(
+                QueueDeclaration(name, True, False, there.auto_delete, there.arguments),
+                QueueDeclaration(name, True, False, terms.auto_delete, terms.arguments),
+            )
+        except TopologyFault as fault:
+            raise CommandRefused(CONFLICT, fault.text) from None
+
+    @staticmethod
+    def _declared_terms(
+        command: ManagementCommand, options: dict[str, object]
+    ) -> DeclaredTerms | None:
+        """Take from the options of a queue what a client of 0-9-1 would declare."""
+        if command.kind != "queue":
+            return None
+        terms = read_terms(options)
+        if terms is not None:
+            for key in TERM_KEYS:
+                options.pop(key, None)
+            try:
+                check_queue_name(command.name, is_new=True)
+                queue_terms(command.name, terms.arguments)
+            except TopologyFault as fault:
+                raise CommandRefused(BAD_REQUEST, fault.text) from None
+        return terms
+
     def _require_room(self, name: str) -> None:
         self.require_free(name)
         broker = self.broker
@@ -489,6 +529,11 @@ class NodeChanges:
         """Check that a node has the asserted options (G-08)."""
         node = self.node(command.name)
         kind = "topic" if isinstance(node, Topic) else "queue"
+        terms = read_terms(command.arguments) if kind == "queue" else None
+        if terms is not None:
+            self._require_same_terms(command.name, terms)
+            given = {key: value for key, value in command.arguments.items() if key not in TERM_KEYS}
+            command = replace(command, arguments=given)
         wanted = node_options(command)
         there = {"type": kind, **self.options(command.name)}
         if wanted.get("type", kind) == kind:

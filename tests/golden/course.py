@@ -230,8 +230,11 @@ class Course:
         self.shared()
         self.nodes()
         self.questions()
+        self.exchanges()
         self.alpha.kill()
         self.alpha.start()
+        self.command(self.alpha, "exchange", "bindings")
+        self.command(self.alpha, "definitions", "export")
         self.command(self.alpha, "queue", "ls", "--all")
         for daemon in self.daemons:
             daemon.stop()
@@ -340,6 +343,43 @@ class Course:
         self.command(alpha, "batch", str(commands))
         commands.write_text("create queue never\ndelete queue nobody\n")
         self.command(alpha, "batch", str(commands))
+
+    def exchanges(self) -> None:
+        """Exchanges and bindings, and definitions of RabbitMQ."""
+        alpha = self.alpha
+        for arguments in (
+            ("declare", "events", "--type", "topic", "--alternate", "lost"),
+            ("declare", "lost", "--type", "fanout", "--internal"),
+            ("declare", "events", "--type", "fanout"),
+            ("bind", "events", "orders", "--key", "eu.#"),
+            ("bind", "amq.headers", "orders", "--arguments", '{"x-match": "any", "n": 1}'),
+            ("bind", "events", "lost", "--to-exchange"),
+            ("bind", "events", "nobody"),
+            ("ls",),
+            ("bindings",),
+            ("unbind", "events", "lost", "--to-exchange"),
+            ("delete", "lost"),
+            ("delete", "lost"),
+        ):
+            self.command(alpha, "exchange", *arguments)
+        exported = {
+            "vhosts": [{"name": "/"}],
+            "users": [{"name": "ann", "password_hash": "", "tags": []}],
+            "exchanges": [{"name": "moved", "vhost": "/", "type": "direct", "durable": True}],
+            "queues": [
+                {"name": "brought", "vhost": "/", "durable": True, "arguments": {"x-max-length": 5}}
+            ],
+            "bindings": [
+                {"source": "moved", "vhost": "/", "destination": "brought",
+                 "destination_type": "queue", "routing_key": "k", "arguments": {}}
+            ],
+        }  # fmt: skip
+        file = alpha.directory / "definitions.json"
+        file.write_text(json.dumps(exported))
+        self.command(alpha, "definitions", "import", str(file), "--dry-run")
+        self.command(alpha, "definitions", "import", str(file))
+        self.command(alpha, "exchange", "delete", "moved")
+        self.command(alpha, "queue", "delete", "brought")
 
     def questions(self) -> None:
         """What there is to ask, with a client that stays connected meanwhile."""

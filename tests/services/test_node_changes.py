@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.auth.policy import Verb
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.broker import Broker
+from amqproute.broker.exchanges.topology_record import BINDING_NOTES, EXCHANGE_NOTES
 from amqproute.broker.node_deletion import TOLD_ROUNDS, NodeDeletion
 from amqproute.broker.subscription import Definition
 from amqproute.broker.topic import EMPTYING_SECONDS
@@ -117,6 +118,9 @@ class InventoryCase(SynchronousTestCase):
         )
         self.broker.recovered_nodes.recovered(
             recovery.queues, recovery.notes.get("subscription", {})
+        )
+        self.broker.topology.recovered(
+            *(recovery.notes.get(kind, {}) for kind in (EXCHANGE_NOTES, BINDING_NOTES))
         )
         self.inventory = NodeChanges(
             self.broker,

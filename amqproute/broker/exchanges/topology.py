@@ -14,10 +14,10 @@ would still be free afterwards (`amqproute.broker.fair_shares`).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
@@ -61,6 +61,24 @@ OCTET_FACTOR: Final = 8
 Result = TypeVar("Result")
 NoteKey = tuple[str, str]
 """Kind and key of a note."""
+
+
+def _nothing() -> None:
+    pass
+
+
+class TopologyStep(NamedTuple, Generic[Result]):
+    """A change that is in force in memory, and not durable yet.
+
+    Attributes:
+        result: of it.
+        notes: kind, key and value of what has to be noted with it; None as value forgets a note.
+        undo: takes it back, if the store does not take the notes.
+    """
+
+    result: Result
+    notes: Sequence[tuple[str, str, bytes | None]] = ()
+    undo: Callable[[], None] = _nothing
 
 
 class QueueDirectory(Protocol):
@@ -188,20 +206,8 @@ class Topology:
         Raises:
             TopologyFault: it cannot be.
         """
-        name = definition.name
-        key = (TargetKind.EXCHANGE, name)
-        if name in self.graph:
-            self.graph.declare(definition, lenient)
-            return self._settled(key, False)
-        octets = self._require_room(definition.arguments, owner, "exchange")
-        self.graph.declare(definition)
-        note = (EXCHANGE_NOTES, name) if definition.durable else None
-        self._register_exchange(name, _Registered(owner, octets, note))
-        if note is None:
-            return succeed(True)
-        batch = self._begin()
-        batch.transaction.note(*note, encode_exchange(definition, owner))
-        return self._commit(batch, key, True, partial(self._undo_declare, definition))
+        key = (TargetKind.EXCHANGE, definition.name)
+        return self._carry_out(self.declare_step(definition, owner, lenient), key)
 
     def delete(self, name: str, if_unused: bool = False) -> Deferred[GraphChange]:
         """Delete an exchange with its bindings. See `ExchangeGraph.delete`.
@@ -212,7 +218,7 @@ class Topology:
         Raises:
             TopologyFault: it cannot be.
         """
-        return self._remove(self.graph.delete(name, if_unused), (TargetKind.EXCHANGE, name))
+        return self._carry_out(self.delete_step(name, if_unused), (TargetKind.EXCHANGE, name))
 
     def bind(self, binding: ExchangeBinding, owner: str = "") -> Deferred[bool]:
         """Make a binding. See `ExchangeGraph.bind`.
@@ -227,18 +233,7 @@ class Topology:
         Raises:
             TopologyFault: it cannot be.
         """
-        if binding in self._bindings:
-            self.graph.bind(binding)
-            return self._settled(binding, False)
-        octets = self._require_room(binding.arguments, owner, "binding")
-        self.graph.bind(binding)
-        note = (BINDING_NOTES, str(self._store.next_id())) if self.is_durable(binding) else None
-        self._register_binding(binding, _Registered(owner, octets, note))
-        if note is None:
-            return succeed(True)
-        batch = self._begin()
-        batch.transaction.note(*note, encode_binding(binding, owner))
-        return self._commit(batch, binding, True, partial(self._undo_bind, binding))
+        return self._carry_out(self.bind_step(binding, owner), binding)
 
     def unbind(self, binding: ExchangeBinding) -> Deferred[GraphChange]:
         """Remove a binding. See `ExchangeGraph.unbind`.
@@ -249,15 +244,49 @@ class Topology:
         Raises:
             TopologyFault: it cannot be.
         """
-        return self._remove(self.graph.unbind(binding), binding)
+        return self._carry_out(self.unbind_step(binding), binding)
 
-    def _remove(self, change: GraphChange, key: object) -> Deferred[GraphChange]:
+    # -- changes as steps of a batch -----------------------------------------------------------
+
+    def declare_step(
+        self, definition: ExchangeDefinition, owner: str = "", lenient: bool = False
+    ) -> TopologyStep[bool]:
+        """Do what `declare` does, in memory only."""
+        name = definition.name
+        if name in self.graph:
+            self.graph.declare(definition, lenient)
+            return TopologyStep(False)
+        octets = self._require_room(definition.arguments, owner, "exchange")
+        self.graph.declare(definition)
+        note = (EXCHANGE_NOTES, name) if definition.durable else None
+        self._register_exchange(name, _Registered(owner, octets, note))
+        notes = [] if note is None else [(*note, encode_exchange(definition, owner))]
+        return TopologyStep(True, notes, partial(self._undo_declare, definition))
+
+    def delete_step(self, name: str, if_unused: bool = False) -> TopologyStep[GraphChange]:
+        """Do what `delete` does, in memory only."""
+        return self._removed(self.graph.delete(name, if_unused))
+
+    def bind_step(self, binding: ExchangeBinding, owner: str = "") -> TopologyStep[bool]:
+        """Do what `bind` does, in memory only."""
+        if binding in self._bindings:
+            self.graph.bind(binding)
+            return TopologyStep(False)
+        octets = self._require_room(binding.arguments, owner, "binding")
+        self.graph.bind(binding)
+        note = (BINDING_NOTES, str(self._store.next_id())) if self.is_durable(binding) else None
+        self._register_binding(binding, _Registered(owner, octets, note))
+        notes = [] if note is None else [(*note, encode_binding(binding, owner))]
+        return TopologyStep(True, notes, partial(self._undo_bind, binding))
+
+    def unbind_step(self, binding: ExchangeBinding) -> TopologyStep[GraphChange]:
+        """Do what `unbind` does, in memory only."""
+        return self._removed(self.graph.unbind(binding))
+
+    def _removed(self, change: GraphChange) -> TopologyStep[GraphChange]:
         removed = self._forget(change)
-        if not removed.notes:
-            return succeed(change)
-        batch = self._begin()
-        self.write_off(removed, batch)
-        return self._commit(batch, key, change, partial(self.restore, removed))
+        notes = [(*note, None) for note in removed.notes]
+        return TopologyStep(change, notes, partial(self.restore, removed))
 
     # -- queues that come and go ---------------------------------------------------------------
 
@@ -490,16 +519,14 @@ class Topology:
 
     # -- the store -----------------------------------------------------------------------------
 
-    def _settled(self, key: object, result: Result) -> Deferred[Result]:
-        """Return a Deferred of a result, when what makes it true is on the disk."""
-        waiting = self._unsettled.get(key)
-        if waiting is None:
-            return succeed(result)
-        answer: Deferred[None] = Deferred()
-        waiting.append(answer)
-        return answer.addCallback(lambda _: result)
-
-    def _commit(self, batch: Batch, key: object, result: Result, undo: _Undo) -> Deferred[Result]:
+    def _carry_out(self, step: TopologyStep[Result], key: object) -> Deferred[Result]:
+        """Have a step noted in the store, and what is noted already waited for."""
+        result, notes, undo = step
+        if not notes:
+            return self._settled(key, result)
+        batch = self._begin()
+        for kind, name, value in notes:
+            batch.transaction.note(kind, name, value)
         waiting: list[Deferred[None]] = []
         self._unsettled[key] = waiting
 
@@ -521,6 +548,15 @@ class Topology:
             return failure
 
         return batch.commit().addCallbacks(committed, failed)
+
+    def _settled(self, key: object, result: Result) -> Deferred[Result]:
+        """Return a Deferred of a result, when what makes it true is on the disk."""
+        waiting = self._unsettled.get(key)
+        if waiting is None:
+            return succeed(result)
+        answer: Deferred[None] = Deferred()
+        waiting.append(answer)
+        return answer.addCallback(lambda _: result)
 
     def _undo_declare(self, definition: ExchangeDefinition) -> None:
         if definition.name in self.graph:
@@ -545,10 +581,6 @@ class Topology:
         )
 
 
-class _Undo(Protocol):
-    def __call__(self) -> None: ...
-
-
 def _octets(arguments: Mapping[str, object]) -> int:
     return EACH + (OCTET_FACTOR * len(argument_octets(arguments)) if arguments else 0)
 
@@ -563,4 +595,5 @@ __all__ = [
     "QueueDirectory",
     "RemovedTopology",
     "Topology",
+    "TopologyStep",
 ]

@@ -52,6 +52,10 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         "amqproute.cli.commands.contract:contract",
         "Contracts of users and peers: limits, use, and time at a limit.",
     ),
+    "definitions": CommandEntry(
+        "amqproute.cli.commands.definitions:definitions",
+        "Exchanges, queues and bindings from and to RabbitMQ's exported definitions.",
+    ),
     "delete": CommandEntry(
         "amqproute.cli.commands.relay_queue:delete",
         "Delete messages on their way to other domains.",
@@ -67,6 +71,10 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "drain": CommandEntry(
         "amqproute.cli.commands.drain:drain",
         "Accept no new messages, deliver those that can be delivered, and report when done.",
+    ),
+    "exchange": CommandEntry(
+        "amqproute.cli.commands.exchange:exchange",
+        "Exchanges of the running daemon, and bindings from them.",
     ),
     "expire": CommandEntry(
         "amqproute.cli.commands.relay_queue:expire",

@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import click
 
-from amqproute.cli import message_text, render
-from amqproute.cli.client import Client
+from amqproute.cli import render
 from amqproute.cli.command_error import NEGATIVE, USAGE, ClientError
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
-from amqproute.cli.commands.management_request import MANAGEMENT, in_touch
+from amqproute.cli.commands.management_request import carry_out_commands, in_touch
 
 __all__ = ["batch"]
 
@@ -35,6 +33,8 @@ def batch(
         create [or assert] link NAME SOURCE DESTINATION [with filter="color = 'red'"]
         create [or assert] alias NAME NODE
         create [or assert] route DOMAIN [with via=amqps://HOST:PORT, names=[NAME]]
+        create [or assert] exchange NAME with type=topic [, durable=true]
+        create [or assert] exchange-binding EXCHANGE with target=QUEUE, key=KEY
         assert|update|delete queue|topic|link NAME [with OPTIONS]
         rename queue|topic|link|alias NAME NEW-NAME
         purge queue NAME
@@ -42,17 +42,8 @@ def batch(
         query TYPE [NAME] [with OPTIONS]
     """
     text = file.read()
-
-    async def work(client: Client) -> tuple[Mapping[str, Any], Any]:
-        reply = await client.request(
-            MANAGEMENT,
-            lambda message_id, reply_to: message_text.encode_commands(message_id, reply_to, text),
-        )
-        return message_text.decode_reply(reply)
-
-    properties, body = in_touch(AccessOptions(url, config, trust), work)
-    status = int(properties.get("statusCode") or 0)
-    facts = message_text.plain(body) if isinstance(body, dict) else {}
+    access = AccessOptions(url, config, trust)
+    status, words, facts = in_touch(access, lambda client: carry_out_commands(client, text))
     if as_json:
         render.json_text(facts)
     elif facts.get("committed"):
@@ -61,6 +52,5 @@ def batch(
             for each in row["attributes"].get("entities", ()):
                 click.echo("   " + "  ".join(f"{key}={value}" for key, value in each.items()))
     if not facts.get("committed"):
-        words = str(properties.get("statusDescription", "no words"))
         step = "nothing was done; correct the command and send the batch again"
         raise ClientError(USAGE if status == 400 else NEGATIVE, f"management.{status}", words, step)

@@ -20,6 +20,7 @@ __all__ = [
     "MANAGEMENT",
     "ask",
     "carry_out",
+    "carry_out_commands",
     "entities",
     "entity",
     "go_through",
@@ -43,6 +44,7 @@ _STEPS: Final = {
     507: "delete what is not needed any more, or raise the limit in the configuration",
 }
 _ABSENT: Final = {
+    "no exchange ": "see what there is with: amqproute exchange ls",
     "there is no hold ": "see what is held with: amqproute holds",
     "there is no link ": "see what there is with: amqproute link ls",
     "no message on its way ": "see what waits with: amqproute queue messages",
@@ -109,6 +111,25 @@ def carry_out(
     return in_touch(
         access, lambda client: ask(client, operation, entity_type, name, attributes, **properties)
     )
+
+
+async def carry_out_commands(client: Client, text: str) -> tuple[int, str, Facts]:
+    """Have the daemon carry out a batch, a command on each line: all of them or none.
+
+    Returns:
+        The status, its description, and the facts of the answer, with ``committed``.
+
+    Raises:
+        ClientError: it does not answer.
+    """
+    reply = await client.request(
+        MANAGEMENT,
+        lambda message_id, reply_to: message_text.encode_commands(message_id, reply_to, text),
+    )
+    properties, body = message_text.decode_reply(reply)
+    facts: Facts = message_text.plain(body) if isinstance(body, dict) else {}
+    words = str(properties.get("statusDescription", "no words"))
+    return int(properties.get("statusCode") or 0), words, facts
 
 
 async def ask(

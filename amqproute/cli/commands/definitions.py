@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``definitions``: exchanges, queues and bindings as RabbitMQ exports and imports them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.client import Client
+from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, ClientError, CommandError
+from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.management_request import carry_out_commands, in_touch, query
+from amqproute.plurals import counted
+from amqproute.services.broker_definitions import (
+    DEFAULT_HOST,
+    DefinitionPlan,
+    DefinitionsError,
+    PlannedHost,
+    UnmatchedDefinition,
+    export_document,
+    plan_import,
+)
+from amqproute.services.definition_commands import definition_commands, host_of_rows
+
+__all__ = ["definitions"]
+
+PART: Final = 500
+"""Commands in one batch, which the daemon carries out as a whole."""
+
+
+@click.group()
+def definitions() -> None:
+    """Exchanges, queues and bindings from and to RabbitMQ's exported definitions."""
+
+
+@definitions.command("import")
+@click.argument("file", type=click.File("rb"))
+@click.option("--vhost", default=DEFAULT_HOST, show_default=True, help="The virtual host to take.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be made.")
+@access_options
+@json_option
+def import_file(
+    file: IO[bytes],
+    vhost: str,
+    dry_run: bool,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Make what FILE defines, an export of RabbitMQ (`rabbitmqctl export_definitions FILE`).
+
+    What is there already stays if it is the same. What has no counterpart here is named, and
+    makes the exit status 1. Of users there are no passwords to take over: make them with
+    `amqproute user`.
+    """
+    try:
+        plan = plan_import(file.read())
+    except DefinitionsError as error:
+        step = "export it again with: rabbitmqctl export_definitions FILE"
+        raise CommandError(USAGE, "definitions.file", f"{file.name}: {error}", step) from None
+    host = next((each for each in plan.hosts if each.name == vhost), None)
+    if host is None:
+        known = ", ".join(each.name for each in plan.hosts) or "none"
+        raise CommandError(
+            USAGE, "definitions.vhost", f"{file.name} has no virtual host {vhost!r}",
+            f"give one of these with --vhost: {known}",
+        )  # fmt: skip
+    unmatched = [*plan.unmatched, *_not_taken(plan, host)]
+    lines = list(definition_commands(host, unmatched))
+    if not dry_run:
+        in_touch(AccessOptions(url, config, trust), lambda client: _carry_out(client, lines))
+    counts = {
+        "exchanges": len(host.exchanges),
+        "queues": sum(queue.durable for queue in host.queues),
+        "bindings": sum(" exchange-binding " in line for line in lines),
+    }
+    if as_json:
+        rows = [vars(each) for each in unmatched]
+        render.json_text({**counts, "dry-run": dry_run, "unmatched": rows})
+    else:
+        words = ", ".join(counted(count, name[:-1]) for name, count in counts.items())
+        click.echo(f"{words} {'would be made' if dry_run else 'are there'}")
+        for each in unmatched:
+            render.warn(f"{each.kind} {each.name}: {each.reason}")
+    return NEGATIVE if unmatched else DONE
+
+
+@definitions.command("export")
+@access_options
+@json_option
+def export(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> int:
+    """Write the exchanges, the queues of clients and the bindings as RabbitMQ imports them.
+
+    Queues of the configuration are written as durable queues without arguments. What the format
+    has no words for is named on standard error, and makes the exit status 1. What is printed is
+    JSON with and without --json.
+    """
+    host = in_touch(AccessOptions(url, config, trust), _shown)
+    document, unmatched = export_document(DefinitionPlan((host,)))
+    render.json_text(document)
+    for each in unmatched:
+        render.warn(f"{each.kind} {each.name}: {each.reason}")
+    return NEGATIVE if unmatched else DONE
+
+
+def _not_taken(plan: DefinitionPlan, host: PlannedHost) -> Iterator[UnmatchedDefinition]:
+    """Name what the plan has and the daemon does not make."""
+    for each in plan.hosts:
+        if each is not host:
+            yield UnmatchedDefinition("vhost", each.name, each.name, "only one is taken at a time")
+    for policy in host.policies:
+        yield UnmatchedDefinition(
+            "policy", host.name, policy.name, "policies are not kept yet: give queues arguments"
+        )
+    for user in plan.users:
+        yield UnmatchedDefinition("user", "", user, "make it with: amqproute user add")
+
+
+async def _shown(client: Client) -> PlannedHost:
+    kinds = ("exchange", "queue", "exchange-binding")
+    return host_of_rows(*[await query(client, kind) for kind in kinds])
+
+
+async def _carry_out(client: Client, lines: list[str]) -> None:
+    """Have the daemon carry out commands, so many at a time.
+
+    Raises:
+        ClientError: it refuses one; those of the parts before it are done.
+    """
+    for start in range(0, len(lines), PART):
+        status, words, facts = await carry_out_commands(
+            client, "\n".join(lines[start : start + PART])
+        )
+        if not facts.get("committed"):
+            step = "what came before is there; correct the file or the daemon, and import it again"
+            kind = USAGE if status == 400 else NEGATIVE
+            raise ClientError(kind, f"management.{status}", words, step)

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``exchange``: the exchanges of a daemon, and bindings from them to queues and exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.management_request import carry_out, entities
+from amqproute.plurals import counted
+
+__all__ = ["exchange"]
+
+COLUMNS: Final = (
+    ("name", "EXCHANGE"),
+    ("exchange-type", "TYPE"),
+    ("durable", "DURABLE"),
+    ("auto-delete", "AUTO-DELETE"),
+    ("internal", "INTERNAL"),
+    ("bindings", "BINDINGS"),
+    ("made-by", "MADE-BY"),
+)
+BINDING_COLUMNS: Final = (
+    ("source", "EXCHANGE"),
+    ("target-type", "TO"),
+    ("target", "NAME"),
+    ("key", "KEY"),
+    ("arguments", "ARGUMENTS"),
+    ("durable", "DURABLE"),
+)
+
+
+@click.group()
+def exchange() -> None:
+    """Exchanges of the running daemon, and bindings from them.
+
+    What is made here is there again after a restart. Exchanges and queues are two name spaces: a
+    queue and an exchange may have one name.
+    """
+
+
+@exchange.command("ls")
+@access_options
+@json_option
+def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+    """List the exchanges, all but the default one, which has no name."""
+    _table("exchange", "exchanges", COLUMNS, AccessOptions(url, config, trust), as_json)
+
+
+@exchange.command("bindings")
+@access_options
+@json_option
+def bindings(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+    """List the bindings from exchanges; every queue is bound to the default one by its name."""
+    access = AccessOptions(url, config, trust)
+    _table("exchange-binding", "bindings", BINDING_COLUMNS, access, as_json)
+
+
+@exchange.command("declare")
+@click.argument("name")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["direct", "fanout", "topic", "headers"]),
+    required=True,
+    help="How it routes.",
+)
+@click.option("--transient", is_flag=True, help="It is gone after a restart.")
+@click.option("--auto-delete", is_flag=True, help="It goes with its last binding.")
+@click.option("--internal", is_flag=True, help="Only other exchanges may publish to it.")
+@click.option("--alternate", metavar="EXCHANGE", help="Gets what no binding matches.")
+@access_options
+@json_option
+def declare(
+    name: str,
+    kind: str,
+    transient: bool,
+    auto_delete: bool,
+    internal: bool,
+    alternate: str | None,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Make the exchange NAME, or check that there is one like this."""
+    given: dict[str, object] = {
+        "type": kind,
+        "durable": not transient,
+        "auto-delete": auto_delete,
+        "internal": internal,
+    }
+    if alternate is not None:
+        given["alternate-exchange"] = alternate
+    access = AccessOptions(url, config, trust)
+    facts = carry_out(access, "CREATE", "exchange", name, given, **{"or-assert": True})
+    _print(facts, as_json, f"{name}: there is a {kind} exchange")
+
+
+@exchange.command("delete")
+@click.argument("name")
+@click.option("--if-unused", is_flag=True, help="Refuse while it has bindings.")
+@access_options
+@json_option
+def delete(
+    name: str,
+    if_unused: bool,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Delete the exchange NAME with its bindings."""
+    given = {"if-unused": True} if if_unused else {}
+    facts = carry_out(AccessOptions(url, config, trust), "DELETE", "exchange", name, given)
+    words = f"{name}: deleted with {counted(facts.get('bindings', 0), 'binding')}"
+    for other in facts.get("exchanges") or ():
+        words += f"; {other} went with its last binding"
+    _print(facts, as_json, words)
+
+
+def _binding(command: Callable[..., object]) -> Callable[..., object]:
+    """Add what `bind` and `unbind` have in common."""
+    for add in (
+        json_option,
+        access_options,
+        click.option(
+            "--arguments", metavar="JSON", help='As in --arguments \'{"x-match": "all"}\'.'
+        ),
+        click.option("--to-exchange", is_flag=True, help="TARGET is an exchange."),
+        click.option("--key", default="", help="The routing key or pattern. [default: empty]"),
+        click.argument("target"),
+        click.argument("name"),
+    ):
+        command = add(command)
+    return command
+
+
+@exchange.command("bind")
+@_binding
+def bind(
+    name: str,
+    target: str,
+    key: str,
+    to_exchange: bool,
+    arguments: str | None,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Have messages of the exchange NAME go to the queue TARGET."""
+    given = _attributes(target, key, to_exchange, arguments)
+    access = AccessOptions(url, config, trust)
+    facts = carry_out(access, "CREATE", "exchange-binding", name, given, **{"or-assert": True})
+    _print(facts, as_json, f"{name}: {given['target-type']} {target} is bound")
+
+
+@exchange.command("unbind")
+@_binding
+def unbind(
+    name: str,
+    target: str,
+    key: str,
+    to_exchange: bool,
+    arguments: str | None,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Remove the binding from the exchange NAME to the queue TARGET with this key."""
+    given = _attributes(target, key, to_exchange, arguments)
+    access = AccessOptions(url, config, trust)
+    facts = carry_out(access, "DELETE", "exchange-binding", name, given)
+    _print(facts, as_json, f"{name}: {given['target-type']} {target} is not bound any more")
+
+
+def _attributes(
+    target: str, key: str, to_exchange: bool, arguments: str | None
+) -> dict[str, object]:
+    kind = "exchange" if to_exchange else "queue"
+    given: dict[str, object] = {"target": target, "target-type": kind, "key": key}
+    if arguments is not None:
+        given["arguments"] = arguments
+    return given
+
+
+def _table(
+    entity_type: str,
+    key: str,
+    columns: tuple[tuple[str, str], ...],
+    access: AccessOptions,
+    as_json: bool,
+) -> None:
+    rows = entities(access, entity_type)
+    if as_json:
+        render.json_text({key: rows})
+        return
+    render.table(
+        [heading for _, heading in columns],
+        ([render.cell(row.get(key)) for key, _ in columns] for row in rows),
+        right="BINDINGS",
+    )
+
+
+def _print(facts: Mapping[str, object], as_json: bool, words: str) -> None:
+    if as_json:
+        render.json_text(facts)
+    else:
+        click.echo(words)

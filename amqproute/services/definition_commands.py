@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Definitions as commands to the daemon, and what the daemon shows as definitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+
+from amqproute.broker.exchanges.argument_rules import QueueDeclaration, exchange_definition
+from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBinding, TargetKind
+from amqproute.broker.exchanges.exchange_graph import ExchangeDefinition
+from amqproute.broker.exchanges.topology_fault import TopologyFault
+from amqproute.broker.exchanges.topology_names import check_exchange_name, check_queue_name
+from amqproute.services.broker_definitions import (
+    DEFAULT_HOST,
+    PlannedHost,
+    UnmatchedDefinition,
+    json_value,
+)
+
+__all__ = ["definition_commands", "host_of_rows"]
+
+Rows = Iterable[Mapping[str, object]]
+
+
+def definition_commands(host: PlannedHost, unmatched: list[UnmatchedDefinition]) -> Iterator[str]:
+    """Write the commands that make what a host has, exchanges and queues first.
+
+    Args:
+        host: what is imported.
+        unmatched: what has no counterpart; more of it is added.
+    """
+    left_out: set[BindingTarget] = set()
+
+    def leave_out(kind: TargetKind, name: str, reason: str) -> None:
+        left_out.add(BindingTarget(kind, name))
+        unmatched.append(UnmatchedDefinition(kind.value, host.name, name, reason))
+
+    for exchange in host.exchanges:
+        try:
+            check_exchange_name(exchange.name)
+        except TopologyFault as fault:
+            leave_out(TargetKind.EXCHANGE, exchange.name, fault.text)
+            continue
+        yield _line(
+            "exchange",
+            exchange.name,
+            {
+                "type": exchange.type.value,
+                "durable": exchange.durable,
+                "auto-delete": exchange.auto_delete,
+                "internal": exchange.internal,
+                "arguments": _json(exchange.arguments),
+            },
+        )
+    for queue in host.queues:
+        if not queue.durable:
+            leave_out(TargetKind.QUEUE, queue.name, "transient queues are made by their clients")
+            continue
+        try:
+            check_queue_name(queue.name, is_new=True)
+        except TopologyFault as fault:
+            leave_out(TargetKind.QUEUE, queue.name, fault.text)
+            continue
+        options = {"arguments": _json(queue.arguments), "auto-delete": queue.auto_delete}
+        yield _line("queue", queue.name, options)
+    for binding in host.bindings:
+        kind, target = binding.target
+        if left_out & {binding.target, BindingTarget(TargetKind.EXCHANGE, binding.source)}:
+            continue  # the reason stands with its end
+        yield _line(
+            "exchange-binding",
+            binding.source,
+            {
+                "target": target,
+                "target-type": kind.value,
+                "key": binding.key,
+                "arguments": _json(binding.arguments),
+            },
+        )
+
+
+def _line(kind: str, name: str, options: Mapping[str, object]) -> str:
+    given = ", ".join(
+        f"{key}={str(value).lower() if isinstance(value, bool) else _quoted(str(value))}"
+        for key, value in options.items()
+    )
+    return f"create or assert {kind} {_quoted(name)} with {given}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _json(arguments: Mapping[str, object]) -> str:
+    return json.dumps({name: json_value(value) for name, value in arguments.items()})
+
+
+def host_of_rows(exchanges: Rows, queues: Rows, bindings: Rows) -> PlannedHost:
+    """Return what rows of ``$management`` show, as far as it is durable.
+
+    Args:
+        exchanges: rows of the type ``exchange``.
+        queues: of ``queue``.
+        bindings: of ``exchange-binding``.
+    """
+    kept = [row for row in queues if row["kind"] == "node"]
+    names = {row["name"] for row in kept}
+    return PlannedHost(
+        DEFAULT_HOST,
+        tuple(_exchange(row) for row in exchanges if row["durable"] and not row["predeclared"]),
+        tuple(
+            QueueDeclaration(
+                str(row["name"]), True, False, row.get("auto-delete") is True, _arguments(row)
+            )
+            for row in kept
+        ),
+        tuple(
+            _binding(row)
+            for row in bindings
+            if row["durable"] and (row["target-type"] == "exchange" or row["target"] in names)
+        ),
+    )
+
+
+def _exchange(row: Mapping[str, object]) -> ExchangeDefinition:
+    flags = {
+        key: bool(row[key.replace("_", "-")]) for key in ("durable", "auto_delete", "internal")
+    }
+    return exchange_definition(str(row["name"]), str(row["exchange-type"]), flags, _arguments(row))
+
+
+def _binding(row: Mapping[str, object]) -> ExchangeBinding:
+    target = BindingTarget(TargetKind(row["target-type"]), str(row["target"]))
+    return ExchangeBinding(str(row["source"]), target, str(row["key"]), _arguments(row))
+
+
+def _arguments(row: Mapping[str, object]) -> dict[str, object]:
+    found: object = json.loads(str(row.get("arguments") or "{}"))
+    return found if isinstance(found, dict) else {}
