@@ -21,6 +21,8 @@ _D = "tests.wire.amqp09.test_deliveries"
 _S = "tests.wire.amqp09.test_streams"
 _G = "tests.broker.exchanges.test_exchange_graph"
 _A = "tests.broker.exchanges.test_argument_rules"
+_TOPOLOGY = "tests.broker.exchanges.test_topology"
+_DECLARED = "tests.broker.test_queue_declarations"
 _L = "tests.translation.test_tables"
 _VIOLATIONS = f"{_C}.ViolationTests.test_each"
 _ORDER = f"{_H}.ServerTests.test_order"
@@ -513,6 +515,47 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
     ),
     "09-W-72": Proof("confirm mode on a transacted channel, and the reverse: 406", _VIOLATIONS),
     # ------------------------------------------------------ exchanges, bindings and translation
+    "09-EXCH-03": Proof(
+        "each type has its predeclared exchange, headers two, and a queue can be bound to each",
+        f"{_G}.DeclareTests.test_predeclared",
+    ),
+    "09-EXCH-04": Proof(
+        "amq.direct and the nameless exchange are there from the start, and cannot be deleted",
+        f"{_G}.DeclareTests.test_predeclared",
+    ),
+    "09-EXCH-15": Proof(
+        "an auto-delete exchange goes with the last queue bound to it, in the store as well",
+        f"{_TOPOLOGY}.RestartTests.test_queue_of_a_connection",
+        f"{_G}.DeclareTests.test_auto_delete",
+    ),
+    "09-EXCH-20": Proof(
+        "the bindings of a deleted exchange are gone, in memory and in the store",
+        f"{_TOPOLOGY}.RestartTests.test_deleted",
+    ),
+    "09-QUEUE-22": Proof(
+        "a binding is durable exactly if its exchange and its queue are",
+        f"{_TOPOLOGY}.RestartTests.test_restart",
+        f"{_TOPOLOGY}.RestartTests.test_transient",
+        f"{_TOPOLOGY}.RestartTests.test_queue_of_a_connection",
+    ),
+    "09-QUEUE-55": Proof(
+        "the number of messages that went with a queue is told",
+        f"{_DECLARED}.LifeTests.test_deleted",
+    ),
+    "09-X-37": Proof(
+        "a durable queue is there again after a restart",
+        f"{_DECLARED}.LifeTests.test_restart",
+    ),
+    "09-X-38": Proof(
+        "a durable and a transient queue are declared, and differ over a restart",
+        f"{_DECLARED}.LifeTests.test_restart",
+        f"{_DECLARED}.LifeTests.test_transient",
+    ),
+    "09-X-40": Proof(
+        "an exclusive queue goes with its connection, a shared one stays",
+        f"{_DECLARED}.LifeTests.test_exclusive",
+        f"{_DECLARED}.LifeTests.test_transient",
+    ),
     "09-EXCH-07": Unproved("a permission of which no use is made: other types are refused by name"),
     "09-QUEUE-29": Proof(
         "an empty key is a key for direct and topic exchanges, and nothing to fanout and headers",
