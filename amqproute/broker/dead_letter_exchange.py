@@ -3,13 +3,14 @@
 
 What goes where is decided as for any publish. A queue that a message would come round to without
 anybody having had it does not get it again (`is_dead_letter_circle`), an exchange that is not there
-gets nothing, and the log says so.
+gets nothing, and the log says so. Addresses of other organizations never get dead letters: a key
+may stand in an annotation that anybody can write, and nobody asks for the right to publish here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from zope.interface import implementer
 
@@ -43,17 +44,6 @@ REASONS: Final[Mapping[DeadLetterReason, DeathReason]] = {
     DeadLetterReason.UNDELIVERABLE: DeathReason.REJECTED,
 }
 """Words of ``x-death``, which has fewer."""
-
-
-class AddressFinder(Protocol):
-    """Whoever knows the way to other organizations."""
-
-    def find_address(self, address: str) -> ITarget:
-        """Return the target of an address ``node@domain``.
-
-        Raises:
-            AmqpError: there is none, or nobody knows the way yet.
-        """
 
 
 class DeadLetter:
@@ -116,21 +106,18 @@ class DeadLetterExchange:
     Args:
         dead: it.
         topology: the exchanges.
-        ways: finds the targets of addresses.
     """
 
-    __slots__ = ("_dead", "_topology", "_ways", "name")
+    __slots__ = ("_dead", "_topology", "name")
 
     def __init__(
         self,
         dead: DeadLetter,
         topology: Topology,
-        ways: AddressFinder,
     ) -> None:
         self.name = exchange_node(dead.target.exchange)
         self._dead = dead
         self._topology = topology
-        self._ways = ways
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
         """Publish it. See `ITarget.put`.
@@ -149,7 +136,6 @@ class DeadLetterExchange:
         targets = [
             queue for queue in topology.queues_of(outcome) if not dead.goes_round(queue.name)
         ]
-        targets += [self._ways.find_address(address) for address in outcome.addresses]
         if not targets:
             raise NotFound(f"no queue gets dead letters of exchange {exchange!r} with {keys[0]!r}")
         topology.put(exchange, targets, message, batch, origin)

@@ -19,7 +19,7 @@ from amqproute.broker.exchanges.topology import Topology
 from amqproute.broker.queue_view import QueueView
 from amqproute.broker.recent_counts import RecentCounts, RecentEvent
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError, NotFound
+from amqproute.errors import AmqpError
 from amqproute.interfaces import IReporter, ITarget
 from amqproute.journal.event import SOMEBODY, EntryTaker, because
 from amqproute.journal.record import RecordKind
@@ -217,13 +217,6 @@ class Disposal:
             return False
         return True
 
-    def find_address(self, address: str) -> ITarget:
-        """Return the target of an address. See `AddressFinder.find_address`."""
-        find = self._way_back()
-        if find is None:
-            raise NotFound(f"nobody knows the way to {address!r} yet")
-        return find(address)
-
     def _bury(
         self,
         queue: QueueView,
@@ -236,7 +229,7 @@ class Disposal:
             dead = DeadLetter(queue, entry, reason, queue.dead_letter_target)
             facts = _facts(queue, entry, reason, error)
             return self._try(
-                lambda: DeadLetterExchange(dead, self._topology, self),
+                lambda: DeadLetterExchange(dead, self._topology),
                 lambda _: dead.message(facts, batch.now_ms),
                 batch,
                 queue,

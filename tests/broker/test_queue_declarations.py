@@ -437,6 +437,19 @@ class DeadLetterTests(DeclarationCase):
         settle_down(self.clock)
         self.assertEqual((queue.depth, other.depth, self.deaths()), (0, 0, []))
 
+    def test_addresses(self) -> None:
+        """No dead letter leaves for another organization, whatever key it has."""
+        self.broker.return_to = lambda address: self.fail(f"sent to {address}")
+        terms = {"x_message_ttl": 1000, "x_dead_letter_exchange": ""}
+        queue = self.declare(**terms)
+        named = self.declare("r", x_dead_letter_routing_key="orders@beta.example", **terms)
+        spoofed = {"x-exchange": "", "x-routing-key": "orders@beta.example"}
+        self.put(queue, b"1", annotations=spoofed)
+        self.put(named, b"1")
+        self.clock.advance(1.1)
+        settle_down(self.clock)
+        self.assertEqual((queue.depth, named.depth), (0, 0))
+
     def test_full_disk(self) -> None:
         """While the store has no room a dead letter stays where it is, and goes when there is."""
         queue = self.declare(x_message_ttl=1000, x_dead_letter_exchange="amq.topic")
