@@ -352,7 +352,7 @@ class MemoryStore:
             raise StoreError(f"payloads {sorted(twice)[:9]} exist already")
         gone = shared.references() - shared.payloads.keys() - self._payloads.keys()
         if gone:
-            raise StoreError(f"an entry refers to a payload that is gone ({sorted(gone)[:9]})")
+            raise StoreError(f"an entry refers to a deleted payload (one of {sorted(gone)[:9]})")
 
     def _check_new(self, ids: Sequence[int]) -> None:
         for entry_id in ids:

@@ -139,7 +139,9 @@ class MarkTests(SynchronousTestCase):
         self.assertNotIn("seal is missing", " ".join(said))
         os.remove(f"{self.path}.seal")
         self.run_once(b"x")
-        self.assertIn(f"{self.path}.seal is missing: whether the store holds", " ".join(said))
+        self.assertIn(
+            f"{self.path}.seal is missing: cannot verify that the store holds", " ".join(said)
+        )
         self.assertTrue(os.path.exists(f"{self.path}.seal"))
 
     def test_census(self) -> None:

@@ -143,7 +143,7 @@ class SharedFacts:
         self.do(("dequeue", [third]))
         late = ("enqueue_shared", "d", self.store.next_id(), payload, 4, 1, 0, 0)
         error = self.assertRaises(StoreError, self.do, late)
-        self.assertIn("gone", str(error))
+        self.assertIn("deleted payload", str(error))
         self.assertEqual(self.load("d"), [])
 
     def test_nobody(self: Any) -> None:

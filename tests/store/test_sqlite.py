@@ -90,7 +90,7 @@ class LifeTests(StoreCase):
         """A second store on the same file is refused in words and does not hurt the first."""
         first = self.opened()
         error = self.assertRaises(StoreError, self.house().open)
-        self.assertIn(f"in use by the process {os.getpid()}", str(error))
+        self.assertIn(f"in use by process {os.getpid()}", str(error))
         first.put("q", b"x")
 
     def test_newer_schema(self) -> None:
