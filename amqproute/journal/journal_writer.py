@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal at work: two threads between what happens and the disk.
+"""The journal: two threads between its events and the disk.
 
-The reactor's thread, and the store's, put events into a queue and think no more of it. The
-*encoder* takes them, `GATHER_SECONDS` at a time, and makes runs of them, so that no message is kept
-for the journal's sake. The *disk* thread gives the runs their places in the chain, writes them with
-one write, and has them on the disk within `SYNC_SECONDS`. It alone waits for the disk; when that
-stands still or is full, runs wait in memory, up to a bound, and are dropped and counted beyond it.
+The threads of the reactor and of the store append events to a queue and continue. The *encoder*
+takes them every `GATHER_SECONDS` and encodes them as runs, so that no message is kept in memory for
+the journal. The *disk* thread gives the runs their places in the chain, writes them with one write,
+and syncs within `SYNC_SECONDS`. It alone waits for the disk; if that hangs or is full, runs wait in
+memory, up to a bound, and are dropped and counted beyond it.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ from amqproute.journal.recovery import JournalStart, begun, begun_by, missing, r
 from amqproute.journal.segments import JournalSegments, SegmentNames
 
 GATHER_SECONDS: Final = 0.05
-"""How long events wait for others, so that they become lines of several records; but those of large
-bodies do not (`JournalEvent.is_heavy`)."""
+"""Time that events wait for others, to share lines of several records. Events of large bodies do
+not wait (`JournalEvent.is_heavy`)."""
 SYNC_SECONDS: Final = 1.0
 SYNC_BYTES: Final = 4 * 1024 * 1024
-"""What is written is on the disk after so long, or so much."""
+"""Written records are synced after this time, or this many octets."""
 RETAIN_SECONDS: Final = 120.0
-"""How often segments are looked for that have to go, besides when there are too many."""
+"""Interval of the search for segments to remove, besides when there are too many."""
 RETRY_SECONDS: Final = 1.0
 YIELD_SECONDS: Final = 0.0002
-"""Between some lines and the next the reactor's thread gets its turn: it would have to wait for up
-to a switch interval otherwise, each time it has let go of the interpreter."""
+"""Pause between batches of lines, for the reactor's thread, which would otherwise wait for up to a
+switch interval each time it has released the interpreter lock."""
 MOST_EVENTS: Final = 50_000
 """Events that may wait to be encoded; they keep messages in memory."""
 AT_ONCE: Final = 4096
-"""Runs that are written in one go."""
+"""Runs in one write."""
 RUN_BYTES: Final = 200
-"""What a run takes in memory besides its text."""
+"""Memory of a run besides its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalTerms:
-    """What the configuration says.
+    """Configured terms of the journal.
 
     Attributes:
-        segment_bytes: a segment is closed when it is so large,
-        segment_seconds: or so old.
-        keep_seconds: how long closed segments are kept; 0 for ever.
-        max_bytes: octets of all of them; 0 for a part of the file system.
-        stops: when the journal cannot be written, nothing more is accepted; else records are
+        segment_bytes: size at which a segment is closed.
+        segment_seconds: age at which a segment is closed.
+        keep_seconds: time for which closed segments are kept; 0 for ever.
+        max_bytes: bound on the octets of all segments; 0 for a part of the file system.
+        stops: accept no messages while the journal cannot be written; otherwise records are
             counted instead of written.
-        held_bytes: of records that wait in memory for a disk that takes none.
-        gather_seconds: how long events wait for others; not configured.
+        held_bytes: bound on records that wait in memory for the disk.
+        gather_seconds: time that events wait for others; not configured.
         retry_seconds: the pause after a failure of the disk; not configured.
     """
 
@@ -88,7 +88,7 @@ class JournalFigures:
         bytes: written.
         lost: records that were dropped.
         segments: closed.
-        fault: why nothing can be written now; empty while all is well.
+        fault: why nothing can be written now; empty if all is well.
     """
 
     records: int = 0
@@ -100,13 +100,13 @@ class JournalFigures:
 
 @dataclass(slots=True)
 class Opened:
-    """What a start has found.
+    """Result of opening the journal.
 
     Attributes:
         is_new: there was no journal before.
-        restored: records that the store had carried and the journal lacked.
-        begun: the latest arrivals that it knows.
-        put_back: why it may be older than it was, in words (`amqproute.journal.recovery`).
+        restored: records that the journal lacked and the store's outbox had.
+        begun: the latest arrivals in it.
+        put_back: why it may have been restored, in words (`amqproute.journal.recovery`).
     """
 
     is_new: bool
@@ -133,17 +133,17 @@ _NO_LISTENER: Final = JournalListener()
 
 @implementer(IJournal)
 class Journal:
-    """Keeps the journal.
+    """The journal of a daemon.
 
     Args:
-        directory: where; it is made.
+        directory: of the journal; created if missing.
         reactor: for the way back from the threads.
         terms: see `JournalTerms`; a reload replaces them.
         domain: the organization.
         now_us: the wall clock.
-        seconds: a clock that nobody sets.
+        seconds: the monotonic clock.
         listener: notified of failures.
-        write: as `os.write`; tests put a full disk here.
+        write: as `os.write`; tests supply a full disk.
     """
 
     log = Logger()
@@ -194,7 +194,7 @@ class Journal:
     def __repr__(self) -> str:
         return f"<Journal {self.directory} waiting={self.waiting}>"
 
-    # The side of the reactor and of the store: calls that wait for nothing.
+    # Called by the threads of the reactor and of the store; these calls do not wait.
 
     def note(self, event: JournalEvent) -> None:
         """See `IJournal.note`."""
@@ -212,7 +212,7 @@ class Journal:
             self._hurry.set()
 
     def _overrun(self, events: int) -> None:
-        """The encoder does not keep up: what it is not told it cannot keep in memory either."""
+        """Drop events: the encoder does not keep up, and they cannot wait in memory either."""
         with self._disk:
             self._lost += events
             self.figures.lost += events
@@ -227,15 +227,15 @@ class Journal:
     def open(
         self, names: SegmentNames, rows: Sequence[tuple[int, bytes]], former: str = ""
     ) -> Deferred[Opened]:
-        """Mend what there is, and begin.
+        """Repair the journal if necessary, and start.
 
         Args:
-            names: what lines say; the journal's own name among them is not looked at.
-            rows: what is left in the store's outbox.
-            former: the stream that `rows` are about, if the store has another name since.
+            names: for the lines; the journal's own name among them is ignored.
+            rows: the store's outbox.
+            former: the stream of `rows`, if the store has got another name since.
 
         Returns:
-            A Deferred of what was found; it fails with `StoreError`, in words.
+            A Deferred of the result; it fails with `StoreError`.
         """
         done: Deferred[Opened] = Deferred()
         thread = threading.Thread(
@@ -246,7 +246,7 @@ class Journal:
         return done
 
     def close(self) -> Deferred[None]:
-        """Write everything, close the segment, and end."""
+        """Write everything, close the segment, and stop the threads."""
         done: Deferred[None] = Deferred()
         if not self._threads or self._is_over:
             done.callback(None)
@@ -312,7 +312,7 @@ class Journal:
                 self.figures.lost += lost
             self._encoding = 0
             if not there_is_room or self._held_bytes > self.terms.held_bytes // 2:
-                # Before the disk's thread can say that all is well again.
+                # Before the disk's thread can report that all is well again.
                 self._trouble("the disk under {directory} does not take its records")
             self._disk.notify()
 
@@ -361,7 +361,7 @@ class Journal:
                 "they are left out",
                 count=damaged,
             )
-        self._tally.write(self._lost)  # it has its room then
+        self._tally.write(self._lost)  # allocates its room
         names = replace(names, journal=found.journal)
         segments = JournalSegments(
             self.directory, names, found.place, found.head, self.now_us, self._put
@@ -374,7 +374,7 @@ class Journal:
                 segments.append(lines)
                 segments.close()
             except OSError as error:
-                # Nobody would be helped by a broker that does not start: later, then.
+                # A broker that does not start would help nobody: write them later.
                 self._trouble(f"{self.directory}: {error.strerror or error}")
                 if former:
                     self._lost += sum(run.count for _, run in lacking)
@@ -389,7 +389,7 @@ class Journal:
         self._segments = segments
         self._retained_at = -RETAIN_SECONDS
         self.log.info(
-            "journal {journal} goes on at record {seq}",
+            "journal {journal} continues at record {seq}",
             journal=found.journal,
             seq=segments.place.seq,
         )
@@ -404,7 +404,7 @@ class Journal:
                 if not (self._lines or self._lost or self._is_encoded):
                     self._disk.wait(self._patience(segments))
                 lines = [self._lines.popleft() for _ in range(min(AT_ONCE, len(self._lines)))]
-                # All lines of an event in one go: a segment has all of it or nothing.
+                # All lines of an event in one write: a segment has all of them or none.
                 while self._lines and lines[-1][0] and self._lines[0][0] == lines[-1][0]:
                     lines.append(self._lines.popleft())
                 is_last = self._is_encoded and not self._lines
@@ -436,14 +436,14 @@ class Journal:
                 return
 
     def _at_stake(self) -> int:
-        """Return how many records nobody will ever have if this is all: the store has its own."""
+        """Return the number of records that would be lost now; the store has the others."""
         with self._disk:
             return self._lost + sum([run.count for number, _, run in self._lines if not number])
 
     def _patience(self, segments: JournalSegments) -> float | None:
-        """How long there is nothing to do, unless something comes; None for ever."""
+        """Return the time until the next work if no event arrives; None for ever."""
         if self._is_troubled:
-            # Nothing may come: publishers wait for the word that all is well.
+            # No event may arrive, since publishers wait for the journal.
             return self.terms.retry_seconds
         if not segments.is_open:
             return None
@@ -526,7 +526,7 @@ class Journal:
                 )
 
     def _trouble(self, words: str) -> None:
-        """Say, once, that the journal cannot be written, and what follows from it."""
+        """Log, once, that the journal cannot be written, and what follows; notify the listener."""
         if self._is_troubled:
             return
         self._is_troubled = True
@@ -545,7 +545,7 @@ class Journal:
             self._reactor.callFromThread(self._listener.journal_failed, reason)
 
     def statistics(self) -> dict[str, float]:
-        """Return the counters, and what waits."""
+        """Return the counters, and the waiting events and octets."""
         figures = self.figures
         return {
             "records": figures.records,
@@ -558,5 +558,5 @@ class Journal:
 
 
 def _size_of(lines: Sequence[tuple[int, int | None, MessageRun]]) -> int:
-    """Return how much memory runs are taken to need."""
+    """Return the estimated memory of runs."""
     return sum([len(run.shared) + len(run.columns) + RUN_BYTES for _, _, run in lines])

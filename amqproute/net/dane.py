@@ -17,7 +17,7 @@ usage              what it takes here
 
 A peer that changes its key publishes both records for a while: any that fits will do.
 
-PumpLimits: a DANE-TA authority has to be in the peer's chain, as RFC 7671 §5.2.2 asks of servers;
+Limits: a DANE-TA authority has to be in the peer's chain, as RFC 7671 §5.2.2 asks of servers;
     only
 a record with the whole certificate (2 0 0) stands in for it.
 """

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a connecting peer is: its certificate, held against its own domain's records.
+"""Identification of connecting peers: their certificates, checked against their domains' records.
 
 A connecting peer claims the domains that its certificate names. For each of them the question is
-that of the other direction, turned round: if *we* connected to that domain, would this certificate
-be accepted at one of its places? So the domain is resolved, and the same two functions decide
+that of the other direction: if *we* connected to that domain, would this certificate be accepted at
+one of its places? So the domain is resolved, and the same two functions decide
 (`amqproute.net.peer_trust.demand` and `judge`), for the TLSA records of the targets of its SRV
-records (as Prosody does it for XMPP). Any place will do: peers often connect from where they
-receive.
+records (as Prosody does it for XMPP). Any of the places will do: peers often connect from where
+they receive.
 
 ====================================================  =============================================
 what the DNS says of the claimed domain               the certificate is good for it if
@@ -18,11 +18,11 @@ bogus, SERVFAIL, no answer                            never: the connection is r
                                                       tries again
 ====================================================  =============================================
 
-Level ``pkix`` asks nobody, ``pin`` neither; ``dane`` takes the first row only. ``tls`` and ``none``
-are levels for our own connections: whoever wants to speak for a domain here has to prove it, by
-PKIX at least. Our own domains, whose clients may have certificates, go by PKIX.
+Levels ``pkix`` and ``pin`` need no look-up; ``dane`` accepts the first row only. ``tls`` and
+``none`` are levels for our own connections: a peer that speaks for a domain here has to prove it,
+by PKIX at least. Our own domains, whose clients may have certificates, need PKIX.
 
-PumpLimits: a domain is claimed by naming it, so the certificate has to name it even where DANE-EE
+Limits: a domain is claimed by naming it, so the certificate has to name it even where DANE-EE
 would not need that, unless it is pinned. Of one certificate `MAX_CLAIMS` names are looked into.
 """
 
@@ -61,13 +61,13 @@ __all__ = ["InboundTrust", "PeerSource"]
 log = Logger()
 
 MAX_CLAIMS: Final = 8
-"""So many names of one certificate are looked up."""
+"""Bound on the names of one certificate that are looked up."""
 MOST_STRANGERS: Final = 16
-"""So many peers that the operator has not named are asked about at one time; others wait. It is a
-part of what the resolver asks at a time: anybody can make a certificate with names in a zone whose
-server never answers, and must not have all questions wait for it."""
+"""Bound on the peers without an entry of the operator that are looked up at one time; others wait.
+It is a part of the resolver's own bound: anybody can make a certificate with names in a zone whose
+server never answers, and must not occupy all look-ups."""
 MOST_OF_ONE: Final = 4
-"""So many of them at one time for one address (`source_of`), so that no one stranger has all."""
+"""Bound on them at one time for one address (`source_of`), so that no stranger has all."""
 
 _BY_DNS: Final = (TrustLevel.DANE, TrustLevel.DANE_OR_PKIX)
 
@@ -92,25 +92,25 @@ class PeerPolicies(Protocol):
 
 
 class PeerSource(Protocol):
-    """Who knows the DNS."""
+    """The DNS, as far as it is needed here."""
 
     def resolve(self, domain: str) -> Deferred[Resolution]:
         """As `SrvResolver.resolve`."""
 
     def is_capable(self) -> Deferred[bool]:
-        """Whether DNSSEC may be had; False only if it is sure that not. Never fails."""
+        """Tell whether DNSSEC may be available; False only if it certainly is not. Never fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What came of one name."""
+    """Result of checking one name."""
 
     domain: str
     verdict: TrustVerdict
 
 
 class _Places:
-    """Places for those who have the DNS asked: so many for all of them, and a few for each."""
+    """Places for look-ups: a number for all strangers, and a few for each address."""
 
     def __init__(self) -> None:
         self._all = DeferredSemaphore(MOST_STRANGERS)
@@ -118,7 +118,7 @@ class _Places:
 
     @asynccontextmanager
     async def place(self, source: str) -> AsyncIterator[None]:
-        """Wait for a place for somebody from an address, and have it while this is entered."""
+        """Wait for a place for an address, and hold it in the context."""
         own = self._of.setdefault(source, DeferredSemaphore(MOST_OF_ONE))
         await own.acquire()
         try:
@@ -134,11 +134,11 @@ class _Places:
 
 
 class InboundTrust:
-    """Decide who connecting peers are; a `amqproute.net.tls.PeerJudge`.
+    """Decides who connecting peers are; a `amqproute.net.tls.PeerJudge`.
 
     Args:
         policies: of the operator.
-        source: the DNS; None if there is none to go by.
+        source: the DNS; None for none.
         now: the wall clock, seconds since 1970.
     """
 

@@ -2,27 +2,26 @@
 """Accepting connections: one `Listener` for each entry of ``listen:`` in the configuration.
 
 A listener opens its sockets, counts, and makes an `EngineProtocol` for each connection. The `Make`
-that it is given makes engine and user: `amqproute.net.offered_protocols` chooses them by what the
-connection begins with. It knows four kinds of endpoint, in
-the notation of Twisted:
+that it is given makes engine and user: `amqproute.net.offered_protocols` chooses them by the first
+octets of the connection. There are four kinds of endpoint, in the notation of Twisted:
 
 ``tcp:PORT[:interface=ADDRESS][:backlog=N]``, ``tcp6:`` likewise
     A TCP port.
 ``unix:PATH[:mode=660][:backlog=N]``
-    A socket in the file system. A file left by a process that is gone is removed; a socket at
-    which somebody listens, or a file that is no socket, is not.
+    A socket in the file system. A file left by an ended process is removed; a socket on which a
+    process listens, or a file that is no socket, is not.
 ``systemd:name=NAME`` or ``systemd:index=N`` (``domain=`` is understood and not needed)
-    Sockets that systemd has opened. All sockets of that FileDescriptorName are taken, since one
-    ``.socket`` unit may list several. They are systemd's: a socket file stays when we stop.
+    Sockets that systemd has opened. All sockets of that FileDescriptorName are used, since one
+    ``.socket`` unit may list several. They belong to systemd: a socket file stays when we stop.
 
-Who gets a place, and which mute connection is closed for it, `amqproute.net.accept_policy` decides.
-Connections that get none are closed at once and counted; the log gets the first and then a summary
-now and then, so that a flood does not fill the disk as well. It is the same with those whom TLS
-refuses: `MOST_LOGGED` of a kind one by one, the others as a number.
+`amqproute.net.accept_policy` decides who gets a place, and which mute connection is closed for it.
+Connections without a place are closed at once and counted; the log gets the first, and then a
+summary at intervals, so that a flood does not fill the disk as well. Likewise for peers that TLS
+refuses: `MOST_LOGGED` of a kind are logged one by one, the others as a number.
 
-What connects from a listed balancer has to send a header of the PROXY protocol first
+A connection from a listed balancer has to begin with a header of the PROXY protocol
 (`amqproute.net.proxy_protocol`), within the time for the TLS handshake. Until then the connection
-counts as the balancer's, afterwards as that of the client named there, as everywhere else.
+counts as the balancer's, afterwards as that of the client named in the header.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ MOST_LOGGED: Final = 20
 _UNIX_MODE: Final = 0o660
 _BACKLOG: Final = 512
 MOST_ACCEPTS: Final = 8
-"""Connections that a listening socket accepts in one turn of the reactor."""
+"""Bound on the connections that a listening socket accepts in one turn of the reactor."""
 _PART: Final = re.compile(r"((?:[^:\\]|\\.)*)(?::|\Z)", re.DOTALL)
 
 
@@ -124,9 +123,9 @@ class Listener(Service, ConnectionOwner):
     Attributes:
         description: the endpoint, as configured.
         connections: those open now.
-        places: who has a place, and what was refused for the want of one.
+        places: connections with a place, and counters of those refused.
         clock: the reactor.
-        header_seconds: how long a balancer may take for its PROXY header.
+        header_seconds: time for a balancer to send its PROXY header.
     """
 
     def __init__(
@@ -196,15 +195,15 @@ class Listener(Service, ConnectionOwner):
 
     @property
     def addresses(self) -> list[IAddress]:
-        """Where it listens, with the port that was found for port 0."""
+        """The addresses it listens on, with the actual port for port 0."""
         return [port.getHost() for port in self._ports]
 
     def adopt(self, terms: AcceptTerms) -> None:
-        """Share out places in another way, and read the PROXY protocol from other balancers."""
+        """Put new shares and balancers in force."""
         self.places.adopt(terms)
 
     def row(self) -> dict[str, str | int | None]:
-        """Return what an operator wants to know, for the management node."""
+        """Return the attributes of the listener for the management node."""
         terms, places = self.places.terms, self.places
         return {
             "name": self.description,
@@ -222,7 +221,7 @@ class Listener(Service, ConnectionOwner):
         }
 
     def privilegedStartService(self) -> None:
-        """Open the sockets while the process may still open any port.
+        """Open the sockets while the process still has its privileges.
 
         Raises:
             ListenError: it cannot be done; the words say why.
@@ -230,7 +229,7 @@ class Listener(Service, ConnectionOwner):
         self._open()
 
     def startService(self) -> None:
-        """Open the sockets unless that was done.
+        """Open the sockets unless they are open.
 
         Raises:
             ListenError: it cannot be done; the words say why.
@@ -246,13 +245,13 @@ class Listener(Service, ConnectionOwner):
         return gatherResults(waits).addCallback(lambda _: None) if waits else succeed(None)
 
     def stopService(self) -> Deferred[None]:
-        """Close the sockets and drop the connections that are left; fires when all are gone.
+        """Close the sockets and drop the remaining connections; fires when all are gone.
 
-        Those who want to say good-bye call `stop_accepting`, let the users of the connections
-        close them, and come here afterwards.
+        For an orderly end, call `stop_accepting`, let the users of the connections close them, and
+        call this afterwards.
         """
         super().stopService()  # type: ignore[no-untyped-call]
-        # A socket that is being closed may still hand over what the kernel has accepted.
+        # A socket that is being closed may still deliver accepted connections.
         return self.stop_accepting().addCallback(
             lambda _: gatherResults(
                 [self.connections.drop_all(), self._headless.drop_all()]
@@ -268,7 +267,7 @@ class Listener(Service, ConnectionOwner):
         balancers = self.places.terms.balancers
         if balancers and contains(balancers, host):
             reader = _HeaderReader(self, host)
-            # The balancer's own address has no share: everybody behind it would be in it.
+            # The balancer's own address has no share, which all clients behind it would use up.
             if not self._admit(reader, "", host):
                 return None
             self._headless.add(reader)
@@ -290,7 +289,7 @@ class Listener(Service, ConnectionOwner):
         return protocol
 
     def _admit(self, key: EngineProtocol | _HeaderReader, host: str, shown: str) -> bool:
-        """Give a connection a place, or not."""
+        """Tell whether a connection gets a place, and give it one."""
         now = self._reactor.seconds()
         decision = self.places.decide(host, now)
         if not isinstance(decision, Admit):
@@ -307,14 +306,14 @@ class Listener(Service, ConnectionOwner):
         return True
 
     def header_read(self, reader: _HeaderReader, header: ProxyHeader) -> EngineProtocol | None:
-        """Take over a connection whose balancer has named the client; None: it gets no place."""
+        """Continue a connection whose balancer has named the client; None if it gets no place."""
         self.header_lost(reader)
         if header.host is None:
             return self._make_protocol(reader.host, None)
         return self._make_protocol(header.host, (header.host, header.port))
 
     def header_lost(self, reader: _HeaderReader, why: str = "") -> None:
-        """Forget a connection that waited for its header; `why` it has come to nothing."""
+        """Forget a connection that waited for its header; `why` names the problem, if any."""
         self.places.leave(reader)
         self._headless.discard(reader)
         self._headless.tell_if_gone()

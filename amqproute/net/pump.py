@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between a transport, an engine and the engine's user: bytes, time, TLS and back pressure.
+"""Connections: transport, engine and the engine's user, with timers, TLS and back pressure.
 
 `EngineProtocol` is the only place where a transport and an engine meet. What it does per read::
 
@@ -9,28 +9,28 @@
 *Shares*: the budget, and whether a read is acted on at once, come from the scheduler that all
 connections have in common (`net.connection_scheduler`). What is left of a read waits for a later
 turn of the reactor, in which `input_cost` is called again; until then the transport is not read, so
-that what waits is never more than one read. What had come before a connection was lost is acted on
-before the user hears of the loss.
+that at most one read waits. Input received before a connection was lost is processed before the
+user hears of the loss.
 
-*Output* that comes about outside a read (a store commit settles deliveries, a queue has found a
-consumer) is announced with `EngineProtocol.schedule_flush` and written once per reactor turn,
-however many asked for it. What is written is offered to the socket at once (`net.direct_write`).
+*Output* produced outside a read (a store commit settles deliveries, a queue has found a consumer)
+is announced with `EngineProtocol.schedule_flush` and written once per reactor turn, however many
+calls there were. Output is offered to the socket at once (`net.direct_write`).
 
 *TLS* is a layer between the transport and this protocol: at once (`ConnectionSecurity.implicit`) or
 when the engine reports `TlsAgreed` (`net.tls_records`). OpenSSL gives out records of at most 16
 KiB; they are collected so that one read of the transport stays one call of the engine. The engine
 and its user are made when the facts about the peer are known: for implicit TLS after the handshake.
 
-*Time*: one delayed call, which is only ever moved forward. A busy connection pushes its idle
-deadline back with every read; the call then finds nothing to do when it fires and looks again.
+*Time*: one delayed call, which is only ever moved forward. A busy connection extends its idle
+deadline with every read; the call then finds nothing to do when it fires and is scheduled again.
 
 *Back pressure*: when the transport holds more than it wants, `paused` is True until
-`IConnectionUser.writable`; users start nothing new meanwhile. What still comes about in answer to
-input is bounded: past `PumpLimits.output_bytes` the peer is not read any more until it has read us,
-and a peer that reads nothing for `PumpLimits.stall_seconds` is dropped.
+`IConnectionUser.writable`; users start nothing new meanwhile. Output in answer to input is bounded:
+beyond `PumpLimits.output_bytes` the peer is not read until it has read its output, and a peer that
+reads nothing for `PumpLimits.stall_seconds` is dropped.
 
-*Faults*: an exception out of the engine or the user is our bug. It is logged once with its
-traceback, this connection is closed with ``amqp:internal-error``, all others go on.
+*Faults*: an exception of the engine or the user is our bug. It is logged once with its traceback,
+this connection is closed with ``amqp:internal-error``, all others continue.
 """
 
 from __future__ import annotations
@@ -89,15 +89,15 @@ log = Logger()
 
 @dataclass(frozen=True, slots=True)
 class TransportFacts:
-    """What the transport proves about the other end.
+    """Facts about the other end that the transport proves.
 
     Attributes:
         remote: the address for the log: ``127.0.0.1:4711``, ``[::1]:4711``, ``unix:uid=1000``.
-        host: the IP address, or None on a unix socket; an IPv4 address is in its own form.
+        host: the IP address, or None on a unix socket; mapped IPv4 addresses in IPv4 notation.
         tls_version: as ``TLSv1.3``; None without TLS.
         certificate: the verified certificate that the peer has shown, or None.
         certificate_domains: the domains that it may speak for; empty without one.
-        level: what has been reached, one of `amqproute.values.SECURITY_LEVELS`: ``none`` without
+        level: the security level, one of `amqproute.values.SECURITY_LEVELS`: ``none`` without
             TLS, ``tls`` if the peer has proved nothing, ``authenticated`` by an authority or a
             pin, ``dane`` by signed DNS.
         own_serial: the serial number of our certificate in use on this connection, or None.
@@ -117,7 +117,7 @@ class TransportFacts:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether nobody in between can read along: TLS, or a socket of this machine."""
+        """Whether nobody can eavesdrop: TLS, or a socket of this machine."""
         return self.tls_version is not None or self.unix_uid is not None
 
 
@@ -130,10 +130,10 @@ class IUpgradableUser(IConnectionUser):
     """
 
     def secured(facts: TransportFacts) -> None:  # noqa: N805 - zope interfaces have no self
-        """Learn what the TLS handshake of an upgrade has proved; not called for implicit TLS.
+        """Handle the result of the TLS handshake of an upgrade; not called for implicit TLS.
 
-        Comes before the engine goes on, and so before anything the peer sent under TLS. The
-        same `TransportFacts` stand in `EngineProtocol.facts` from then on.
+        Called before the engine continues, and so before anything the peer sent under TLS. From
+        then on `EngineProtocol.facts` has the same `TransportFacts`.
         """
 
 
@@ -147,8 +147,8 @@ class PumpLimits:
 
     Attributes:
         tls_seconds: for the TLS handshake as a whole.
-        close_seconds: between our last octet and dropping a peer that does not go.
-        stall_seconds: how long a peer may read nothing of what is waiting for it.
+        close_seconds: time between our last octet and dropping a peer that does not close.
+        stall_seconds: time for which a peer may read nothing of its output.
         output_bytes: output gathered behind a full transport at which reading stops.
     """
 
@@ -175,10 +175,10 @@ class ConnectionResources:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSecurity:
-    """How TLS is to be had on this connection.
+    """TLS of a connection.
 
     Attributes:
-        creator: makes the OpenSSL connection; None if there is no TLS here at all.
+        creator: makes the OpenSSL connection; None for no TLS at all.
         implicit: TLS from the first octet; otherwise when the engine reports `TlsAgreed`.
     """
 
@@ -203,28 +203,28 @@ class ConnectionOwner:
 _NO_OWNER: Final = ConnectionOwner()
 _NO_RESOURCES: Final = ConnectionResources()
 
-# Why the transport is not read.
+# Reasons for not reading the transport.
 _FULL: Final = 1
-"""It has not taken what was written."""
+"""It has not accepted all output."""
 _HELD: Final = 2
-"""The user has asked for it."""
+"""Requested by the user."""
 _REST: Final = 4
 """Input is left that waits for its turn."""
 _ASKING: Final = 8
-"""Who the peer is has to be found out first."""
+"""The peer's identity is being determined."""
 _TURN: Final = 16
 """A step of its TLS handshake waits for its turn."""
 
 
 @implementer(IConnectionPump, IHandshakeListener, IPushProducer)
 class EngineProtocol(TwistedProtocol):
-    """One connection: see the module.
+    """One connection; see the module docstring.
 
     Attributes:
-        facts: what is known about the peer; complete when the user is made, renewed by an upgrade.
+        facts: about the peer; complete when the user is made, renewed by an upgrade.
         engine: the engine, once made.
         paused: whether the transport has enough for now.
-        share: what it has had of the processor.
+        share: its use of the processor.
     """
 
     engine: Engine
@@ -246,10 +246,10 @@ class EngineProtocol(TwistedProtocol):
             make: called once, when the transport is ready for the engine.
             clock: the reactor, or a pretend one.
             security: whether and when there is TLS.
-            is_client: which side of TLS this is.
+            is_client: this is the client's side of TLS.
             resources: its bounds, and what it shares with other connections.
             owner: notified of its progress.
-            client: address and port of the other end where a load balancer has named them.
+            client: address and port of the other end if a load balancer has named them.
         """
         self._make = make
         self._client = client
@@ -263,8 +263,8 @@ class EngineProtocol(TwistedProtocol):
         self._user_events: Callable[[Sequence[object]], None] = _no_user
         self.facts = TransportFacts("unknown")
         self.paused = False
-        self._is_over = False  # nothing goes to the transport any more
-        self._unheard = 0  # octets that came nevertheless
+        self._is_over = False  # nothing is written any more
+        self._unheard = 0  # octets received after that
         self._is_busy = False  # a flush follows anyway
         self._unread_for = 0  # why the transport is not read; 0 if it is
         self._is_gathering = False
@@ -272,7 +272,7 @@ class EngineProtocol(TwistedProtocol):
         self._pending: list[bytes] = []  # not with the engine yet
         self._scheduler = resources.scheduler or ConnectionScheduler(clock)
         self.share = SchedulerShare()
-        self._loss: Failure | None = None  # the user is told when all input is used up
+        self._loss: Failure | None = None  # reported to the user when all input is processed
         self._behind = 0  # octets written since the transport was full
         self._flush_call: IDelayedCall | None = None
         self._deadline_call: IDelayedCall | None = None
@@ -285,8 +285,8 @@ class EngineProtocol(TwistedProtocol):
         self._turns = resources.turns
         self._unshaken: list[bytes] = []  # of the handshake, waiting for its turn
         self._verification: tls.Verification | None = None
-        self._is_undecided = False  # who the peer is, after the handshake: nothing is taken from it
-        self._concluding: Deferred[None] | None = None  # asks the DNS who the peer is
+        self._is_undecided = False  # the peer's identity, after the handshake: its input waits
+        self._concluding: Deferred[None] | None = None  # look-up of the peer's identity
         self._is_secured = False
         self._failure: TlsError | None = None
 
@@ -294,16 +294,16 @@ class EngineProtocol(TwistedProtocol):
         state = "over" if self._is_over else "paused" if self.paused else "open"
         return f"<EngineProtocol {self.facts.remote} {self.facts.tls_version or 'plain'} {state}>"
 
-    # What the transport calls.
+    # Called by the transport.
 
     def connectionMade(self) -> None:
-        """Learn who is there; start TLS or the engine."""
+        """Collect facts about the peer; start TLS or the engine."""
         transport = self._transport
         if is_fit(transport):
             self._outlet = DirectWriter(transport)
         self.facts = _facts_of(transport, self._client)
         if self.facts.host and not self._is_client:
-            # Whoever has not logged in shares with all others that come from there.
+            # Until it has logged in it shares with all others of its network.
             party = self._scheduler.party(f"address {source_of(self.facts.host)}")
             self._scheduler.move(self, party)
         _tune(transport)
@@ -314,7 +314,7 @@ class EngineProtocol(TwistedProtocol):
             self._start_engine()
 
     def dataReceived(self, data: bytes) -> None:
-        """Hand what arrived to the engine, its events to the user, and write what came of it."""
+        """Pass input to the engine, its events to the user, and write the output."""
         if self._is_over:
             self._unheard += len(data)
             if self._unheard > MOST_UNHEARD:
@@ -334,7 +334,7 @@ class EngineProtocol(TwistedProtocol):
             self._stop_reading(_REST)
             self._scheduler.wait(self)
 
-    # What the scheduler calls.
+    # Called by the scheduler.
 
     def work(self, budget: int) -> int:
         """See `amqproute.net.connection_scheduler.ScheduledWork`."""
@@ -363,7 +363,7 @@ class EngineProtocol(TwistedProtocol):
         return decrypted + engine.work - before
 
     def _decrypt(self, budget: int) -> int:
-        """Have more records decrypted if nothing else is left; return the units of all so far."""
+        """Decrypt more records if no other input is left; return the units of all so far."""
         layer = self._tls
         if layer is None:
             return 0
@@ -377,7 +377,7 @@ class EngineProtocol(TwistedProtocol):
         return units
 
     def _take_rest(self) -> None:
-        """Read on if all that has come is used up; else leave the rest to a later turn."""
+        """Resume reading if all input is processed; else leave the rest to a later turn."""
         if not self._has_rest:
             self._read_on(_REST)
             if self._loss is not None:
@@ -402,19 +402,19 @@ class EngineProtocol(TwistedProtocol):
         return bool(self._pending) or is_behind or self.engine.has_input
 
     def _go_on(self) -> None:
-        """Have the rest of the input taken when it is our turn, if there is one."""
+        """Schedule processing of the rest of the input, if there is any."""
         if self.has_work:
             self._stop_reading(_REST)
             self._scheduler.wait(self)
 
     def _stop_reading(self, reason: int) -> None:
-        """Do not read the transport while there is this reason, or another one."""
+        """Stop reading the transport for this reason."""
         if not self._unread_for and self._loss is None:
             self._transport.pauseProducing()
         self._unread_for |= reason
 
     def _read_on(self, reason: int) -> None:
-        """Read the transport again unless there is another reason not to."""
+        """Resume reading the transport unless there is another reason not to."""
         if self._unread_for & reason:
             self._unread_for &= ~reason
             if not self._unread_for and self._loss is None:
@@ -425,7 +425,7 @@ class EngineProtocol(TwistedProtocol):
         self._is_gathering = True
 
     def read_ends(self) -> None:
-        """Take what one read of the TLS layer has given."""
+        """Process the records of one read of the TLS layer."""
         self._is_gathering = False
         gathered = self._gathered
         if gathered and not self._is_undecided:
@@ -435,7 +435,7 @@ class EngineProtocol(TwistedProtocol):
             self._go_on()
 
     def handshakeCompleted(self) -> None:
-        """Go on under TLS: the peer has proved what it had to."""
+        """Continue under TLS: the peer has proved what it had to."""
         if self._is_secured or self._is_over or self._tls is None:
             return
         if self._verification is not None and not self._verification.is_proved:
@@ -451,7 +451,7 @@ class EngineProtocol(TwistedProtocol):
         self._turns.ask("tls", source_of(self.facts.host or ""), self._decide)
 
     def _decide(self) -> None:
-        """Have it decided who the peer is."""
+        """Start determining the peer's identity."""
         if self._is_over or self._tls is None:
             return
         self._read_on(_TURN)
@@ -460,7 +460,7 @@ class EngineProtocol(TwistedProtocol):
         if concluding is None:
             self._decided()
             return
-        # Within the time for the handshake: the guard goes on.
+        # It counts as part of the handshake: the guard stays active.
         self._concluding = concluding
         self._stop_reading(_ASKING)
         concluding.addCallbacks(
@@ -468,7 +468,7 @@ class EngineProtocol(TwistedProtocol):
         )
 
     def _concluded(self) -> None:
-        """Note that whoever had to be asked has answered."""
+        """Note that the look-up of the peer's identity has ended."""
         self._concluding = None
         if self._is_over:
             return
@@ -476,14 +476,14 @@ class EngineProtocol(TwistedProtocol):
         self._decided()
 
     def _decided(self) -> None:
-        """Go on when it is known who the peer is."""
+        """Continue when the peer's identity is known."""
         self._is_undecided = False
         self._secured()
         if not self._is_gathering:
             self.read_ends()
 
     def _secured(self) -> None:
-        """Note what the handshake has given, and let the engine go on."""
+        """Record the result of the handshake, and let the engine continue."""
         verification = self._verification
         if verification is not None and verification.failure is not None:
             self._failure = verification.failure
@@ -506,7 +506,7 @@ class EngineProtocol(TwistedProtocol):
             self._continue_engine()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell the engine, then the user, that the transport is gone: behind all that came."""
+        """Report the loss of the transport to the engine, then to the user, behind all input."""
         if self._has_rest:
             self._loss = reason
             self.paused = False
@@ -552,7 +552,7 @@ class EngineProtocol(TwistedProtocol):
         self._owner.connection_lost(self, reason)
 
     def pauseProducing(self) -> None:
-        """Note that the transport has enough; it is not asked to hold much more."""
+        """Note that the transport's buffer is full."""
         if self.paused or self._is_over:
             return
         self.paused = True
@@ -566,7 +566,7 @@ class EngineProtocol(TwistedProtocol):
                 self._fault("writing")
 
     def resumeProducing(self) -> None:
-        """Go on writing, and reading if that was stopped."""
+        """Resume writing, and reading if that was stopped."""
         if not self.paused or self._is_over:
             return
         self.paused = False
@@ -586,11 +586,11 @@ class EngineProtocol(TwistedProtocol):
     def stopProducing(self) -> None:
         """Do nothing: `connectionLost` follows."""
 
-    # What the user calls.
+    # Called by the user.
 
     @property
     def has_engine(self) -> bool:
-        """Whether there is an engine yet: after the handshake of implicit TLS."""
+        """Whether there is an engine: with implicit TLS only after the handshake."""
         return hasattr(self, "engine")
 
     @property
@@ -634,12 +634,12 @@ class EngineProtocol(TwistedProtocol):
         return self._owner.connection_identified(self, kind, user)
 
     def hand_over(self, engine: Engine, user: IConnectionUser, octets: bytes, since: float) -> None:
-        """Go on with another engine and another user, when its turn comes.
+        """Continue with another engine and another user, when its turn comes.
 
         Args:
             engine: not started yet.
             user: of that engine.
-            octets: what the present engine has been given, for the other one.
+            octets: the input of the present engine so far, for the other one.
             since: when the connection began, by the engine's clock.
         """
         self._adopt(engine, user, since)
@@ -648,7 +648,7 @@ class EngineProtocol(TwistedProtocol):
         self._go_on()
 
     def abort(self) -> None:
-        """Drop the connection without a word, what is unwritten as well."""
+        """Drop the connection at once, with unwritten output."""
         self._is_over = True
         if self._loss is not None:
             self._conclude(self._loss)
@@ -676,7 +676,7 @@ class EngineProtocol(TwistedProtocol):
         user.connected(self)
 
     def _continue_engine(self) -> None:
-        """Let the engine go on after an upgrade to TLS."""
+        """Let the engine continue after an upgrade to TLS."""
         self._is_busy = True
         try:
             if IUpgradableUser.providedBy(self._user):
@@ -700,7 +700,7 @@ class EngineProtocol(TwistedProtocol):
             assert isinstance(engine, UpgradableEngine)
             self._write(engine.data_to_send())
             self._start_tls()
-            # A client may send the beginning of its handshake right behind its header.
+            # A client may send the start of its handshake right behind its header.
             surplus = engine.take_surplus()
             if surplus and self._tls is not None:
                 self._tls.dataReceived(surplus)
@@ -752,7 +752,7 @@ class EngineProtocol(TwistedProtocol):
     # Time.
 
     def _set_deadline(self, deadline: float) -> None:
-        """Have `_look` called at `deadline`; only ever called to make it earlier."""
+        """Schedule `_look` for `deadline`; only called to make it earlier."""
         delay = max(0.0, deadline - self._seconds())
         self._deadline_at = deadline
         if self._deadline_call is not None:
@@ -761,7 +761,7 @@ class EngineProtocol(TwistedProtocol):
             self._deadline_call = self._clock.callLater(delay, self._look)
 
     def _look(self) -> None:
-        """See whether the deadline has come, or has been moved since."""
+        """Check whether the deadline has come, or was moved meanwhile."""
         self._deadline_call = None
         if self._is_over or self._user is None:
             return
@@ -829,7 +829,7 @@ class EngineProtocol(TwistedProtocol):
         layer.registerProducer(self, True)
 
     def _wait_for_handshake(self, data: bytes) -> None:
-        """Take octets of the handshake when it is their turn."""
+        """Process octets of the handshake when it is their turn."""
         assert self._turns is not None
         self._unshaken.append(data)
         if len(self._unshaken) == 1:
@@ -845,7 +845,7 @@ class EngineProtocol(TwistedProtocol):
         layer.decrypt(data)
 
     def _explain(self, reason: Failure) -> Failure:
-        """Turn the end of a connection whose TLS failed into a `TlsError`."""
+        """Convert the end of a connection whose TLS failed into a `TlsError`."""
         if self._failure is not None:
             return _failure(self._failure)
         if self._tls is None or (self._is_secured and not isinstance(reason.value, SSL.Error)):
@@ -858,7 +858,7 @@ class EngineProtocol(TwistedProtocol):
     # The end.
 
     def _finish(self) -> None:
-        """Leave politely: what is written goes out, then a bounded wait for the peer."""
+        """Close in order: write all output, then wait for the peer for a bounded time."""
         self._is_over = True
         self.paused = False
         transport = self._transport
@@ -895,7 +895,7 @@ class EngineProtocol(TwistedProtocol):
                 self._write(parts)
             self._finish()
         except Exception as error:
-            # The engine itself is what is broken, or there is none yet: nothing can be said.
+            # The engine itself is broken, or there is none yet: no close can be sent.
             log.debug("no close could be sent: {error}", error=error)
             self.abort()
 
@@ -905,7 +905,7 @@ class EngineProtocol(TwistedProtocol):
 
 
 def _no_user(events: Sequence[object]) -> None:
-    """Stand in for a user that is not there yet, or no more: nothing reads then."""
+    """Stand in for a user that does not exist yet, or any more: nothing reads then."""
     raise AssertionError(f"events without a user: {events!r}")
 
 

@@ -6,7 +6,7 @@ held against their certificates: the operator gives the lists he has. A list pas
 still revokes what it names, and the log says that it is old; whoever cuts off its renewal gains
 that newly revoked certificates are not known, not that all peers are refused.
 
-PumpLimits: indirect and delta lists are refused, OCSP is not asked: there are no connections to
+Limits: indirect and delta lists are refused, OCSP is not asked: there are no connections to
     third
 parties in the middle of a handshake.
 """
