@@ -453,13 +453,13 @@ class DatabaseWriter:
                 if not self._is_damaged:
                     log.info("{path} accepts transactions again", path=self.path)
         self.note_seal()
-        self._report()
         took = time.perf_counter() - started
         figures = self.figures
         figures.commits += 1
         figures.transactions += len(group)
         figures.last_commit_seconds = took
         figures.max_commit_seconds = max(took, figures.max_commit_seconds)
+        self._report()
         self._wal.grown()
         if self._files.is_untidy:
             self._tidy()
