@@ -55,7 +55,7 @@ def with_terms(declaration: NodeDeclaration, terms: Mapping[str, TermValue]) -> 
         declaration,
         limits=_limits(declaration.limits, terms),
         options=_options(declaration.options, terms),
-        dead_letter_target=_dead_letters(terms),
+        dead_letter_target=dead_letter_target(terms),
     )
 
 
@@ -84,7 +84,8 @@ def _options(options: QueueOptions, terms: Mapping[str, TermValue]) -> QueueOpti
     return options
 
 
-def _dead_letters(terms: Mapping[str, TermValue]) -> DeadLetterTarget | None:
+def dead_letter_target(terms: Mapping[str, TermValue]) -> DeadLetterTarget | None:
+    """Return where dead letters of a queue with these terms are published, if anywhere."""
     exchange, key = terms.get("dead-letter-exchange"), terms.get("dead-letter-routing-key")
     if not isinstance(exchange, str):
         return None
@@ -96,4 +97,4 @@ def _number(terms: Mapping[str, TermValue], name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-__all__ = ["DeclaredTerms", "with_terms"]
+__all__ = ["DeclaredTerms", "dead_letter_target", "with_terms"]

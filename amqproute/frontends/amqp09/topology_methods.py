@@ -3,7 +3,8 @@
 
 Rights (`amqproute.auth.policy`): declare and delete need `create`, purge needs `consume`, bind and
 unbind `consume` on the source and `create` on the target. Access rules know an exchange as
-``/exchanges/NAME`` and a queue by its name.
+``/exchanges/NAME`` and a queue by its name. What a declaration has others get later, as dead
+letters or by an alternate exchange, needs `publish` there.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ from typing import Final, TypeVar
 from twisted.internet.defer import Deferred
 
 from amqproute.auth.policy import Verb
-from amqproute.broker.exchanges.argument_rules import QueueDeclaration, exchange_definition
+from amqproute.broker.exchanges.argument_rules import (
+    QueueDeclaration,
+    exchange_definition,
+    queue_terms,
+)
 from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBinding, TargetKind
 from amqproute.broker.exchanges.exchange_graph import DEFAULT_EXCHANGE
+from amqproute.broker.exchanges.queue_settings import dead_letter_target
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.broker.exchanges.topology_names import check_exchange_name
 from amqproute.broker.queue import Queue
@@ -120,6 +126,8 @@ class TopologyMethods(ChannelBase):
             "internal": method.internal,
         }
         definition = exchange_definition(name, method.type, flags, method.arguments)
+        if definition.alternate is not None:
+            self._require(Verb.PUBLISH, exchange_address(definition.alternate))
         self._attempt(
             method,
             TopologyMethod.OTHER,
@@ -191,11 +199,28 @@ class TopologyMethods(ChannelBase):
             method.arguments,
         )
         self._require(Verb.CREATE, asked.name)
+        self._check_dead_letters(asked)
         self.when_done(
             queues.declare(asked, self.connection, self.owner, lenient=self.is_0_9),
             method,
             lambda queue: self._declared(method, queue),
         )
+
+    def _check_dead_letters(self, asked: QueueDeclaration) -> None:
+        """Check that the client itself may publish where dead letters of its queue will go."""
+        target = dead_letter_target(queue_terms(asked.name, asked.arguments))
+        if target is None:
+            return
+        if target.exchange != DEFAULT_EXCHANGE:
+            self._require(Verb.PUBLISH, exchange_address(target.exchange))
+        elif target.routing_key is not None:
+            self._require(Verb.PUBLISH, target.routing_key)
+        else:
+            # The publisher's key would name the queue, and nobody's rights on it be asked for.
+            raise TopologyFault(
+                TopologyFaultKind.INVALID_ARGUMENT,
+                "x-dead-letter-exchange '' needs x-dead-letter-routing-key, the queue's name",
+            )
 
     def _declared(self, method: QueueDeclare, queue: Queue) -> None:
         self.channel.current_queue = queue.name

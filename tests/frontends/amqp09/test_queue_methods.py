@@ -16,6 +16,11 @@ from tests.support.client09 import Client09
 from tests.support.wire09 import V09, V091
 
 HEADERS = {"0-9": V09, "0-9-1": V091}
+DEAD_TO_EXCHANGE = [("x-dead-letter-exchange", "S", b"amq.fanout")]
+DEAD_TO_QUEUE = [
+    ("x-dead-letter-exchange", "S", b""),
+    ("x-dead-letter-routing-key", "S", b"q"),
+]
 
 
 class QueueMethodTests(SynchronousTestCase):
@@ -152,7 +157,13 @@ class QueueMethodTests(SynchronousTestCase):
                 ("queue.bind", {"queue": "q", "exchange": "amq.direct"}),
                 ("exchange.bind", {"source": "amq.direct", "destination": "amq.topic"}),
             ],
-        }
+            "publish": [  # where others publish for the client
+                ("queue.declare", {"queue": "new", "arguments": DEAD_TO_EXCHANGE}),
+                ("queue.declare", {"queue": "new", "arguments": DEAD_TO_QUEUE}),
+                ("exchange.declare", {"exchange": "e", "type": "direct",
+                                      "arguments": [("alternate-exchange", "S", b"amq.fanout")]}),
+            ],
+        }  # fmt: skip
         for verb, methods in deny.items():
             allowed = [each for each in EVERYTHING if each != verb]
             house = self.world.house(
@@ -161,6 +172,14 @@ class QueueMethodTests(SynchronousTestCase):
             client = Client09(house).channel()
             for name, fields in methods:
                 self.assertEqual(client.refused(name, **fields), ("channel", 403), (verb, name))
+
+    def test_dead_letters_without_key(self) -> None:
+        """The publisher's key names no queue that dead letters go to: nobody's rights allow it."""
+        fields = {"queue": "new", "arguments": DEAD_TO_QUEUE[:1]}
+        self.assertEqual(self.client.refused("queue.declare", **fields), ("channel", 406))
+        for arguments in (DEAD_TO_EXCHANGE, DEAD_TO_QUEUE):
+            self.client.answer("queue.declare", queue="new", arguments=arguments)
+            self.client.answer("queue.delete", queue="new")
 
 
 class ExchangeMethodTests(SynchronousTestCase):
