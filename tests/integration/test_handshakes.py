@@ -131,13 +131,16 @@ class HeaderTests(DaemonTestCase):
         self.still_serves()
 
     def test_older_amqp(self) -> None:
-        """An AMQP 0-9-1 client is answered with our header and closed on (§2.2)."""
-        for header in (ProtocolHeader.AMQP_0_9_1, ProtocolHeader.AMQP_0_9, b"AMQP\0\1\1\0"):
+        """AMQP 0-9-1 and 0-9 are served at the same port; other versions are told so (09-W-03)."""
+        for header in (ProtocolHeader.AMQP_0_9_1, ProtocolHeader.AMQP_0_9):
             with Raw(self.daemon.plain) as raw:
-                raw.write(bytes(getattr(header, "value", header)))
-                self.assertIn(raw.header(), (AMQP, SASL), header)
-                self.assertEqual(raw.rest(), b"")
-        self.logged(r"127\.0\.0\.1:\d+ .*0-9-1")
+                start = raw.write(header.value).header()
+                self.assertTrue(start.startswith(b"\x01\x00\x00"), header)  # a method, channel 0
+        for octets in (b"AMQP\x00\x00\x08\x00", b"AMQP\x01\x01\x00\x08"):
+            with Raw(self.daemon.plain) as raw:
+                self.assertEqual(raw.write(octets).rest(), b"AMQP\x00\x00\x09\x01", octets)
+        self.logged(r"127\.0\.0\.1:\d+ .*AMQP")
+        self.still_serves()
 
     def test_strangers(self) -> None:
         """Other protocols get the header of ours, and the end (§2.2)."""
