@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.net.connection_scheduler import ConnectionScheduler
 from amqproute.net.offered_protocols import OfferedProtocol, OfferedProtocols
-from amqproute.net.pump import EngineProtocol
+from amqproute.net.pump import ConnectionResources, EngineProtocol
 from tests.net.wires import Side, WireEnd
 
 
@@ -91,7 +91,9 @@ class OfferedProtocolsTests(SynchronousTestCase):
 
     def test_end_behind_the_choice(self) -> None:
         """What came before the end is acted on before the end is heard of."""
-        pump = self.offer("one", "two", scheduler=ConnectionScheduler(self.clock))
+        pump = self.offer(
+            "one", "two", resources=ConnectionResources(scheduler=ConnectionScheduler(self.clock))
+        )
         pump.dataReceived(b"two words")
         pump.connectionLost(Failure(ConnectionDone()))
         self.clock.advance(0)

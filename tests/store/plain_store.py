@@ -230,7 +230,7 @@ class PlainTransaction:
         def change(state: PlainState) -> None:
             body = state.payloads.get(payload_id)
             if body is None:
-                raise StoreError(f"an entry refers to a payload that is gone ({payload_id})")
+                raise StoreError(f"an entry refers to a deleted payload (one of [{payload_id}])")
             for queue, one in zip(queues, entry_ids, strict=True):
                 self._put(
                     state,
