@@ -65,6 +65,10 @@ class FairShares:
             room = min(room, _half(share - (held - own)) - own)
         return max(0, room)
 
+    def owner_room(self, limit: int, owner: str) -> int:
+        """Return how much more an owner may take now; the operator (empty) all that is free."""
+        return self.room(limit, owner) if owner else limit - self.used
+
     def take(self, amount: int, party: str, member: Hashable = None) -> None:
         """Count in what a party takes, whether there is room for it or not."""
         if not amount:

@@ -36,6 +36,7 @@ from amqproute.broker.exchanges.topology_names import check_queue_name
 from amqproute.broker.fair_shares import FairShares
 from amqproute.broker.lifetime_policy import DeclaredLifetime
 from amqproute.broker.node_declaration import NodeDeclaration
+from amqproute.broker.pending_changes import PendingChanges
 from amqproute.broker.queue import Queue
 from amqproute.errors import StoreError
 
@@ -118,7 +119,7 @@ class QueueDeclarations:
         self._of_connection: dict[Hashable, dict[str, None]] = {}
         self._shares = FairShares()
         self._expiry: dict[str, Alarm] = {}
-        self._pending: dict[str, list[Deferred[Queue]]] = {}
+        self._pending = PendingChanges()
 
     def __repr__(self) -> str:
         return f"<QueueDeclarations transient={len(self._transient)}>"
@@ -187,12 +188,7 @@ class QueueDeclarations:
             queue_terms(name, asked.arguments)
             check_queue_redeclared(self.declaration(name), asked, lenient)
             self.used(name)
-            waiting = self._pending.get(name)
-            if waiting is None:
-                return succeed(queue)
-            answer: Deferred[Queue] = Deferred()
-            waiting.append(answer)
-            return answer
+            return self._pending.settled(name, queue)
         check_queue_name(name, is_new=True)
         queue_terms(name, asked.arguments)
         self._registry.require_new(name)
@@ -202,10 +198,7 @@ class QueueDeclarations:
 
     def _make_transient(self, asked: QueueDeclaration, connection: Hashable, owner: str) -> Queue:
         name = asked.name
-        room = MOST_TRANSIENT - self._shares.used
-        if owner:
-            room = min(room, self._shares.room(MOST_TRANSIENT, owner))
-        if room <= 0:
+        if self._shares.owner_room(MOST_TRANSIENT, owner) <= 0:
             raise TopologyFault(
                 TopologyFaultKind.LIMIT,
                 f"no room for queue '{name}': there are {self._shares.used} transient queues of "
@@ -227,20 +220,13 @@ class QueueDeclarations:
         name = asked.name
         terms = DeclaredTerms(asked.auto_delete, asked.arguments)
         made = self._registry.declare_queue(name, terms, owner)
-        waiting: list[Deferred[Queue]] = []
-        self._pending[name] = waiting
         self._watch(self._broker.nodes[name], asked)
 
-        def settle(result: Queue | Failure) -> Queue | Failure:
-            if self._pending.get(name) is waiting:
-                del self._pending[name]
-            if isinstance(result, Failure):
-                self._unwatch(name)
-            for each in waiting:
-                each.callback(result)  # a failure makes an errback of it
-            return result
+        def failed(failure: Failure) -> Failure:
+            self._unwatch(name)
+            return failure
 
-        return made.addBoth(settle)
+        return self._pending.follow(name, made.addErrback(failed))
 
     # -- use and end ---------------------------------------------------------------------------
 

@@ -3,9 +3,9 @@
 
 ======================  ==========================================================================
 message-ttl             the lifetime of messages that state none, or a longer one
-max-length, -bytes      with drop-head the bound of what waits; with reject-publish the capacity
+max-length, -bytes      drop-head: the bound for waiting messages; reject-publish: the capacity
 overflow                reject-publish-dlx refuses as reject-publish does
-max-priority            priorities are told apart; without it the queue is first in, first out
+max-priority            enables priorities; without it the queue is first in, first out
 delivery-limit          failed attempts, less one, before the message is a dead letter
 single-active-consumer  one consumer at a time, the others wait
 dead-letter-exchange    where dead letters are published, with dead-letter-routing-key

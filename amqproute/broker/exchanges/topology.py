@@ -3,7 +3,7 @@
 
 `Topology` is the shell around an `ExchangeGraph`: it notes in the store what is durable, and says
 that something is done when it is on the disk. In memory a change is in force at once; if the store
-does not take it, it is taken back, and whoever asked is told.
+refuses it, the change is undone and the request fails.
 
 A binding is durable if its exchange and what it leads to are (09-QUEUE-22). One that leads to a
 queue which is not there at a start, because the configuration does not name it, waits for it.
@@ -14,12 +14,12 @@ would still be free afterwards (`amqproute.broker.fair_shares`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -44,6 +44,7 @@ from amqproute.broker.exchanges.topology_record import (
 )
 from amqproute.broker.fair_shares import FairShares
 from amqproute.broker.node_context import NodeContext
+from amqproute.broker.pending_changes import PendingChanges
 from amqproute.broker.shared_body import put_on_all
 from amqproute.errors import NotFound
 from amqproute.interfaces import ITarget
@@ -72,7 +73,7 @@ class TopologyStep(NamedTuple, Generic[Result]):
 
     Attributes:
         result: of it.
-        notes: kind, key and value of what has to be noted with it; None as value forgets a note.
+        notes: the kind, key and value of each note to write; the value None deletes a note.
         undo: takes it back, if the store does not take the notes.
     """
 
@@ -155,7 +156,7 @@ class Topology:
         self._exchanges: dict[str, _Registered] = {}
         self._bindings: dict[ExchangeBinding, _Registered] = {}
         self._dormant: dict[str, dict[ExchangeBinding, _Registered]] = {}
-        self._unsettled: dict[object, list[Deferred[None]]] = {}
+        self._pending = PendingChanges()
 
     def __repr__(self) -> str:
         return (
@@ -213,7 +214,7 @@ class Topology:
         """Delete an exchange with its bindings. See `ExchangeGraph.delete`.
 
         Returns:
-            A Deferred of what has gone, when that is on the disk; fails with `StoreError`.
+            A Deferred of the removed parts, when that is on the disk; fails with `StoreError`.
 
         Raises:
             TopologyFault: it cannot be.
@@ -239,7 +240,7 @@ class Topology:
         """Remove a binding. See `ExchangeGraph.unbind`.
 
         Returns:
-            A Deferred of what has gone, when that is on the disk; fails with `StoreError`.
+            A Deferred of the removed parts, when that is on the disk; fails with `StoreError`.
 
         Raises:
             TopologyFault: it cannot be.
@@ -331,7 +332,7 @@ class Topology:
         return notes
 
     def write_off(self, removed: RemovedTopology, batch: Batch) -> None:
-        """Have a batch remove the notes of what has gone."""
+        """Have a batch delete the notes of removed exchanges and bindings."""
         for note in removed.notes:
             batch.transaction.note(*note, None)
 
@@ -442,7 +443,7 @@ class Topology:
     ) -> None:
         """Put a message on everything that it goes to, with one body in the store.
 
-        Where one of them has no room nobody gets it, and the sender is told.
+        If one target has no room, no target gets the message, and the sender is refused.
 
         Args:
             exchange: to which it was published.
@@ -469,10 +470,7 @@ class Topology:
 
     def _require_room(self, arguments: Mapping[str, object], owner: str, what: str) -> int:
         octets = _octets(arguments)
-        room = self.most_octets - self._shares.used
-        if owner:
-            room = min(room, self._shares.room(self.most_octets, owner))
-        if octets > room:
+        if octets > self._shares.owner_room(self.most_octets, owner):
             raise TopologyFault(
                 TopologyFaultKind.LIMIT,
                 f"no room for another {what}: exchanges and bindings take {self._shares.used} of "
@@ -519,44 +517,21 @@ class Topology:
 
     # -- the store -----------------------------------------------------------------------------
 
-    def _carry_out(self, step: TopologyStep[Result], key: object) -> Deferred[Result]:
+    def _carry_out(self, step: TopologyStep[Result], key: Hashable) -> Deferred[Result]:
         """Have a step noted in the store, and what is noted already waited for."""
         result, notes, undo = step
         if not notes:
-            return self._settled(key, result)
+            return self._pending.settled(key, result)
         batch = self._begin()
         for kind, name, value in notes:
             batch.transaction.note(kind, name, value)
-        waiting: list[Deferred[None]] = []
-        self._unsettled[key] = waiting
-
-        def settle() -> None:
-            if self._unsettled.get(key) is waiting:
-                del self._unsettled[key]
-
-        def committed(_: object) -> Result:
-            settle()
-            for each in waiting:
-                each.callback(None)
-            return result
 
         def failed(failure: Failure) -> Failure:
-            settle()
             undo()
-            for each in waiting:
-                each.errback(failure)
             return failure
 
-        return batch.commit().addCallbacks(committed, failed)
-
-    def _settled(self, key: object, result: Result) -> Deferred[Result]:
-        """Return a Deferred of a result, when what makes it true is on the disk."""
-        waiting = self._unsettled.get(key)
-        if waiting is None:
-            return succeed(result)
-        answer: Deferred[None] = Deferred()
-        waiting.append(answer)
-        return answer.addCallback(lambda _: result)
+        done = batch.commit().addCallbacks(lambda _: result, failed)
+        return self._pending.follow(key, done)
 
     def _undo_declare(self, definition: ExchangeDefinition) -> None:
         if definition.name in self.graph:

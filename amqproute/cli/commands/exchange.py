@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 import click
 
@@ -124,6 +124,16 @@ def delete(
     _print(facts, as_json, words)
 
 
+class _BindingOptions(TypedDict):
+    key: str
+    to_exchange: bool
+    arguments: str | None
+    url: str | None
+    trust: Path | None
+    config: Path | None
+    as_json: bool
+
+
 def _binding(command: Callable[..., object]) -> Callable[..., object]:
     """Add what `bind` and `unbind` have in common."""
     for add in (
@@ -143,52 +153,33 @@ def _binding(command: Callable[..., object]) -> Callable[..., object]:
 
 @exchange.command("bind")
 @_binding
-def bind(
-    name: str,
-    target: str,
-    key: str,
-    to_exchange: bool,
-    arguments: str | None,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
-    as_json: bool,
-) -> None:
+def bind(name: str, target: str, **given: Unpack[_BindingOptions]) -> None:
     """Have messages of the exchange NAME go to the queue TARGET."""
-    given = _attributes(target, key, to_exchange, arguments)
-    access = AccessOptions(url, config, trust)
-    facts = carry_out(access, "CREATE", "exchange-binding", name, given, **{"or-assert": True})
-    _print(facts, as_json, f"{name}: {given['target-type']} {target} is bound")
+    _change_binding("CREATE", "is bound", name, target, {"or-assert": True}, given)
 
 
 @exchange.command("unbind")
 @_binding
-def unbind(
+def unbind(name: str, target: str, **given: Unpack[_BindingOptions]) -> None:
+    """Remove the binding from the exchange NAME to the queue TARGET with this key."""
+    _change_binding("DELETE", "is not bound any more", name, target, {}, given)
+
+
+def _change_binding(
+    operation: str,
+    outcome: str,
     name: str,
     target: str,
-    key: str,
-    to_exchange: bool,
-    arguments: str | None,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
-    as_json: bool,
+    more: Mapping[str, bool],
+    given: _BindingOptions,
 ) -> None:
-    """Remove the binding from the exchange NAME to the queue TARGET with this key."""
-    given = _attributes(target, key, to_exchange, arguments)
-    access = AccessOptions(url, config, trust)
-    facts = carry_out(access, "DELETE", "exchange-binding", name, given)
-    _print(facts, as_json, f"{name}: {given['target-type']} {target} is not bound any more")
-
-
-def _attributes(
-    target: str, key: str, to_exchange: bool, arguments: str | None
-) -> dict[str, object]:
-    kind = "exchange" if to_exchange else "queue"
-    given: dict[str, object] = {"target": target, "target-type": kind, "key": key}
-    if arguments is not None:
-        given["arguments"] = arguments
-    return given
+    kind = "exchange" if given["to_exchange"] else "queue"
+    attributes: dict[str, object] = {"target": target, "target-type": kind, "key": given["key"]}
+    if given["arguments"] is not None:
+        attributes["arguments"] = given["arguments"]
+    access = AccessOptions(given["url"], given["config"], given["trust"])
+    facts = carry_out(access, operation, "exchange-binding", name, attributes, **more)
+    _print(facts, given["as_json"], f"{name}: {kind} {target} {outcome}")
 
 
 def _table(

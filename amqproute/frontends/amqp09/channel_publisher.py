@@ -14,6 +14,7 @@ from typing import Final
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from amqproute.address import exchange_node
 from amqproute.auth.policy import Verb
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.exchanges.carbon_copies import routing_keys
@@ -40,16 +41,11 @@ from amqproute.values import NextHop, Origin, Principal
 from amqproute.wire.amqp09.contents import Publish
 from amqproute.wire.amqp09.replies import ReplyCode
 
-__all__ = ["ChannelPublisher", "PublishedContent", "exchange_address"]
+__all__ = ["ChannelPublisher", "PublishedContent"]
 
 MOST_WAYS: Final = 64
 """Addresses whose ways a channel remembers."""
 _NO_HEADERS: Final[dict[str, object]] = {}
-
-
-def exchange_address(name: str) -> str:
-    """Return the address of an exchange, by which access rules know it."""
-    return f"/exchanges/{name}"
 
 
 class PublishedContent:
@@ -110,7 +106,7 @@ class RoutedTarget:
         self._publisher = publisher
         self.exchange = exchange
         self.targets = targets
-        self.name = exchange_address(exchange)
+        self.name = exchange_node(exchange)
 
     def space(self) -> int:
         """See `ITarget.space`."""
@@ -285,14 +281,14 @@ class ChannelPublisher(PublishingEndpoint):
         principal = self._connection.principal
         nodes = self._connection.context.nodes
         if exchange:
-            nodes.require(principal, (Verb.PUBLISH,), exchange_address(exchange))
+            nodes.require(principal, (Verb.PUBLISH,), exchange_node(exchange))
         try:
             content = read_content(properties, publish.property_octets, self._owner.is_0_9)
         except ContentRefused as error:
             raise PreconditionFailed(str(error)) from None
         headers = _NO_HEADERS if properties.headers is None else properties.headers
         keys = routing_keys(method.routing_key, headers)
-        outcome = topology.route(exchange, keys, headers)
+        outcome = topology.graph.route(exchange, keys, headers)
         queues = topology.queues_of(outcome)
         if not exchange:
             for name in outcome.queues:

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred
 
+from amqproute.address import exchange_node
 from amqproute.auth.policy import Verb
 from amqproute.broker.exchanges.argument_rules import (
     QueueDeclaration,
@@ -27,7 +28,6 @@ from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFau
 from amqproute.broker.exchanges.topology_names import check_exchange_name
 from amqproute.broker.queue import Queue
 from amqproute.frontends.amqp09.channel_base import ChannelBase
-from amqproute.frontends.amqp09.channel_publisher import exchange_address
 from amqproute.frontends.amqp09.topology_replies import TopologyMethod
 from amqproute.wire.amqp09.methods import (
     AccessRequest,
@@ -119,7 +119,7 @@ class TopologyMethods(ChannelBase):
             self.reply(method, ExchangeDeclareOk())
             return
         check_exchange_name(name)
-        self._require(Verb.CREATE, exchange_address(name))
+        self._require(Verb.CREATE, exchange_node(name))
         flags = {
             "durable": method.durable,
             "auto_delete": method.auto_delete,
@@ -127,7 +127,7 @@ class TopologyMethods(ChannelBase):
         }
         definition = exchange_definition(name, method.type, flags, method.arguments)
         if definition.alternate is not None:
-            self._require(Verb.PUBLISH, exchange_address(definition.alternate))
+            self._require(Verb.PUBLISH, exchange_node(definition.alternate))
         self._attempt(
             method,
             TopologyMethod.OTHER,
@@ -136,7 +136,7 @@ class TopologyMethods(ChannelBase):
         )
 
     def _exchange_delete(self, method: ExchangeDelete) -> None:
-        self._require(Verb.CREATE, exchange_address(method.exchange))
+        self._require(Verb.CREATE, exchange_node(method.exchange))
         self._attempt(
             method,
             TopologyMethod.DELETE,
@@ -169,8 +169,8 @@ class TopologyMethods(ChannelBase):
                 raise TopologyFault(
                     TopologyFaultKind.DEFAULT_EXCHANGE, "the default exchange cannot be bound"
                 )
-        self._require(Verb.CONSUME, exchange_address(method.source))
-        self._require(Verb.CREATE, exchange_address(method.destination))
+        self._require(Verb.CONSUME, exchange_node(method.source))
+        self._require(Verb.CREATE, exchange_node(method.destination))
         target = BindingTarget(TargetKind.EXCHANGE, method.destination)
         return ExchangeBinding(method.source, target, method.routing_key, method.arguments)
 
@@ -212,7 +212,7 @@ class TopologyMethods(ChannelBase):
         if target is None:
             return
         if target.exchange != DEFAULT_EXCHANGE:
-            self._require(Verb.PUBLISH, exchange_address(target.exchange))
+            self._require(Verb.PUBLISH, exchange_node(target.exchange))
         elif target.routing_key is not None:
             self._require(Verb.PUBLISH, target.routing_key)
         else:
@@ -275,7 +275,7 @@ class TopologyMethods(ChannelBase):
         if not method.queue and not key:
             key = name  # 09-QUEUE-28
         self.host.amqp09.queues.queue(name, self.connection)
-        self._require(Verb.CONSUME, exchange_address(method.exchange))
+        self._require(Verb.CONSUME, exchange_node(method.exchange))
         self._require(Verb.CREATE, name)
         target = BindingTarget(TargetKind.QUEUE, name)
         return ExchangeBinding(method.exchange, target, key, method.arguments)
