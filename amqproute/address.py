@@ -15,6 +15,10 @@ of DNS or of a route, and may change; the address may not.
 and the last few thousand addresses are remembered; the memory is bounded because an accepted
 address is short and a refused one is not kept.
 
+Nodes of a virtual host are ``//HOST/NAME`` within the broker, in its store, its journal and for
+its operators (`in_host`). `parse` refuses an address that begins so: clients of a virtual host
+write the names alone, and nobody else can write any.
+
 Standard library only, apart from `idna`, whose tables the standard library's own codec lacks
 (it still speaks IDNA 2003).
 """
@@ -43,10 +47,14 @@ __all__ = [
     "from_compatibility",
     "from_exchange_address",
     "from_uri",
+    "host_of",
+    "in_host",
     "is_reserved",
+    "local_name",
     "node_of_rules",
     "normalize_domain",
     "parse",
+    "split_host",
 ]
 
 MAX_NODE_OCTETS: Final = 1024
@@ -69,6 +77,7 @@ _RESERVED: Final = ("amqp$", "$management", "/management")
 _COMPATIBILITY: Final = ("/queues/", "/topics/")
 _EXCHANGES: Final = "/exchanges/"
 _SCHEMES: Final = ("amqp://", "amqps://")
+_HOSTS: Final = "//"
 
 # Letters, digits and hyphens, no hyphen at either end of a label. A label of 64 octets or a name
 # of 254 does not match; `_refuse_ascii` then says which of the rules was broken.
@@ -119,6 +128,8 @@ def parse(text: str) -> Address:
             parsed = Address(node, normalize_domain(domain))
         except InvalidField as error:
             raise InvalidField(f"address {_quoted(text)}: {error.description}") from None
+    if node.startswith(_HOSTS):
+        raise InvalidField(f"address {_quoted(text)} begins with two slashes, as no address does")
     # One character is four octets at most, so that most names need no encoding here.
     if not node.isascii() or len(node) > MAX_NODE_OCTETS:
         _check_node_octets(node)
@@ -309,6 +320,34 @@ def node_of_rules(node: str) -> str:
     """
     exchange = from_exchange_address(node)
     return node if exchange is None else exchange_node(exchange[0])
+
+
+def in_host(host: str, name: str) -> str:
+    """Return what a node of a virtual host is called within the broker: ``//HOST/NAME``.
+
+    Args:
+        host: the virtual host, which has no slash in its name; empty for ``/``.
+        name: of the node, as its clients write it.
+    """
+    return f"{_HOSTS}{host}/{name}" if host else name
+
+
+def split_host(name: str) -> tuple[str, str]:
+    """Return the virtual host of a node, and its name there; see `in_host`."""
+    if name[:2] != _HOSTS:
+        return "", name
+    host, slash, local = name[2:].partition("/")
+    return (host, local) if host and slash else ("", name)
+
+
+def host_of(name: str) -> str:
+    """Return the virtual host of a node; empty for ``/``."""
+    return split_host(name)[0] if name[:2] == _HOSTS else ""
+
+
+def local_name(name: str) -> str:
+    """Return the name of a node as clients of its virtual host write it."""
+    return split_host(name)[1] if name[:2] == _HOSTS else name
 
 
 def from_uri(text: str, host: str | None) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal
 
+from amqproute.address import in_host, local_name
 from amqproute.wire.amqp10.types import Symbol
 
 # Agreements between amqproute brokers; both ends of a relay link use them.
@@ -81,11 +82,13 @@ class Principal:
         name: the user name, domain name or decimal user id; empty for ``anonymous``.
         names: every domain name that a peer's certificate proves, `name` among them, in lower
             case; empty for the other kinds. A rule about a peer applies if it fits any of them.
+        host: the virtual host that it has opened, beyond which it reaches no node; empty for ``/``.
     """
 
     kind: Literal["user", "peer", "uid", "anonymous"]
     name: str = ""
     names: frozenset[str] = frozenset()
+    host: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}" if self.kind != "anonymous" else "anonymous"
@@ -99,24 +102,26 @@ def owner_of(principal: Principal, host: str) -> str:
 
     A name has its meaning within one owner. Everybody who did not authenticate is the same
     principal, and says any container-id; so each address is an owner of its own:
-    ``anonymous@192.0.2.1``. Everybody else is one owner, from wherever.
+    ``anonymous@192.0.2.1``. Everybody else is one owner, from wherever. In a virtual host they are
+    other owners: ``//HOST/user:ann``.
 
     Args:
         principal: who is at the other end.
         host: the address that the connection is from; empty where it has none.
     """
     who = str(principal)
-    return f"{who}@{host}" if host and principal.kind == "anonymous" else who
+    owner = f"{who}@{host}" if host and principal.kind == "anonymous" else who
+    return in_host(principal.host, owner)
 
 
 def principal_of(owner: str) -> str:
     """Return the principal in an owner that `owner_of` has made."""
-    return "anonymous" if is_of_address(owner) else owner
+    return "anonymous" if is_of_address(owner) else local_name(owner)
 
 
 def is_of_address(owner: str) -> bool:
     """Tell whether an owner is an address, because nobody has proved who is there."""
-    return owner.startswith("anonymous@")
+    return local_name(owner).startswith("anonymous@")
 
 
 class TransportSecurity(Enum):

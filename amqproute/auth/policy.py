@@ -188,6 +188,14 @@ class AccessPolicy:
                 self._answers[key] = answer
         return answer
 
+    def grants_any(self, principal: Principal) -> bool:
+        """Say whether some rule grants `principal` something, at whatever node."""
+        names = _spellings(principal)
+        return any(
+            rule.allow and any(fits_who(name) for name in names)
+            for rule, fits_who, _ in self._compiled
+        )
+
     def explain(self, principal: Principal, verb: Verb, node: str) -> tuple[bool, int | None]:
         """Return the answer and the index into `rules` of the rule that gave it.
 

@@ -11,7 +11,14 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from amqproute.address import from_exchange_address, is_reserved
+from amqproute.address import (
+    from_exchange_address,
+    host_of,
+    in_host,
+    is_reserved,
+    local_name,
+    split_host,
+)
 from amqproute.broker.binding import Binding, BindingDeclaration
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.disposal import Disposal
@@ -19,6 +26,9 @@ from amqproute.broker.dynamic_node_terms import DynamicTerms
 from amqproute.broker.entry_removal import DAMAGED, DISCARD, IDisposal
 from amqproute.broker.exchanges.exchange_target import ExchangeTarget
 from amqproute.broker.exchanges.topology import Topology
+from amqproute.broker.exchanges.topology_record import TOPOLOGY_NOTES, topology_notes
+from amqproute.broker.fair_shares import FairShares
+from amqproute.broker.hosted_queues import HostedQueues, HostQueues
 from amqproute.broker.lifetime_policy import LifetimePolicy
 from amqproute.broker.node_context import NodeContext
 from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration, circles, impossible
@@ -75,7 +85,8 @@ class Broker:
         accounts: what the messages of senders with a share of the store occupy.
         disposal: what becomes of entries that leave their queues.
         recovered_nodes: what the store held at the start, and no node has claimed yet.
-        topology: the exchanges, with bindings to the queues.
+        topology: the exchanges, with bindings to the queues; of the virtual host ``/``.
+        hosts: virtual hosts beside ``/``, and how many nodes each may have; None for any number.
         replies_due: requests to services that are being worked on, whose replies follow.
         rate_limited_log: keeps what happens with each message of a flood from filling the log.
         recent: what happened in the last hour.
@@ -104,7 +115,7 @@ class Broker:
         self.rate_limited_log = RateLimitedLog(clock.seconds)
         self.recent = RecentCounts(clock.seconds)
         self.accounts = SenderQuotas(self.begin)
-        self.nodes: dict[str, Queue] = {}
+        self.nodes = HostedQueues()
         self.internal: dict[str, Queue] = {}
         self.topics: dict[str, Topic] = {}
         self.bindings: dict[BindingDeclaration, Binding] = {}
@@ -125,15 +136,72 @@ class Broker:
             self.budget,
             self.accounts,
         )
-        self.topology = Topology(self, self._context)
+        self.hosts: Mapping[str, int | None] = {}
+        self._topology_shares = FairShares()
+        self.topologies: dict[str, Topology] = {}
+        self.topology = self.topology_of("")
         self.disposal = Disposal(
-            self._node, lambda: self.return_to, self.rate_limited_log, self.recent, self.topology
+            self._node, lambda: self.return_to, self.rate_limited_log, self.recent, self.topology_of
         )
 
     @property
     def clock(self) -> IReactorTime:
         """Of timers and turns."""
         return self._clock
+
+    # -- virtual hosts -------------------------------------------------------------------------
+
+    def topology_of(self, host: str) -> Topology:
+        """Return the exchanges of a virtual host, whose bindings know queues by their names there.
+
+        Args:
+            host: the virtual host; empty for ``/``.
+        """
+        topology = self.topologies.get(host)
+        if topology is None:
+            queues = HostQueues(self.nodes, self.dynamic, host)
+            topology = Topology(queues, self._context, host, self._topology_shares)
+            self.topologies[host] = topology
+        return topology
+
+    def _topology_at(self, name: str) -> tuple[Topology, str]:
+        """Return the exchanges that may lead to a queue, and its name for them."""
+        host, local = split_host(name)
+        return self.topology_of(host), local
+
+    def recover_topologies(self, notes: Mapping[str, Mapping[str, bytes]]) -> None:
+        """Go on with exchanges and bindings that the store has; see `Topology.recovered`.
+
+        Args:
+            notes: of the store, by their kinds. Those of a virtual host that is not configured any
+                more are taken up, too: it may come back.
+        """
+        hosts = {host_of(kind) for kind in notes if local_name(kind) in TOPOLOGY_NOTES}
+        for host in sorted({"", *hosts}):
+            kinds = topology_notes(host)
+            self.topology_of(host).recovered(*(notes.get(kind, {}) for kind in kinds))
+
+    def node_count(self, host: str) -> int:
+        """Return how many queues and topics a virtual host has."""
+        return len(self.nodes.of(host)) + sum(host_of(name) == host for name in self.topics)
+
+    def require_room_in(self, host: str) -> None:
+        """Check that a virtual host may have one node more.
+
+        Raises:
+            NotFound: there is no such virtual host.
+            ResourceLimitExceeded: it has as many as its configuration allows.
+        """
+        if not host:
+            return
+        if host not in self.hosts:
+            raise NotFound(f"there is no virtual host {host!r}")
+        most = self.hosts[host]
+        if most is not None and self.node_count(host) >= most:
+            raise ResourceLimitExceeded(
+                f"the virtual host {host!r} has {most} nodes (virtual-hosts: {host}: max-nodes)",
+                info={"limiter": "virtual-host-nodes"},
+            )
 
     def begin(self) -> Batch:
         """Return a new batch."""
@@ -242,7 +310,8 @@ class Broker:
         if queue is None:
             queue = self._make(node.name, node.limits, options=node.options, rows=node.rows)
             self.nodes[node.name] = queue
-            self.topology.queue_made(node.name)
+            topology, local = self._topology_at(node.name)
+            topology.queue_made(local)
         queue.limits = node.limits
         queue.options = node.options
         queue.dead_letter_name = node.dead_letter
@@ -332,8 +401,12 @@ class Broker:
         self._unbind_all(name)
         queue.delete()
         del self.nodes[name]
-        self.topology.queue_gone(name)
+        self._queue_gone(name)
         self.log.info("node {node} removed: not in the configuration any more", node=name)
+
+    def _queue_gone(self, name: str) -> None:
+        topology, local = self._topology_at(name)
+        topology.queue_gone(local)
 
     def _retire_topic(self, name: str) -> None:
         topic = self.topics[name]
@@ -360,14 +433,18 @@ class Broker:
             self._declare_queue(node)
 
     def rename(self, name: str, new_name: str) -> None:
-        """Give a node another name; its links, messages and bindings stay (G-10)."""
+        """Give a node another name; its links, messages and bindings stay (G-10).
+
+        The new name is one in the same virtual host.
+        """
         node = self.nodes.get(name) or self.topics[name]
         where: dict[str, Any] = self.nodes if isinstance(node, Queue) else self.topics
         del where[name]
         node.name = new_name
         where[new_name] = node
         if isinstance(node, Queue):
-            self.topology.rename_queue(name, new_name)
+            topology, local = self._topology_at(name)
+            topology.rename_queue(local, local_name(new_name))
         for queue in self.nodes.values():
             if queue.dead_letter_name == name:
                 queue.dead_letter_name = new_name
@@ -379,7 +456,12 @@ class Broker:
 
     def withdraw(self, name: str) -> NodeDeletion:
         """Take a node out of the directory: nobody finds it, and it takes nothing any more."""
-        node = self.nodes.pop(name, None) or self.topics.pop(name)
+        node: Queue | Topic
+        if name in self.nodes:
+            node = self.nodes[name]
+            del self.nodes[name]
+        else:
+            node = self.topics.pop(name)
         ends = {
             each: (self.resolve(each.source), self.resolve(each.target)) for each in self.bindings
         }
@@ -387,7 +469,8 @@ class Broker:
         removed = None
         if isinstance(node, Queue):
             node.is_ending = True
-            removed = self.topology.remove_queue(name)
+            topology, local = self._topology_at(name)
+            removed = topology.remove_queue(local)
         return NodeDeletion(node, bound, self._clock, removed)
 
     def restore(self, withdrawal: NodeDeletion) -> None:
@@ -401,7 +484,7 @@ class Broker:
         for each, is_active in withdrawal.bindings.items():
             self.bind(each, is_active)
         if withdrawal.removed is not None:
-            self.topology.restore(withdrawal.removed)
+            self.topology_of(host_of(node.name)).restore(withdrawal.removed)
 
     def empty_rows(self, rows: str) -> NodeDeletion:
         """Return the withdrawal, to be finished, of a queue that a crash left half deleted."""
@@ -430,11 +513,16 @@ class Broker:
             return known
         source = self._node(declaration.source)
         if "@" not in declaration.target:
-            self._node(declaration.target)
+            target = self._node(declaration.target)
+            if host_of(source.name) != host_of(target.name):
+                raise NotAllowed(
+                    f"{declaration.source!r} and {declaration.target!r} are in different virtual "
+                    "hosts: no message goes from one to the other"
+                )
         binding = Binding(
             declaration,
             source,
-            self._bound_target,
+            partial(self._bound_target, host_of(source.name)),
             self._context,
         )
         self.bindings[declaration] = binding
@@ -442,12 +530,15 @@ class Broker:
             binding.start()
         return binding
 
-    def _bound_target(self, name: str) -> ITarget:
+    def _bound_target(self, host: str, name: str) -> ITarget:
         if "@" not in name:
             return self._node(name)
         if self.return_to is None:
             raise NotFound(f"nobody knows the way to {name!r} yet")
-        return self.return_to(name)
+        target = self.return_to(name)
+        if host_of(target.name) != host and not target.name.startswith(RELAY_PREFIX):
+            raise NotAllowed(f"{name!r} is in another virtual host")
+        return target
 
     def unbind(self, declaration: BindingDeclaration) -> bool:
         """End a binding; tell whether it was at work."""
@@ -515,9 +606,13 @@ class Broker:
         service: ITarget | None = self.services.get(name)
         if service is not None:
             return service
-        exchange = from_exchange_address(name) if name[:1] == "/" else None
+        if name[:1] == "/":
+            host, local = split_host(name)
+            exchange = from_exchange_address(local)
+        else:
+            exchange = None
         if exchange is not None:
-            target = ExchangeTarget(self.topology, *exchange)
+            target = ExchangeTarget(self.topology_of(host), *exchange)
             target.check()
             return target
         node = self._node(name)
@@ -532,47 +627,58 @@ class Broker:
     def _node(self, name: str) -> Queue | Topic:
         name = self.resolve(name)
         node = self.nodes.get(name) or self.topics.get(name)
-        if node is None and from_exchange_address(name) is not None:
+        local = local_name(name)
+        if node is None and from_exchange_address(local) is not None:
             raise NotAllowed(
-                f"{name!r} is an exchange, which keeps nothing: bind a queue to it, and receive "
+                f"{local!r} is an exchange, which keeps nothing: bind a queue to it, and receive "
                 "from that"
             )
         if name.startswith(RELAY_PREFIX):
             raise NotAllowed(
                 f"{name!r} is a relay queue: messages get there by their address, NODE@DOMAIN"
             )
-        if node is None and is_reserved(name):
-            raise NotFound(f"{name!r} is not offered here: its operator would have to enable it")
+        if node is None and is_reserved(local):
+            raise NotFound(f"{local!r} is not offered here: its operator would have to enable it")
         if node is None:
             raise NotFound(
-                f"no node is named {name!r} here: correct the address, or have its operator make it"
+                f"no node is named {local!r} here: correct the address, or have its operator "
+                "make it"
             )
         return node
 
     def subscription(self, container: str, name: str, owner: str) -> DurableSubscription | None:
         """Find a durable subscription by what names it, over all topics (S-20).
 
-        It may belong to somebody else: `Definition.is_of` tells.
+        Those are the topics of the owner's virtual host. It may belong to somebody else:
+        `Definition.is_of` tells.
         """
+        host = host_of(owner)
         for topic in self.topics.values():
+            if host_of(topic.name) != host:
+                continue
             found = topic.begun(container, name, owner)
             if found is not None:
                 return found
         return None
 
-    def create_dynamic(self, terms: DynamicTerms | None = None) -> Queue:
+    def create_dynamic(self, terms: DynamicTerms | None = None, host: str = "") -> Queue:
         """Make a queue with an unguessable name that lives in memory (N-19, A-06).
+
+        Args:
+            terms: what it shall be.
+            host: the virtual host that it is in.
 
         Raises:
             ResourceLimitExceeded: there are too many dynamic nodes.
         """
+        self.require_room_in(host)
         terms = terms or DynamicTerms()
         if len(self.dynamic) >= MOST_DYNAMIC:
             raise ResourceLimitExceeded(
                 f"there are {MOST_DYNAMIC} dynamic nodes, no more are made",
                 info={"limiter": "dynamic-nodes"},
             )
-        name = self._new_name()
+        name = in_host(host, self._new_name())
         queue = self._make(name, terms.limits, options=terms.options, force_transient=True)
         queue.life = LifetimePolicy(terms.lifetime, terms.is_exclusive, queue)
         queue.dead_letter_name = terms.dead_letter
@@ -592,7 +698,7 @@ class Broker:
         withdrawal = self.withdraw(name)
         if withdrawal.removed is not None and withdrawal.removed.notes:
             batch = self.begin()
-            self.topology.write_off(withdrawal.removed, batch)
+            self.topology_of(host_of(name)).write_off(withdrawal.removed, batch)
             batch.commit().addErrback(
                 lambda failure: self.log.failure(
                     "exchanges stay in the store that have gone with {queue}", failure, queue=name
@@ -600,9 +706,14 @@ class Broker:
             )
         withdrawal.finish(lambda: None)
 
-    def create_dynamic_topic(self) -> Topic:
-        """Make a topic with an unguessable name (N-19)."""
-        name = self._new_name()
+    def create_dynamic_topic(self, host: str = "") -> Topic:
+        """Make a topic with an unguessable name in a virtual host (N-19).
+
+        Raises:
+            ResourceLimitExceeded: the virtual host may have no more nodes.
+        """
+        self.require_room_in(host)
+        name = in_host(host, self._new_name())
         topic = self.topics[name] = self._make_topic(name, TopicLimits())
         self.dynamic.add(name)
         return topic
@@ -616,7 +727,7 @@ class Broker:
                 del self.topics[node.name]
             else:
                 del self.nodes[node.name]
-                self.topology.queue_gone(node.name)
+                self._queue_gone(node.name)
             node.delete()
 
     def stop(self) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from zope.interface import implementer
 
-from amqproute.address import exchange_node
+from amqproute.address import exchange_node, in_host, local_name
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.exchanges.topology import Topology
 from amqproute.broker.exchanges.topology_fault import TopologyFault
@@ -72,16 +72,16 @@ class DeadLetter:
 
     def event(self, now_ms: int) -> DeathEvent:
         """Return its death."""
-        annotations = self._annotations
+        annotations, name = self._annotations, local_name(self._queue.name)
         exchange, key = annotations.get(EXCHANGE), annotations.get(ROUTING_KEY)
         if not isinstance(exchange, str) or not isinstance(key, str):
-            exchange, key = "", self._queue.name  # as a delivery shows it (09-M-08)
+            exchange, key = "", name  # as a delivery shows it (09-M-08)
         copies = annotations.get(CARBON_COPY)
         more = copies if isinstance(copies, list | tuple) else ()
         keys = (key, *(each for each in more if isinstance(each, str)))
         ttl = self._entry.message.header.ttl
         expiration = None if ttl is None else str(int(ttl))
-        return DeathEvent(self._queue.name, self._reason, now_ms, exchange, keys, expiration)
+        return DeathEvent(name, self._reason, now_ms, exchange, keys, expiration)
 
     def message(self, facts: Mapping[Symbol, object], now_ms: int) -> Message:
         """Return it as it is published.
@@ -115,7 +115,7 @@ class DeadLetterExchange:
         dead: DeadLetter,
         topology: Topology,
     ) -> None:
-        self.name = exchange_node(dead.target.exchange)
+        self.name = in_host(topology.host, exchange_node(dead.target.exchange))
         self._dead = dead
         self._topology = topology
 
@@ -134,7 +134,9 @@ class DeadLetterExchange:
         except TopologyFault as fault:
             raise NotFound(fault.text) from None
         targets = [
-            queue for queue in topology.queues_of(outcome) if not dead.goes_round(queue.name)
+            queue
+            for queue in topology.queues_of(outcome)
+            if not dead.goes_round(local_name(queue.name))
         ]
         if not targets:
             raise NotFound(f"no queue gets dead letters of exchange {exchange!r} with {keys[0]!r}")

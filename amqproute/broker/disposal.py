@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from twisted.logger import Logger
 
+from amqproute.address import host_of, local_name
 from amqproute.broker.binding import Binding
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.dead_letter_exchange import DeadLetter, DeadLetterExchange
@@ -66,7 +67,7 @@ class Disposal:
             nobody knows the way.
         rate_limited_log: keeps what happens with each message of a flood from filling the log.
         recent: where what happened in the last hour is counted.
-        topology: the exchanges that dead letters are published to.
+        topology_of: finds the exchanges of a virtual host, which dead letters are published to.
 
     Attributes:
         reporter: tells senders what became of their messages; None without reports.
@@ -80,13 +81,13 @@ class Disposal:
         way_back: Callable[[], WayBack | None],
         rate_limited_log: RateLimitedLog,
         recent: RecentCounts,
-        topology: Topology,
+        topology_of: Callable[[str], Topology],
     ) -> None:
         self._node = node
         self._way_back = way_back
         self._rate_limited_log = rate_limited_log
         self._recent = recent
-        self._topology = topology
+        self._topology_of = topology_of
         self.reporter: IReporter | None = None
 
     def counted(
@@ -229,7 +230,7 @@ class Disposal:
             dead = DeadLetter(queue, entry, reason, queue.dead_letter_target)
             facts = _facts(queue, entry, reason, error)
             return self._try(
-                lambda: DeadLetterExchange(dead, self._topology),
+                lambda: DeadLetterExchange(dead, self._topology_of(host_of(queue.name))),
                 lambda _: dead.message(facts, batch.now_ms),
                 batch,
                 queue,
@@ -321,7 +322,7 @@ def _facts_for_partners(
 def _facts(
     queue: QueueView, entry: Entry, reason: DeadLetterReason, error: spec.Error | None
 ) -> dict[Symbol, object]:
-    facts: dict[Symbol, object] = {REASON: Symbol(reason.value), SOURCE: queue.name}
+    facts: dict[Symbol, object] = {REASON: Symbol(reason.value), SOURCE: local_name(queue.name)}
     if error is not None:
         facts[WORDS] = _in_words(error)[:LONGEST_WORDS]
     return facts

@@ -23,6 +23,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from amqproute.address import host_of, in_host, local_name, split_host
 from amqproute.broker.alarm import Alarm
 from amqproute.broker.broker import Broker
 from amqproute.broker.exchanges.argument_rules import (
@@ -41,7 +42,8 @@ from amqproute.broker.queue import Queue
 from amqproute.errors import StoreError
 
 MOST_TRANSIENT: Final = 10_000
-"""Transient and exclusive queues that clients have declared; a user at most what stays free."""
+"""Transient and exclusive queues that clients have declared, in all virtual hosts; a user at most
+what stays free."""
 MOST_MS: Final = (1 << 32) - 1
 
 
@@ -101,28 +103,43 @@ class _Transient:
 
 
 class QueueDeclarations:
-    """Declared queues.
+    """Declared queues of one virtual host, by their names there.
 
     Args:
         broker: its nodes.
-        registry: makes and deletes what is durable.
+        registry: makes and deletes what is durable, by names within the broker.
         clock: for ``x-expires``.
+        host: the virtual host; empty for ``/``.
+        shares: how many transient queues of all virtual hosts who has; None if there is but one.
     """
 
     log = Logger()
 
-    def __init__(self, broker: Broker, registry: QueueRegistry, clock: IReactorTime) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        registry: QueueRegistry,
+        clock: IReactorTime,
+        host: str = "",
+        shares: FairShares | None = None,
+    ) -> None:
         self._broker = broker
+        self._queues: Mapping[str, Queue] = broker.nodes.of(host)
+        self._host = host
         self._registry = registry
         self._clock = clock
         self._transient: dict[str, _Transient] = {}
         self._of_connection: dict[Hashable, dict[str, None]] = {}
-        self._shares = FairShares()
+        self._shares = shares or FairShares()
         self._expiry: dict[str, Alarm] = {}
         self._pending = PendingChanges()
 
     def __repr__(self) -> str:
         return f"<QueueDeclarations transient={len(self._transient)}>"
+
+    def _full(self, name: str) -> str:
+        """Return what a queue is called within the broker."""
+        return in_host(self._host, name)
 
     # -- what there is -------------------------------------------------------------------------
 
@@ -132,7 +149,7 @@ class QueueDeclarations:
         Raises:
             TopologyFault: there is none, or it is exclusive to another connection (09-QUEUE-11).
         """
-        queue = self._broker.nodes.get(name)
+        queue = self._queues.get(name)
         if queue is None:
             raise TopologyFault(TopologyFaultKind.NO_QUEUE, f"no queue '{name}'")
         made = self._transient.get(name)
@@ -152,10 +169,10 @@ class QueueDeclarations:
         made = self._transient.get(name)
         if made is not None:
             return made.declaration
-        if name not in self._broker.nodes:
+        if name not in self._queues:
             raise TopologyFault(TopologyFaultKind.NO_QUEUE, f"no queue '{name}'")
-        terms = self._registry.declared(name) or DeclaredTerms()
-        is_durable = name not in self._broker.dynamic
+        terms = self._registry.declared(self._full(name)) or DeclaredTerms()
+        is_durable = self._full(name) not in self._broker.dynamic
         return QueueDeclaration(name, is_durable, False, terms.auto_delete, terms.arguments)
 
     # -- declare -------------------------------------------------------------------------------
@@ -182,7 +199,7 @@ class QueueDeclarations:
             TopologyFault: it cannot be.
         """
         name = asked.name
-        if name in self._broker.nodes:
+        if name in self._queues:
             queue = self.queue(name, connection)
             check_queue_name(name, is_new=False)
             queue_terms(name, asked.arguments)
@@ -191,7 +208,7 @@ class QueueDeclarations:
             return self._pending.settled(name, queue)
         check_queue_name(name, is_new=True)
         queue_terms(name, asked.arguments)
-        self._registry.require_new(name)
+        self._registry.require_new(self._full(name))
         if asked.exclusive or not asked.durable:
             return succeed(self._make_transient(asked, connection, owner))
         return self._make_durable(asked, owner)
@@ -205,7 +222,7 @@ class QueueDeclarations:
                 f"{MOST_TRANSIENT}, {self._shares.held(owner)} of {owner or 'the operator'}",
             )
         terms = DeclaredTerms(asked.auto_delete, asked.arguments)
-        queue = self._broker.add_transient(self._registry.transient_node(name, terms))
+        queue = self._broker.add_transient(self._registry.transient_node(self._full(name), terms))
         self._shares.take(1, owner)
         made = _Transient(asked, owner, connection if asked.exclusive else None)
         self._transient[name] = made
@@ -219,8 +236,8 @@ class QueueDeclarations:
     def _make_durable(self, asked: QueueDeclaration, owner: str) -> Deferred[Queue]:
         name = asked.name
         terms = DeclaredTerms(asked.auto_delete, asked.arguments)
-        made = self._registry.declare_queue(name, terms, owner)
-        self._watch(self._broker.nodes[name], asked)
+        made = self._registry.declare_queue(self._full(name), terms, owner)
+        self._watch(self._queues[name], asked)
 
         def failed(failure: Failure) -> Failure:
             self._unwatch(name)
@@ -232,13 +249,13 @@ class QueueDeclarations:
 
     def recovered(self) -> None:
         """Watch over the durable queues that go by themselves, after a start or a reload."""
-        for name in self._broker.nodes:
+        for name in tuple(self._queues):
             self.watch(name)
 
     def watch(self, name: str) -> None:
         """Watch over a durable queue that an operator, or an earlier run of the daemon, made."""
-        queue = self._broker.nodes.get(name)
-        if queue is None or self._registry.declared(name) is None:
+        queue = self._queues.get(name)
+        if queue is None or self._registry.declared(self._full(name)) is None:
             return
         is_watched = isinstance(queue.life, DeclaredLifetime) and name in self._expiry
         if not is_watched:  # it may have been renamed
@@ -280,10 +297,12 @@ class QueueDeclarations:
         if name in self._transient:
             self._end_transient(name)
             return succeed(count)
-        return self._registry.remove_queue(name, owner).addCallback(self._deleted, name, count)
+        return self._registry.remove_queue(self._full(name), owner).addCallback(
+            self._deleted, name, count
+        )
 
     def _deleted(self, _: object, name: str, count: int) -> int:
-        if name not in self._broker.nodes:
+        if name not in self._queues:
             self._unwatch(name)
         return count
 
@@ -317,7 +336,7 @@ class QueueDeclarations:
             del others[name]
             if not others:
                 del self._of_connection[made.connection]
-        self._broker.remove_transient(name)
+        self._broker.remove_transient(self._full(name))
         self._registry.links_gone()
 
     # -- auto-delete and x-expires -------------------------------------------------------------
@@ -343,7 +362,7 @@ class QueueDeclarations:
         self._expiry[name].set(expires_ms / 1000, partial(self._expired, name))
 
     def _expired(self, name: str) -> None:
-        queue = self._broker.nodes.get(name)
+        queue = self._queues.get(name)
         if queue is None or not _expires_ms(self.declaration(name).arguments):
             self._unwatch(name)  # it went, and another one has its name
         elif queue.consumers:
@@ -353,8 +372,8 @@ class QueueDeclarations:
 
     def _unused(self, queue: Queue) -> None:
         """The last consumer of a queue has gone."""
-        name = queue.name
-        if self._broker.nodes.get(name) is not queue:
+        name = local_name(queue.name)
+        if self._queues.get(name) is not queue:
             return
         if self.declaration(name).auto_delete:
             self._end(name, "its last consumer has gone")
@@ -362,16 +381,16 @@ class QueueDeclarations:
             self.used(name)
 
     def _end(self, name: str, why: str) -> None:
-        self.log.debug("queue {queue} ends: {why}", queue=name, why=why)
+        self.log.debug("queue {queue} ends: {why}", queue=self._full(name), why=why)
         if name in self._transient:
             self._end_transient(name)
             return
         try:
-            ended = self._registry.remove_queue(name, "daemon")
+            ended = self._registry.remove_queue(self._full(name), "daemon")
         except TopologyFault as fault:
             self.log.warn(
                 "queue {queue} stays although {why}: {error}",
-                queue=name,
+                queue=self._full(name),
                 why=why,
                 error=fault.text,
             )
@@ -381,10 +400,55 @@ class QueueDeclarations:
     def _not_ended(self, failure: Failure, name: str) -> None:
         if isinstance(failure.value, StoreError):
             self.log.warn(
-                "queue {queue} could not be deleted: {error}", queue=name, error=str(failure.value)
+                "queue {queue} could not be deleted: {error}",
+                queue=self._full(name),
+                error=str(failure.value),
             )
         else:
-            self.log.failure("queue {queue} could not be deleted", failure, queue=name)
+            self.log.failure("queue {queue} could not be deleted", failure, queue=self._full(name))
+
+
+class HostedDeclarations:
+    """Declared queues of all virtual hosts.
+
+    Args:
+        broker: its nodes.
+        registry: makes and deletes what is durable.
+        clock: for ``x-expires``.
+    """
+
+    def __init__(self, broker: Broker, registry: QueueRegistry, clock: IReactorTime) -> None:
+        self._broker = broker
+        self._registry = registry
+        self._clock = clock
+        self._shares = FairShares()
+        self._hosts: dict[str, QueueDeclarations] = {}
+
+    def __repr__(self) -> str:
+        return f"<HostedDeclarations {len(self._hosts)}>"
+
+    def of(self, host: str) -> QueueDeclarations:
+        """Return those of a virtual host."""
+        found = self._hosts.get(host)
+        if found is None:
+            found = QueueDeclarations(self._broker, self._registry, self._clock, host, self._shares)
+            self._hosts[host] = found
+        return found
+
+    def recovered(self) -> None:
+        """See `QueueDeclarations.recovered`."""
+        for host in {"", *map(host_of, self._broker.nodes)}:
+            self.of(host).recovered()
+
+    def watch(self, name: str) -> None:
+        """See `QueueDeclarations.watch`; the name is the one within the broker."""
+        host, local = split_host(name)
+        self.of(host).watch(local)
+
+    def stop(self) -> None:
+        """Stop the timers."""
+        for each in self._hosts.values():
+            each.stop()
 
 
 def _expires_ms(arguments: Mapping[str, object]) -> int:
@@ -392,4 +456,4 @@ def _expires_ms(arguments: Mapping[str, object]) -> int:
     return value if isinstance(value, int) and 0 < value <= MOST_MS else 0
 
 
-__all__ = ["MOST_TRANSIENT", "QueueDeclarations", "QueueRegistry"]
+__all__ = ["MOST_TRANSIENT", "HostedDeclarations", "QueueDeclarations", "QueueRegistry"]

@@ -49,6 +49,16 @@ def _new_name(text: str) -> str:
     return text
 
 
+def _host_name(text: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,126}", text) is None:
+        raise ValueError(
+            f"{text!r:.140}: the name of a virtual host has letters a-z and A-Z, digits and _ . -, "
+            "at most 127, and does not start with a dot or a dash; a slash before it is the "
+            "clients' matter"
+        )
+    return text
+
+
 def _domain_pattern(text: str) -> str:
     """Normalize ``*``, ``*.example`` or ``beta.example``."""
     if text == "*":
@@ -308,6 +318,7 @@ FilePath = Annotated[Path, BeforeValidator(_path)]
 Trust = Annotated[Path | Literal["system"], BeforeValidator(_trust)]
 Domain = Annotated[str, AfterValidator(_in_words(address.normalize_domain))]
 DomainPattern = Annotated[str, AfterValidator(_in_words(_domain_pattern))]
+VirtualHostName = Annotated[str, AfterValidator(_host_name)]
 NodeName = Annotated[str, AfterValidator(_in_words(_new_name))]
 EndpointText = Annotated[str, AfterValidator(_endpoint_text)]
 Who = Annotated[str, AfterValidator(_who)]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -183,7 +183,7 @@ def read_node(options: Mapping[str, Any]) -> NodeSettings:
     place = _Place(config.with_source(ConfigSource(None, lines)))
     problems = [
         f"{problem.key.removeprefix('nodes[0].')}: {problem.message}"
-        for problem in _check_topics(config, place)
+        for problem in _check_topics(config.nodes, ("nodes",), place)
     ]
     if problems:
         raise ConfigError(problems)
@@ -357,7 +357,8 @@ def _cross_checks(config: Config) -> list[ConfigProblem]:
         *_check_tls(config, place),
         *_check_listen(config, place),
         *_check_nodes(config, place),
-        *_check_topics(config, place),
+        *_check_topics(config.nodes, ("nodes",), place),
+        *_check_virtual_hosts(config, place),
         *_check_bindings(config, place),
         *_check_relay(config, place),
         *_check_peers(config, place),
@@ -431,13 +432,8 @@ def _check_one_listen(
 
 
 def _check_nodes(config: Config, place: _Place) -> Iterator[ConfigProblem]:
-    names: dict[str, int] = {}
-    for index, node in enumerate(config.nodes):
-        if node.name in names:
-            yield place.problem(
-                ("nodes", index, "name"), f"{node.name!r} is already nodes[{names[node.name]}]"
-            )
-        names.setdefault(node.name, index)
+    names = {node.name for node in config.nodes}
+    yield from _check_names(config.nodes, ("nodes",), place)
     for alias, target in config.aliases.items():
         at: Location = ("aliases", alias)
         if alias in names:
@@ -446,16 +442,54 @@ def _check_nodes(config: Config, place: _Place) -> Iterator[ConfigProblem]:
             yield place.problem(at, f"{target!r} is an alias itself; name its node instead")
         elif target not in names:
             yield place.problem(at, f"there is no node {target!r}{_nearest(target, names)}")
-    known = {*names, *config.aliases}
-    for index, node in enumerate(config.nodes):
-        at = ("nodes", index, "dead-letter")
+    yield from _check_dead_letters(config.nodes, config.aliases, ("nodes",), place)
+
+
+def _check_names(
+    nodes: Sequence[NodeSettings], at: Location, place: _Place
+) -> Iterator[ConfigProblem]:
+    names: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        if node.name in names:
+            words = f"{node.name!r} is already {_dotted((*at, names[node.name]))}"
+            yield place.problem((*at, index, "name"), words)
+        names.setdefault(node.name, index)
+
+
+def _check_dead_letters(
+    nodes: Sequence[NodeSettings], aliases: Mapping[str, str], where: Location, place: _Place
+) -> Iterator[ConfigProblem]:
+    known = {*(node.name for node in nodes), *aliases}
+    for index, node in enumerate(nodes):
+        at = (*where, index, "dead-letter")
         if node.dead_letter is None:
             continue
         if node.dead_letter not in known:
             words = f"there is no node {node.dead_letter!r}{_nearest(node.dead_letter, known)}"
             yield place.problem(at, words)
-        elif config.aliases.get(node.dead_letter, node.dead_letter) == node.name:
+        elif aliases.get(node.dead_letter, node.dead_letter) == node.name:
             yield place.problem(at, "is the node itself; its dead letters would never leave")
+
+
+def _check_virtual_hosts(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    owners = dict.fromkeys(config.domains, "domains")
+    for name, host in config.virtual_hosts.items():
+        at: Location = ("virtual-hosts", name)
+        if name.lower() in config.local_domains and name.lower() not in host.domains:
+            words = "is one of our domains, which opens what it belongs to; choose another name"
+            yield place.problem(at, words)
+        for index, domain in enumerate(host.domains):
+            if domain in owners:
+                words = f"{domain} is in {owners[domain]} already; a domain leads to one place"
+                yield place.problem((*at, "domains", index), words)
+            owners.setdefault(domain, _dotted((*at, "domains")))
+        nodes_at = (*at, "nodes")
+        yield from _check_names(host.nodes, nodes_at, place)
+        yield from _check_dead_letters(host.nodes, {}, nodes_at, place)
+        yield from _check_topics(host.nodes, nodes_at, place)
+        if host.max_nodes is not None and len(host.nodes) > host.max_nodes:
+            words = f"is less than the {len(host.nodes)} nodes under nodes"
+            yield place.problem((*at, "max-nodes"), words)
 
 
 _OF_TOPICS: Final = (
@@ -483,9 +517,11 @@ _OF_QUEUES: Final = (
 )
 
 
-def _check_topics(config: Config, place: _Place) -> Iterator[ConfigProblem]:
-    for index, node in enumerate(config.nodes):
-        at: Location = ("nodes", index)
+def _check_topics(
+    nodes: Sequence[NodeSettings], where: Location, place: _Place
+) -> Iterator[ConfigProblem]:
+    for index, node in enumerate(nodes):
+        at = (*where, index)
         foreign, kind = (_OF_TOPICS, "topic") if node.type == "queue" else (_OF_QUEUES, "queue")
         for key in foreign:
             if place.is_given((*at, key)):

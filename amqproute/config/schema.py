@@ -42,6 +42,7 @@ from amqproute.config.field_types import (
     NodeName,
     RemoteService,
     Seconds,
+    VirtualHostName,
 )
 from amqproute.config.node_settings import BindingSettings, NodeSettings
 from amqproute.config.operations_settings import (
@@ -61,6 +62,7 @@ from amqproute.config.routing_settings import (
     RouteSettings,
 )
 from amqproute.config.schema_base import AT_START, Settings
+from amqproute.config.virtual_host_settings import VirtualHostSettings
 from amqproute.errors import AmqpError
 
 __all__ = ["Config", "ConfigSource"]
@@ -174,6 +176,13 @@ class Config(Settings):
         default=(),
         description="Ways between nodes along which messages are passed on.",
     )
+    virtual_hosts: dict[VirtualHostName, VirtualHostSettings] = Field(
+        default={},
+        description="Virtual hosts beside /, which is all of the above, by name. A client of AMQP "
+        "0-9-1 opens one by its name, one of AMQP 1.0 by the hostname of its open: the name, "
+        "vhost:NAME, or one of its domains. Within the broker, for its operators, its journal and "
+        "its log, the node orders of the virtual host shop is //shop/orders.",
+    )
     resolver: ResolverSettings = Field(
         default=ResolverSettings(), description=ResolverSettings.__doc__
     )
@@ -224,14 +233,24 @@ class Config(Settings):
 
     @property
     def local_domains(self) -> frozenset[str]:
-        """The normalized domains whose nodes live here, the container id's name included."""
-        names = set(self.domains)
+        """The normalized domains whose nodes live here, the container id's name included.
+
+        Those of virtual hosts are among them.
+        """
+        names = {*self.domains, *self.domains_of_hosts}
         if self.container_id is not None:
             try:
                 names.add(address.normalize_domain(self.container_id))
             except AmqpError:
                 pass  # a container id need not be a domain name
         return frozenset(names)
+
+    @property
+    def domains_of_hosts(self) -> dict[str, str]:
+        """The domains of virtual hosts, with whose they are."""
+        return {
+            domain: name for name, host in self.virtual_hosts.items() for domain in host.domains
+        }
 
     def peer_for(self, domain: str) -> PeerSettings:
         """Find what holds for a normalized domain, setting by setting.

@@ -36,8 +36,12 @@ class AccessControl:
 
     @property
     def rules(self) -> Sequence[Rule]:
-        """The access rules in force."""
+        """The access rules in force, those of virtual hosts behind the others."""
         return self._policy.rules
+
+    def may_open(self, principal: Principal, host: str) -> bool:
+        """Return whether the rules of a virtual host allow a principal anything there."""
+        return self._policy.may_open(principal, host)
 
     def allows(self, principal: Principal, verb: Verb, node: str) -> bool:
         """Return whether the rules in force allow an action at a node."""

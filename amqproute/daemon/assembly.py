@@ -20,14 +20,13 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from amqproute.address import PROBE_NODE, TRANSFER_NODE
+from amqproute.address import PROBE_NODE, TRANSFER_NODE, split_host
 from amqproute.broker.broker import Broker
-from amqproute.broker.exchanges.topology_record import BINDING_NOTES, EXCHANGE_NOTES
 from amqproute.broker.local_transaction import TransactionLimits, TransactionTerms
 from amqproute.broker.node_limits import MemoryBudget, QueueLimits
 from amqproute.broker.publish_gate import DAMAGE, STORE
 from amqproute.broker.queue import Queue
-from amqproute.broker.queue_declarations import QueueDeclarations
+from amqproute.broker.queue_declarations import HostedDeclarations
 from amqproute.broker.receipts import Receipts
 from amqproute.broker.sender_quotas import NOTES as ACCOUNT_NOTES
 from amqproute.broker.subscription import NOTES
@@ -48,6 +47,7 @@ from amqproute.daemon.disk_watch import disk_terms, make_watermarks
 from amqproute.daemon.drain_mode import DrainMode
 from amqproute.daemon.frontend_policy import ConfiguredPolicy
 from amqproute.daemon.health_survey import HealthSurvey, limits_of, recent_facts
+from amqproute.daemon.host_assembly import ConfiguredHosts
 from amqproute.daemon.journaling import DIRECTORY, Journaling
 from amqproute.daemon.listeners import (
     accept_terms,
@@ -225,7 +225,7 @@ class Application:
             describe_route=lambda options: describe_route(options, self.config),
             most_nodes=limits.max_nodes,
         )
-        self.declarations = QueueDeclarations(self.broker, self.inventory, reactor)
+        self.declarations = HostedDeclarations(self.broker, self.inventory, reactor)
         self.inventory.when_declared = self.declarations.watch
         self.receipts = Receipts(lambda principal: suppresses(self.config, principal))
         self.probes = PeerProbes(self.clock.now_ms)
@@ -266,6 +266,12 @@ class Application:
         self.branches: BranchRegistry | None = None
         self.shared: FrontendContext | None = None
         self.amqp10: Amqp10Context | None = None
+        self.hosts = ConfiguredHosts(
+            self.broker,
+            self.access,
+            lambda: self.routing.router().own_names,
+            lambda: self.links.connections,
+        )
         self._places = AcceptPolicy(limits.max_connections)
         self._scheduler = ConnectionScheduler(self._reactor, time.thread_time, turns=self._turns)
 
@@ -364,10 +370,10 @@ class Application:
         self._recover_accounts(recovery.notes.get(ACCOUNT_NOTES, {}), recovery.accounts)
         self.receipts.recovered(recovery.received)
         self._receipt_clock.begin(recovery.received_ms or self.clock.now_ms())
-        self.broker.topology.recovered(
-            *(recovery.notes.get(kind, {}) for kind in (EXCHANGE_NOTES, BINDING_NOTES))
-        )
+        self.broker.recover_topologies(recovery.notes)
+        self.hosts.prepare(config)()
         self.inventory.declare(configured(config))
+        self.hosts.warn_of_unknown()
         self.declarations.recovered()
         self.relay = self._make_relay()
         self.relay.dead_letter_name = config.relay.dead_letter
@@ -378,7 +384,8 @@ class Application:
         )
         self._take_up_damage()
         self._warn_of_recovered_nodes()
-        self.broker.topology.warn_of_dormant()
+        for topology in self.broker.topologies.values():
+            topology.warn_of_dormant()
         limits = config.limits
         self.shared = FrontendContext(
             NodeAccess(self.broker, self.transfer, self._auto_create),
@@ -401,7 +408,12 @@ class Application:
                 TransactionLimits(timeout_seconds=limits.transaction_timeout),
             ),
             ConfiguredPolicy(
-                lambda: self.config, self.transfer, self.relay, self.probes, self.contracts
+                lambda: self.config,
+                self.transfer,
+                self.relay,
+                self.probes,
+                self.contracts,
+                self.hosts.hosts,
             ),
             self._stream,
         )
@@ -436,7 +448,6 @@ class Application:
         amqp09 = Amqp09Context(
             self.shared,
             self.declarations,
-            lambda: self.routing.router().own_names,
             lambda: f"gen-{uuid.uuid4()}",
         )
         for listen in config.listen:
@@ -477,8 +488,12 @@ class Application:
         return self.inventory.make_queue(name, str(principal))
 
     def _qualified(self, name: str) -> str:
-        domains = self.config.domains
-        return f"{name}@{domains[0]}" if self.config.qualify_dynamic and domains else name
+        config = self.config
+        host, local = split_host(name)
+        domains = config.virtual_hosts[host].domains if host in config.virtual_hosts else ()
+        if not host:
+            domains = config.domains
+        return f"{local}@{domains[0]}" if config.qualify_dynamic and domains else local
 
     def _wire_services(self) -> None:
         assert self.transfer is not None
@@ -650,6 +665,7 @@ class Application:
     def _register_components(self) -> None:
         """Register the components that follow the configuration, in the order of application."""
         for name, prepare in (
+            ("virtual hosts", self.hosts.prepare),
             ("nodes", self._prepare_nodes),
             ("access", self.access.prepare),
             ("listeners", self._prepare_listeners),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from amqproute.config.schema import Config
 from amqproute.frontends.common.connection_policy import ConnectionPolicy
 from amqproute.frontends.common.contract_enforcement import ActiveContracts
+from amqproute.frontends.common.virtual_hosts import HOSTNAME_PREFIX, VirtualHosts
 from amqproute.relay.relay import Relay
 from amqproute.services.peer_probe import PeerProbes
 from amqproute.services.transfer import TransferService
@@ -25,6 +26,7 @@ class ConfiguredPolicy(ConnectionPolicy):
         relay: retries waiting messages for a peer that has connected.
         probes: keeps the results of probes and refusals.
         contracts: the limits of each peer and user.
+        hosts: the virtual hosts.
     """
 
     def __init__(
@@ -34,8 +36,9 @@ class ConfiguredPolicy(ConnectionPolicy):
         relay: Relay,
         probes: PeerProbes,
         contracts: ActiveContracts,
+        hosts: VirtualHosts,
     ) -> None:
-        super().__init__(contracts)
+        super().__init__(contracts, hosts)
         self._config = config
         self._transfer = transfer
         self._relay = relay
@@ -45,6 +48,8 @@ class ConfiguredPolicy(ConnectionPolicy):
         """See `ConnectionPolicy.serves`."""
         if not self._config().strict_hostname or not hostname:
             return True
+        if hostname.startswith(HOSTNAME_PREFIX):
+            return True  # it was found
         return hostname.lower().rstrip(".") in self._transfer.rules.router.own_names
 
     def lock_seconds(self) -> float:

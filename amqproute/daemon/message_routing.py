@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from amqproute.address import is_reserved
+from amqproute.address import is_reserved, local_name
 from amqproute.config.schema import Config
 from amqproute.daemon.access_control import AccessControl
 from amqproute.daemon.config_reload import Apply
@@ -114,7 +114,7 @@ class MessageRouting:
         if isinstance(route, NextHop):
             # Not by its `to`, which leads elsewhere: by a link to that very node.
             return self._relay.take_on_trust(router.direct(address))
-        if is_reserved(route.node):
+        if is_reserved(local_name(route.node)):
             raise NotAllowed(f"messages are not returned to the service {route.node!r}")
         node: ITarget = self._inventory.broker.target(route.node)
         return node

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from amqproute.address import in_host
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.node_limits import QueueLimits, TopicLimits
@@ -26,8 +27,11 @@ from amqproute.services.node_changes import ConfiguredNodes, NodeDescription
 def configured(config: Config) -> ConfiguredNodes:
     """Return all nodes, aliases and bindings of a configuration."""
     bindings = [binding_declaration(binding) for binding in config.bindings]
+    nodes = [described(node, config) for node in config.nodes]
+    for name, host in config.virtual_hosts.items():
+        nodes += [described(node, config).in_host(name) for node in host.nodes]
     return ConfiguredNodes(
-        [described(node, config) for node in config.nodes],
+        nodes,
         config.aliases,
         bindings,
         _places(config, bindings),
@@ -59,6 +63,11 @@ def _places(config: Config, bindings: Sequence[BindingDeclaration]) -> dict[str,
         **{each.name: place("bindings", index) for index, each in enumerate(bindings)},
         **{alias: place("aliases", alias) for alias in config.aliases},
         **{node.name: place("nodes", index) for index, node in enumerate(config.nodes)},
+        **{
+            in_host(name, node.name): place("virtual-hosts", name, "nodes", index)
+            for name, host in config.virtual_hosts.items()
+            for index, node in enumerate(host.nodes)
+        },
     }
 
 

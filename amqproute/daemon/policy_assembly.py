@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
+from amqproute.auth.host_policies import HostPolicies
 from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
 from amqproute.auth.users import UserFile
 from amqproute.broker.token_bucket import Rate
-from amqproute.config.access_settings import ContractSettings
+from amqproute.config.access_settings import AccessSettings, ContractSettings
 from amqproute.config.schema import Config
 from amqproute.daemon.routes import make_router
 from amqproute.frontends.common.contract_enforcement import NO_TERMS, ContractTerms
@@ -28,11 +29,17 @@ Allows: TypeAlias = Callable[[Principal, Verb, str], bool]
 """Whether a principal may do an action at a node."""
 
 
-def make_policy(config: Config) -> AccessPolicy:
-    """Make the access rules of a configuration, followed by the default ones."""
+def make_policy(config: Config) -> HostPolicies:
+    """Make the access rules of a configuration, each list followed by the default ones."""
+    return HostPolicies(
+        _policy(config.access),
+        {name: _policy(host.access) for name, host in config.virtual_hosts.items()},
+    )
+
+
+def _policy(access: Sequence[AccessSettings]) -> AccessPolicy:
     rules = [
-        Rule.of(who=rule.who, node=rule.node, allow=rule.allow, deny=rule.deny)
-        for rule in config.access
+        Rule.of(who=rule.who, node=rule.node, allow=rule.allow, deny=rule.deny) for rule in access
     ]
     return AccessPolicy([*rules, *default_rules(os.getuid(), verbs=frozenset(Verb))])
 

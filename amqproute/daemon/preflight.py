@@ -134,7 +134,7 @@ def _examine_tls(config: Config, findings: PreflightFindings) -> None:
     if contexts.loaded.chain:
         names = describe(contexts.loaded.chain[0]).names
         proved = {*names.dns, *(name.split(".", 1)[1] for name in names.srv)}
-        for domain in config.domains:
+        for domain in (*config.domains, *config.domains_of_hosts):
             if domain not in proved and f"*.{domain.partition('.')[2]}" not in proved:
                 words = f"the certificate does not name {domain}; peers will refuse this broker"
                 findings.warnings.append(problem_at(config, at, words))

@@ -63,7 +63,7 @@ def make_router(config: Config, container_id: str, made: Iterable[RouteRule] = (
         for domain, peer in config.peers.items()
         if peer.container_id is not None and _is_domain(peer.container_id)
     }
-    return Router(filter(_is_domain, own), rules, containers)
+    return Router(filter(_is_domain, own), rules, containers, config.domains_of_hosts)
 
 
 def _is_domain(name: str) -> bool:

@@ -12,10 +12,11 @@ from amqproute.address import (
     TRANSFER_NODE,
     Address,
     from_compatibility,
+    in_host,
     normalize_domain,
     parse,
 )
-from amqproute.errors import InvalidField
+from amqproute.errors import InvalidField, NotAllowed
 from amqproute.values import Local, NextHop, RouteRule
 
 _ADDRESS = re.compile(r"[0-9.]+|[0-9a-fA-F:]*:[0-9a-fA-F:.]*")
@@ -33,6 +34,7 @@ class Router:
         rules: the static routes.
         containers: container-ids of configured peers, to their domains (A-17). Only what the
             operator wrote counts: a peer may call itself what it likes.
+        hosts: those of the own names that virtual hosts have, and which ones.
     """
 
     def __init__(
@@ -40,36 +42,57 @@ class Router:
         own_names: Iterable[str],
         rules: Sequence[RouteRule] = (),
         containers: Mapping[str, str] | None = None,
+        hosts: Mapping[str, str] | None = None,
     ) -> None:
-        self.own_names = frozenset(normalize_domain(name) for name in own_names)
+        self.hosts = dict(hosts or {})
+        self.own_names = frozenset(normalize_domain(name) for name in own_names) | set(self.hosts)
         self.containers = {
             normalize_domain(name): domain for name, domain in (containers or {}).items()
         }
         self.rules = tuple(rules)
         self._known: dict[str, Local | NextHop] = {}
+        self._known_in: dict[tuple[str, str], Local | NextHop] = {}
 
-    def route(self, text: str) -> Local | NextHop:
+    def route(self, text: str, host: str = "") -> Local | NextHop:
         """Return where a message for this address goes.
 
         The spelling of clients made for RabbitMQ 4 is read here, once, and nowhere below: access
         is granted to the node that comes out (A-22).
 
+        Args:
+            text: the address.
+            host: the virtual host of whoever has written it: a name without a domain is there.
+
         Raises:
             InvalidField: the address is not one (A-13).
+            NotAllowed: it is one in a virtual host, of a node here and not there.
         """
-        known = self._known.get(text)
+        known = self._known_in.get((host, text)) if host else self._known.get(text)
         if known is None:
-            known = self.decide(parse(from_compatibility(text) or text))
-            if len(self._known) >= REMEMBERED:
+            known = self.decide(parse(from_compatibility(text) or text), host)
+            if len(self._known) + len(self._known_in) >= REMEMBERED:
                 self._known.clear()
-            self._known[text] = known
+                self._known_in.clear()
+            if host:
+                self._known_in[host, text] = known
+            else:
+                self._known[text] = known
         return known
 
-    def decide(self, address: Address) -> Local | NextHop:
-        """Return where a message for a parsed address goes."""
-        if address.domain is None or address.domain in self.own_names:
-            return Local(address.node)
-        return self.hop(address.domain, address.node)
+    def decide(self, address: Address, host: str = "") -> Local | NextHop:
+        """Return where a message for a parsed address goes; see `route`.
+
+        The node of an own domain is named as it is within the broker: see `address.in_host`.
+        """
+        node, domain = address.node, address.domain
+        if domain is None:
+            return Local(in_host(host, node))
+        if domain not in self.own_names:
+            return self.hop(domain, node)
+        owner = self.hosts.get(domain, "")
+        if host and owner != host:
+            raise NotAllowed(f"{domain} is not a domain of the virtual host {host!r}")
+        return Local(in_host(owner, node) if node else "")
 
     def hop(self, domain: str, node: str = "") -> NextHop:
         """Return the next hop for a domain that is not ours.

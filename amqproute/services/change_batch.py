@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from twisted.logger import Logger
 
+from amqproute.address import in_host
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.exchanges.queue_settings import DeclaredTerms
@@ -63,6 +64,18 @@ class NodeDescription:
 
     declaration: Declaration
     options: Mapping[str, object]
+
+    def in_host(self, host: str) -> NodeDescription:
+        """Return it as a node of a virtual host; its options name other nodes of it as before."""
+        declaration = self.declaration
+        if not host:
+            return self
+        name = in_host(host, declaration.name)
+        if isinstance(declaration, TopicDeclaration):
+            return replace(self, declaration=replace(declaration, name=name))
+        dead = declaration.dead_letter
+        dead = None if dead is None else in_host(host, dead)
+        return replace(self, declaration=replace(declaration, name=name, dead_letter=dead))
 
 
 Describe = Callable[[Mapping[str, object]], NodeDescription]

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from amqproute.address import from_compatibility, is_reserved, parse
+from amqproute.address import from_compatibility, host_of, is_reserved, parse
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.commit_batch import Batch
@@ -172,6 +172,8 @@ def _reply_target(broker: Broker, allows: Allows, reply_to: str, principal: Prin
         reply_to = found
     if is_reserved(reply_to):
         raise PreconditionFailed(f"the reply-to {reply_to!r} is a service and takes no replies")
+    if host_of(reply_to) != principal.host:
+        raise PreconditionFailed(f"the reply-to {reply_to!r} is in another virtual host")
     try:
         target = broker.target(reply_to)
     except NotFound:

@@ -35,6 +35,7 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from amqproute.address import host_of, in_host, local_name
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.broker import Broker
 from amqproute.broker.exchanges.argument_rules import (
@@ -52,6 +53,7 @@ from amqproute.errors import (
     AmqpError,
     ConfigError,
     InvalidField,
+    NotFound,
     PreconditionFailed,
     ResourceLimitExceeded,
 )
@@ -502,8 +504,9 @@ class NodeChanges:
             for key in TERM_KEYS:
                 options.pop(key, None)
             try:
-                check_queue_name(command.name, is_new=True)
-                queue_terms(command.name, terms.arguments)
+                name = local_name(command.name)
+                check_queue_name(name, is_new=True)
+                queue_terms(name, terms.arguments)
             except TopologyFault as fault:
                 raise CommandRefused(BAD_REQUEST, fault.text) from None
         return terms
@@ -513,6 +516,11 @@ class NodeChanges:
         broker = self.broker
         if len(broker.nodes) + len(broker.topics) >= self.most_nodes:
             raise CommandRefused(FULL, f"there are {self.most_nodes} nodes (limits.max-nodes)")
+        try:
+            broker.require_room_in(host_of(name))
+        except (NotFound, ResourceLimitExceeded) as error:
+            status = NOT_FOUND if isinstance(error, NotFound) else FULL
+            raise CommandRefused(status, error.description) from None
 
     def _make(
         self, name: str, made: RuntimeNode, described: NodeDescription, changes: ChangeBatch
@@ -573,6 +581,8 @@ class NodeChanges:
         name, new_name = command.name, new_name_of(command)
         node = self.node(name)
         made = self.require_own(name, self.nodes)
+        if host_of(name) != host_of(new_name):
+            raise CommandRefused(BAD_REQUEST, f"{name!r} stays in its virtual host")
         self.require_free(new_name)
         self._described(new_name, made.options, made)
         if isinstance(node, Topic) and node.durable:
@@ -595,10 +605,16 @@ class NodeChanges:
             (ALIAS, self.aliases, ("target",)),
         ):
             for each, made in where.items():
-                if any(made.options.get(key) == name for key in keys):
+                # Options of a node in a virtual host name others of it, as its clients do.
+                host = host_of(each) if kind == NODE else ""
+                if any(in_host(host, str(made.options.get(key))) == name for key in keys):
                     options, all_options = (
                         {
-                            key: new_name if key in keys and value == name else value
+                            key: local_name(new_name)
+                            if host and key in keys and in_host(host, str(value)) == name
+                            else new_name
+                            if key in keys and value == name
+                            else value
                             for key, value in given.items()
                         }
                         for given in (made.options, made.all_options)
@@ -611,7 +627,8 @@ class NodeChanges:
         if changes is not None:
             for kind, each, record in touched:
                 changes.note(kind, each, None if record is None else record.encode())
-            for note in self.broker.topology.queue_notes(new_name):
+            topology = self.broker.topology_of(host_of(new_name))
+            for note in topology.queue_notes(local_name(new_name)):
                 changes.note_topology(*note)
 
     def delete_node(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
@@ -735,7 +752,7 @@ class NodeChanges:
             ConfigError: it cannot have them.
         """
         if made is None or made.declared is None:
-            described = self._describe({**options, "name": name})
+            described = self._describe({**options, "name": local_name(name)}).in_host(host_of(name))
             rows = "" if made is None else made.rows
             return replace(described, declaration=with_rows(described.declaration, rows))
         # Clients may choose names that operators may not.
@@ -743,7 +760,7 @@ class NodeChanges:
         declaration = described.declaration
         if isinstance(declaration, NodeDeclaration):
             try:
-                terms = queue_terms(name, made.declared.arguments)
+                terms = queue_terms(local_name(name), made.declared.arguments)
             except TopologyFault as fault:
                 raise ConfigError([fault.text]) from None
             declaration = with_terms(replace(declaration, name=name, rows=made.rows), terms)
@@ -754,6 +771,8 @@ class NodeChanges:
         if wanted is None:
             return
         target = self.broker.resolve(wanted)
+        if host_of(target) != host_of(name):
+            raise CommandRefused(BAD_REQUEST, "dead-letter: is in another virtual host")
         if target == name:
             raise CommandRefused(BAD_REQUEST, "dead-letter: is the node itself")
         if target not in self.broker.nodes and target not in self.broker.topics:

@@ -34,7 +34,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from amqproute.address import from_compatibility
+from amqproute.address import from_compatibility, host_of, in_host
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.commit_batch import Batch
@@ -148,11 +148,16 @@ class ReplyPaths:
         if not isinstance(address, str) or not address or not domain:
             return message
         name = from_compatibility(address) or address
+        host = origin.principal.host
+        if host_of(name):
+            return message
         node, at, where = name.rpartition("@")
         if at:
-            if where.lower() == domain and node in self._broker.dynamic:
+            is_dynamic = node in self._broker.dynamic and not host and not host_of(node)
+            if where.lower() == domain and is_dynamic:
                 self._remember(node, ReplyAlias(node, origin, True))
             return message
+        name = in_host(host, name)
         known = (origin.replies or {}).get(name)
         alias = self.aliases.get(known) if known is not None else None
         if known is None or alias is None:

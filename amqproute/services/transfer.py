@@ -15,9 +15,13 @@ from amqproute.address import (
     Address,
     from_compatibility,
     from_exchange_address,
+    host_of,
+    in_host,
     is_reserved,
+    local_name,
     node_of_rules,
     parse,
+    split_host,
 )
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
@@ -148,7 +152,7 @@ class TransferService:
         if not to:
             raise PreconditionFailed("the message has no `to`: this node routes by it")
         try:
-            route = self.rules.router.route(to)
+            route = self.rules.router.route(to, origin.principal.host)
         except InvalidField as error:
             if is_reserved(to):  # neither the name of a service nor one that can exist
                 raise NotAllowed(f"messages for {to[:64]!r} are not transferred") from None
@@ -163,22 +167,29 @@ class TransferService:
     def _put_here(self, node: str, message: Message, batch: Batch, origin: Origin) -> None:
         if not node:
             raise PreconditionFailed("`to` names no node")
-        if is_reserved(node):
+        host, local = split_host(node)
+        if is_reserved(local):
+            if host:
+                raise NotAllowed(f"messages for the service {local!r} are not transferred")
             self._put_to_service(node, message, batch, origin)
             return
         asked = self.replies.node_of(node) if self.replies is not None else None
+        if asked is not None and not origin.is_peer and host_of(asked) != origin.principal.host:
+            raise ReplyPaths.gone(node)  # it is for partners of another virtual host
         if asked is not None:
             node = asked  # the holder of the alias has received a request, and may reply
         else:
             verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
             rule_node, is_foreign = node, False
-            if node[0] == "/" and from_exchange_address(node) is not None:
+            if local[:1] == "/" and from_exchange_address(local) is not None:
                 # Partners know nodes here by their names; exchanges are our clients' business.
-                rule_node, is_foreign = node_of_rules(node), origin.is_peer
+                rule_node, is_foreign = in_host(host, node_of_rules(local)), origin.is_peer
             if is_foreign or not self.rules.allows(origin.principal, verb, rule_node):
                 if self.replies is not None and self.replies.looks_like_one(node):
                     raise self.replies.gone(node)
-                raise UnauthorizedAccess(f"{origin.principal} may not {verb} to {rule_node!r}")
+                raise UnauthorizedAccess(
+                    f"{origin.principal} may not {verb} to {local_name(rule_node)!r}"
+                )
         self.keep(self._broker.target(node), message, batch, origin)
         if not batch.is_rehearsal:
             self.tally.local += 1
@@ -225,15 +236,18 @@ class TransferService:
         if not isinstance(address, str):
             return False
         rules = self.rules
+        host = origin.principal.host
         try:
-            route = rules.router.route(address)
-        except InvalidField:
+            route = rules.router.route(address, host)
+        except (InvalidField, NotAllowed):
             return False
         if type(route) is Local:
             verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
             return (
                 bool(route.node)
-                and not is_reserved(route.node)
+                and not is_reserved(local_name(route.node))
+                # Who returns it later does not know in which virtual host a bare name is.
+                and (not host or _address(address).domain is not None)
                 and rules.allows(origin.principal, verb, route.node)
             )
         if not origin.is_peer:

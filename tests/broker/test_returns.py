@@ -97,7 +97,7 @@ class CountTests(SynchronousTestCase):
         leaving = broker.make_internal(f"{RELAY_PREFIX}beta.example", QueueLimits())
         leaving.is_relay = True
         disposal = Disposal(
-            lambda _: None, lambda: None, broker.rate_limited_log, broker.recent, broker.topology
+            lambda _: None, lambda: None, broker.rate_limited_log, broker.recent, broker.topology_of
         )
         for queue in (here, leaving):
             disposal.counted(queue, 2, DeadLetterReason.REJECTED, ERROR)

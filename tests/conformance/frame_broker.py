@@ -22,6 +22,8 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from amqproute.address import TRANSFER_NODE as TRANSFER
+from amqproute.address import local_name
+from amqproute.auth.host_policies import HostPolicies
 from amqproute.auth.policy import AccessPolicy, Rule, Verb
 from amqproute.auth.realm import Authenticator, Verifier
 from amqproute.broker.broker import Broker
@@ -47,6 +49,7 @@ from amqproute.frontends.common.contract_enforcement import (
 )
 from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.frontends.common.node_access import NodeAccess
+from amqproute.frontends.common.virtual_hosts import VirtualHosts, VirtualHostTerms
 from amqproute.net.pump import EngineProtocol, Make
 from amqproute.relay.connect_agent import ConnectAgent
 from amqproute.relay.relay import Relay
@@ -363,6 +366,7 @@ class FrameBroker:
         qualify: whether dynamic addresses get the domain.
         contracts: what principals may at most, by their words.
         auto_create: whether a link to no node makes a queue.
+        hosts: virtual hosts, and their domains; every user may do everything in each.
     """
 
     def __init__(
@@ -381,8 +385,11 @@ class FrameBroker:
         qualify: bool = False,
         contracts: Mapping[str, ContractTerms] | None = None,
         auto_create: bool = False,
+        hosts: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.world = world
+        hosts = hosts or {}
+        terms = {host: VirtualHostTerms(frozenset(each)) for host, each in hosts.items()}
         self.name = name
         self.contracts = dict(contracts or {})
         self.frontends: list[Frontend] = []
@@ -399,6 +406,7 @@ class FrameBroker:
             self.store.next_id,
         )
         self.inventory.when_gone = self.detach_removed_nodes
+        self.broker.hosts = dict.fromkeys(hosts)
         declarations = [
             NodeDeclaration(node, QueueLimits()) if isinstance(node, str) else node
             for node in nodes
@@ -410,12 +418,19 @@ class FrameBroker:
                 places={each.name: "amqproute.yaml:1" for each in declarations},
             )
         )
-        policy = AccessPolicy(
-            [Rule.of(who="*", node="*", allow=EVERYTHING)] if access is None else access
+        policy = HostPolicies(
+            AccessPolicy(
+                [Rule.of(who="*", node="*", allow=EVERYTHING)] if access is None else access
+            ),
+            {host: AccessPolicy([Rule.of(who="*", node="*", allow=EVERYTHING)]) for host in hosts},
         )
         rules = TransferRules(
             name,
-            Router([name], routes),
+            Router(
+                [name],
+                routes,
+                hosts={domain: host for host, each in hosts.items() for domain in each},
+            ),
             policy.allows,
             lambda _: tuple(relay_for),
             **(transfer or {}),
@@ -477,11 +492,13 @@ class FrameBroker:
                 ),
             ),
         )
+        self.shared.hosts = VirtualHosts(lambda: rules.router.own_names, policy.may_open)
+        self.shared.hosts.adopt(terms)
         self.amqp10 = Amqp10Context(
             self.shared,
             TerminusResolver(
                 self.shared.nodes,
-                (lambda node: f"{node}@{name}") if qualify else str,
+                (lambda node: f"{node}@{name}") if qualify else local_name,
                 world.now_ms,
             ),
         )

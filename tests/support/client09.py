@@ -8,7 +8,7 @@ from typing import Any
 from twisted.internet.defer import succeed
 
 from amqproute.auth.realm import Authenticator, Verifier
-from amqproute.broker.queue_declarations import QueueDeclarations
+from amqproute.broker.queue_declarations import HostedDeclarations
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp09.frontend09 import Frontend09
 from amqproute.net.pump import EngineProtocol, Make, TransportFacts
@@ -29,8 +29,7 @@ def context09(house: FrameBroker) -> Amqp09Context:
     if found is None:
         found = Amqp09Context(
             house.shared,
-            QueueDeclarations(house.broker, house.inventory, house.world.clock),
-            lambda: frozenset((house.name,)),
+            HostedDeclarations(house.broker, house.inventory, house.world.clock),
             lambda: next(_NAMES),
         )
         house.amqp09 = found  # type: ignore[attr-defined]
@@ -69,6 +68,7 @@ class Client09:
         house: FrameBroker,
         principal: Principal = ANN,
         version: bytes = V091,
+        virtual_host: str = "/",
         capabilities: tuple[str, ...] = CAPABILITIES,
         **changes: Any,
     ) -> None:
@@ -93,7 +93,7 @@ class Client09:
                 locale="en_US",
             ),
             call(0, "connection.tune-ok", channel_max=0, frame_max=0, heartbeat=0),
-            call(0, "connection.open", virtual_host="/"),
+            call(0, "connection.open", virtual_host=virtual_host),
         )
 
     def write(self, *octets: bytes) -> Client09:

@@ -14,7 +14,7 @@ from typing import Final
 
 from zope.interface import implementer
 
-from amqproute.address import exchange_node
+from amqproute.address import exchange_node, in_host
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.consumer_set import UNBOUNDED
 from amqproute.broker.exchanges.carbon_copies import LONGEST_KEY, routing_keys
@@ -78,7 +78,7 @@ class ExchangeTarget:
     takes_any_format = False
 
     def __init__(self, topology: Topology, exchange: str, key: str | None = None) -> None:
-        self.name = exchange_node(exchange)
+        self.name = in_host(topology.host, exchange_node(exchange))
         self._topology = topology
         self._exchange = exchange
         self._key = key

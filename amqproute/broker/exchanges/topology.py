@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exchanges and bindings of a broker at work: declared, kept over restarts, routed by.
+"""The exchanges and bindings of a virtual host at work: declared, kept over restarts, routed by.
 
 `Topology` is the shell around an `ExchangeGraph`: it notes in the store what is durable, and says
 that something is done when it is on the disk. In memory a change is in force at once; if the store
@@ -8,8 +8,8 @@ refuses it, the change is undone and the request fails.
 A binding is durable if its exchange and what it leads to are (09-QUEUE-22). One that leads to a
 queue which is not there at a start, because the configuration does not name it, waits for it.
 
-Shares: exchanges and bindings count by their octets (`MOST_OCTETS`). A user may hold as much as
-would still be free afterwards (`amqproute.broker.fair_shares`).
+Shares: exchanges and bindings of all virtual hosts count by their octets (`MOST_OCTETS`). A
+user may hold as much as would still be free afterwards (`amqproute.broker.fair_shares`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from amqproute.address import exchange_node
+from amqproute.address import exchange_node, in_host
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBinding, TargetKind
 from amqproute.broker.exchanges.exchange_graph import (
@@ -34,13 +34,12 @@ from amqproute.broker.exchanges.exchange_graph import (
 )
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.broker.exchanges.topology_record import (
-    BINDING_NOTES,
-    EXCHANGE_NOTES,
     argument_octets,
     decode_binding,
     decode_exchange,
     encode_binding,
     encode_exchange,
+    topology_notes,
 )
 from amqproute.broker.fair_shares import FairShares
 from amqproute.broker.node_context import NodeContext
@@ -133,26 +132,37 @@ class RemovedTopology:
 
 
 class Topology:
-    """The exchanges and bindings of a broker.
+    """The exchanges and bindings of a virtual host.
 
     Args:
         queues: where bindings may lead to.
         context: of the broker's nodes.
+        host: the virtual host; empty for ``/``.
+        shares: what the exchanges and bindings of all virtual hosts take; None if there is but one.
 
     Attributes:
         graph: the exchanges and bindings; to look at only.
-        most_octets: what all of them may take.
+        most_octets: what those of all virtual hosts may take.
+        host: the argument.
     """
 
     log = Logger()
 
-    def __init__(self, queues: QueueDirectory, context: NodeContext) -> None:
+    def __init__(
+        self,
+        queues: QueueDirectory,
+        context: NodeContext,
+        host: str = "",
+        shares: FairShares | None = None,
+    ) -> None:
+        self.host = host
+        self._exchange_notes, self._binding_notes = topology_notes(host)
         self.graph = ExchangeGraph(queues.nodes)
         self.most_octets = MOST_OCTETS
         self._queues = queues
         self._store = context.store
         self._begin = context.begin
-        self._shares = FairShares()
+        self._shares = shares or FairShares()
         self._exchanges: dict[str, _Registered] = {}
         self._bindings: dict[ExchangeBinding, _Registered] = {}
         self._dormant: dict[str, dict[ExchangeBinding, _Registered]] = {}
@@ -259,7 +269,7 @@ class Topology:
             return TopologyStep(False)
         octets = self._require_room(definition.arguments, owner, "exchange")
         self.graph.declare(definition)
-        note = (EXCHANGE_NOTES, name) if definition.durable else None
+        note = (self._exchange_notes, name) if definition.durable else None
         self._register_exchange(name, _Registered(owner, octets, note))
         notes = [] if note is None else [(*note, encode_exchange(definition, owner))]
         return TopologyStep(True, notes, partial(self._undo_declare, definition))
@@ -275,7 +285,9 @@ class Topology:
             return TopologyStep(False)
         octets = self._require_room(binding.arguments, owner, "binding")
         self.graph.bind(binding)
-        note = (BINDING_NOTES, str(self._store.next_id())) if self.is_durable(binding) else None
+        note = (
+            (self._binding_notes, str(self._store.next_id())) if self.is_durable(binding) else None
+        )
         self._register_binding(binding, _Registered(owner, octets, note))
         notes = [] if note is None else [(*note, encode_binding(binding, owner))]
         return TopologyStep(True, notes, partial(self._undo_bind, binding))
@@ -354,8 +366,8 @@ class Topology:
         """Go on with what an earlier run of the daemon noted, before any queue is made.
 
         Args:
-            exchanges: notes of the kind `EXCHANGE_NOTES`.
-            bindings: notes of the kind `BINDING_NOTES`.
+            exchanges: notes of exchanges, by name.
+            bindings: notes of bindings.
         """
         for name, note in exchanges.items():
             try:
@@ -365,11 +377,15 @@ class Topology:
             except (ValueError, TopologyFault) as error:
                 self.log.error("exchange {name} cannot go on: {error}", name=name, error=error)
             else:
-                self._register_exchange(name, _Registered(owner, octets, (EXCHANGE_NOTES, name)))
+                self._register_exchange(
+                    name, _Registered(owner, octets, (self._exchange_notes, name))
+                )
         for key in sorted(bindings, key=_number):
             try:
                 binding, owner = decode_binding(bindings[key])
-                registered = _Registered(owner, _octets(binding.arguments), (BINDING_NOTES, key))
+                registered = _Registered(
+                    owner, _octets(binding.arguments), (self._binding_notes, key)
+                )
             except (ValueError, TopologyFault) as error:
                 self.log.error("binding {key} cannot go on: {error}", key=key, error=error)
             else:
@@ -459,7 +475,7 @@ class Topology:
         if not exchange and len(targets) == 1:
             targets[0].put(message, batch, origin)
             return
-        name = exchange_node(exchange)
+        name = in_host(self.host, exchange_node(exchange))
         before = 0 if batch.came is None else len(batch.came)
         refused = put_on_all(targets, message, batch, origin, self._store.next_id, name)
         batch.copied(before, name, message, origin)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Final, cast
 
+from amqproute.address import in_host
 from amqproute.broker.exchanges.argument_rules import exchange_definition
 from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBinding, TargetKind
 from amqproute.broker.exchanges.exchange_graph import ExchangeDefinition
@@ -22,8 +23,18 @@ EXCHANGE_NOTES: Final = "exchange"
 """The kind of the notes of exchanges; the key is the name."""
 BINDING_NOTES: Final = "exchange-binding"
 """The kind of the notes of bindings; the key is a number that grows."""
+TOPOLOGY_NOTES: Final = (EXCHANGE_NOTES, BINDING_NOTES)
+"""Both kinds, as the virtual host ``/`` has them; see `topology_notes`."""
 LONGEST_ARGUMENTS: Final = 16 * 1024
 """Octets of the arguments of one exchange or binding."""
+
+
+def topology_notes(host: str) -> tuple[str, str]:
+    """Return the kinds of the notes of exchanges and of bindings in a virtual host.
+
+    Each virtual host has kinds of its own, which revisions without virtual hosts do not read.
+    """
+    return in_host(host, EXCHANGE_NOTES), in_host(host, BINDING_NOTES)
 
 
 def argument_octets(arguments: Mapping[str, object]) -> bytes:
@@ -143,9 +154,11 @@ __all__ = [
     "BINDING_NOTES",
     "EXCHANGE_NOTES",
     "LONGEST_ARGUMENTS",
+    "TOPOLOGY_NOTES",
     "argument_octets",
     "decode_binding",
     "decode_exchange",
     "encode_binding",
     "encode_exchange",
+    "topology_notes",
 ]

@@ -9,6 +9,8 @@ from typing import Protocol, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from amqproute.address import in_host
+from amqproute.auth.policy import Verb
 from amqproute.broker.exchanges.topology_fault import TopologyFault
 from amqproute.broker.local_transaction import Transaction
 from amqproute.errors import AmqpError, StoreError
@@ -65,13 +67,21 @@ class ChannelBase:
         connection: its connection.
         host: the same, as the host of channels.
         channel: of the engine.
+
+    Attributes:
+        virtual_host: that the connection has opened; empty for ``/``.
+        topology: the exchanges there.
+        queues: the declared queues there.
     """
 
     def __init__(self, connection: ClientConnection, host: ChannelHost, channel: Channel) -> None:
         self.connection = connection
         self.host = host
         self.channel = channel
-        self.context = connection.context
+        self.context = context = connection.context
+        self.virtual_host = connection.principal.host
+        self.topology = context.broker.topology_of(self.virtual_host)
+        self.queues = host.amqp09.queues.of(self.virtual_host)
         self.is_ended = False
         self._is_busy = False
 
@@ -87,6 +97,15 @@ class ChannelBase:
     def owner(self) -> str:
         """Who declares on it, as access rules write it."""
         return str(self.connection.principal)
+
+    def require(self, verb: Verb, node: str) -> None:
+        """Check that the client has a right on a node, by its name in the virtual host.
+
+        Raises:
+            UnauthorizedAccess: it has not.
+        """
+        name = in_host(self.virtual_host, node)
+        self.context.nodes.require(self.connection.principal, (verb,), name)
 
     # -- replies ---------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from amqproute import conditions
+from amqproute.address import in_host
 from amqproute.auth.policy import Verb
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.local_transaction import Retirement
@@ -115,7 +116,8 @@ class ChannelConsumer(ConsumingEndpoint):
 
     def check_access(self, principal: Principal) -> None:
         """See `NodeEndpoint.check_access`."""
-        self._context.nodes.require(principal, (Verb.CONSUME,), self._name)
+        name = in_host(self._owner.virtual_host, self._name)
+        self._context.nodes.require(principal, (Verb.CONSUME,), name)
 
     def detach(self, condition: Condition, words: str) -> None:
         """See `NodeEndpoint.detach`: tell the client by basic.cancel, if it understands it."""
@@ -217,7 +219,7 @@ class ChannelConsumer(ConsumingEndpoint):
             self._name,
             now_ms,
             ttl_ms,
-            own_domains=frozenset(self._owner.host.amqp09.own_domains()),
+            own_domains=frozenset(self._context.hosts.domains(self._owner.virtual_host)),
             plain_tags=self._owner.is_0_9,
         )
         try:

@@ -14,7 +14,7 @@ from typing import Final
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from amqproute.address import exchange_node
+from amqproute.address import exchange_node, in_host
 from amqproute.auth.policy import Verb
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.exchanges.carbon_copies import routing_keys
@@ -106,7 +106,7 @@ class RoutedTarget:
         self._publisher = publisher
         self.exchange = exchange
         self.targets = targets
-        self.name = exchange_node(exchange)
+        self.name = in_host(publisher.topology.host, exchange_node(exchange))
 
     def space(self) -> int:
         """See `ITarget.space`."""
@@ -158,7 +158,7 @@ class ChannelPublisher(PublishingEndpoint):
         )
         self._owner = owner
         self.is_durable = False
-        self.topology = connection.context.broker.topology
+        self.topology = owner.topology
         self._granted = 0
         self._ways: dict[str, ITarget] = {}
         self.waiting: WaitingDeliveries[PublishedContent] = WaitingDeliveries(
@@ -278,10 +278,8 @@ class ChannelPublisher(PublishingEndpoint):
         exchange = method.exchange
         topology = self.topology
         topology.graph.check_publish(exchange)
-        principal = self._connection.principal
-        nodes = self._connection.context.nodes
         if exchange:
-            nodes.require(principal, (Verb.PUBLISH,), exchange_node(exchange))
+            self._owner.require(Verb.PUBLISH, exchange_node(exchange))
         try:
             content = read_content(properties, publish.property_octets, self._owner.is_0_9)
         except ContentRefused as error:
@@ -292,7 +290,7 @@ class ChannelPublisher(PublishingEndpoint):
         queues = topology.queues_of(outcome)
         if not exchange:
             for name in outcome.queues:
-                nodes.require(principal, (Verb.PUBLISH,), name)
+                self._owner.require(Verb.PUBLISH, name)
         ways: list[tuple[str, ITarget]] = []
         for address in outcome.addresses:
             try:

@@ -101,7 +101,7 @@ class DeliveryMethods(TopologyMethods):
         queue = self._source(name)
         consumer_priority(method.filter)
         exclusive = self.host.amqp09.exclusive_consumers
-        if name in exclusive or (method.exclusive and queue.consumers):
+        if queue.name in exclusive or (method.exclusive and queue.consumers):
             raise UnauthorizedAccess(f"queue '{name}' in exclusive use")
         queue.check_source(copies=False)
         if self.connection.link_count >= self.connection.limits.links:
@@ -114,16 +114,16 @@ class DeliveryMethods(TopologyMethods):
         consumer = ChannelConsumer(self, queue, name, tag, method.no_ack, windows)
         self.consumers[tag] = consumer
         if method.exclusive:
-            exclusive[name] = consumer
+            exclusive[queue.name] = consumer
         self.reply(method, BasicConsumeOk(consumer_tag=tag))
         mine = self.host.origin_name
         queue.attach(consumer, (lambda entry: entry.origin != mine) if method.no_local else None)
-        self.host.amqp09.queues.used(name)
+        self.queues.used(name)
         queue.dispatch()
 
     def _source(self, name: str) -> Queue:
-        queue = self.host.amqp09.queues.queue(name, self.connection)
-        self.context.nodes.require(self.connection.principal, (Verb.CONSUME,), name)
+        queue = self.queues.queue(name, self.connection)
+        self.require(Verb.CONSUME, name)
         return queue
 
     def consumer_over(self, consumer: object) -> None:
@@ -133,7 +133,7 @@ class DeliveryMethods(TopologyMethods):
         if self.consumers.get(consumer.tag) is consumer:
             del self.consumers[consumer.tag]
         exclusive = self.host.amqp09.exclusive_consumers
-        name = consumer.address or ""
+        name = consumer.source.name
         if exclusive.get(name) is consumer:
             del exclusive[name]
 
@@ -151,7 +151,7 @@ class DeliveryMethods(TopologyMethods):
             return
         queue = self._source(name)
         queue.check_source(copies=False)
-        self.host.amqp09.queues.used(name)
+        self.queues.used(name)
         self._getter = getter = QueueGetter(self, queue, name, method)
         self._is_busy = True
         queue.attach(getter)

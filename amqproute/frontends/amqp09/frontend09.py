@@ -16,7 +16,7 @@ from zope.interface import implementer
 from amqproute import conditions
 from amqproute.auth.realm import Authenticator
 from amqproute.broker.partial_delivery_eviction import PartialDelivery
-from amqproute.errors import ResourceLimitExceeded
+from amqproute.errors import ResourceLimitExceeded, UnauthorizedAccess
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp09.channel_frontend import ChannelFrontend
 from amqproute.frontends.amqp09.log_in_exchange import LogInExchange, LogInRefused
@@ -126,7 +126,7 @@ class Frontend09(ClientConnection):
     def _end_channels(self) -> None:
         while self.channels:
             self.channels.popitem()[1].end()
-        self.amqp09.queues.connection_lost(self)
+        self.amqp09.queues.of(self.principal.host).connection_lost(self)
 
     # -- log-in ----------------------------------------------------------------------------------
 
@@ -183,18 +183,20 @@ class Frontend09(ClientConnection):
 
     def _virtual_host_asked(self, event: ev.VirtualHostAsked) -> None:
         method = ConnectionOpen(virtual_host=event.virtual_host)
-        name = short(event.virtual_host)
-        if not self.amqp09.has_virtual_host(event.virtual_host):
-            words = f"there is no virtual host {name!r}"
-            code = (
-                ReplyCode.INVALID_PATH
-                if self.version is ProtocolVersion.V0_9
-                else ReplyCode.NOT_ALLOWED
-            )
+        is_0_9 = self.version is ProtocolVersion.V0_9
+        virtual_host = self.context.hosts.named(event.virtual_host)
+        if virtual_host is None:
+            words = f"there is no virtual host {short(event.virtual_host)!r}"
+            code = ReplyCode.INVALID_PATH if is_0_9 else ReplyCode.NOT_ALLOWED
             self._refuse_open(code, words, method)
             return
         try:
+            self.enter(virtual_host)
             self.admit_principal()
+        except UnauthorizedAccess as error:
+            code = ReplyCode.ACCESS_REFUSED if is_0_9 else ReplyCode.NOT_ALLOWED
+            self._refuse_open(code, error.description, method)
+            return
         except ResourceLimitExceeded as error:
             self._refuse_open(ReplyCode.NOT_ALLOWED, error.description, method)
             return
@@ -202,9 +204,10 @@ class Frontend09(ClientConnection):
         self.engine.open_ok()
         properties = self.engine.peer_properties
         self.log.info(
-            "{connection} opened by {principal}, AMQP {version}, {product}{tls}",
+            "{connection} opened by {principal}{host}, AMQP {version}, {product}{tls}",
             connection=self.facts.remote,
             principal=str(self.principal),
+            host=self.host_in_words,
             version=self.engine.version.value,
             product=short(" ".join(str(properties.get(key, "")) for key in ("product", "version"))),
             tls=f", {self.facts.tls_version}" if self.facts.tls_version else "",
@@ -383,6 +386,7 @@ class Frontend09(ClientConnection):
             "principal": str(self.principal),
             "container": short(str(self.engine.peer_properties.get("product", ""))),
             "tls": self.facts.tls_version or "",
+            **self.host_facts,
             "protocol": f"AMQP {self.engine.version.value}",
             "since-ms": self.since_ms,
             "age-ms": max(0, self.now_ms() - self.since_ms),

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from amqproute.address import exchange_node
+from amqproute.address import exchange_node, local_name
 from amqproute.auth.policy import Verb
 from amqproute.broker.exchanges.argument_rules import (
     QueueDeclaration,
@@ -78,9 +78,6 @@ class TopologyMethods(ChannelBase):
             QueueDelete: self._queue_delete,
         }
 
-    def _require(self, verb: Verb, node: str) -> None:
-        self.context.nodes.require(self.connection.principal, (verb,), node)
-
     def _attempt(
         self,
         method: AmqpMethod,
@@ -113,13 +110,12 @@ class TopologyMethods(ChannelBase):
 
     def _exchange_declare(self, method: ExchangeDeclare) -> None:
         name = method.exchange
-        topology = self.context.broker.topology
         if method.passive:
-            topology.graph.exchange(name)
+            self.topology.graph.exchange(name)
             self.reply(method, ExchangeDeclareOk())
             return
         check_exchange_name(name)
-        self._require(Verb.CREATE, exchange_node(name))
+        self.require(Verb.CREATE, exchange_node(name))
         flags = {
             "durable": method.durable,
             "auto_delete": method.auto_delete,
@@ -127,30 +123,29 @@ class TopologyMethods(ChannelBase):
         }
         definition = exchange_definition(name, method.type, flags, method.arguments)
         if definition.alternate is not None:
-            self._require(Verb.PUBLISH, exchange_node(definition.alternate))
+            self.require(Verb.PUBLISH, exchange_node(definition.alternate))
         self._attempt(
             method,
             TopologyMethod.OTHER,
-            lambda: topology.declare(definition, self.owner, lenient=self.is_0_9),
+            lambda: self.topology.declare(definition, self.owner, lenient=self.is_0_9),
             lambda _: ExchangeDeclareOk(),
         )
 
     def _exchange_delete(self, method: ExchangeDelete) -> None:
-        self._require(Verb.CREATE, exchange_node(method.exchange))
+        self.require(Verb.CREATE, exchange_node(method.exchange))
         self._attempt(
             method,
             TopologyMethod.DELETE,
-            lambda: self.context.broker.topology.delete(method.exchange, method.if_unused),
+            lambda: self.topology.delete(method.exchange, method.if_unused),
             lambda _: ExchangeDeleteOk(),
         )
 
     def _exchange_bind(self, method: ExchangeBind) -> None:
         binding = self._exchange_binding(method)
-        topology = self.context.broker.topology
         self._attempt(
             method,
             TopologyMethod.OTHER,
-            lambda: topology.bind(binding, self.owner),
+            lambda: self.topology.bind(binding, self.owner),
             lambda _: ExchangeBindOk(),
         )
 
@@ -159,7 +154,7 @@ class TopologyMethods(ChannelBase):
         self._attempt(
             method,
             TopologyMethod.UNBIND,
-            lambda: self.context.broker.topology.unbind(binding),
+            lambda: self.topology.unbind(binding),
             lambda _: ExchangeUnbindOk(),
         )
 
@@ -169,8 +164,8 @@ class TopologyMethods(ChannelBase):
                 raise TopologyFault(
                     TopologyFaultKind.DEFAULT_EXCHANGE, "the default exchange cannot be bound"
                 )
-        self._require(Verb.CONSUME, exchange_node(method.source))
-        self._require(Verb.CREATE, exchange_node(method.destination))
+        self.require(Verb.CONSUME, exchange_node(method.source))
+        self.require(Verb.CREATE, exchange_node(method.destination))
         target = BindingTarget(TargetKind.EXCHANGE, method.destination)
         return ExchangeBinding(method.source, target, method.routing_key, method.arguments)
 
@@ -184,11 +179,10 @@ class TopologyMethods(ChannelBase):
         return found
 
     def _queue_declare(self, method: QueueDeclare) -> None:
-        queues = self.host.amqp09.queues
         if method.passive:
             name = self.queue_of(method.queue, method)
             if name is not None:
-                self._declared(method, queues.queue(name, self.connection))
+                self._declared(method, self.queues.queue(name, self.connection))
             return
         asked = QueueDeclaration(
             method.queue or self.host.amqp09.new_name(),
@@ -198,10 +192,10 @@ class TopologyMethods(ChannelBase):
             method.auto_delete,
             method.arguments,
         )
-        self._require(Verb.CREATE, asked.name)
+        self.require(Verb.CREATE, asked.name)
         self._check_dead_letters(asked)
         self.when_done(
-            queues.declare(asked, self.connection, self.owner, lenient=self.is_0_9),
+            self.queues.declare(asked, self.connection, self.owner, lenient=self.is_0_9),
             method,
             lambda queue: self._declared(method, queue),
         )
@@ -212,9 +206,9 @@ class TopologyMethods(ChannelBase):
         if target is None:
             return
         if target.exchange != DEFAULT_EXCHANGE:
-            self._require(Verb.PUBLISH, exchange_node(target.exchange))
+            self.require(Verb.PUBLISH, exchange_node(target.exchange))
         elif target.routing_key is not None:
-            self._require(Verb.PUBLISH, target.routing_key)
+            self.require(Verb.PUBLISH, target.routing_key)
         else:
             # The publisher's key would name the queue, and nobody's rights on it be asked for.
             raise TopologyFault(
@@ -223,10 +217,11 @@ class TopologyMethods(ChannelBase):
             )
 
     def _declared(self, method: QueueDeclare, queue: Queue) -> None:
-        self.channel.current_queue = queue.name
-        self.host.amqp09.queues.used(queue.name)
+        name = local_name(queue.name)
+        self.channel.current_queue = name
+        self.queues.used(name)
         answer = QueueDeclareOk(
-            queue=queue.name,
+            queue=name,
             message_count=_waiting(queue),
             consumer_count=queue.consumers,
         )
@@ -236,19 +231,18 @@ class TopologyMethods(ChannelBase):
         binding = self._queue_binding(method)
         if binding is None:
             return
-        topology = self.context.broker.topology
         if method.exchange == DEFAULT_EXCHANGE and not self.is_0_9:
             raise TopologyFault(
                 TopologyFaultKind.DEFAULT_EXCHANGE_BINDING,
                 "every queue is bound to the default exchange by its name, and not otherwise",
             )
         if self.is_0_9:
-            declared = self.host.amqp09.queues.declaration(binding.target.name)
-            topology.graph.check_standard_binding(method.exchange, declared.durable)
+            declared = self.queues.declaration(binding.target.name)
+            self.topology.graph.check_standard_binding(method.exchange, declared.durable)
         self._attempt(
             method,
             TopologyMethod.OTHER,
-            lambda: topology.bind(binding, self.owner),
+            lambda: self.topology.bind(binding, self.owner),
             lambda _: QueueBindOk(),
         )
 
@@ -263,7 +257,7 @@ class TopologyMethods(ChannelBase):
             self._attempt(
                 method,
                 TopologyMethod.UNBIND,
-                lambda: self.context.broker.topology.unbind(binding),
+                lambda: self.topology.unbind(binding),
                 lambda _: QueueUnbindOk(),
             )
 
@@ -274,9 +268,9 @@ class TopologyMethods(ChannelBase):
         key = method.routing_key
         if not method.queue and not key:
             key = name  # 09-QUEUE-28
-        self.host.amqp09.queues.queue(name, self.connection)
-        self._require(Verb.CONSUME, exchange_node(method.exchange))
-        self._require(Verb.CREATE, name)
+        self.queues.queue(name, self.connection)
+        self.require(Verb.CONSUME, exchange_node(method.exchange))
+        self.require(Verb.CREATE, name)
         target = BindingTarget(TargetKind.QUEUE, name)
         return ExchangeBinding(method.exchange, target, key, method.arguments)
 
@@ -284,13 +278,12 @@ class TopologyMethods(ChannelBase):
         name = self.queue_of(method.queue, method)
         if name is None:
             return
-        queues = self.host.amqp09.queues
-        queues.queue(name, self.connection)
-        self._require(Verb.CONSUME, name)
+        self.queues.queue(name, self.connection)
+        self.require(Verb.CONSUME, name)
         self._attempt(
             method,
             TopologyMethod.OTHER,
-            lambda: queues.purge(name, self.connection),
+            lambda: self.queues.purge(name, self.connection),
             lambda count: QueuePurgeOk(message_count=count or 0),
         )
 
@@ -298,12 +291,11 @@ class TopologyMethods(ChannelBase):
         name = self.queue_of(method.queue, method)
         if name is None:
             return
-        self._require(Verb.CREATE, name)
-        queues = self.host.amqp09.queues
+        self.require(Verb.CREATE, name)
 
         def delete() -> Deferred[int]:
-            queues.queue(name, self.connection)
-            return queues.delete(
+            self.queues.queue(name, self.connection)
+            return self.queues.delete(
                 name,
                 self.connection,
                 self.owner,

@@ -14,7 +14,7 @@ from zope.interface import implementer
 from amqproute import conditions
 from amqproute.auth.realm import Authenticator
 from amqproute.broker.partial_delivery_eviction import PartialDelivery
-from amqproute.errors import AmqpError, ResourceLimitExceeded
+from amqproute.errors import AmqpError, NotFound, ResourceLimitExceeded, UnauthorizedAccess
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
 from amqproute.frontends.amqp10.link_attach import LinkAttach
 from amqproute.frontends.amqp10.link_refusal import error_of
@@ -122,6 +122,7 @@ class Frontend(ClientConnection):
             "principal": str(self.principal),
             "container": self.connection.remote_container_id or "",
             "tls": self.facts.tls_version or "",
+            **self.host_facts,
             "since-ms": self.since_ms,
             "age-ms": max(0, self.now_ms() - self.since_ms),
             "links": len(self.links),
@@ -199,14 +200,22 @@ class Frontend(ClientConnection):
         )
 
     def _open_received(self, event: ev.OpenReceived) -> None:
-        if not self.context.serves(event.open.hostname):
-            words = f"no broker named {event.open.hostname!r} is served here"
+        hostname = event.open.hostname
+        try:
+            virtual_host = self.context.hosts.meant(hostname, self.principal)
+        except NotFound as error:
+            self.seen("open", conditions.NOT_FOUND, error.description)
+            self.close(conditions.NOT_FOUND, error.description)
+            return
+        if not virtual_host and not self.context.serves(hostname):
+            words = f"no broker named {hostname!r} is served here"
             self.seen("open", conditions.NOT_FOUND, words)
             self.close(conditions.NOT_FOUND, words)
             return
         try:
+            self.enter(virtual_host)
             self.admit_principal()
-        except ResourceLimitExceeded as error:
+        except (ResourceLimitExceeded, UnauthorizedAccess) as error:
             self._refuse_open(error)
             return
         terms = {} if self.contract is None else self.contract.terms.bounds()
@@ -228,9 +237,10 @@ class Frontend(ClientConnection):
         )
         level = self.log.debug if self._is_command else self.log.info
         level(
-            "{connection} opened by {principal}, container {container}{tls}",
+            "{connection} opened by {principal}{host}, container {container}{tls}",
             connection=self.facts.remote,
             principal=str(self.principal),
+            host=self.host_in_words,
             container=short(event.open.container_id),
             tls=f", {self.facts.tls_version}" if self.facts.tls_version else "",
         )

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from twisted.python.failure import Failure
 
-from amqproute.address import from_uri
+from amqproute.address import from_uri, local_name
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import DurableSubscription
 from amqproute.errors import (
@@ -189,7 +189,7 @@ class LinkAttach:
         life = queue.life
         is_shared = life is None or not life.is_exclusive or life.owner is link.session
         if not is_shared and not found.dynamic:
-            raise ResourceLocked(f"{queue.name!r} belongs to another session alone")
+            raise ResourceLocked(f"{local_name(queue.name)!r} belongs to another session alone")
         if link.role == "sender":
             _, old = self._context.links.get(self._links.key(link), (None, None))
             stolen = old.context if old is not None and old is not link else None

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from amqproute.address import PROBE_NODE
+from amqproute.address import PROBE_NODE, local_name
 from amqproute.auth.policy import Verb
 from amqproute.broker.dynamic_node_terms import read_lifetime, read_terms, words_of
 from amqproute.broker.link_selection import LinkSelection
@@ -384,9 +384,9 @@ class TerminusResolver:
         known = self.nodes.broker.subscription(*key, owner)
         if known is not None and known.definition.is_of(owner):
             raise PreconditionFailed(
-                f"the link {key[1][:256]!r} is a durable subscription to {known.topic.name!r}: "
-                "attach with durable and expiry-policy never, or under another name; closing it "
-                "ends the subscription"
+                f"the link {key[1][:256]!r} is a durable subscription to "
+                f"{local_name(known.topic.name)!r}: attach with durable and "
+                "expiry-policy never, or under another name; closing it ends the subscription"
             )
 
     def _keep_date(
@@ -415,7 +415,8 @@ class TerminusResolver:
         known = self.nodes.broker.subscription(*key, owner)
         if known is not None and known.topic is not topic:
             raise PreconditionFailed(
-                f"the subscription {key[1]!r} is one to {known.topic.name!r}; close it first"
+                f"the subscription {key[1]!r} is one to {local_name(known.topic.name)!r}; close it "
+                "first"
             )
         definition = Definition(
             topic.name,
@@ -452,7 +453,7 @@ class TerminusResolver:
             properties[FIRST_DATE] = Timestamp(definition.since_ms)
         is_global = definition.container == GLOBAL
         answer = spec.Source(
-            address=definition.topic,
+            address=local_name(definition.topic),
             durable=definition.durable,
             expiry_policy=spec.EXPIRE_NEVER,
             distribution_mode=COPY,

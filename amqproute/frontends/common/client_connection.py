@@ -85,7 +85,7 @@ class FrontendContext:
         connections: every connection.
         detaching: each is called with what tells whether a node is removed, after the connections:
             whatever outlives a connection and belongs to such nodes ends.
-        serves, lock_seconds, peer_opened, seen, contracts: of the policy.
+        serves, lock_seconds, peer_opened, seen, contracts, hosts: of the policy.
         unauthenticated_log: keeps those who are not let in from filling the log.
         memory: octets of messages on their way in, of all connections.
         partial_deliveries: those that have begun and not ended, of all connections.
@@ -101,6 +101,7 @@ class FrontendContext:
         "detaching",
         "endpoint_memory",
         "hops",
+        "hosts",
         "is_stopping",
         "limits",
         "lock_seconds",
@@ -140,6 +141,7 @@ class FrontendContext:
         self.seconds: Callable[[], float] = clock.seconds
         self.transactions = transactions
         self.contracts = policy.contracts
+        self.hosts = policy.hosts
         self.serves = policy.serves
         self.lock_seconds = policy.lock_seconds
         self.peer_opened = policy.peer_opened
@@ -308,6 +310,26 @@ class ClientConnection(ABC):
             facts.unix_uid,
         )
 
+    def enter(self, host: str) -> None:
+        """Have the connection in a virtual host from now on; see `VirtualHosts.enter`.
+
+        Raises:
+            AmqpError: it may not be there.
+        """
+        self.principal = self.context.hosts.enter(self.principal, host)
+
+    @property
+    def host_in_words(self) -> str:
+        """The virtual host for the log; empty for ``/``."""
+        host = self.principal.host
+        return f" in virtual host {host}" if host else ""
+
+    @property
+    def host_facts(self) -> dict[str, str]:
+        """The virtual host for an operator's row; nothing for ``/``."""
+        host = self.principal.host
+        return {"virtual-host": host} if host else {}
+
     def admit_principal(self) -> None:
         """Count the connection against its principal's share and contract, when it opens.
 
@@ -366,6 +388,7 @@ class ClientConnection(ABC):
         self.end_endpoints()
         if self.contract is not None:
             self.contract.disconnect(self)
+        self.context.hosts.leave(self.principal)
         self.error_log.log_suppressed()
         self._pump = None
         self.is_lost = True

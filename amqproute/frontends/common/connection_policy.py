@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from amqproute.frontends.common.contract_enforcement import ActiveContracts
+from amqproute.frontends.common.virtual_hosts import VirtualHosts
 from amqproute.values import Principal
 
 __all__ = ["ConnectionPolicy"]
@@ -14,10 +15,14 @@ class ConnectionPolicy:
 
     Args:
         contracts: what each peer and user may ask of us; None: nobody has any.
+        hosts: the virtual hosts; None if there is but ``/``.
     """
 
-    def __init__(self, contracts: ActiveContracts | None = None) -> None:
+    def __init__(
+        self, contracts: ActiveContracts | None = None, hosts: VirtualHosts | None = None
+    ) -> None:
         self.contracts = contracts
+        self.hosts = hosts or VirtualHosts()
 
     def serves(self, hostname: str | None) -> bool:
         """Tell whether the host name of an open is one of ours (A-16)."""

@@ -4,12 +4,17 @@
 What a protocol's own terms ask of a node - filters, outcomes, settle modes, lifetimes - is read
 and answered by its frontend; which node an address names, and whether a principal may send to it
 or receive from it, is the same for all of them.
+
+Addresses are those of the principal's virtual host, nodes are named as within the broker
+(`amqproute.address.in_host`). In a virtual host other than ``/`` no services are offered but the
+anonymous terminus.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Protocol, TypeVar, cast
 
 from twisted.internet.defer import Deferred
@@ -20,9 +25,13 @@ from amqproute.address import (
     Address,
     from_compatibility,
     from_exchange_address,
+    host_of,
+    in_host,
     is_reserved,
+    local_name,
     node_of_rules,
     parse,
+    split_host,
 )
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
@@ -115,21 +124,24 @@ class NodeAccess:
         """
         if text == TRANSFER_NODE:
             return self.transfer(principal)
+        if principal.host and is_reserved(text) and "@" not in text:
+            raise NotAllowed(f"{text!r} is a service of the virtual host /: it is not offered here")
         if text == PROBE_NODE:
             self.transfer(principal)  # whoever may come at all may ask what would become of it
             return self.broker.target(text)
         if is_reserved(text) and "@" not in text:
             self.require(principal, (Verb.MANAGE,), text)
             return self.broker.target(text)
-        route = self._route(text)
+        route = self._route(text, principal)
         if isinstance(route, Local):
             if not route.node:
                 # "@our.domain": any node here, by `to`.
                 return self.transfer(principal)
-            if is_reserved(route.node):
-                raise NotAllowed(f"the service {route.node!r} has no alias")
-            if from_exchange_address(route.node) is not None:
-                rule_node = node_of_rules(route.node)
+            host, local = split_host(route.node)
+            if is_reserved(local):
+                raise NotAllowed(f"the service {local!r} has no alias")
+            if from_exchange_address(local) is not None:
+                rule_node = in_host(host, node_of_rules(local))
                 # Partners know nodes here by their names; exchanges are our clients' business.
                 self.require(principal, (Verb.PUBLISH,), rule_node)
                 if principal.kind == "peer":
@@ -199,17 +211,18 @@ class NodeAccess:
         if is_reserved(text):
             raise NotAllowed(f"{text!r} is a service: it has nothing to receive")
         queue = from_compatibility(text)
-        if queue is not None and "@" in queue and queue in self.broker.nodes:
+        if queue is not None and "@" in queue and queue in self.broker.nodes.of(principal.host):
             # A queue that a client of 0-9-1 has named so: nobody can send to it by this name.
+            queue = in_host(principal.host, queue)
             self.require(principal, (Verb.BROWSE, Verb.CONSUME)[not copies :], queue)
             return cast(ISource, self.broker.source(queue))
-        route = self._route(text)
+        route = self._route(text, principal)
         if not isinstance(route, Local):
             raise NotAllowed(
                 f"{text!r} is at another organization: messages are sent there, not fetched"
             )
-        if is_reserved(route.node):
-            raise NotAllowed(f"{route.node!r} is a service: it has nothing to receive")
+        if is_reserved(local_name(route.node)):
+            raise NotAllowed(f"{local_name(route.node)!r} is a service: it has nothing to receive")
         verbs = (Verb.BROWSE, Verb.CONSUME) if copies else (Verb.CONSUME,)
         self.require(principal, verbs, route.node)
         return cast(ISource, self.broker.source(route.node))
@@ -237,7 +250,7 @@ class NodeAccess:
         if not any(allows(principal, verb, node) for verb in verbs):
             # The right that whoever keeps the rules would give: a peer's is to transfer.
             lacking = verbs[-1] if principal.kind == "peer" else verbs[0]
-            raise UnauthorizedAccess(f"{principal} may not {lacking} on {node!r}")
+            raise UnauthorizedAccess(f"{principal} may not {lacking} on {local_name(node)!r}")
 
     def find_or_create(
         self, find: Callable[[], N], address: str, principal: Principal, may_create: bool = True
@@ -262,10 +275,11 @@ class NodeAccess:
         return find(), created
 
     def _created_for(self, address: str, principal: Principal) -> Deferred[Queue] | None:
-        route = self._route(address)
+        route = self._route(address, principal)
         if (
             not isinstance(route, Local)
-            or is_reserved(route.node)
+            or is_reserved(local_name(route.node))
+            or host_of(route.node) != principal.host
             or principal.kind == "peer"
             or not self._service.rules.allows(principal, Verb.CREATE, route.node)
         ):
@@ -279,7 +293,7 @@ class NodeAccess:
             UnauthorizedAccess: the principal may not create dynamic nodes.
         """
         self.require(principal, (Verb.CREATE,), DYNAMIC)
-        return self.broker.create_dynamic_topic()
+        return self.broker.create_dynamic_topic(principal.host)
 
     def create_dynamic(self, terms: DynamicTerms, principal: Principal) -> Queue:
         """Create a queue with a name of its own.
@@ -291,9 +305,11 @@ class NodeAccess:
         """
         self.require(principal, (Verb.CREATE,), DYNAMIC)
         if terms.dead_letter is not None:
+            terms = replace(terms, dead_letter=in_host(principal.host, terms.dead_letter))
+            assert terms.dead_letter is not None
             self.require(principal, (Verb.PUBLISH,), terms.dead_letter)
             self.broker.target(terms.dead_letter)
-        return self.broker.create_dynamic(terms)
+        return self.broker.create_dynamic(terms, principal.host)
 
-    def _route(self, text: str) -> Local | NextHop:
-        return self._service.rules.router.route(text)
+    def _route(self, text: str, principal: Principal) -> Local | NextHop:
+        return self._service.rules.router.route(text, principal.host)

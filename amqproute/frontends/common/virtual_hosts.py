@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Virtual hosts: which one a connection opens, and whether it may.
+
+A virtual host is a name space with nodes, exchanges and rights of its own. Who has opened one is a
+principal there (`amqproute.values.Principal.host`), and everything that a frontend asks for a
+principal is asked within it: addresses lead to its nodes (`node_access`), and the access rules of
+others never apply. The one that is called ``/`` is always there; its name is empty.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from amqproute.errors import NotFound, ResourceLimitExceeded, UnauthorizedAccess
+from amqproute.values import Principal
+
+__all__ = ["HOSTNAME_PREFIX", "VirtualHostTerms", "VirtualHosts"]
+
+HOSTNAME_PREFIX: Final = "vhost:"
+"""By it clients of AMQP 1.0 made for RabbitMQ 4 say in the hostname of their open which they
+mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualHostTerms:
+    """One virtual host.
+
+    Attributes:
+        domains: whose nodes are in it.
+        most_connections: how many may have it open; None for any number.
+    """
+
+    domains: frozenset[str] = frozenset()
+    most_connections: int | None = None
+
+
+class VirtualHosts:
+    """The virtual hosts of a broker.
+
+    Args:
+        own_domains: gives the domains of the broker, those of all virtual hosts included.
+        may_open: tells whether the access rules let a principal into a virtual host.
+    """
+
+    def __init__(
+        self,
+        own_domains: Callable[[], Collection[str]] = frozenset,
+        may_open: Callable[[Principal, str], bool] = lambda *_: False,
+    ) -> None:
+        self._own_domains = own_domains
+        self._may_open = may_open
+        self._terms: Mapping[str, VirtualHostTerms] = {}
+        self._of_domain: Mapping[str, str] = {}
+        self._open: Counter[str] = Counter()
+
+    def __repr__(self) -> str:
+        return f"<VirtualHosts {len(self._terms)} open={self._open.total()}>"
+
+    def adopt(self, terms: Mapping[str, VirtualHostTerms]) -> None:
+        """Put a configuration in force; who has opened a virtual host has it open still."""
+        self._terms = dict(terms)
+        self._of_domain = {
+            domain: name for name, each in self._terms.items() for domain in each.domains
+        }
+
+    @property
+    def names(self) -> Collection[str]:
+        """Their names, without that of ``/``."""
+        return self._terms.keys()
+
+    def __contains__(self, host: str) -> bool:
+        """Tell whether there is a virtual host of this name."""
+        return not host or host in self._terms
+
+    def domains(self, host: str) -> Collection[str]:
+        """Return the domains whose nodes are in a virtual host."""
+        if host:
+            return self._terms[host].domains if host in self._terms else frozenset()
+        return [domain for domain in self._own_domains() if domain not in self._of_domain]
+
+    def connections(self, host: str) -> int:
+        """Return how many connections have a virtual host open."""
+        return self._open[host]
+
+    # -- which one -------------------------------------------------------------------------------
+
+    def named(self, name: str) -> str | None:
+        """Return the virtual host that connection.open names; None if there is none (09-CONN-23).
+
+        Some clients leave out the leading slash, so a name counts with and without it (I-08). A
+        domain stands for the virtual host that it belongs to.
+        """
+        plain = name.removeprefix("/")
+        if plain in self:
+            return plain
+        domain = plain.lower().rstrip(".")
+        owner = self._of_domain.get(domain)
+        if owner is None and domain in self._own_domains():
+            return ""
+        return owner
+
+    def meant(self, hostname: str | None, principal: Principal) -> str:
+        """Return the virtual host that the open of a client of AMQP 1.0 means.
+
+        Brokers of other organizations never are in one: they give the domain that they look for.
+
+        Args:
+            hostname: in the open.
+            principal: who opens.
+
+        Raises:
+            NotFound: it is ``vhost:NAME``, and there is none of this name.
+        """
+        if not hostname or principal.kind == "peer":
+            return ""
+        if hostname.startswith(HOSTNAME_PREFIX):
+            found = self.named(hostname[len(HOSTNAME_PREFIX) :])
+            if found is None:
+                name = hostname[len(HOSTNAME_PREFIX) :]
+                raise NotFound(f"there is no virtual host {name[:128]!r}")
+            return found
+        if hostname in self._terms:
+            return hostname
+        return self._of_domain.get(hostname.lower().rstrip("."), "")
+
+    # -- who has it open -------------------------------------------------------------------------
+
+    def enter(self, principal: Principal, host: str) -> Principal:
+        """Let a connection into a virtual host, until `leave`.
+
+        Returns:
+            Its principal there.
+
+        Raises:
+            UnauthorizedAccess: the access rules of the virtual host allow it nothing there.
+            ResourceLimitExceeded: as many connections as may have it open.
+        """
+        if not host:
+            return principal
+        if principal.kind == "peer" or not self._may_open(principal, host):
+            raise UnauthorizedAccess(f"access to virtual host {host!r} refused for {principal}")
+        most = self._terms[host].most_connections
+        if most is not None and self._open[host] >= most:
+            raise ResourceLimitExceeded(
+                f"the virtual host {host!r} has {most} connections "
+                f"(virtual-hosts: {host}: max-connections)",
+                info={"limiter": "virtual-host-connections"},
+            )
+        self._open[host] += 1
+        return replace(principal, host=host)
+
+    def leave(self, principal: Principal) -> None:
+        """A connection that has entered is gone."""
+        host = principal.host
+        if host:
+            self._open[host] -= 1
+            if self._open[host] <= 0:
+                del self._open[host]
