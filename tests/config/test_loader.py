@@ -434,7 +434,8 @@ class ShippedTests(SynchronousTestCase):
         """With every setting in force, every key outside of lists and maps stands in the file."""
         parsed = yaml_document.read(uncomment(describe()))
         self.assertEqual(parsed.problems, [])
-        inside = {"listen", "access", "nodes", "bindings", "routes", "peers", "contracts"}
+        inside = {"listen", "access", "nodes", "bindings", "virtual-hosts", "routes", "peers"}
+        inside.add("contracts")
         for key in all_keys():
             if key[0] not in inside or len(key) == 1:
                 self.assertIn(key, parsed.lines)
