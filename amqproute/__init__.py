@@ -20,7 +20,7 @@ Imports only go down, and packages of one layer do not know each other; a test h
     4  store journal resolver auth routing     capabilities, each replaceable
        net config filters translation client
     3  interfaces                              the seams, in one file
-    2  message  entry  values  stored          the values that pass between packages
+    2  message  entry  values  stored  body    the values that pass between packages
     1  wire                                    engines: bytes in, events out; no sockets, no clock
     0  errors  conditions  address  url        what everything may use
        dial_policy  log_rate_limit  restore_detection  tracebacks  plurals  jsontext

@@ -48,7 +48,7 @@ class AmqpError(AmqprouteError):
         description: str,
         *,
         condition: Condition | None = None,
-        info: Mapping[str, Any] | None = None,
+        info: Mapping[str, object] | None = None,
     ) -> None:
         if len(description) > LONGEST_DESCRIPTION:
             # It quotes a stranger's text and would fit neither into a frame nor into a log.
@@ -240,6 +240,7 @@ class Unresolved(AmqprouteError):
         hop: the next hop to ask about.
     """
 
+    # Any: a `NextHop`, which is of a layer above.
     def __init__(self, hop: Any) -> None:
         super().__init__(str(hop))
         self.hop = hop

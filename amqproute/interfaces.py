@@ -24,6 +24,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from zope.interface import Attribute, Interface
 
+from amqproute.body import IBody, IBodyReader
 from amqproute.entry import Entry
 from amqproute.message import Message
 from amqproute.stored import StoredEntry, StoreRecovery, StoreRoom
@@ -168,54 +169,6 @@ class IStoreTransaction(Interface):
         """
 
 
-class IBody(Interface):
-    """The rest of a very large message: what follows the sections before its body.
-
-    It is in a file, or wherever the store puts it, and lives as long as it is referenced in
-    memory or by any committed entry.
-    """
-
-    size = Attribute("octets")
-    has_footer = Attribute("whether it includes a footer; known while it is being received only")
-
-    def digest_of(before: bytes) -> tuple[str, int] | None:
-        """Return the SHA-256, in hexadecimal, and the octets of the bare message it is the rest of.
-
-        None if they are unknown, or belong to other octets. Not for the reactor's thread: for a
-        body that was stored before the start it reads the file, once.
-
-        Args:
-            before: octets of the bare message that precede these: properties.
-        """
-
-    def recall(before: bytes) -> Deferred[tuple[str, int] | None]:
-        """Return a Deferred of the result of `digest_of`, for the reactor's thread."""
-
-    def digested(before: bytes, digest: str, size: int) -> None:
-        """Set the result of `digest_of` for `before` and these octets without the footer."""
-
-    def reader() -> IBodyReader:
-        """Return a reader, positioned at the first octet."""
-
-
-class IBodyReader(Interface):
-    """Sequential reader of one body."""
-
-    left = Attribute("octets not requested yet")
-
-    def read(size: int) -> Deferred[bytes]:
-        """Return a Deferred of the next octets, at least one while any is left.
-
-        Fails with `StoreError`: `MessageDamaged` if they are not what was written.
-
-        Args:
-            size: the maximum.
-        """
-
-    def close() -> None:
-        """Stop reading."""
-
-
 class IBodyDraft(Interface):
     """An incoming body."""
 
@@ -316,6 +269,7 @@ class IOutbox(Interface):
             may be repeated.
         """
 
+    # Any: as for `carry`.
     def committed(events: Sequence[Any], is_carried: bool) -> None:
         """Handle events that are committed, with or without what `carry` returned."""
 
@@ -329,6 +283,7 @@ class IJournal(Interface):
     def now_us() -> int:
         """Return the wall clock, microseconds since the epoch."""
 
+    # Any: the type of events is the journal's, and the journal is a layer above.
     def note(event: Any) -> None:
         """Record an event (`amqproute.journal.event`) that belongs to no transaction."""
 
@@ -339,6 +294,7 @@ class IBatch(Interface):
     now_ms = Attribute("the wall clock of this batch, ms since the epoch")
     transaction = Attribute("the IStoreTransaction beneath")
 
+    # Any: as for `IJournal.note`.
     def record(event: Any) -> None:
         """Pass an event to the journal when this is committed."""
 
@@ -355,6 +311,7 @@ class INode(Interface):
 class ITarget(INode):
     """A node that messages can be put on."""
 
+    # Any: nodes of the broker ask more of its batch than `IBatch` has.
     def put(message: Message, batch: Any, origin: Origin) -> None:
         """Add one message to the batch.
 
@@ -397,6 +354,7 @@ class ISource(INode):
     def dispatch() -> None:
         """Hand available entries to consumers with credit."""
 
+    # Any: the outcome is one of `amqproute.broker.outcomes`; the batch as for `ITarget.put`.
     def settle(entries: Sequence[Entry], outcome: Any, batch: Any, consumer: object = None) -> None:
         """Act on the outcome for entries a consumer held (part 3 §3.4).
 
@@ -454,6 +412,7 @@ class IBroker(IDirectory):
     def begin() -> IBatch:
         """Return a new `IBatch`."""
 
+    # Any: `DynamicTerms` are the broker's, a layer above.
     def create_dynamic(terms: Any = None) -> INode:
         """Create a queue with an unguessable name (part 3 §3.5.3, dynamic).
 
@@ -461,6 +420,7 @@ class IBroker(IDirectory):
             terms: the `amqproute.broker.dynamic_node_terms.DynamicTerms`; None for the defaults.
         """
 
+    # Any: the broker knows more of its nodes than `INode` has.
     def delete(node: Any) -> None:
         """Delete a dynamic node with its entries."""
 
@@ -472,12 +432,14 @@ class IReporter(Interface):
     subject.
     """
 
+    # Any: queues, batches, reasons and errors are the broker's, a layer above.
     def failed(queue: Any, entry: Entry, reason: Any, error: Any, batch: Any) -> bool:
         """Report that an entry will not be delivered; return whether its sender gets a report."""
 
     def returns(message: Message) -> bool:
         """Tell whether the message itself is returned to ``x-opt-return-to`` (T-26)."""
 
+    # Any: as above.
     def taken(queue: Any, entry: Entry, batch: Any) -> bool:
         """Report that a consumer, or the next hop, has accepted an entry whose sender asked for it.
 
@@ -485,6 +447,7 @@ class IReporter(Interface):
             Whether a report is in the batch.
         """
 
+    # Any: as above.
     def dropped(queue: Any, entry: Entry, code: str, batch: Any) -> bool:
         """Report that an entry was removed without being offered: purged, or with its node.
 

@@ -15,7 +15,7 @@ from typing import Any
 __all__ = ["parse_json"]
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes) -> Any:  # Any: whatever the text says
     """Return what a JSON text says.
 
     Raises:

@@ -8,7 +8,7 @@ encoded again: every change makes a new `Message` whose bytes before the bare me
 whose bare message is the same octets (part 3 §3.2, requirements M-02 and T-38).
 
 A very large message is here only as far as the sections before its body go; what follows is its
-``rest``, which is read in parts by whoever sends it (`amqproute.interfaces.IBody`). Whatever looks
+``rest``, which is read in parts by whoever sends it (`amqproute.body.IBody`). Whatever looks
 at header, annotations and properties, or changes what precedes the bare message, does not notice.
 
 A message of another format than that of part 3 is carried *enclosed* (M-09): its octets are the
@@ -25,12 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from amqproute.body import IBody
 from amqproute.errors import DecodeError
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.sections import SectionOffsets
-from amqproute.wire.amqp10.spec import Header, Properties
+from amqproute.wire.amqp10.spec import Annotations, Header, Properties
 from amqproute.wire.amqp10.types import Described, Symbol, UInt, ULong
 
 REMEMBERED: Final = 1024
@@ -57,7 +58,7 @@ class Message:
     Args:
         encoded: the message as transferred, message-format 0; of a very large one the sections
             before its body.
-        rest: what follows that, an `amqproute.interfaces.IBody`: body and footer of a very large
+        rest: what follows that, an `amqproute.body.IBody`: body and footer of a very large
             message, which are never in memory as a whole. None for all others.
 
     Attributes:
@@ -66,12 +67,12 @@ class Message:
 
     __slots__ = ("_annotations", "_header", "_properties", "encoded", "located", "rest")
 
-    def __init__(self, encoded: bytes, rest: Any = None) -> None:
+    def __init__(self, encoded: bytes, rest: IBody | None = None) -> None:
         self.encoded = encoded
         self.rest = rest
         self.located: SectionOffsets | None = None
         self._header: Header | None = None
-        self._annotations: Mapping[Any, Any] | None = None
+        self._annotations: Annotations | None = None
         self._properties: Properties | None = None
 
     def __repr__(self) -> str:
@@ -123,7 +124,7 @@ class Message:
         return header
 
     @property
-    def annotations(self) -> Mapping[Any, Any]:
+    def annotations(self) -> Annotations:
         """The message annotations, empty without the section. Not to be changed."""
         annotations = self._annotations
         if annotations is None:
@@ -153,7 +154,7 @@ class Message:
         return properties
 
     @property
-    def application_properties(self) -> Mapping[Any, Any]:
+    def application_properties(self) -> Mapping[str, object]:
         """The application properties, empty without the section."""
         offsets = self.offsets
         start, end = offsets.application_properties_start, offsets.application_properties_end
@@ -165,7 +166,7 @@ class Message:
         offsets = self.offsets
         return self.encoded[offsets.bare_start : offsets.bare_end]
 
-    def body_values(self) -> list[Any]:
+    def body_values(self) -> list[object]:
         """Decode the body sections, for a client that shows them."""
         encoded = self.encoded
         pos, end = self.offsets.body_start, self.offsets.body_end
@@ -214,14 +215,14 @@ class Message:
         return sections.find_to(self.encoded, self.offsets)
 
     @property
-    def user_id(self) -> Any:
+    def user_id(self) -> object:
         """properties.user-id, read without decoding the other properties (M-17)."""
         if self._properties is not None:
             return self._properties.user_id
         return sections.find_property(self.encoded, self.offsets, USER_ID_FIELD)
 
     @property
-    def reply_to(self) -> Any:
+    def reply_to(self) -> object:
         """properties.reply-to, read without decoding the other properties (M-18)."""
         if self._properties is not None:
             return self._properties.reply_to
@@ -276,9 +277,7 @@ class Message:
 
     # -- changed copies ------------------------------------------------------------------------
 
-    def with_annotations(
-        self, added: Mapping[Any, Any], *, drop: tuple[Symbol, ...] = ()
-    ) -> Message:
+    def with_annotations(self, added: Annotations, *, drop: tuple[Symbol, ...] = ()) -> Message:
         """Return a message with annotations set, or dropped; the bare message is the same."""
         annotations = {key: value for key, value in self.annotations.items() if key not in drop}
         annotations.update(added)
@@ -300,7 +299,7 @@ class Message:
         fresh = Header(durable=header.durable, priority=header.priority, ttl=header.ttl)
         return self._with(sections.encode_header(fresh), self.annotations)
 
-    def _with(self, header: bytes, annotations: Mapping[Any, Any]) -> Message:
+    def _with(self, header: bytes, annotations: Annotations) -> Message:
         encoded = self.encoded
         offsets = self.offsets
         delivery = encoded[offsets.delivery_annotations_start : offsets.delivery_annotations_end]
@@ -356,7 +355,7 @@ class Message:
 
     def for_delivery(
         self, delivery_count: int, attempted: bool, expires_ms: int, now_ms: int
-    ) -> tuple[bytes, Any]:
+    ) -> tuple[bytes, bytes]:
         """Return the buffers to transfer to a consumer (M-04); ``rest``, if there is one, follows.
 
         Args:
@@ -380,7 +379,7 @@ class Message:
         return _delivery_header(old, delivery_count, not attempted), rest_of(self.encoded, end)
 
 
-def enclose(message_format: int, octets: bytes, rest: Any = None) -> Message:
+def enclose(message_format: int, octets: bytes, rest: IBody | None = None) -> Message:
     """Return a message that carries one of another format (M-09).
 
     It counts as durable: whether it asks for that, nobody here can read.
@@ -399,10 +398,11 @@ def enclose(message_format: int, octets: bytes, rest: Any = None) -> Message:
     return Message(head, rest)
 
 
-def rest_of(encoded: bytes, start: int) -> Any:
+def rest_of(encoded: bytes, start: int) -> bytes:
     """Return the octets from `start` on, or where these are many a view of them."""
     if start and len(encoded) - start >= VIEW_BYTES:
-        return memoryview(encoded)[start:]
+        # Transports and engines take a view wherever they take octets.
+        return cast(bytes, memoryview(encoded)[start:])
     return encoded[start:]
 
 
@@ -418,7 +418,7 @@ def annotations_from(encoded: bytes) -> int:
     return 8 + int.from_bytes(encoded[4:8], "big") if code == 0xD0 else 0
 
 
-def encode_annotations(annotations: Mapping[Any, Any]) -> bytes:
+def encode_annotations(annotations: Annotations) -> bytes:
     """Encode a message-annotations section; nothing for no annotations."""
     return sections.encode_annotations(spec.SECTION_MESSAGE_ANNOTATIONS, annotations)
 
@@ -454,7 +454,7 @@ def _header_of(section: bytes) -> Header:
     return header
 
 
-def annotations_of(section: bytes) -> Mapping[Any, Any]:
+def annotations_of(section: bytes) -> Annotations:
     """Decode a message-annotations section; an empty one gives an empty mapping.
 
     Raises:
@@ -468,12 +468,12 @@ def annotations_of(section: bytes) -> Mapping[Any, Any]:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _annotations_of(section: bytes) -> Mapping[Any, Any]:
+def _annotations_of(section: bytes) -> Annotations:
     return _decode_annotations(section)
 
 
-def _decode_annotations(section: bytes) -> Mapping[Any, Any]:
-    annotations: Mapping[Any, Any] = sections.decode_section(section, 0, len(section))
+def _decode_annotations(section: bytes) -> Annotations:
+    annotations: Annotations = sections.decode_section(section, 0, len(section))
     return annotations
 
 

@@ -33,7 +33,7 @@ class StoredEntry:
     delivery_count: int
     flags: int
     payload_id: int = 0
-    rest: Any = None
+    rest: Any = None  # Any: within the store its own row, until it has made an `IBody` of it
 
 
 @dataclass(slots=True)

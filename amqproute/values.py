@@ -316,13 +316,13 @@ class Origin:
     principal: Principal
     is_peer: bool = False
     container_id: str = ""
-    stream: Any = None
+    stream: Any = None  # Any: the broker's `Stream`, of a layer above
     tag: bytes = b""
     is_dead_letter: bool = False
     replies: dict[str, str] | None = None
     gone_at: float | None = None
     has_credit: bool = False
-    account: Any = None
+    account: Any = None  # Any: the broker's `SenderQuota`, of a layer above
     event: str = "received"
     parent: int | None = None
     connection: str = ""

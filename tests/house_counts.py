@@ -27,8 +27,9 @@ import json
 import sys
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -67,6 +68,11 @@ class Source:
     text: str
     is_package: bool
 
+    @cached_property
+    def nodes(self) -> Sequence[ast.AST]:
+        """Every node of the tree."""
+        return list(ast.walk(self.tree))
+
 
 def read(package: Path) -> dict[str, Source]:
     """Read the modules of a package, by name."""
@@ -82,24 +88,24 @@ def read(package: Path) -> dict[str, Source]:
 
 def imports_of(source: Source, names: Mapping[str, object]) -> Iterator[tuple[str, bool]]:
     """Yield what a module imports of the package, and whether for type checking only."""
-    waiting: list[tuple[ast.AST, bool]] = [(source.tree, False)]
-    while waiting:
-        node, typing_only = waiting.pop()
+    for_typing = {
+        id(inner)
+        for node in source.nodes
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for child in node.body
+        for inner in ast.walk(child)
+    }
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name in names:
-                    yield alias.name, typing_only
+                    yield alias.name, id(node) in for_typing
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 target = inner if inner in names else node.module
                 if target in names:
-                    yield target, typing_only
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            waiting += [(child, True) for child in node.body]
-            waiting += [(child, typing_only) for child in node.orelse]
-        else:
-            waiting += [(child, typing_only) for child in ast.iter_child_nodes(node)]
+                    yield target, id(node) in for_typing
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
@@ -136,11 +142,12 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return found
 
 
-def counts_of(package: Path) -> Counts:
+def counts_of(package: Path, *, with_lines: bool = True) -> Counts:
     """Count a package.
 
     Args:
         package: its directory.
+        with_lines: count lines too, which takes as long as all the rest.
     """
     counts = Counts()
     sources = read(package)
@@ -155,7 +162,7 @@ def counts_of(package: Path) -> Counts:
     plain = _plain_classes(sources)
     classes: dict[str, list[str]] = defaultdict(list)
     for name, source in sources.items():
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 classes[node.name].append(name)
             if isinstance(node, ast.ClassDef):
@@ -163,7 +170,7 @@ def counts_of(package: Path) -> Counts:
         for where, annotation in _public_annotations(source.tree):
             times = _anys(annotation)
             counts.found["any-public"] += [f"{name}:{annotation.lineno} {where}"] * times
-        for annotation in _annotations(source.tree):
+        for annotation in _annotations(source.nodes):
             counts.found["any"] += [f"{name}:{annotation.lineno}"] * _anys(annotation)
     counts.found["class-names"] = [
         f"{name}: {', '.join(where)}" for name, where in sorted(classes.items()) if len(where) > 1
@@ -177,6 +184,8 @@ def counts_of(package: Path) -> Counts:
         f"{stem}: {', '.join(where)}" for stem, where in sorted(stems.items()) if len(where) > 1
     ]
     counts.sums["modules"] = len(sources)
+    if not with_lines:
+        return counts
     counts.sums["lines"] = sum(len(each.text.splitlines()) for each in sources.values())
     counts.sums["code"] = sum(_code_lines(each) for each in sources.values())
     return counts
@@ -209,8 +218,8 @@ def _arguments(node: Function) -> list[ast.arg]:
     return [*every, *(each for each in (given.vararg, given.kwarg) if each is not None)]
 
 
-def _annotations(tree: ast.Module) -> Iterator[ast.expr]:
-    for node in ast.walk(tree):
+def _annotations(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
+    for node in nodes:
         if isinstance(node, Function):
             yield from (each.annotation for each in _arguments(node) if each.annotation)
             if node.returns is not None:
@@ -264,11 +273,19 @@ def _plain_classes(sources: Mapping[str, Source]) -> dict[str, bool]:
         "NamedTuple",
         "TypedDict",
         "Settings",
+        # A value of a type of Python's with a name of its own, as a symbol or a short string.
+        "str",
+        "int",
+        "float",
+        "bytes",
+        "dict",
+        "Mapping",
     }
     for source in sources.values():
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.ClassDef):
-                bases = {getattr(each, "id", getattr(each, "attr", "")) for each in node.bases}
+                bare = [e.value if isinstance(e, ast.Subscript) else e for e in node.bases]
+                bases = {getattr(each, "id", getattr(each, "attr", "")) for each in bare}
                 plain[node.name] = "dataclass" in _decorators(node) or bool(
                     bases & values or any(plain.get(base, False) for base in bases)
                 )
@@ -278,6 +295,14 @@ def _plain_classes(sources: Mapping[str, Source]) -> dict[str, bool]:
 def _is_callback(annotation: ast.expr | None) -> bool:
     return annotation is not None and any(
         isinstance(node, ast.Name) and node.id == "Callable" for node in ast.walk(annotation)
+    )
+
+
+def _is_no_argument(default: ast.expr | None) -> bool:
+    """Tell whether a field of a data class is none of the constructor's (``init=False``)."""
+    return isinstance(default, ast.Call) and any(
+        each.arg == "init" and getattr(each.value, "value", True) is False
+        for each in default.keywords
     )
 
 
@@ -294,9 +319,13 @@ def _constructor(
         annotations = [each.annotation for each in _arguments(own[0])[1:]]
         is_exempt = False
     elif "dataclass" in _decorators(node):
-        fields = [each.annotation for each in node.body if isinstance(each, ast.AnnAssign)]
+        fields = [
+            each.annotation
+            for each in node.body
+            if isinstance(each, ast.AnnAssign) and not _is_no_argument(each.value)
+        ]
         annotations = [each for each in fields if "ClassVar" not in ast.dump(each)]
-        is_exempt = not any(_holds_collaborator(each, plain) for each in fields)
+        is_exempt = not any(_holds_collaborator(each, plain) for each in annotations)
     else:
         return
     callbacks = sum(map(_is_callback, annotations))
@@ -311,7 +340,7 @@ def _constructor(
 def _code_lines(source: Source) -> int:
     """Count lines that have a token which is neither a comment nor part of a docstring."""
     docstrings: set[int] = set()
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Module | ast.ClassDef | Function) and ast.get_docstring(node):
             first = node.body[0]
             docstrings.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))

@@ -15,7 +15,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 import amqproute
-from tests.house_counts import circles
+from tests.house_counts import circles, counts_of
 
 PACKAGE = Path(amqproute.__file__).parent
 ROOT = PACKAGE.parent
@@ -35,7 +35,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
         "turn_scheduler",
     ),
     ("wire",),
-    ("message", "values", "entry", "stored"),
+    ("body", "message", "values", "entry", "stored"),
     ("interfaces", "plugins"),
     (
         "store",
@@ -161,6 +161,12 @@ def survey() -> tuple[dict[str, Path], dict[str, ast.Module], list[Import]]:
         found for module, tree in trees.items() for found in imports_of(module, tree, set(sources))
     ]
     return sources, trees, imports
+
+
+@cache
+def counted() -> dict[str, list[str]]:
+    """Count the package, once for all tests."""
+    return counts_of(PACKAGE, with_lines=False).found
 
 
 class ArchitectureTests(SynchronousTestCase):
@@ -367,6 +373,38 @@ class ArchitectureTests(SynchronousTestCase):
                 if line not in path.read_text().splitlines()[:2]
             ]
         )
+
+
+class CountTests(SynchronousTestCase):
+    """Bounds on what grows by itself; see `tests.house_counts`."""
+
+    MOST_ANY = 60
+    EXPLAINED_WITHIN = 8
+    """Lines above an ``Any`` among which the comment with its reason stands, if not on its own."""
+
+    def setUp(self) -> None:
+        self.found = counted()
+
+    def test_names_and_constructors(self) -> None:
+        """One word has one meaning, and no constructor takes more than anybody can keep in mind."""
+        self.assertEqual(self.found["class-names"], [])
+        self.assertEqual(self.found["constructors"], [])
+        self.assertEqual(self.found["upward-typing"], [])
+
+    def test_any(self) -> None:
+        """``Any`` in public signatures is rare, and each has its reason beside it."""
+        places = {entry.split()[0] for entry in self.found["any-public"]}
+        self.assertLessEqual(len(self.found["any-public"]), self.MOST_ANY)
+        files, _, _ = survey()
+        for place in sorted(places):
+            module, _, line = place.rpartition(":")
+            lines = files[module].read_text().splitlines()
+            last = int(line)
+            near = lines[max(0, last - self.EXPLAINED_WITHIN) : last]
+            self.assertTrue(
+                any("# Any" in each for each in near),
+                f"{place}: no comment says why it is Any",
+            )
 
 
 class GuideTests(SynchronousTestCase):

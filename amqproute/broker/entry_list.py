@@ -319,7 +319,9 @@ class EntryList:
     def _file(self, entry: Entry) -> None:
         """Count an entry that becomes available, and whose body is a file of its own."""
         # What an operator took away without its size being known (a damaged row) is forgotten here.
-        self._filed = self.filed_bytes + entry.message.rest.size
+        rest = entry.message.rest
+        assert rest is not None
+        self._filed = self.filed_bytes + rest.size
 
     def _unfile(self, entries: Iterable[Entry]) -> None:
         """Count no more the files of entries that are not available any more."""

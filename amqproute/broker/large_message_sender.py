@@ -66,7 +66,9 @@ class LargeMessageSender:
         self._is_paused = is_paused
         self._flush = flush
         self._ended = ended
-        self._reader = entry.message.rest.reader()
+        rest = entry.message.rest
+        assert rest is not None
+        self._reader = rest.reader()
         self._is_presettled = outgoing.delivery.settled
         self._is_reading = False
         self._next: list[Any] = []

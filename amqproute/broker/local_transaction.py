@@ -218,7 +218,7 @@ class Posting:
     """
 
     poster: Poster
-    delivery: Any  # the poster's own; here it is only kept
+    delivery: Any  # Any: the poster's own; here it is only kept
     target: PutTarget
     message: Message
     origin: Origin
@@ -241,7 +241,7 @@ class Retirement:
 
     transaction: Transaction
     consumer: EntryHolder
-    delivery: Any  # the consumer's own; here it is only kept
+    delivery: Any  # Any: the consumer's own; here it is only kept
     entry: Entry
     outcome: Outcome
     settled: bool
@@ -481,6 +481,7 @@ class Transaction:
             posting.origin.tag = posting.tag
             posting.target.put(posting.message, batch, posting.origin)
 
+    # Any: each participant has its own kind of arrivals.
     def rehearse(self) -> dict[BatchParticipant[Any], int]:
         """Try whether all of it could be committed now.
 

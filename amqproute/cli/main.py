@@ -59,7 +59,7 @@ class Program(click.Group):
         shown = {name: click.Command(name, help=entry.summary) for name, entry in entries}
         click.Group(commands=shown).format_commands(ctx, formatter)
 
-    def main(self, *args: Any, **extra: Any) -> Any:  # as click declares it
+    def main(self, *args: Any, **extra: Any) -> Any:  # Any: as click declares it
         """Run a command; in standalone mode print errors, and exit."""
         inherited: Any = super().main
         if not extra.pop("standalone_mode", True):

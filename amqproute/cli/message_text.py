@@ -61,6 +61,7 @@ class MessageDraft:
     secure_path: str | None = None
     properties: Mapping[str, object] = field(default_factory=dict)
     message_id: str | None = None
+    # Any: fields of `spec.Properties`, each of its own type.
     standard: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self, body: str | bytes, now_ms: int) -> tuple[str, bytes]:
@@ -167,7 +168,7 @@ def body_of(message: Message) -> object:
     return bodies[0] if bodies else None
 
 
-def plain(value: object) -> Any:  # what JSON can hold
+def plain(value: object) -> Any:  # Any: what JSON can hold
     """Convert a decoded value for JSON, without loss.
 
     Bytes become text if they are UTF-8, else ``{"base64": ...}``; times become ISO 8601.

@@ -59,7 +59,7 @@ class ProgressLine(Protocol):
     def add_task(self, description: str, *, total: float | None) -> object:
         """Add a line for a task with a total, and return its id."""
 
-    # A task is a type of rich, which is imported on a terminal only.
+    # Any: a task is a type of rich, which is imported on a terminal only.
     def update(self, task: Any, /, *, description: str = ..., completed: float = ...) -> None:
         """Update the position or the description of a task."""
 

@@ -102,8 +102,8 @@ class ClientCore(Generic[EndT]):
                 close_timeout=close_seconds,
                 max_message_size=MAX_MESSAGE_BYTES,
                 tls=tls,
-                sasl_client=login,
-            )
+            ),
+            sasl_client=login,
         )
         self.links: dict[Link, EndT] = {}
         self.is_open = False

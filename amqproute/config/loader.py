@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -162,7 +162,7 @@ def loads(text: str, path: Path | str) -> Config:
     return config
 
 
-def read_node(options: Mapping[str, Any]) -> NodeSettings:
+def read_node(options: Mapping[str, object]) -> NodeSettings:
     """Read one node as it would stand under `nodes`, for those that are made at runtime.
 
     Args:
@@ -190,7 +190,7 @@ def read_node(options: Mapping[str, Any]) -> NodeSettings:
     return config.nodes[0]
 
 
-def read_route(options: Mapping[str, Any]) -> RouteSettings:
+def read_route(options: Mapping[str, object]) -> RouteSettings:
     """Read one route as it would stand under `routes`, for those that are made at runtime.
 
     Raises:

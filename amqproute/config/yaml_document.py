@@ -61,7 +61,7 @@ class ParsedDocument:
         problems: line, path and words of each problem.
     """
 
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, object] = field(default_factory=dict)
     lines: dict[Location, int] = field(default_factory=dict)
     problems: list[tuple[int, Location, str]] = field(default_factory=list)
 

@@ -109,7 +109,7 @@ class AttachedLinks:
         """Return a row for each link, attached or suspended."""
         attached = [row for each in self.connections for row in each.link_rows()]
         suspended = () if self.amqp10 is None else self.amqp10.suspended.rows()
-        return attached + [suspended_row(row) for row in suspended]
+        return [*attached, *(suspended_row(row) for row in suspended)]
 
     def contract_rows(self) -> list[Row]:
         """Return, for each peer and user with a contract, its limits and their use."""

@@ -106,9 +106,9 @@ def accepting(
                 ),
                 properties=product(),
                 tls="optional" if listen.tls == "upgrade" else "none",
-                sasl_server=authority,
                 allow_no_sasl="ANONYMOUS" in listen.mechanisms,
-            )
+            ),
+            sasl_server=authority,
         )
         authority.frontend = frontend = Frontend(engine, context, authenticator, facts)
         return engine, frontend

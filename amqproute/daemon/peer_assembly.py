@@ -38,7 +38,7 @@ from amqproute.resolver.nameservers import Nameserver, parse_nameserver, read_re
 from amqproute.resolver.srv import DnssecTerms, DnssecUse, SrvResolver
 from amqproute.turn_scheduler import TurnScheduler
 from amqproute.values import TRANSFER_CAPABILITY, NextHop, Resolution, TransportSecurity
-from amqproute.wire.amqp10.connection import ConnectionSettings
+from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.sasl_mechanisms import ANONYMOUS, EXTERNAL, SaslClient, client_mechanism
 
 __all__ = [
@@ -48,8 +48,8 @@ __all__ = [
     "make_resolver",
     "make_targets",
     "own_places",
+    "peer_engine",
     "peer_policy",
-    "peer_settings",
     "pinned_policies",
     "product",
     "trusts",
@@ -239,14 +239,14 @@ def product() -> dict[str, object]:
     return {"product": "amqproute", "version": __version__}
 
 
-def peer_settings(
+def peer_engine(
     config: Config,
     hop: NextHop,
     security: TransportSecurity,
     container_id: str,
     properties: Mapping[str, object] = MappingProxyType({}),
-) -> ConnectionSettings:
-    """Return the settings of a connection to a peer, for the relay and for `peer test`.
+) -> Connection:
+    """Return the engine of a connection to a peer, for the relay and for `peer test`.
 
     Args:
         config: the configuration.
@@ -258,7 +258,7 @@ def peer_settings(
     limits = config.limits
     is_plain = peer_policy(config, hop.domain).level is TrustLevel.NONE
     wants_tls = security is TransportSecurity.UPGRADE and not is_plain
-    return ConnectionSettings(
+    settings = ConnectionSettings(
         role="client",
         container_id=container_id,
         hostname=hop.domain,
@@ -269,8 +269,8 @@ def peer_settings(
         offered_capabilities=(TRANSFER_CAPABILITY,),
         properties={**product(), **properties},
         tls="required" if wants_tls else "none",
-        sasl_client=_ExternalOnly(else_nobody=is_plain),
     )
+    return Connection(settings, sasl_client=_ExternalOnly(else_nobody=is_plain))
 
 
 class _ExternalOnly:

@@ -32,8 +32,8 @@ from amqproute.daemon.peer_assembly import (
     make_contexts,
     make_resolver,
     make_targets,
+    peer_engine,
     peer_policy,
-    peer_settings,
 )
 from amqproute.daemon.routes import make_router
 from amqproute.errors import AmqprouteError, ConnectError, ResolveError, TlsError
@@ -243,14 +243,13 @@ class PeerTest:
         sessions: list[ProbeSession] = []
 
         def make(facts: TransportFacts) -> tuple[Connection, ProbeSession]:
-            settings = peer_settings(
+            engine = peer_engine(
                 self.config,
                 hop,
                 candidate.security,
                 f"{self.config.container_id or hop.domain}/probe",
                 {PROBE: self.probe},
             )
-            engine = Connection(settings)
             session = ProbeSession(self, engine, hop, place, facts)
             sessions.append(session)
             return engine, session

@@ -20,9 +20,9 @@ from amqproute.config.access_settings import AccessSettings, ContractSettings
 from amqproute.config.schema import Config
 from amqproute.daemon.routes import make_router
 from amqproute.frontends.common.contract_enforcement import NO_TERMS, ContractTerms
-from amqproute.relay.relay_terms import RelayTerms
+from amqproute.relay.relay_terms import RelayBounds, RelayTerms
 from amqproute.relay.retry_schedule import RetrySchedule
-from amqproute.services.transfer import TransferRules
+from amqproute.services.transfer import PartnerRules, TransferRules
 from amqproute.values import NextHop, Principal, RouteRule
 
 Allows: TypeAlias = Callable[[Principal, Verb, str], bool]
@@ -94,10 +94,9 @@ def transfer_rules(
         own_id=container_id,
         router=router,
         allows=allows,
-        relay_for=relay_for,
+        partners=PartnerRules(relay_for, origins),
         max_hops=config.relay.max_hops,
         insert_to=config.alias_to == "insert",
-        origins=origins,
         name_of=name_of,
         remote_services=frozenset(config.remote_services),
     )
@@ -124,8 +123,7 @@ def relay_terms(config: Config) -> RelayTerms:
         window_bytes=relay.window_bytes,
         dead_after=relay.dead_after,
         settle_seconds=relay.settle_timeout,
-        connects_per_second=relay.connects_per_second,
-        most_destinations=relay.max_destinations,
+        bounds=RelayBounds(relay.connects_per_second, relay.max_destinations),
         rate=rate,
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from amqproute.config.schema import Config
-from amqproute.daemon.peer_assembly import peer_settings
+from amqproute.daemon.peer_assembly import peer_engine
 from amqproute.daemon.reporting import proved_domain
 from amqproute.net.tls import TlsContexts
 from amqproute.routing.table import Router
@@ -40,7 +40,7 @@ class RelayIdentity:
 
     def engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
         """See `OutgoingIdentity.engine`."""
-        return Connection(peer_settings(self._config(), hop, security, self.own_id))
+        return peer_engine(self._config(), hop, security, self.own_id)
 
     def origin(self) -> str:
         """See `OutgoingIdentity.origin`."""

@@ -41,7 +41,6 @@ from amqproute.values import (
 )
 from amqproute.wire.amqp10 import sections, spec
 from amqproute.wire.amqp10.sections import SectionOffsets
-from amqproute.wire.amqp10.types import ULong
 
 _MAKING: Final = threading.Lock()
 """Held while an event is made: a few milliseconds at most."""
@@ -412,7 +411,7 @@ def _facts(message: Message, encoded: bytes, offsets: SectionOffsets) -> _Facts:
     return name, kind, to, digest, size
 
 
-def name_of(value: str | ULong | UUID | bytes | None) -> tuple[str | None, str | None]:
+def name_of(value: object) -> tuple[str | None, str | None]:
     """Return a message-id as records have it: as text, and its type."""
     if value is None:
         return None, None
@@ -422,7 +421,9 @@ def name_of(value: str | ULong | UUID | bytes | None) -> tuple[str | None, str |
         return named(value), "string"
     if isinstance(value, UUID):
         return str(value), "uuid"
-    return named(bytes(value).hex()), "binary"
+    if isinstance(value, bytes):
+        return named(value.hex()), "binary"
+    return None, None  # a type that no message-id has
 
 
 @lru_cache(maxsize=1024)

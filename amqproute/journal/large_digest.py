@@ -30,12 +30,14 @@ async def find_digest(message: Message) -> None:
         StoreError: it cannot be read.
         DecodeError: what was read is no body.
     """
+    rest = message.rest
+    assert rest is not None
     before = message.encoded[message.bare_from :]
-    if await message.rest.recall(before) is not None:
+    if await rest.recall(before) is not None:
         return
     digest = hashlib.sha256(before)
     walk = BodyScanner()
-    reader = message.rest.reader()
+    reader = rest.reader()
     try:
         while part := await reader.read(PART_BYTES):
             for each in walk.follow([part]):
@@ -43,4 +45,4 @@ async def find_digest(message: Message) -> None:
     finally:
         reader.close()
     walk.finish()
-    message.rest.digested(before, digest.hexdigest(), len(before) + walk.bare_size)
+    rest.digested(before, digest.hexdigest(), len(before) + walk.bare_size)

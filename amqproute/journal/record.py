@@ -341,7 +341,7 @@ class JournalLine:
     seq: int
     count: int
     time: int
-    body: Mapping[str, Any]
+    body: Mapping[str, Any]  # Any: JSON; the kind decides what it has
 
     def records(self) -> Iterator[JournalRecord]:
         """Yield the records of the run, one by one."""

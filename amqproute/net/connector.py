@@ -118,7 +118,7 @@ class Connector:
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: Any,  # Any: several interfaces at once; see below
         contexts: TlsContexts | None,
         *,
         pace: ConnectPace | None = None,

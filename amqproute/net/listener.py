@@ -130,7 +130,7 @@ class Listener(Service, ConnectionOwner):
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: Any,  # Any: several interfaces at once; see below
         description: str,
         make: Make,
         *,
@@ -143,7 +143,8 @@ class Listener(Service, ConnectionOwner):
         """Prepare; nothing is opened yet.
 
         Args:
-            reactor: where to listen.
+            reactor: where to listen; with IReactorTCP, IReactorTime, IReactorUNIX and
+                IReactorSocket.
             description: see the module.
             make: makes engine and user of each connection.
             tls: of the connections.

@@ -310,6 +310,7 @@ class ServerCreator:
             "required": SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT,
         }[client_certificate]
 
+    # Any: Twisted's TLS protocol, which gets an attribute of ours.
     def serverConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:
         """Make a connection, and give its `Verification` to the protocol on top of it."""
         loaded = self._contexts.loaded
@@ -334,6 +335,7 @@ class ClientCreator:
         self._demand = demand
         self._server_name = _server_name(demand.server_name)
 
+    # Any: as above.
     def clientConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:
         """Make a connection, and give its `Verification` to the protocol on top of it."""
         loaded = self._contexts.loaded
@@ -615,7 +617,7 @@ def describe(certificate: x509.Certificate) -> CertificateFacts:
     )
 
 
-def peer_certificate(transport: Any) -> x509.Certificate | None:
+def peer_certificate(transport: object) -> x509.Certificate | None:
     """Return the certificate that the peer has shown, or None (also on a transport without TLS)."""
     getter = getattr(transport, "getPeerCertificate", None)
     certificate = None if getter is None else getter()

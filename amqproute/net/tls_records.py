@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from OpenSSL import SSL
+from twisted.internet.interfaces import ITransport
 from twisted.internet.protocol import connectionDone
 from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
@@ -55,11 +56,11 @@ class RecordLayer(TLSMemoryBIOProtocol):
     _allowance = 0
     _is_stuck = False  # OpenSSL may have more records than were allowed
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[no-untyped-call] # Twisted's
         self._encrypted: deque[memoryview] = deque()
 
-    def makeConnection(self, transport: Any) -> None:
+    def makeConnection(self, transport: ITransport) -> None:
         """Begin the handshake; records go through the outlet from then on."""
         super().makeConnection(transport)  # type: ignore[no-untyped-call] # Twisted's
         if self.outlet is not None and self.transport is not None:

@@ -50,7 +50,7 @@ def visible(text: str) -> str:
     )
 
 
-def tag(name: str, /, *children: Any, **attributes: Any) -> PageMarkup:
+def tag(name: str, /, *children: object, **attributes: object) -> PageMarkup:
     """Write an element.
 
     Args:
@@ -105,7 +105,10 @@ class PageCell:
 
 
 def table(
-    caption: str, columns: Sequence[PageColumn], rows: Iterable[Sequence[Any]], empty: str = "none"
+    caption: str,
+    columns: Sequence[PageColumn],
+    rows: Iterable[Sequence[object]],
+    empty: str = "none",
 ) -> PageMarkup:
     """Write a table that is sorted by a click on a heading; columns without a value are left out.
 

@@ -381,7 +381,7 @@ class Warehouse:
 
 
 def few(
-    spark: SparkSession, schema: StructType, rows: Iterable[Mapping[str, Any]] = ()
+    spark: SparkSession, schema: StructType, rows: Iterable[Mapping[str, object]] = ()
 ) -> DataFrame:
     """Return a few rows that the driver has, by default none, as a data frame.
 

@@ -156,7 +156,9 @@ class LargeMessageLink:
         assert link is not None
         try:
             head = self._carrier.head_of(entry)
-            size = sum(map(len, head)) + entry.message.rest.size
+            rest = entry.message.rest
+            assert rest is not None
+            size = sum(map(len, head)) + rest.size
             tag = entry.id.to_bytes(TAG_OCTETS, "big")
             outgoing = link.send_parts(size, tag, context=entry)
         except AmqpError as error:

@@ -94,7 +94,7 @@ class Relay:
         self._clock = clock = environment.clock
         self._terms = terms
         self._limits = limits
-        self._starts = ConnectScheduler(clock, terms.connects_per_second, environment.turns)
+        self._starts = ConnectScheduler(clock, terms.bounds.connects_per_second, environment.turns)
         self._context = RelayContext(
             environment,
             broker.begin,
@@ -107,7 +107,7 @@ class Relay:
         self._is_stopping = False
         self._by_name: dict[str, tuple[str, ...]] = {}
         self.destination_quota = DestinationQuota(
-            clock.seconds, lambda: self._terms.most_destinations
+            clock.seconds, lambda: self._terms.bounds.most_destinations
         )
         self._known: OrderedDict[str, float] = OrderedDict()
         self._unfound = 0
@@ -432,7 +432,7 @@ class Relay:
     def reload(self, terms: RelayTerms, lifetime_ms: int, dead_letter_name: str | None) -> None:
         """Put new terms in force; the lifetime of present messages does not change."""
         self._terms.adopt(terms)
-        self._starts.per_second = terms.connects_per_second
+        self._starts.per_second = terms.bounds.connects_per_second
         self._limits = replace(self._limits, ttl_ms=lifetime_ms)
         self.dead_letter_name = dead_letter_name
         self._refusals.clear()  # the rules of addresses to dial may have changed

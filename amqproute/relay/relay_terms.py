@@ -20,6 +20,19 @@ def _unlimited(_: NextHop) -> Rate:
     return NO_RATE
 
 
+@dataclass(frozen=True, slots=True)
+class RelayBounds:
+    """Bounds on all destinations together.
+
+    Attributes:
+        connects_per_second: connections that are begun.
+        most_destinations: those with messages or a connection; see `destination_quota`.
+    """
+
+    connects_per_second: float = 50.0
+    most_destinations: int = 4000
+
+
 @dataclass(slots=True)
 class RelayTerms:
     """Terms of relaying; shared by all destinations.
@@ -31,8 +44,7 @@ class RelayTerms:
         window_bytes: bound on the octets of messages without an outcome.
         dead_after: failed attempts in a row after which a destination counts as dead.
         settle_seconds: a peer is stuck if a delivery has no outcome after this time.
-        connects_per_second: of all destinations together.
-        most_destinations: bound on those with messages or a connection; see `destination_quota`.
+        bounds: on all destinations together.
         rate: bound on the rate of messages to a hop.
         part_bytes: the part of `window_bytes` for which there is memory now; computed while the
             daemon runs (`broker.outgoing_memory`), not configured.
@@ -44,15 +56,14 @@ class RelayTerms:
     window_bytes: int = 64 * 1024 * 1024
     dead_after: float = 3.0
     settle_seconds: float = 120.0
-    connects_per_second: float = 50.0
-    most_destinations: int = 4000
+    bounds: RelayBounds = RelayBounds()
     rate: Callable[[NextHop], Rate] = _unlimited
-    part_bytes: int = UNBOUNDED
+    part_bytes: int = field(default=UNBOUNDED, init=False)
 
     def adopt(self, other: RelayTerms) -> None:
         """Copy everything that is configured from other terms."""
         for each in fields(self):
-            if each.name != "part_bytes":
+            if each.init:
                 setattr(self, each.name, getattr(other, each.name))
 
 

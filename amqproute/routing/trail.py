@@ -8,7 +8,7 @@ first. It is read before a message is taken from a peer and lengthened when it i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from amqproute.errors import NotAllowed
 from amqproute.values import TRACE
@@ -21,7 +21,7 @@ LONGEST_NAME: Final = 100
 """Letters of each that are."""
 
 
-def trace_of(annotations: Mapping[Any, Any]) -> tuple[str, ...]:
+def trace_of(annotations: Mapping[object, object]) -> tuple[str, ...]:
     """Return the container-ids in the annotations, oldest first.
 
     Raises:

@@ -192,6 +192,7 @@ def require_same(
         raise CommandRefused(CONFLICT, f"{name!r}: {words}", {"differences": different})
 
 
+# Any: options by name, each of the type that the table of the command demands.
 def link_of(name: str, options: Mapping[str, Any]) -> BindingDeclaration:
     """Return the declaration of a binding with these options."""
     return BindingDeclaration(

@@ -784,6 +784,7 @@ def _fault(refused: CommandRefused) -> TopologyFault:
     return TopologyFault(kinds.get(refused.status, TopologyFaultKind.OTHER_QUEUE), refused.words)
 
 
+# Any: options by name, each of the type that the table of the command demands.
 def rule_of(pattern: str, options: Mapping[str, Any]) -> RouteRule:
     """Return the rule of a route made at runtime."""
     names = tuple(str(name) for name in options["names"])

@@ -218,7 +218,7 @@ class Provenance:
 
 def _check_names(message: Message) -> None:
     for name in message.application_properties:
-        if isinstance(name, str) and name.startswith(RESERVED.decode()):
+        if name.startswith(RESERVED.decode()):
             raise InvalidField(
                 f"the application property {name[:LONGEST_QUOTE]!r} has a name of the standard's: "
                 "what begins with 'amqp.' is not for applications",

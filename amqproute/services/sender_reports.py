@@ -59,7 +59,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -271,7 +271,7 @@ class Reporter:
         if row is None:
             facts: dict[str, object] = {"code": "done.delivered"}
             return DELIVERED in wanted and self._report(DELIVERED, facts, True, queue, entry, batch)
-        is_last = REPORT_CAPABILITY not in row.get("offers", ())
+        is_last = REPORT_CAPABILITY not in _list_of(row, "offers")
         if not (RELAYED in wanted or (is_last and DELIVERED in wanted)):
             return False
         facts = {
@@ -290,8 +290,9 @@ class Reporter:
         row = self._row(queue) or {}
         facts: dict[str, object] = {"code": "delay.waiting", "text": str(row.get("last-error", ""))}
         facts["attempts"] = attempts_of(row, {})
-        if row.get("next-attempt-ms"):
-            facts["next-attempt"] = Timestamp(row["next-attempt-ms"])
+        next_ms = row.get("next-attempt-ms")
+        if isinstance(next_ms, int) and next_ms:
+            facts["next-attempt"] = Timestamp(next_ms)
         if row.get("held"):
             facts["held"] = str(row["held"])
         return self._report(DELAY, facts, False, queue, entry, batch)
@@ -478,7 +479,7 @@ def attempts_of(row: spec.Fields | None, facts: spec.Fields) -> list[dict[str, o
     if row is None:
         return []
     attempts: list[dict[str, object]] = []
-    for line in list(row.get("attempts", ()))[:MOST_ATTEMPTS]:
+    for line in _list_of(row, "attempts")[:MOST_ATTEMPTS]:
         host, _, rest = str(line).partition(": ")
         code, _, text = rest.partition(": ")
         if not _CODE.fullmatch(code):
@@ -524,7 +525,7 @@ def body_of_report(entry: Entry, facts: spec.Fields, container: str) -> dict[str
         "code": code,
         "condition": facts.get("condition"),
         "text": facts.get("text") or None,
-        "attempts": list(facts.get("attempts", ())),
+        "attempts": _list_of(facts, "attempts"),
         "words": _sentence(code, (properties.to or "")[:LONGEST_TEXT], facts),
         "message-id": _quoted(properties.message_id),
         "correlation-id": _quoted(properties.correlation_id),
@@ -537,6 +538,11 @@ def body_of_report(entry: Entry, facts: spec.Fields, container: str) -> dict[str
         "delivery-count": UInt(entry.delivery_count),
     }
     return body
+
+
+def _list_of(facts: spec.Fields, name: str) -> list[object]:
+    found = facts.get(name, ())
+    return list(found) if isinstance(found, Sequence) else []
 
 
 def _quoted(value: object) -> object:
@@ -563,8 +569,8 @@ def encode_report(
         message_id=message_id,
         to=address,
         subject=f"{kind}: {code}",
-        correlation_id=original,
-        creation_time=body["reported"],
+        correlation_id=cast(spec.MessageId | None, original),
+        creation_time=cast(Timestamp, body["reported"]),
     )
     return Message(
         b"".join(

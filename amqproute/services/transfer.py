@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -44,6 +44,23 @@ from amqproute.services.reply_paths import ReplyPaths
 from amqproute.values import SERVICE_BYTES, Local, NextHop, Origin, Principal
 
 
+def _none(_: Principal) -> Sequence[str]:
+    return ()
+
+
+@dataclass(slots=True)
+class PartnerRules:
+    """Domains that peers may speak for or send to, as patterns.
+
+    Attributes:
+        relay_for: those that a principal may relay to (T-31).
+        origins: those that a peer may hand over messages from, besides the names it proves.
+    """
+
+    relay_for: Callable[[Principal], Sequence[str]] = _none
+    origins: Callable[[Principal], Sequence[str]] = _none
+
+
 @dataclass(slots=True)
 class TransferRules:
     """Transfer rules of the configuration; a reload replaces them.
@@ -52,11 +69,9 @@ class TransferRules:
         own_id: this container's id, as in traces.
         router: address to route.
         allows: (principal, verb, node) to bool: the access rules.
-        relay_for: (principal) to the domain patterns that it may relay to (T-31).
+        partners: rights of peers over other domains.
         max_hops: longest trace taken (T-27).
         insert_to: supply a missing ``to`` on ``x@y``; else refuse (T-14).
-        origins: (principal) to the domain patterns that a peer may hand over messages from,
-            besides the names it proves.
         name_of: the domain of a container where it is known, else the container-id.
         remote_services: the services that messages may name in ``to``, here or elsewhere (T-32).
     """
@@ -64,10 +79,9 @@ class TransferRules:
     own_id: str
     router: Router
     allows: Callable[[Principal, Verb, str], bool]
-    relay_for: Callable[[Principal], Sequence[str]]
+    partners: PartnerRules = field(default_factory=PartnerRules)
     max_hops: int = 16
     insert_to: bool = True
-    origins: Callable[[Principal], Sequence[str]] = lambda _: ()
     name_of: Callable[[str], str] = str
     remote_services: frozenset[str] = frozenset()
 
@@ -125,7 +139,7 @@ class TransferService:
 
     def origins(self, principal: Principal) -> Sequence[str]:
         """See `ClaimRules.origins`."""
-        return self.rules.origins(principal)
+        return self.rules.partners.origins(principal)
 
     def check_trail(self, section: bytes) -> None:
         """See `ClaimRules.check_trail`."""
@@ -218,7 +232,7 @@ class TransferService:
                 raise UnauthorizedAccess(f"{origin.principal} may not publish to {to!r}")
             return
         domain = address.domain or ""
-        patterns = self.rules.relay_for(origin.principal)
+        patterns = self.rules.partners.relay_for(origin.principal)
         if not any(fnmatchcase(domain, pattern) for pattern in patterns):
             raise UnauthorizedAccess(
                 f"{origin.principal} may not have messages relayed to {domain}: "
@@ -254,7 +268,7 @@ class TransferService:
             return rules.allows(origin.principal, Verb.PUBLISH, str(_address(address)))
         domain = _address(address).domain or ""
         return self.provenance.speaks_for(origin.principal, domain) or any(
-            fnmatchcase(domain, pattern) for pattern in rules.relay_for(origin.principal)
+            fnmatchcase(domain, pattern) for pattern in rules.partners.relay_for(origin.principal)
         )
 
     def alias(self, text: str, address: Address, hop: NextHop) -> AliasTarget:

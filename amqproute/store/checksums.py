@@ -20,7 +20,7 @@ columns of ``entry`` being NULL and not the other is damage as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from amqproute.store.model import Column
@@ -103,7 +103,7 @@ def shifted(**changes: str) -> str:
     return f"((row_sum + {' + '.join(terms)}) % {PRIME} + {PRIME}) % {PRIME}"
 
 
-def summed(flat: Sequence[Any]) -> list[Column]:
+def summed(flat: Sequence[Column]) -> list[Column]:
     """Return the rows of `StatementGroup.rows` with both checksums at the end of each."""
     rows: list[Column] = []
     values = iter(flat)

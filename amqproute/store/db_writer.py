@@ -75,7 +75,7 @@ class WriterCall:
     """
 
     function: Callable[[], object]
-    deferred: Deferred[Any]  # the type of what `function` returns, which differs from call to call
+    deferred: Deferred[Any]  # Any: the type of what `function` returns
     vital: bool = False
 
 

@@ -162,8 +162,8 @@ class Connected:
                 role="client",
                 container_id=f"{container_id}-{uuid.uuid4()}",
                 hostname=place.host if place.port else None,
-                sasl_client=login,
-            )
+            ),
+            sasl_client=login,
         )
         self.engine.start(time.monotonic())
         self.engine.open()

@@ -72,9 +72,8 @@ class Broker:
     def __init__(self, mechanisms: Sequence[str] = ("ANONYMOUS",)) -> None:
         self.authority = Authority(mechanisms)
         self.engine = Connection(
-            ConnectionSettings(
-                role="server", container_id="broker", sasl_server=self.authority, credit_grace_new=0
-            )
+            ConnectionSettings(role="server", container_id="broker", credit_grace_new=0),
+            sasl_server=self.authority,
         )
         self.got: list[bytes] = []
         self.outcome: Any = spec.Accepted()

@@ -56,7 +56,7 @@ class CoreTests(SynchronousTestCase):
             "us", "b.example", login, tls="none", handshake_seconds=10.0
         )
         self.broker = Connection(
-            ConnectionSettings(role="server", container_id="broker", sasl_server=Anonymous())
+            ConnectionSettings(role="server", container_id="broker"), sasl_server=Anonymous()
         )
         self.core.engine.start(0.0)
         self.broker.start(0.0)

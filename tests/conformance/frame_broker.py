@@ -59,7 +59,7 @@ from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.routing.table import Router
 from amqproute.services import node_changes
 from amqproute.services.management_node import MANAGEMENT, SYNONYMS, ManagementService
-from amqproute.services.transfer import TransferRules, TransferService
+from amqproute.services.transfer import PartnerRules, TransferRules, TransferService
 from amqproute.store.memory import MemoryStore
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
@@ -359,6 +359,7 @@ class FrameBroker:
         aliases: alias to node.
         access: access rules; by default everybody may do everything.
         relay_for: domains that each peer may have relayed.
+        origins: domains that each peer may hand over messages from.
         settings: changes of the engine's settings.
         limits: changes of the frontend's limits.
         transfer: changes of the transfer rules.
@@ -378,6 +379,7 @@ class FrameBroker:
         aliases: Mapping[str, str] | None = None,
         access: Sequence[Rule] | None = None,
         relay_for: Sequence[str] = (),
+        origins: Sequence[str] = (),
         settings: Mapping[str, Any] | None = None,
         limits: Mapping[str, Any] | None = None,
         transfer: Mapping[str, Any] | None = None,
@@ -432,7 +434,7 @@ class FrameBroker:
                 hosts={domain: host for host, each in hosts.items() for domain in each},
             ),
             policy.allows,
-            lambda _: tuple(relay_for),
+            PartnerRules(lambda _: tuple(relay_for), lambda _: tuple(origins)),
             **(transfer or {}),
         )
         self.own_id = name
@@ -554,11 +556,12 @@ class FrameBroker:
                 "container_id": self.name,
                 "offered_capabilities": ("ANONYMOUS-RELAY", "AMQPROUTE:TRANSFER"),
                 "allow_no_sasl": not mechanisms,
-                "sasl_server": sasl if mechanisms else None,
                 "reports_input": True,
                 **self._settings,
             }
-            engine = Connection(ConnectionSettings(**settings))
+            engine = Connection(
+                ConnectionSettings(**settings), sasl_server=sasl if mechanisms else None
+            )
             frontend = Frontend(
                 engine, self.amqp10, sasl.authenticator, replace(found, **(facts or {}))
             )

@@ -608,8 +608,8 @@ class AccessTests(AddressCase):
 
     def test_relay_for(self) -> None:
         """T-31: except where the operator has listed the domain for it."""
-        delegated = {"origins": lambda _: ("b.test",)}
-        other = self.world.house("c.test", transfer=delegated)
+        delegated = ("b.test",)
+        other = self.world.house("c.test", origins=delegated)
         client = self.client_with(
             Rule.of(who="*", node="*", allow=["transfer"]), who=PEER, relay_for=["c.test"]
         )
@@ -797,7 +797,7 @@ class RelayTests(AddressCase):
         world = Network()
         world.house("a.test", nodes=[])
         middle = world.house("b.test", nodes=[], relay_for=["c.test"])
-        last = world.house("c.test", nodes=["q"], transfer={"origins": lambda _: ("a.test",)})
+        last = world.house("c.test", nodes=["q"], origins=("a.test",))
         peer = Principal("peer", "a.test", frozenset({"a.test"}))
         client = middle.client(peer).ready("a.test")
         traced = message(b"m", to="q@c.test", annotations={"x-opt-amqproute-trace": ["a.test"]})
@@ -834,7 +834,7 @@ class RelayTests(AddressCase):
         """T-08, T-11: a static route comes before the DNS; the hop need not be the domain."""
         world = Network()
         gateway = world.house("b.test", nodes=[], relay_for=["c.test"])
-        last = world.house("c.test", nodes=["q"], transfer={"origins": lambda _: ("a.test",)})
+        last = world.house("c.test", nodes=["q"], origins=("a.test",))
         route = RouteRule("*", "amqps://amqp.b.test:5671", names=("b.test",))
         client = world.house("a.test", routes=[route]).client().ready()
         encoded = message(to="q@c.test")

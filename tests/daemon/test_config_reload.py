@@ -123,8 +123,8 @@ OBSERVED: Final[dict[str, Probe]] = {
     "peers.level": lambda app: app._connector._policy_for("beta.example"),  # type: ignore[union-attr]
     "peers.pin": lambda app: app._connector._policy_for("beta.example"),  # type: ignore[union-attr]
     "peers.container-id": lambda app: dict(app.transfer.rules.router.containers),  # type: ignore[union-attr]
-    "peers.relay-for": lambda app: app.transfer.rules.relay_for(BETA),  # type: ignore[union-attr]
-    "peers.origins": lambda app: app.transfer.rules.origins(BETA),  # type: ignore[union-attr]
+    "peers.relay-for": lambda app: app.transfer.rules.partners.relay_for(BETA),  # type: ignore[union-attr]
+    "peers.origins": lambda app: app.transfer.rules.partners.origins(BETA),  # type: ignore[union-attr]
     "peers.suppress-duplicates": lambda app: app.receipts.suppresses(BETA),
     "peers.contract": lambda app: app.contracts._terms_for(BETA),
     "peers": lambda app: app.relay._terms.rate(NextHop("beta.example", "beta.example")),  # type: ignore[union-attr]

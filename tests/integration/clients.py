@@ -15,6 +15,7 @@ from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.amqp10.frames import FrameBuffer, encode_frame, encode_sasl_frame
 from amqproute.wire.amqp10.link import Link
+from amqproute.wire.amqp10.sasl import ClientAuthority
 from amqproute.wire.header import ProtocolHeader
 from tests.support.patience import PATIENCE
 
@@ -209,6 +210,7 @@ class Wire:
         tls: TLS from the first octet.
         source: the address to come from.
         first: octets to send before everything else.
+        sasl_client: chooses how it logs in; None for no SASL.
         settings: of the engine.
     """
 
@@ -221,6 +223,7 @@ class Wire:
         name: str = "alpha.example",
         source: str = "127.0.0.1",
         first: bytes = b"",
+        sasl_client: ClientAuthority | None = None,
         **settings: Any,
     ) -> None:
         raw = Raw(port, tls, name, source=source, first=first)
@@ -228,7 +231,8 @@ class Wire:
         self.engine = Connection(
             ConnectionSettings(
                 role="client", container_id=container, **{"incoming_window": 20000, **settings}
-            )
+            ),
+            sasl_client=sasl_client,
         )
         self.events: list[Any] = []
         self._unsent = bytearray()

@@ -88,7 +88,7 @@ class Foreign:
 
     def _talk(self, secured: ssl.SSLSocket) -> None:
         engine = Connection(
-            ConnectionSettings(role="server", container_id="foreign", sasl_server=self)
+            ConnectionSettings(role="server", container_id="foreign"), sasl_server=self
         )
         engine.start(time.monotonic())
         while not engine.is_closed:

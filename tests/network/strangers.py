@@ -97,7 +97,7 @@ class Sponge:
 
     def _talk(self, secured: ssl.SSLSocket) -> None:
         engine = Connection(
-            ConnectionSettings(role="server", container_id="sponge", sasl_server=_Believing())
+            ConnectionSettings(role="server", container_id="sponge"), sasl_server=_Believing()
         )
         engine.start(time.monotonic())
         unsettled = 0

@@ -20,7 +20,7 @@ from amqproute.relay.destination_quota import (
     holder_of,
 )
 from amqproute.relay.relay import UNFOUND_PER_SECOND, UNUSED_SECONDS
-from amqproute.relay.relay_terms import RelayTerms
+from amqproute.relay.relay_terms import RelayBounds, RelayTerms
 from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, Principal
 from amqproute.wire.amqp10 import spec
@@ -48,7 +48,7 @@ class CensusCase(HouseTestCase):
 
     def house(self, most: int = MOST, retry: RetrySchedule = RETRY, **options: Any) -> MemoryBroker:
         """Build the house."""
-        terms = RelayTerms(retry, 10, 20.0, most_destinations=most)
+        terms = RelayTerms(retry, 10, 20.0, bounds=RelayBounds(most_destinations=most))
         return MemoryBroker(self.network, "alpha.example", node("q"), terms=terms, **options)
 
     def send(self, who: Principal, messages: int, **kind: Any) -> list[Any]:
@@ -146,7 +146,8 @@ class ShareTests(CensusCase):
     def test_reload(self) -> None:
         """Another bound holds from the next message on."""
         self.send(ANN, 20)
-        terms = RelayTerms(RetrySchedule(1.0, 60.0), 10, 20.0, most_destinations=80)
+        bounds = RelayBounds(most_destinations=80)
+        terms = RelayTerms(RetrySchedule(1.0, 60.0), 10, 20.0, bounds=bounds)
         self.alpha.relay.reload(terms, 0, None)
         self.assertEqual(self.taken(self.send(ANN, 30)), 20)
 

@@ -22,7 +22,7 @@ from amqproute import conditions
 from amqproute.broker.token_bucket import Rate
 from amqproute.errors import ResolveError
 from amqproute.message import Message
-from amqproute.relay.relay_terms import RelayTerms
+from amqproute.relay.relay_terms import RelayBounds, RelayTerms
 from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, Principal
 from tests.support.fakes import message, node
@@ -47,7 +47,11 @@ class DestinationMachine(RuleBasedStateMachine):
         self.clock = Clock()
         self.network = Network(self.clock)
         self.terms = RelayTerms(
-            RetrySchedule(1.0, 16.0), WINDOW, 30.0, settle_seconds=20.0, connects_per_second=10.0
+            RetrySchedule(1.0, 16.0),
+            WINDOW,
+            30.0,
+            settle_seconds=20.0,
+            bounds=RelayBounds(connects_per_second=10.0),
         )
         if rate is not None:
             self.terms.rate = lambda _: Rate(messages=rate)

@@ -22,7 +22,7 @@ from amqproute.relay import send_budget
 from amqproute.relay.destination_note import NOTE, DestinationNote
 from amqproute.relay.destination_row import row_of
 from amqproute.relay.lifecycle import CONTACT_SECONDS, DestinationState
-from amqproute.relay.relay_terms import RelayTerms
+from amqproute.relay.relay_terms import RelayBounds, RelayTerms
 from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.relay.session_monitor import SHORTEST_TTL
 from amqproute.values import (
@@ -58,7 +58,7 @@ class SchedulerCase(HouseTestCase):
     def house(self, domain: str, *nodes: Any, **options: Any) -> MemoryBroker:
         """Build a house."""
         terms = RelayTerms(RetrySchedule(1.0, 60.0), 100, 20.0, settle_seconds=40.0)
-        for name in ("rate", "window", "window_bytes", "connects_per_second", "settle_seconds"):
+        for name in ("rate", "window", "window_bytes", "bounds", "settle_seconds"):
             if name in options:
                 setattr(terms, name, options.pop(name))
         house = MemoryBroker(self.network, domain, *nodes, terms=terms, **options)
@@ -312,7 +312,7 @@ class WakeTests(SchedulerCase):
         for number in range(60):
             self.put(b"1", to=f"d{number}.example")
         self.run_now()
-        self.restart(connects_per_second=10.0)
+        self.restart(bounds=RelayBounds(connects_per_second=10.0))
         times = []
         before = self.network.connects
         for _ in range(200):
@@ -368,7 +368,7 @@ class RateTests(SchedulerCase):
         """A reload does not give a destination more memory than there is for it now."""
         relay = self.alpha.relay
         relay.allow_part(4096)
-        relay.reload(RelayTerms(window=7, part_bytes=1 << 40), 0, "dead")
+        relay.reload(RelayTerms(window=7), 0, "dead")
         self.assertEqual((relay._terms.window, relay._terms.part_bytes), (7, 4096))
 
 

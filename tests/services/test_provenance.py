@@ -64,7 +64,7 @@ class ProvenanceCase(HouseTestCase):
             self.network, A, node("open"), node("secret"), rules=RULES, relay_for=["c.example"]
         )
         self.network.dead.update(("c.example", "d.example"))
-        self.alpha.transfer.rules.origins = lambda _: DELEGATED
+        self.alpha.transfer.rules.partners.origins = lambda _: DELEGATED
         self.alpha.transfer.reload(self.alpha.transfer.rules)
 
     def send(self, principal: Principal, *messages: Message, address: Any = "amqp$transfer") -> Any:
@@ -121,7 +121,7 @@ class PeerTests(ProvenanceCase):
 
     def test_delegation_is_no_way_into_our_own_nodes(self) -> None:
         """Who may speak for everybody still has messages returned only where it may transfer."""
-        self.alpha.transfer.rules.origins = lambda _: ("*",)
+        self.alpha.transfer.rules.partners.origins = lambda _: ("*",)
         self.alpha.transfer.reload(self.alpha.transfer.rules)
         for back in (f"secret@{A}", f"$management@{A}", f"amqp$transfer@{A}", "*"):
             client = self.send(BETA, asking(to="open", return_to=back))
@@ -159,7 +159,7 @@ class PeerTests(ProvenanceCase):
         """A third domain hears from us what became of a peer's message, and not what it says."""
         let_report(self.alpha)
         gamma = MemoryBroker(self.network, C, node("open"), rules=EVERYBODY)
-        self.alpha.transfer.rules.relay_for = lambda _: (C,)
+        self.alpha.transfer.rules.partners.relay_for = lambda _: (C,)
         for words in (("return",), ("failure", "return"), (), ("failure",)):
             self.returning(*words, back=f"open@{C}")
         self.returning("return", back=f"/queues/open%40{C}", origin=None)
@@ -175,7 +175,7 @@ class PeerTests(ProvenanceCase):
         """A relay that has as many ways out as it may: a way that there is takes no body either."""
         reporter = let_report(self.alpha)
         gamma = MemoryBroker(self.network, C, node("open"), rules=EVERYBODY)
-        self.alpha.transfer.rules.relay_for = lambda _: (C,)
+        self.alpha.transfer.rules.partners.relay_for = lambda _: (C,)
 
         def full(address: str) -> Any:
             raise ResourceLimitExceeded("there are too many next hops")
@@ -243,9 +243,9 @@ class PeerTests(ProvenanceCase):
     def test_relayed_on(self) -> None:
         """What came with an origin leaves with it; what began here gets our name."""
         gamma = MemoryBroker(self.network, C, node("open"))
-        gamma.transfer.rules.origins = lambda _: (B,)
+        gamma.transfer.rules.partners.origins = lambda _: (B,)
         gamma.transfer.reload(gamma.transfer.rules)
-        self.alpha.transfer.rules.relay_for = lambda _: (C,)
+        self.alpha.transfer.rules.partners.relay_for = lambda _: (C,)
         to = f"open@{C}"
         self.send(BETA, message(b"theirs", to=to))
         self.send(ANN, message(b"ours", to=to))
@@ -498,7 +498,7 @@ class SecurePathTests(HouseTestCase):
         )
         let_report(beta)
         gamma = MemoryBroker(self.network, C, node("orders"), capabilities=CAPABILITIES)
-        gamma.transfer.rules.origins = lambda _: (A,)
+        gamma.transfer.rules.partners.origins = lambda _: (A,)
         gamma.transfer.reload(gamma.transfer.rules)
         peer = Principal("peer", A, frozenset({A}))
         client = beta.client(peer)

@@ -274,7 +274,7 @@ class AliasTests(ReplyCase):
             capabilities=CAPABILITIES,
         )  # fmt: skip
         for house, others in ((self.alpha, (B,)), (self.beta, (A,)), (gateway, ())):
-            house.transfer.rules.origins = lambda _, others=others: others
+            house.transfer.rules.partners.origins = lambda _, others=others: others
             house.transfer.reload(house.transfer.rules)
         client = self.alpha.client()
         link = client.receiver(None, 10, source=spec.Source(dynamic=True))

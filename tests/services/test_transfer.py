@@ -31,7 +31,7 @@ from amqproute.journal.record import RecordKind
 from amqproute.message import Message
 from amqproute.routing.table import Router
 from amqproute.routing.trail import TRACE
-from amqproute.services.transfer import AliasTarget, TransferRules, TransferService
+from amqproute.services.transfer import AliasTarget, PartnerRules, TransferRules, TransferService
 from amqproute.values import SERVICE_BYTES, Local, NextHop, Origin, Principal, RouteRule
 from amqproute.wire.amqp10 import codec, sections, spec
 from tests.support.fakes import KeptStore, make_broker, message, node, settle_down
@@ -90,7 +90,7 @@ class TransferCase(SynchronousTestCase):
                 [RouteRule("tpl.example", "amqps://gw.example", "/queues/{node}")],
             ),
             "allows": policy.allows,
-            "relay_for": lambda principal: ("*.friends.example", "gamma.example"),
+            "partners": PartnerRules(lambda _: ("*.friends.example", "gamma.example")),
             "max_hops": 3,
             **changes,
         }

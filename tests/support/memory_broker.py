@@ -42,7 +42,7 @@ from amqproute.relay.relay import Relay
 from amqproute.relay.relay_context import RelayEnvironment
 from amqproute.relay.relay_terms import RelayTerms
 from amqproute.routing.table import Router
-from amqproute.services.transfer import TransferRules, TransferService
+from amqproute.services.transfer import PartnerRules, TransferRules, TransferService
 from amqproute.values import (
     Candidate,
     NextHop,
@@ -409,7 +409,7 @@ class MemoryBroker:
         self.transfer = TransferService(
             self.broker,
             self.relay,
-            TransferRules(self.id, router, policy.allows, lambda _: relay_for),
+            TransferRules(self.id, router, policy.allows, PartnerRules(lambda _: relay_for)),
         )
         self.broker.services[TRANSFER] = self.transfer
         self.relay.recovered(recovery.notes.get(NOTE, {}))

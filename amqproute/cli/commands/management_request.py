@@ -26,6 +26,7 @@ __all__ = [
     "go_through",
     "in_touch",
     "query",
+    "status_of",
 ]
 
 MANAGEMENT: Final = "$management"
@@ -129,7 +130,7 @@ async def carry_out_commands(client: Client, text: str) -> tuple[int, str, Facts
     properties, body = message_text.decode_reply(reply)
     facts: Facts = message_text.plain(body) if isinstance(body, dict) else {}
     words = str(properties.get("statusDescription", "no words"))
-    return int(properties.get("statusCode") or 0), words, facts
+    return status_of(properties), words, facts
 
 
 async def ask(
@@ -191,8 +192,14 @@ def go_through(
     in_touch(access, work)
 
 
+def status_of(properties: spec.Fields) -> int:
+    """Return the status of a reply; 0 for one without."""
+    status = properties.get("statusCode")
+    return int(status) if isinstance(status, int) else 0
+
+
 def _attributes(properties: spec.Fields, body: object) -> Facts:
-    status = int(properties.get("statusCode") or 0)
+    status = status_of(properties)
     facts = message_text.plain(body) if isinstance(body, dict) else {}
     if not 200 <= status < 300:
         words = str(properties.get("statusDescription", "no words"))
@@ -235,5 +242,6 @@ async def query(client: Client, entity_type: str) -> list[Facts]:
         page = body.get("results", [])
         offset += len(page)
         rows += [message_text.plain(dict(zip(names, values, strict=True))) for values in page]
-        if not page or offset >= properties.get("total", offset):
+        total = properties.get("total")
+        if not page or (isinstance(total, int) and offset >= total):
             return [row for row in rows if not own & {row.get("name"), row.get("address")}]

@@ -12,7 +12,7 @@ from amqproute.cli import message_text, render
 from amqproute.cli.client import Client
 from amqproute.cli.command_error import NEGATIVE, ClientError
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
-from amqproute.cli.commands.management_request import MANAGEMENT, entities, in_touch
+from amqproute.cli.commands.management_request import MANAGEMENT, entities, in_touch, status_of
 from amqproute.cli.commands.message_options import age
 from amqproute.cli.message_text import Facts
 
@@ -117,12 +117,12 @@ def _operate(operation: str, name: str, access: AccessOptions) -> None:
             return message_text.encode_request(message_id, reply_to, asked, {})
 
         properties, _ = message_text.decode_reply(await client.request(MANAGEMENT, encode))
-        status = properties.get("statusCode")
+        status = status_of(properties)
         words = str(properties.get("statusDescription", "no words"))
         if status == NO_SUCH_OPERATION:
             raise _disabled()
         if status != 200:
-            step = STEPS.get(status or 0, "see the daemon's log")
+            step = STEPS.get(status, "see the daemon's log")
             raise ClientError(NEGATIVE, f"management.{status}", words, step)
         return words
 

@@ -114,7 +114,7 @@ class Frontend(ClientConnection):
         """No consumer on this connection holds unsettled deliveries."""
         return not any(link.role == "sender" and link.unsettled for link in self.links.attached)
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, object]:
         """Return what an operator wants to know, for the management node."""
         attached = self.links.attached
         return {
@@ -139,7 +139,7 @@ class Frontend(ClientConnection):
         """See `ClientConnection.link_count`."""
         return len(self.links)
 
-    def link_rows(self) -> Iterator[dict[str, Any]]:
+    def link_rows(self) -> Iterator[dict[str, object]]:
         """See `ClientConnection.link_rows`."""
         return link_rows(self.links)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from amqproute.entry import Entry
 from amqproute.wire.amqp10 import spec
@@ -37,7 +37,7 @@ class ResumedDelivery:
 
     tag: bytes
     entry: Entry | None
-    outcome: Any = None
+    outcome: spec.Outcome | None = None
     resumes: bool = True
 
 
@@ -54,15 +54,15 @@ class UnsettledComparison:
 
     again: list[ResumedDelivery] = field(default_factory=list)
     left: dict[bytes, Entry] = field(default_factory=dict)
-    decided: list[tuple[Any, Entry]] = field(default_factory=list)
-    wrong: Any = None
+    decided: list[tuple[spec.Outcome, Entry]] = field(default_factory=list)
+    wrong: spec.Outcome | None = None
 
 
 def compare(
     ours: Mapping[bytes, Entry],
-    theirs: Mapping[bytes, Any],
+    theirs: Mapping[bytes, object],
     is_complete: bool,
-    agreed: tuple[type[Any], ...],
+    agreed: tuple[type[spec.Outcome], ...],
 ) -> UnsettledComparison:
     """Compare what was parked with what the receiver knows.
 
@@ -90,9 +90,11 @@ def compare(
     return found
 
 
-def by_outcome(pairs: Iterable[tuple[Any, _T]]) -> list[tuple[Any, list[_T]]]:
+def by_outcome(
+    pairs: Iterable[tuple[spec.Outcome, _T]],
+) -> list[tuple[spec.Outcome, list[_T]]]:
     """Join what has the same outcome; accepted, of which there are thousands, is one group."""
-    groups: list[tuple[Any, list[_T]]] = []
+    groups: list[tuple[spec.Outcome, list[_T]]] = []
     accepted: list[_T] = []
     for outcome, each in pairs:
         if type(outcome) is not spec.Accepted:

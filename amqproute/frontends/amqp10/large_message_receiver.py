@@ -19,9 +19,11 @@ from typing import Any, Final, Protocol
 
 from twisted.python.failure import Failure
 
+from amqproute.body import IBody
 from amqproute.errors import AmqpError, ResourceLimitExceeded, Unresolved
 from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.frontends.common.partial_deliveries import HEAD_BYTES
+from amqproute.interfaces import ITarget
 from amqproute.message import Message
 from amqproute.values import Origin
 from amqproute.wire.amqp10 import engine_events as ev
@@ -48,7 +50,7 @@ class MessageReader(Protocol):
     """
 
     origin: Origin
-    target: Any
+    target: ITarget
 
     def message_of(self, delivery: Delivery) -> Message:
         """Return the message that a delivery has brought; raise `AmqpError` if it is refused."""
@@ -111,7 +113,7 @@ class LargeMessageReceiver:
         self._counted = 0
         self._has_place = False
         self.delivery = delivery
-        self.body: Any = None
+        self.body: IBody | None = None
         self.failure: Failure | None = None
         self.is_dropped = False
 
@@ -250,7 +252,7 @@ class LargeMessageReceiver:
         self._connection.release(size)
         self._connection.flush()
 
-    def _finished(self, body: Any) -> None:
+    def _finished(self, body: IBody) -> None:
         # The draft refers to us: a file must not wait for the garbage collector.
         self._draft = None
         self._release_place()
@@ -264,7 +266,7 @@ class LargeMessageReceiver:
         self.failure = failure
         self._ready(self)
 
-    def take(self) -> Any:
+    def take(self) -> IBody | None:
         """Hand the rest of the message over, and keep nothing of it."""
         body, self.body = self.body, None
         return body

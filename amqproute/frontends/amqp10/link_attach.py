@@ -12,11 +12,13 @@ that names no terminus is for one that was kept.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from amqproute.address import from_uri, local_name
+from amqproute.broker.outcomes import Outcome
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import DurableSubscription
 from amqproute.errors import (
@@ -39,7 +41,7 @@ from amqproute.frontends.amqp10.suspended_links import (
     SuspendedLink,
     retention_of,
 )
-from amqproute.frontends.amqp10.terminus_resolution import OUTCOMES, ResolvedTerminus
+from amqproute.frontends.amqp10.terminus_resolution import OUTCOMES, ResolvedSource, ResolvedTarget
 from amqproute.frontends.common.peer_error_log import short
 from amqproute.values import (
     EXACTLY_ONCE_CAPABILITY,
@@ -92,7 +94,7 @@ class LinkAttach:
                 return
             found = self._find(link, attach)
             if found.ready is not None:
-                self._join_when_ready(link, attach, found)
+                self._join_when_ready(link, attach, found, found.ready)
                 return
         except Unresolved as unresolved:
             link.context = waiting = PendingAttach(self._connection, link)
@@ -139,7 +141,7 @@ class LinkAttach:
         self._links.attached.add(link)
         endpoint.top_up()
 
-    def _find(self, link: Link, attach: spec.Attach) -> ResolvedTerminus:
+    def _find(self, link: Link, attach: spec.Attach) -> ResolvedSource | ResolvedTarget:
         termini = self._context.termini
         is_source = link.role == "sender"
         kept = self._context.suspended.find(self._links.key(link))
@@ -153,48 +155,51 @@ class LinkAttach:
             raise ResourceLimitExceeded(
                 f"this connection has {len(self._links.dynamic)} dynamic nodes, no more are allowed"
             )
+        found: ResolvedSource | ResolvedTarget
         if not is_source:
             found = termini.target(attach, self._connection.principal)
         else:
             container = self._links.engine.remote_container_id or ""
-            found = termini.source(
+            found = source = termini.source(
                 attach, self._connection.principal, container, self._connection.owner
             )
             if kept is not None and isinstance(kept.held, ParkedDeliveries):
-                _check_resumed(kept, found, link.name)
+                _check_resumed(kept, source, link.name)
         self._say_how_long(found, terminus)
         if isinstance(found.node, Queue):
             try:
                 self._check_queue(link, found.node, found)
             except AmqpError:
-                if found.dynamic:
+                if found.mode.dynamic:
                     self._common.broker.delete(found.node)
                 raise
         return found
 
-    def _say_how_long(self, found: ResolvedTerminus, asked: Any) -> None:
+    def _say_how_long(self, found: ResolvedSource | ResolvedTarget, asked: Any) -> None:
         """Put into the answer how long the terminus will outlive the link, and not more (E-01)."""
         answer = found.terminus
         if answer.expiry_policy == spec.EXPIRE_NEVER:
             return  # a durable subscription
-        if not found.keeps:
+        if not found.mode.keeps:
             answer.expiry_policy, answer.timeout = spec.EXPIRE_LINK_DETACH, 0
             return
-        terms = retention_of(asked, self._common.limits.suspended_seconds, found.exactly_once)
+        terms = retention_of(asked, self._common.limits.suspended_seconds, found.mode.exactly_once)
         answer.expiry_policy, answer.timeout = terms.policy, terms.seconds
         answer.durable = spec.DURABLE_UNSETTLED_STATE if terms.durable else spec.DURABLE_NONE
 
-    def _check_queue(self, link: Link, queue: Queue, found: ResolvedTerminus) -> None:
+    def _check_queue(
+        self, link: Link, queue: Queue, found: ResolvedSource | ResolvedTarget
+    ) -> None:
         """Refuse a link that the queue's own terms do not admit (N-14, N-17, Q-20, Q-21)."""
         life = queue.life
         is_shared = life is None or not life.is_exclusive or life.owner is link.session
-        if not is_shared and not found.dynamic:
+        if not is_shared and not found.mode.dynamic:
             raise ResourceLocked(f"{local_name(queue.name)!r} belongs to another session alone")
         if link.role == "sender":
             _, old = self._context.links.get(self._links.key(link), (None, None))
             stolen = old.context if old is not None and old is not link else None
             leaves = isinstance(stolen, SenderLink) and stolen.source is queue and not stolen.copies
-            queue.check_source(found.copies, int(leaves))
+            queue.check_source(found.mode.copies, int(leaves))
 
     def _known(
         self, _: object, octets: int, link: Link, attach: spec.Attach, waiting: PendingAttach
@@ -247,12 +252,19 @@ class LinkAttach:
             for delivery in settled:
                 self._connection.transactions.doom(delivery, NotFound("its link led nowhere"))
             return
+        assert isinstance(found, ResolvedTarget)  # its other end has sent
         window = self._common.limits.link_credit
         self._connection.event_batch.put_now(
             ReceiverLink(self._links, link, found.node, self._origin(attach), window), settled
         )
 
-    def _join_when_ready(self, link: Link, attach: spec.Attach, found: ResolvedTerminus) -> None:
+    def _join_when_ready(
+        self,
+        link: Link,
+        attach: spec.Attach,
+        found: ResolvedSource | ResolvedTarget,
+        made: Deferred[Queue],
+    ) -> None:
         """Answer an attach when what it asks for is on the disk."""
         link.context = waiting = PendingAttach(self._connection, link)
         self._links.attached.add(link)
@@ -271,7 +283,7 @@ class LinkAttach:
                 self._refuse(link, error)
                 self._connection.flush()
 
-        found.ready.addCallbacks(ready, failed).addErrback(self._connection.broken, "attaching")
+        made.addCallbacks(ready, failed).addErrback(self._connection.broken, "attaching")
 
     def _refuse(self, link: Link, error: AmqpError) -> None:
         link.context = None
@@ -290,14 +302,16 @@ class LinkAttach:
             error=str(error),
         )
 
-    def _join(self, link: Link, attach: spec.Attach, found: ResolvedTerminus) -> None:
+    def _join(
+        self, link: Link, attach: spec.Attach, found: ResolvedSource | ResolvedTarget
+    ) -> None:
         self._links.steal(link)
-        if link.role == "sender":
+        if isinstance(found, ResolvedSource):
             self._join_outbound(link, attach, found)
         else:
             self._join_inbound(link, attach, found)
 
-    def _join_outbound(self, link: Link, attach: spec.Attach, found: ResolvedTerminus) -> None:
+    def _join_outbound(self, link: Link, attach: spec.Attach, found: ResolvedSource) -> None:
         suspended = self._context.suspended
         key = self._links.key(link)
         kept = suspended.find(key)
@@ -310,7 +324,7 @@ class LinkAttach:
             suspended.take(key)
             parked = kept.held
         suspended.expire(key)  # whatever another link of the name has left behind
-        if found.dynamic:
+        if found.mode.dynamic:
             self._links.adopt(found.node, link)
         by_entry = STREAM in attach.desired_capabilities and isinstance(found.node, Queue)
         properties = {ERROR_MODE: self._links.error_mode(link), **found.properties}
@@ -326,23 +340,23 @@ class LinkAttach:
             self._links,
             link,
             found.node,
-            found.default_outcome,
-            found.settled,
-            found.dynamic,
-            found.copies,
+            cast(Outcome, found.terminus.default_outcome),  # one of `OUTCOMES`
+            found.mode.settled,
+            found.mode.dynamic,
+            found.mode.copies,
             by_entry,
         )
         outbound.retention = _retention_in_force(found, self._common.limits.suspended_seconds)
         link.context = outbound
         self._links.attached.add(link)
-        found.node.attach(outbound, found.selects, found.copies)
+        found.node.attach(outbound, found.selects, found.mode.copies)
         theirs = attach.unsettled or {}
         if parked is not None:
             outbound.resume(parked, theirs, not attach.incomplete_unsettled)
         outbound.avoid_tags(theirs)
         outbound.dispatch()
 
-    def _join_inbound(self, link: Link, attach: spec.Attach, found: ResolvedTerminus) -> None:
+    def _join_inbound(self, link: Link, attach: spec.Attach, found: ResolvedTarget) -> None:
         suspended = self._context.suspended
         key = self._links.key(link)
         kept = suspended.find(key)
@@ -355,7 +369,7 @@ class LinkAttach:
             self._join_on_recovered(link, attach, resolved)
             return
         suspended.take(key)
-        if found.dynamic:
+        if found.mode.dynamic:
             self._links.adopt(found.node, link)
         resolved.is_durable = bool(found.terminus.durable)
         origin = self._origin(attach)
@@ -368,8 +382,10 @@ class LinkAttach:
             source=_with_outcomes(attach.source),
             target=found.terminus,
             properties={ERROR_MODE: self._links.error_mode(link), **found.properties},
-            rcv_settle_mode=(spec.RECEIVER_SECOND if found.settles_second else spec.RECEIVER_FIRST),
-            offered_capabilities=(EXACTLY_ONCE_CAPABILITY,) if found.settles_second else (),
+            rcv_settle_mode=(
+                spec.RECEIVER_SECOND if found.mode.settles_second else spec.RECEIVER_FIRST
+            ),
+            offered_capabilities=(EXACTLY_ONCE_CAPABILITY,) if found.mode.settles_second else (),
             max_message_size=self._most_octets(link, acts_at_once),
             unsettled=inbound.compare(attach.unsettled or {}, not attach.incomplete_unsettled),
         )
@@ -453,7 +469,7 @@ def _with_outcomes(source: spec.Source | None) -> spec.Source | None:
     return spec.Source(**{**fields, "outcomes": OUTCOMES})
 
 
-def _check_resumed(kept: SuspendedLink, found: ResolvedTerminus, name: str) -> None:
+def _check_resumed(kept: SuspendedLink, found: ResolvedSource, name: str) -> None:
     """Refuse to resume a link as another one (L-12): its mode is fixed for its life.
 
     Raises:
@@ -464,7 +480,7 @@ def _check_resumed(kept: SuspendedLink, found: ResolvedTerminus, name: str) -> N
         isinstance(held, ParkedDeliveries)
         and held.source is found.node
         and len(held)
-        and found.copies
+        and found.mode.copies
     ):
         raise PreconditionFailed(
             f"the link {name[:256]!r} has {len(held)} unsettled deliveries and moves messages; it "
@@ -483,13 +499,15 @@ def _is_for(parked: ParkedDeliveries, node: Any) -> bool:
     return parked.source is node
 
 
-def _retention_in_force(found: ResolvedTerminus, most_seconds: int) -> RetentionPolicy | None:
+def _retention_in_force(
+    found: ResolvedSource | ResolvedTarget, most_seconds: int
+) -> RetentionPolicy | None:
     """Return how long what the link leaves behind is kept; None: not at all.
 
     A durable subscription never ends; what its link had not settled is its own for a while.
     """
     terminus = found.terminus
-    if not found.keeps:
+    if not found.mode.keeps:
         return None
     if terminus.expiry_policy == spec.EXPIRE_NEVER:
         return RetentionPolicy(spec.EXPIRE_CONNECTION_CLOSE, most_seconds)

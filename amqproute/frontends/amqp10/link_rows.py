@@ -16,7 +16,7 @@ from amqproute.wire.amqp10.link import Link
 __all__ = ["link_rows", "suspended_row"]
 
 
-def link_rows(links: LinkTable) -> Iterator[dict[str, Any]]:
+def link_rows(links: LinkTable) -> Iterator[dict[str, object]]:
     """Describe each link of a connection (G-17).
 
     ``direction`` is that of the messages as the broker sees it: ``in`` for a link that the client
@@ -25,7 +25,7 @@ def link_rows(links: LinkTable) -> Iterator[dict[str, Any]]:
     connection = links.connection
     for link in sorted(links.attached, key=lambda each: (each.name, each.role)):
         endpoint = link.context
-        row = {
+        row: dict[str, object] = {
             "name": link.name,
             "type": "link",
             "kind": "link",
@@ -48,7 +48,7 @@ def link_rows(links: LinkTable) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def suspended_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def suspended_row(row: Mapping[str, object]) -> dict[str, object]:
     """Put a row of `suspended_links` into the form of the others: a link that may come back."""
     return {
         "name": row["name"],

@@ -516,7 +516,9 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
 
     # -- resumption (part 2 §2.6.13) -------------------------------------------------------------
 
-    def compare(self, theirs: Mapping[bytes, Any], is_complete: bool) -> dict[bytes, Any]:
+    def compare(
+        self, theirs: Mapping[bytes, object], is_complete: bool
+    ) -> dict[bytes, spec.Outcome | None]:
         """Compare what is known with the sender's unsettled map.
 
         What a complete map does not name the sender has settled: it is forgotten.

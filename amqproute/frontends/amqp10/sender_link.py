@@ -20,7 +20,7 @@ from amqproute.broker.commit_batch import Batch
 from amqproute.broker.entry_removal import DAMAGED_WORDS
 from amqproute.broker.large_message_sender import LargeMessageSender
 from amqproute.broker.local_transaction import Retirement, Transaction
-from amqproute.broker.outcomes import UNREADABLE
+from amqproute.broker.outcomes import UNREADABLE, Outcome
 from amqproute.broker.subscription import DurableSubscription, is_seen
 from amqproute.entry import Entry
 from amqproute.errors import (
@@ -108,7 +108,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         links: LinkTable,
         link: Link,
         source: ISource,
-        default_outcome: Any,
+        default_outcome: Outcome,
         settled: bool,
         dynamic: bool,
         copies: bool = False,
@@ -249,7 +249,9 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         resume: bool = False,
     ) -> Delivery:
         """Begin to send a message that is not in memory; nothing else goes out on this link."""
-        size = sum(map(len, head)) + entry.message.rest.size
+        rest = entry.message.rest
+        assert rest is not None
+        size = sum(map(len, head)) + rest.size
         outgoing = self.link.send_parts(
             size,
             tag,
@@ -339,7 +341,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
     # -- resumption (part 2 §2.6.13) -------------------------------------------------------------
 
     def resume(
-        self, parked: ParkedDeliveries, theirs: Mapping[bytes, Any], is_complete: bool
+        self, parked: ParkedDeliveries, theirs: Mapping[bytes, object], is_complete: bool
     ) -> None:
         """Take over what an earlier attachment of this link had, and settle what is in doubt.
 
@@ -361,7 +363,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
             words = self._not_agreed(found.wrong)
             self._break(conditions.NOT_ALLOWED, words, ())  # O-31
 
-    def avoid_tags(self, theirs: Mapping[bytes, Any]) -> None:
+    def avoid_tags(self, theirs: Mapping[bytes, object]) -> None:
         """Give no tag out anew that the receiver may still have in its map."""
         ours = [int.from_bytes(tag, "big") for tag in theirs if len(tag) == _TAG_OCTETS]
         self._tags = max([self._tags, *ours])
@@ -540,7 +542,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         A receiver must not settle before the discharge (X-14), yet some do: then there is nothing
         to be given back to by a rollback, and the entry becomes available (K-16).
         """
-        outcome = state.outcome
+        outcome: Outcome | spec.Declared = state.outcome
         transaction: Transaction | None = None
         try:
             transaction = self._connection.transactions.working(state.txn_id)
@@ -587,7 +589,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         """The queue that its entries stand on; a subscription keeps them on one of its own."""
         return getattr(self.source, "queue", self.source)
 
-    def settle_within(self, entries: Sequence[Entry], outcome: Any, batch: Batch) -> None:
+    def settle_within(self, entries: Sequence[Entry], outcome: Outcome, batch: Batch) -> None:
         """Act on outcomes, within the commit of a transaction."""
         if not (self.copies and self._is_gone):
             self.source.settle(entries, outcome, batch, consumer=self)
@@ -712,7 +714,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
     # -- the end ---------------------------------------------------------------------------------
 
     @property
-    def _orphaned(self) -> Any:
+    def _orphaned(self) -> Outcome:
         """The outcome of what it held when it went."""
         outcome = self.default_outcome
         if isinstance(self.source, DurableSubscription) and is_seen(outcome):

@@ -56,9 +56,11 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.broker.commit_batch import Batch
+from amqproute.broker.outcomes import Outcome
 from amqproute.entry import Entry
 from amqproute.errors import DecodeError
 from amqproute.frontends.common.frontend_limits import FrontendLimits
+from amqproute.interfaces import INode, ISource
 from amqproute.jsontext import parse_json
 from amqproute.values import principal_of
 from amqproute.wire.amqp10 import codec, spec
@@ -100,7 +102,9 @@ class RetentionPolicy:
         return self.policy == spec.EXPIRE_LINK_DETACH and not self.seconds
 
 
-def retention_of(asked: Any, most_seconds: int, exactly_once: bool = False) -> RetentionPolicy:
+def retention_of(
+    asked: spec.Source | spec.Target, most_seconds: int, exactly_once: bool = False
+) -> RetentionPolicy:
     """Return what is in force of what a source or target asks for.
 
     Args:
@@ -142,7 +146,13 @@ class ParkedDeliveries:
         "source",
     )
 
-    def __init__(self, source: Any, outcome: Any, consumer: Any, last_tag: int) -> None:
+    def __init__(
+        self,
+        source: ISource,
+        outcome: Outcome,
+        consumer: object,
+        last_tag: int,
+    ) -> None:
         self.source = source
         self.outcome = outcome
         self.consumer = consumer
@@ -218,7 +228,7 @@ class ResolvedDeliveries:
         """The commit with these has failed."""
         self._noted.difference_update(tags)
 
-    def recovered(self, tag: bytes, outcome: Any) -> None:
+    def recovered(self, tag: bytes, outcome: spec.Outcome) -> None:
         """Take over what an earlier run of the daemon has noted."""
         self._noted.add(tag)
         self.outcomes[tag] = outcome
@@ -259,7 +269,7 @@ class SuspendedLink:
     """
 
     key: LinkKey
-    terminus: Any
+    terminus: spec.Source | spec.Target | spec.Coordinator | None
     retention: RetentionPolicy
     held: ParkedDeliveries | ResolvedDeliveries
     connection: object | None = None
@@ -330,7 +340,7 @@ class SuspendedLinks:
         """Octets in memory of the messages among these, and of the links."""
         return self._all.octets
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """Return what an operator wants to know, for the management node."""
         now = self._clock.seconds()
         return [
@@ -395,7 +405,7 @@ class SuspendedLinks:
         if isinstance(link.held, ParkedDeliveries):
             link.held.source.dispatch()
 
-    def expire_from(self, is_gone: Callable[[Any, str | None], bool]) -> None:
+    def expire_from(self, is_gone: Callable[[INode, str | None], bool]) -> None:
         """End the consumers' termini at nodes or aliases that are not there any more (L-03).
 
         Args:
@@ -552,7 +562,7 @@ def read_note_key(text: str) -> tuple[LinkKey, bytes]:
     return (owner, container, name, role), bytes.fromhex(tag)
 
 
-def without_words(state: Any) -> Any:
+def without_words(state: spec.Outcome | None) -> spec.Outcome | None:
     """Return an outcome without its texts, as it goes into a map or with a transfer."""
     if isinstance(state, spec.Rejected) and state.error is not None:
         condition = state.error.condition

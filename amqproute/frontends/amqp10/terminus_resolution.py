@@ -17,14 +17,17 @@ the address that they connect from only (`amqproute.values.owner_of`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+from twisted.internet.defer import Deferred
 
 from amqproute.address import PROBE_NODE, local_name
 from amqproute.auth.policy import Verb
 from amqproute.broker.dynamic_node_terms import read_lifetime, read_terms, words_of
 from amqproute.broker.link_selection import LinkSelection
 from amqproute.broker.node_options import Lifetime
+from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import (
     GLOBAL,
     Definition,
@@ -41,6 +44,7 @@ from amqproute.errors import (
 )
 from amqproute.filters.registry import FilterSet, read_filters
 from amqproute.frontends.common.node_access import DYNAMIC, NodeAccess
+from amqproute.interfaces import ISource, ITarget
 from amqproute.values import EXACTLY_ONCE_CAPABILITY, SEEN_AS, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol, Timestamp
@@ -77,36 +81,66 @@ _OUTCOMES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedTerminus:
-    """What an attach leads to.
+class LinkMode:
+    """How a link behaves at its terminus.
 
     Attributes:
-        node: the ITarget or ISource.
-        terminus: the source or target to answer with.
         dynamic: the node was made for this link.
         settled: the other side wants settled deliveries (sources only).
-        default_outcome: sources only.
-        selects: sources only: the filter, or None for everything.
-        copies: sources only: the link browses (distribution-mode copy).
-        properties: what the answering attach says besides.
+        copies: the link browses (distribution-mode copy; sources only).
         keeps: the terminus may outlive the link.
-        exactly_once: what is known of the link's deliveries has to outlive connection and restart.
-        settles_second: targets only: deliveries are settled after the sender has settled them.
-        ready: None, or a Deferred of the node, which has to be on the disk before the answer.
+        exactly_once: the state of the link's deliveries has to outlive connection and restart
+            (targets only).
+        settles_second: deliveries are settled after the sender has settled them (targets only).
     """
 
-    node: Any
-    terminus: Any
     dynamic: bool = False
     settled: bool = False
-    default_outcome: Any = None
-    selects: Callable[[Entry], bool] | None = None
     copies: bool = False
-    properties: dict[str, Any] = field(default_factory=dict)
     keeps: bool = False
     exactly_once: bool = False
     settles_second: bool = False
-    ready: Any = None
+
+
+@dataclass(slots=True)
+class ResolvedTarget:
+    """The node that a link of a sender leads to.
+
+    Attributes:
+        node: where its messages go.
+        terminus: the target to answer with.
+        mode: of the link.
+        properties: further properties of the answering attach.
+        ready: a Deferred that fires when the node is on the disk, which the answer has to wait
+            for; None if it is.
+    """
+
+    node: ITarget
+    terminus: spec.Target
+    mode: LinkMode
+    properties: dict[str, object] = field(default_factory=dict)
+    ready: Deferred[Queue] | None = None
+
+
+@dataclass(slots=True)
+class ResolvedSource:
+    """The node that a link of a receiver gets entries from.
+
+    Attributes:
+        node: where its entries come from.
+        terminus: the source to answer with.
+        mode: of the link.
+        properties: further properties of the answering attach.
+        ready: as in `ResolvedTarget`; a Deferred of the node to use.
+        selects: the filter; None for everything.
+    """
+
+    node: ISource
+    terminus: spec.Source
+    mode: LinkMode
+    properties: dict[str, object] = field(default_factory=dict)
+    ready: Deferred[Queue] | None = None
+    selects: Callable[[Entry], bool] | None = None
 
 
 class TerminusResolver:
@@ -134,7 +168,7 @@ class TerminusResolver:
 
     # -- where a client sends to -----------------------------------------------------------------
 
-    def target(self, attach: spec.Attach, principal: Principal) -> ResolvedTerminus:
+    def target(self, attach: spec.Attach, principal: Principal) -> ResolvedTarget:
         """Resolve the target of a link that the other side sends on (A-19).
 
         Raises:
@@ -151,12 +185,15 @@ class TerminusResolver:
         mode = _delivery_mode(attach, may_be_exact)
         is_second = may_be_second and attach.rcv_settle_mode == spec.RECEIVER_SECOND
         if target.dynamic:
-            found = self._dynamic(target, principal)
-            return replace(found, properties=mode, settles_second=is_second)
+            made_node, answer = self._dynamic(target, principal)
+            return ResolvedTarget(
+                made_node, answer, LinkMode(dynamic=True, settles_second=is_second), mode
+            )
         exactly_once = mode.get(DELIVERY_MODE) == EXACTLY_ONCE or (
             may_be_exact and _asks_for_durable_state(attach)
         )
-        made = None
+        made: Deferred[Queue] | None = None
+        node: ITarget
         if target.address is None:
             node, kind = self.nodes.transfer(principal), QUEUE
         else:
@@ -175,29 +212,24 @@ class TerminusResolver:
         settles_second = is_second or exactly_once
         if settles_second and EXACTLY_ONCE_CAPABILITY in _desired_of_target(attach):
             answer.capabilities = (*answer.capabilities, EXACTLY_ONCE_CAPABILITY)
-        return ResolvedTerminus(
-            node,
-            answer,
-            properties=mode,
-            keeps=True,
-            exactly_once=exactly_once,
-            settles_second=settles_second,
-            ready=made,
-        )
+        kept = LinkMode(keeps=True, exactly_once=exactly_once, settles_second=settles_second)
+        return ResolvedTarget(node, answer, kept, mode, made)
 
     # -- after the access rules have changed -----------------------------------------------------
 
-    def check_target(self, target: Any, principal: Principal) -> None:
+    def check_target(
+        self, target: spec.Target | spec.Coordinator | None, principal: Principal
+    ) -> None:
         """Look whether who sends on a link still may; its messages are judged one by one.
 
         Raises:
             UnauthorizedAccess: not any more.
         """
-        if target is None or target.dynamic:
+        if not isinstance(target, spec.Target) or target.dynamic:
             return  # a dynamic node is its creator's
         self.nodes.check_target(target.address, principal)
 
-    def check_source(self, source: Any, principal: Principal, copies: bool) -> None:
+    def check_source(self, source: spec.Source | None, principal: Principal, copies: bool) -> None:
         """Look whether who receives on a link still may.
 
         Raises:
@@ -211,7 +243,7 @@ class TerminusResolver:
 
     def source(
         self, attach: spec.Attach, principal: Principal, container: str = "", owner: str = ""
-    ) -> ResolvedTerminus:
+    ) -> ResolvedSource:
         """Resolve the source of a link that the other side receives on.
 
         Args:
@@ -249,14 +281,15 @@ class TerminusResolver:
                 f"outcomes that are not offered: {', '.join(unknown)[:256]}; "
                 f"offered are {', '.join(OUTCOMES)}"
             )
-        made = None
+        made: Deferred[Queue] | None = None
+        node: Any
         if source.dynamic:
-            found = self._dynamic(source, principal)
-            node, address = found.node, found.terminus.address
+            node, target = self._dynamic(source, principal)
+            address = target.address or ""
         else:
-            address = source.address
-            if address is None:
+            if source.address is None:
                 raise InvalidField("the source has no address")
+            address = source.address
             node, made = self.nodes.find_or_create(
                 lambda: self.nodes.source(address, principal, copies),
                 address,
@@ -290,18 +323,9 @@ class TerminusResolver:
             attach.snd_settle_mode == spec.SENDER_SETTLED
             or properties.get(DELIVERY_MODE) == AT_MOST_ONCE
         )
-        return ResolvedTerminus(
-            node,
-            answer,
-            source.dynamic,
-            settled,
-            answer.default_outcome,
-            _selection(filters, since_ms),
-            copies,
-            properties,
-            keeps=not (copies or settled or source.dynamic),
-            ready=made,
-        )
+        keeps = not (copies or settled or source.dynamic)
+        mode = LinkMode(source.dynamic, settled, copies, keeps)
+        return ResolvedSource(node, answer, mode, properties, made, _selection(filters, since_ms))
 
     # -- subscribers to topics ---------------------------------------------------------------------
 
@@ -315,7 +339,7 @@ class TerminusResolver:
         container: str,
         filters: FilterSet,
         properties: dict[str, Any],
-    ) -> ResolvedTerminus:
+    ) -> ResolvedSource:
         """Find or begin a subscription (N-01, S-01 to S-10, S-20)."""
         source = attach.source
         assert source is not None
@@ -349,7 +373,7 @@ class TerminusResolver:
             capabilities=(TOPIC, *(SHARED,) * is_shared, *(EVERY_CONTAINER,) * is_global),
         )
         node: Any = None
-        ready: Any = None
+        ready: Deferred[Queue] | None = None
         if is_durable:
             ready = self._durable(topic, attach, owner, container, filters, since_ms, key)
         elif is_shared:
@@ -364,17 +388,13 @@ class TerminusResolver:
         else:
             self._check_begun(key, owner)
             node = Subscription(topic, filters, since_ms)
-        return ResolvedTerminus(
-            node,
-            answer,
-            source.dynamic,
-            attach.snd_settle_mode == spec.SENDER_SETTLED
+        mode = LinkMode(
+            dynamic=source.dynamic,
+            settled=attach.snd_settle_mode == spec.SENDER_SETTLED
             or properties.get(DELIVERY_MODE) == AT_MOST_ONCE,
-            answer.default_outcome,
-            properties=properties,
             keeps=is_durable and not is_shared,
-            ready=ready,
         )
+        return ResolvedSource(node, answer, mode, properties, ready)
 
     def _check_begun(self, key: tuple[str, str], owner: str) -> None:
         """Refuse a link under the name of one that is there for good (L-12).
@@ -395,6 +415,7 @@ class TerminusResolver:
         """Let "only new messages" stand for the date that a subscription has (L-15, L-16)."""
         known = self.nodes.broker.subscription(*key, owner)
         asked = (attach.properties or {})[FIRST_DATE]
+        assert isinstance(asked, int)  # `_first_message_date` has looked
         if known is not None and asked > self._now_ms():
             del properties[FIRST_DATE]
             if known.definition.since_ms is not None:
@@ -432,7 +453,7 @@ class TerminusResolver:
 
     def _kept(
         self, attach: spec.Attach, principal: Principal, container: str, owner: str
-    ) -> ResolvedTerminus:
+    ) -> ResolvedSource:
         """Find a durable subscription by the link's name alone (S-20)."""
         short = attach.name.partition("|")[0]
         for key in ((container, attach.name), (container, short), (GLOBAL, short)):
@@ -445,7 +466,7 @@ class TerminusResolver:
 
     def _found_kept(
         self, attach: spec.Attach, principal: Principal, known: DurableSubscription
-    ) -> ResolvedTerminus:
+    ) -> ResolvedSource:
         definition = known.definition
         self.nodes.require(principal, (Verb.CONSUME,), definition.topic)
         properties = _delivery_mode(attach)
@@ -466,14 +487,10 @@ class TerminusResolver:
                 *(EVERY_CONTAINER,) * is_global,
             ),
         )
-        return ResolvedTerminus(
-            known,
-            answer,
-            settled=attach.snd_settle_mode == spec.SENDER_SETTLED,
-            default_outcome=answer.default_outcome,
-            properties=properties,
-            keeps=not definition.is_shared,
+        mode = LinkMode(
+            settled=attach.snd_settle_mode == spec.SENDER_SETTLED, keeps=not definition.is_shared
         )
+        return ResolvedSource(known, answer, mode, properties)
 
     def _first_message_date(self, attach: spec.Attach) -> tuple[dict[str, Any], int]:
         """Read the date from which on messages are wanted (L-14, L-15)."""
@@ -490,7 +507,7 @@ class TerminusResolver:
 
     def _dynamic(
         self, terminus: spec.Source | spec.Target, principal: Principal
-    ) -> ResolvedTerminus:
+    ) -> tuple[Queue | Topic, spec.Target]:
         if terminus.address is not None:
             raise InvalidField("a dynamic terminus has an address already")
         properties = terminus.dynamic_node_properties or {}
@@ -510,7 +527,7 @@ class TerminusResolver:
             dynamic_node_properties=terminus.dynamic_node_properties,
             capabilities=(TOPIC if is_topic else QUEUE,),
         )
-        return ResolvedTerminus(node, answer, True)
+        return node, answer
 
 
 def _may_create(terminus: spec.Source | spec.Target) -> bool:
@@ -663,4 +680,4 @@ def _target(address: str | None, kind: Symbol = QUEUE) -> spec.Target:
     return spec.Target(address=address, capabilities=(kind,) if address else ())
 
 
-__all__ = ["ResolvedTerminus", "TerminusResolver"]
+__all__ = ["LinkMode", "ResolvedSource", "ResolvedTarget", "TerminusResolver"]

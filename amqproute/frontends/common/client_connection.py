@@ -540,11 +540,11 @@ class ClientConnection(ABC):
         """Iterate over what it has at nodes, as long as it has it."""
 
     @abstractmethod
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, object]:
         """Return what an operator wants to know, for the management node."""
 
     @abstractmethod
-    def link_rows(self) -> Iterator[dict[str, Any]]:
+    def link_rows(self) -> Iterator[dict[str, object]]:
         """Describe each link (G-17)."""
 
     @abstractmethod

@@ -104,6 +104,7 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
 
     # -- what the protocol adds ------------------------------------------------------------------
 
+    # Any: deliveries are of the protocol's own kind.
     @abstractmethod
     def settle_deliveries(self, deliveries: Sequence[Any], outcome: object) -> None:
         """Tell the receiver that the outcome of these is durable; see `AnsweredConsumer`."""
@@ -125,7 +126,7 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
         if self.address is not None:
             self._context.nodes.check_source(self.address, principal, self.copies)
 
-    def leave(self, entries: Sequence[Entry], outcome: Any) -> None:
+    def leave(self, entries: Sequence[Entry], outcome: object) -> None:
         """End: what it holds goes back to the source with an outcome."""
         self.source.detach(self)
         self._settle(entries, outcome)

@@ -49,7 +49,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -129,7 +129,7 @@ class ContractTerms:
             for each in fields(self)
         }
 
-    def row(self, key: str, account: SenderQuota | None) -> dict[str, Any]:
+    def row(self, key: str, account: SenderQuota | None) -> dict[str, object]:
         """Return what `ActiveContract.row` returns, for a holder that has not been here.
 
         Args:
@@ -598,10 +598,10 @@ class ActiveContract:
         """Nothing would be lost if it were forgotten."""
         return not self.connections and self._clock.seconds() - self.left_at > QUIET_SECONDS
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, object]:
         """Return what an operator wants to know, and what the holder may."""
         limiter = self.limiter
-        return {
+        own: dict[str, object] = {
             "name": self.key,
             "type": "contract",
             "state": "held back" if limiter else "open",
@@ -616,7 +616,8 @@ class ActiveContract:
             "spool-messages": 0 if self.account is None else self.account.messages,
             "refused": dict(self.refused),
             "at-bound-seconds": self._at_bound(limiter),
-        } | self.terms.limits()
+        }
+        return own | self.terms.limits()
 
     def _at_bound(self, limiter: str) -> dict[str, int]:
         """Return for how many seconds each bound has been reached that is reached now."""
@@ -695,7 +696,7 @@ class ActiveContracts:
             if limiter := contract.limiter:
                 yield key, limiter
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """Return a row for each holder that has terms; see `ActiveContract.row`."""
         return [each.row() for _, each in sorted(self._held.items()) if each.terms]
 

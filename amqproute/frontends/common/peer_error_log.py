@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from twisted.logger import Logger
 
@@ -49,7 +49,7 @@ class PeerErrorLog:
         self._until = 0.0
         self._refusals: dict[tuple[str, str], int] = {}
 
-    def add(self, text: str, **fields: Any) -> None:
+    def add(self, text: str, **fields: object) -> None:
         """Log one, unless there were many of late.
 
         Args:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -53,7 +53,7 @@ class QueueReader(DataSourceReader):
         return [_Look(place, queue) for place in reading.places for queue in reading.queues]
 
     @plain
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+    def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
         """Yield what the queue has, in its order."""
         assert isinstance(partition, _Look)
         reading, place, queue = self._reading, partition.place, partition.queue
@@ -107,7 +107,7 @@ class JournalReader(DataSourceReader):
         return [_Segment(str(path)) for path in sorted(found.values())]
 
     @plain
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+    def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
         """Yield the records of a segment; a last line without its end was torn, and is left out.
 
         Raises:

@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 from amqproute.client.client_core import ClientCore, Ending
 from amqproute.client.link_terms import make_source, refused_term
@@ -193,7 +193,7 @@ class BlockingClient:
 
     # -- input and output --------------------------------------------------------------------------
 
-    def wait(self, done: Callable[[], Any], what: str, seconds: float | None = None) -> None:
+    def wait(self, done: Callable[[], object], what: str, seconds: float | None = None) -> None:
         """Go on until something is true.
 
         Raises:

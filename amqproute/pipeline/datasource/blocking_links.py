@@ -49,7 +49,7 @@ class LinkHost(Protocol):
     def forget(self, link: Link) -> None:
         """Tell nobody any more what happens on a link."""
 
-    def wait(self, done: Callable[[], Any], what: str, seconds: float | None = None) -> None:
+    def wait(self, done: Callable[[], object], what: str, seconds: float | None = None) -> None:
         """Go on until something is true.
 
         Raises:
@@ -124,7 +124,7 @@ class ReceivingLink:
             self._client.step(left)
         return bool(self._arrived)
 
-    def settle(self, deliveries: Sequence[Delivery], outcome: Any) -> None:
+    def settle(self, deliveries: Sequence[Delivery], outcome: spec.Outcome) -> None:
         """Tell the outcome of deliveries; the broker settles when it is on its disk."""
         self._client.session.settle(deliveries, outcome, settled=False)
 

@@ -69,7 +69,7 @@ _TYPES: Final = ((str, "string"), (UUID, "uuid"), (bytes, "binary"), (int, "ulon
 # -- from messages ---------------------------------------------------------------------------------
 
 
-def row_of(broker: str, queue: str, entry: int | None, encoded: bytes) -> tuple[Any, ...]:
+def row_of(broker: str, queue: str, entry: int | None, encoded: bytes) -> tuple[object, ...]:
     """Return the row for a message, in the order of `READ_SCHEMA`.
 
     Args:
@@ -119,9 +119,11 @@ def _body(message: Message) -> tuple[bytes | None, str | None]:
     values = message.body_values()
     code = message.offsets.body_code
     if code == spec.SECTION_DATA:
-        return b"".join(bytes(value) for value in values), "data"
+        return b"".join(value for value in values if isinstance(value, bytes)), "data"
     if code == spec.SECTION_AMQP_SEQUENCE:
-        return _json([item for value in values for item in value]).encode(), "sequence"
+        return _json(
+            [item for value in values if isinstance(value, list) for item in value]
+        ).encode(), "sequence"
     if not values:
         return None, None
     value = values[0]

@@ -301,7 +301,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in the workers ----------------------------------------------------------------------------
 
     @plain
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+    def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
         """Yield the rows of a part of a batch: the same, however often.
 
         Raises:

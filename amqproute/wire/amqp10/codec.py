@@ -89,7 +89,7 @@ _K = TypeVar("_K")
 
 def decode(
     data: Buffer, offset: int = 0, end: int | None = None, most_values: int | None = None
-) -> tuple[Any, int]:  # the type is in the octets
+) -> tuple[Any, int]:  # Any: the type is in the octets
     """Decode the value at ``offset``.
 
     Args:
@@ -129,7 +129,7 @@ def _truncated(what: str) -> DecodeError:
 
 def _decode_at(
     data: bytes, pos: int, end: int, budget: _Budget
-) -> tuple[Any, int]:  # the type is in the octets
+) -> tuple[Any, int]:  # Any: the type is in the octets
     if pos >= end:
         raise DecodeError("the data end where a value has to start")
     decoder = _DECODERS.get(data[pos])
@@ -141,7 +141,7 @@ def _decode_at(
 def _constant(value: Any) -> _Decoder:
     def decode_constant(
         data: bytes, pos: int, end: int, budget: _Budget
-    ) -> tuple[Any, int]:  # the type is in the octets
+    ) -> tuple[Any, int]:  # Any: the type is in the octets
         return value, pos
 
     return decode_constant
@@ -153,7 +153,7 @@ def _fixed(name: str, layout: struct.Struct, build: Callable[[Any], Any] | None)
 
     def decode_plain(
         data: bytes, pos: int, end: int, budget: _Budget
-    ) -> tuple[Any, int]:  # the type is in the octets
+    ) -> tuple[Any, int]:  # Any: the type is in the octets
         after = pos + width
         if after > end:
             raise _truncated(name)
@@ -165,7 +165,7 @@ def _fixed(name: str, layout: struct.Struct, build: Callable[[Any], Any] | None)
 
     def decode_fixed(
         data: bytes, pos: int, end: int, budget: _Budget
-    ) -> tuple[Any, int]:  # the type is in the octets
+    ) -> tuple[Any, int]:  # Any: the type is in the octets
         after = pos + width
         if after > end:
             raise _truncated(name)
@@ -177,7 +177,7 @@ def _fixed(name: str, layout: struct.Struct, build: Callable[[Any], Any] | None)
 def _octet(name: str, build: Callable[[int], Any]) -> _Decoder:
     def decode_octet(
         data: bytes, pos: int, end: int, budget: _Budget
-    ) -> tuple[Any, int]:  # the type is in the octets
+    ) -> tuple[Any, int]:  # Any: the type is in the octets
         if pos >= end:
             raise _truncated(name)
         return build(data[pos]), pos + 1
@@ -188,7 +188,7 @@ def _octet(name: str, build: Callable[[int], Any]) -> _Decoder:
 def _octets(name: str, width: int, build: Callable[[bytes], Any]) -> _Decoder:
     def decode_octets(
         data: bytes, pos: int, end: int, budget: _Budget
-    ) -> tuple[Any, int]:  # the type is in the octets
+    ) -> tuple[Any, int]:  # Any: the type is in the octets
         after = pos + width
         if after > end:
             raise _truncated(name)
@@ -233,7 +233,7 @@ def _variable(name: str, wide: bool, build: Callable[[bytes], Any] | None) -> _D
 
     def decode_variable(
         data: bytes, pos: int, end: int, budget: _Budget
-    ) -> tuple[Any, int]:  # the type is in the octets
+    ) -> tuple[Any, int]:  # Any: the type is in the octets
         start = pos + width
         if start > end:
             raise _truncated(name)
@@ -281,7 +281,7 @@ def _descend(budget: _Budget, values: int = 0) -> None:
 def _list(wide: bool) -> _Decoder:
     def decode_list(
         data: bytes, pos: int, end: int, budget: _Budget
-    ) -> tuple[Any, int]:  # the type is in the octets
+    ) -> tuple[Any, int]:  # Any: the type is in the octets
         count, pos, after = _extent("list", wide, data, pos, end)
         if count > after - pos:
             raise DecodeError(f"a list of {count} items cannot have {after - pos} bytes")
@@ -306,14 +306,14 @@ def _list(wide: bool) -> _Decoder:
 
 def _list_0(
     data: bytes, pos: int, end: int, budget: _Budget
-) -> tuple[Any, int]:  # the type is in the octets
+) -> tuple[Any, int]:  # Any: the type is in the octets
     return [], pos
 
 
 def _map(wide: bool) -> _Decoder:
     def decode_map(
         data: bytes, pos: int, end: int, budget: _Budget
-    ) -> tuple[Any, int]:  # the type is in the octets
+    ) -> tuple[Any, int]:  # Any: the type is in the octets
         count, pos, after = _extent("map", wide, data, pos, end)
         if count & 1:
             raise DecodeError("a map has a key without a value")
@@ -385,7 +385,7 @@ def _wide_map(
 
 def _described(
     data: bytes, pos: int, end: int, budget: _Budget
-) -> tuple[Any, int]:  # the type is in the octets
+) -> tuple[Any, int]:  # Any: the type is in the octets
     _descend(budget)
     descriptor, pos = _decode_at(data, pos, end, budget)
     value, pos = _decode_at(data, pos, end, budget)
@@ -396,7 +396,7 @@ def _described(
 def _array(wide: bool) -> _Decoder:
     def decode_array(
         data: bytes, pos: int, end: int, budget: _Budget
-    ) -> tuple[Any, int]:  # the type is in the octets
+    ) -> tuple[Any, int]:  # Any: the type is in the octets
         count, pos, after = _extent("array", wide, data, pos, end)
         _descend(budget, count)
         depth = budget[0]

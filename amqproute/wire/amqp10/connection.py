@@ -70,7 +70,6 @@ the caller's hands, or in a session for the peer's window, never beyond the link
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from operator import length_hint
 from typing import Any, Final
 
@@ -107,6 +106,7 @@ from amqproute.wire.amqp10.protocol_faults import (
     SessionFaultError,
     release_frames,
 )
+from amqproute.wire.amqp10.sasl import ClientAuthority, ServerAuthority
 from amqproute.wire.amqp10.serial_numbers import SerialNumbers
 from amqproute.wire.amqp10.session import LONGEST_NAME, Session, SessionConnection
 from amqproute.wire.amqp10.state_tables import (
@@ -138,8 +138,14 @@ class Connection(Negotiation, SessionConnection):
         unfinished: the links with a delivery that has begun and not ended; the oldest first.
     """
 
-    def __init__(self, settings: ConnectionSettings) -> None:
-        super().__init__(settings)
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        *,
+        sasl_server: ServerAuthority | None = None,
+        sasl_client: ClientAuthority | None = None,
+    ) -> None:
+        super().__init__(settings, sasl_server=sasl_server, sasl_client=sasl_client)
         self.remote_open: spec.Open | None = None
         self.context: Any = None
         self.unfinished: dict[Link, None] = {}
@@ -305,7 +311,7 @@ class Connection(Negotiation, SessionConnection):
         self._exchange = None
         self.unfinished.clear()
         self._buffer = FrameBuffer(spec.MIN_MAX_FRAME_SIZE)
-        self.settings = replace(self.settings, sasl_server=None, sasl_client=None)
+        self._sasl_server = self._sasl_client = None
 
     def data_to_send(self) -> list[bytes]:
         """See `amqproute.wire.engine.Engine`. Pending answers are made here."""

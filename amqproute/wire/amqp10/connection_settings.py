@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.sasl import ClientAuthority, ServerAuthority
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,9 +44,7 @@ class ConnectionSettings:
         properties: of the open.
         tls: server: whether the TLS header is answered or demanded; client: "required" asks for
             it first. For streams that are TLS from their first byte say "none".
-        sasl_server: supplies the server's mechanisms; None: no SASL.
         allow_no_sasl: the server accepts a client that skips SASL.
-        sasl_client: chooses the client's mechanism; None: no SASL.
     """
 
     role: Literal["server", "client"]
@@ -69,11 +66,9 @@ class ConnectionSettings:
     incoming_window: int = 2048
     offered_capabilities: Sequence[str] = ()
     desired_capabilities: Sequence[str] = ()
-    properties: Mapping[str, Any] | None = None
+    properties: Mapping[str, object] | None = None
     tls: Literal["none", "optional", "required"] = "none"
-    sasl_server: ServerAuthority | None = None
     allow_no_sasl: bool = False
-    sasl_client: ClientAuthority | None = None
 
     def __post_init__(self) -> None:
         if self.max_frame_size < spec.MIN_MAX_FRAME_SIZE:

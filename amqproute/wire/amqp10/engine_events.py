@@ -54,7 +54,7 @@ class Authenticated(Event):
     """
 
     mechanism: str | None
-    identity: Any
+    identity: Any  # Any: whatever the authority of the mechanisms has made
 
 
 @dataclass(slots=True)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from amqproute.wire.amqp10.link import Delivery, Link
-from amqproute.wire.amqp10.spec import Attach, Error, Flow
+from amqproute.wire.amqp10.spec import Attach, DeliveryState, Error, Flow
 from amqproute.wire.engine import Event
 
 
@@ -70,7 +69,7 @@ class DeliveriesUpdated(Event):
 
     link: Link
     deliveries: list[Delivery]
-    state: Any
+    state: DeliveryState | None
     settled: bool
 
 

@@ -32,7 +32,13 @@ from amqproute.wire.amqp10.engine_events import (
 )
 from amqproute.wire.amqp10.frames import TYPE_SASL, FrameBuffer, encode_sasl_frame
 from amqproute.wire.amqp10.protocol_faults import release_frames
-from amqproute.wire.amqp10.sasl import ClientExchange, Reaction, ServerExchange
+from amqproute.wire.amqp10.sasl import (
+    ClientAuthority,
+    ClientExchange,
+    Reaction,
+    ServerAuthority,
+    ServerExchange,
+)
 from amqproute.wire.amqp10.state_tables import PHASES, HandshakePhase, TransitionTable
 from amqproute.wire.engine import Event, TlsAgreed
 from amqproute.wire.header import TLS_ALERT, ProtocolHeader, UnknownHeaderError, recognize
@@ -64,10 +70,24 @@ _REFUSAL_REASONS: Final = {
 
 
 class Negotiation(ConnectionState):
-    """The phases before AMQP frames."""
+    """The phases before AMQP frames.
 
-    def __init__(self, settings: ConnectionSettings) -> None:
+    Args:
+        settings: of the connection.
+        sasl_server: supplies a server's mechanisms; None for no SASL.
+        sasl_client: chooses a client's mechanism; None for no SASL.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        *,
+        sasl_server: ServerAuthority | None = None,
+        sasl_client: ClientAuthority | None = None,
+    ) -> None:
         super().__init__(settings)
+        self._sasl_server = sasl_server
+        self._sasl_client = sasl_client
         self._phase = HandshakePhase.START
         self._input = b""
         self._secured = False
@@ -184,7 +204,7 @@ class Negotiation(ConnectionState):
         self._phase = phase
 
     def _send_client_header(self) -> None:
-        if self.settings.sasl_client is not None and not self._authenticated:
+        if self._sasl_client is not None and not self._authenticated:
             self._early.append(ProtocolHeader.AMQP_1_0_SASL.value)
         else:
             self._send_amqp_header()
@@ -253,8 +273,8 @@ class Negotiation(ConnectionState):
                 self._emit(TlsAgreed())
                 return
         elif header is ProtocolHeader.AMQP_1_0_SASL:
-            if settings.sasl_server is not None and secure_enough and not self._authenticated:
-                exchange = self._exchange = ServerExchange(settings.sasl_server)
+            if self._sasl_server is not None and secure_enough and not self._authenticated:
+                exchange = self._exchange = ServerExchange(self._sasl_server)
                 self._early.append(header.value)
                 self._early.append(encode_sasl_frame(exchange.begin()))
                 self._advance_phase(TransitionTable.SASL_HEADER)
@@ -262,7 +282,7 @@ class Negotiation(ConnectionState):
         elif (
             header is ProtocolHeader.AMQP_1_0
             and secure_enough
-            and (self._authenticated or settings.allow_no_sasl or settings.sasl_server is None)
+            and (self._authenticated or settings.allow_no_sasl or self._sasl_server is None)
         ):
             self._send_amqp_header()
             self._enter_amqp()
@@ -276,9 +296,9 @@ class Negotiation(ConnectionState):
                 self._advance_phase(TransitionTable.TLS_HEADER)
                 self._emit(TlsAgreed())
                 return
-        elif settings.sasl_client is not None and not self._authenticated:
+        elif self._sasl_client is not None and not self._authenticated:
             if header is ProtocolHeader.AMQP_1_0_SASL:
-                self._exchange = ClientExchange(settings.sasl_client, settings.hostname)
+                self._exchange = ClientExchange(self._sasl_client, settings.hostname)
                 self._advance_phase(TransitionTable.SASL_HEADER)
                 return
         elif header is ProtocolHeader.AMQP_1_0:
@@ -303,7 +323,7 @@ class Negotiation(ConnectionState):
         if settings.role == "server":
             if settings.tls == "required" and not self._secured:
                 header = ProtocolHeader.AMQP_1_0_TLS
-            elif settings.sasl_server is not None and not self._authenticated:
+            elif self._sasl_server is not None and not self._authenticated:
                 header = ProtocolHeader.AMQP_1_0_SASL
             else:
                 header = ProtocolHeader.AMQP_1_0

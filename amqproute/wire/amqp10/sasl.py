@@ -80,7 +80,7 @@ class Reaction:
     failed: str | None = None
     is_temporary: bool = False
     mechanism: str | None = None
-    identity: Any = None
+    identity: Any = None  # Any: whatever the authority has made
 
 
 _OUTCOMES: Final = {

@@ -13,7 +13,7 @@ does not ask for a body, which the standard wants and some senders leave out: se
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from amqproute.errors import DecodeError
 from amqproute.wire.amqp10 import codec, spec, types
@@ -304,7 +304,7 @@ def find_to(encoded: bytes, offsets: SectionOffsets) -> str | None:
 
 def find_property(
     encoded: bytes, offsets: SectionOffsets, index: int
-) -> Any:  # the type depends on the field
+) -> object:  # the type depends on the field
     """Read one field of the properties, and nothing else.
 
     Args:
@@ -327,7 +327,7 @@ def find_property(
 
 def find_id_and_to(
     encoded: bytes, offsets: SectionOffsets
-) -> tuple[Any, str | None]:  # an id has one of four types
+) -> tuple[object, str | None]:  # an id has one of four types
     """Read the fields ``message-id`` and ``to`` of the properties, and nothing else.
 
     Returns:
@@ -397,7 +397,7 @@ def _find(encoded: bytes, offsets: SectionOffsets, index: int) -> int:
     return 0 if encoded[pos] == 0x40 else pos
 
 
-def decode_section(encoded: bytes, start: int, end: int) -> Any:  # see Returns
+def decode_section(encoded: bytes, start: int, end: int) -> Any:  # Any: see Returns
     """Decode the one section between ``start`` and ``end``.
 
     Returns:
@@ -443,7 +443,7 @@ def decode_section(encoded: bytes, start: int, end: int) -> Any:  # see Returns
     return inner
 
 
-def encode_section(section: int, value: Any) -> bytes:  # the type depends on the section
+def encode_section(section: int, value: object) -> bytes:
     """Encode a section other than header and properties: its descriptor and the value.
 
     Args:
@@ -456,7 +456,7 @@ def encode_section(section: int, value: Any) -> bytes:  # the type depends on th
     """
     out = bytearray((0x00, 0x53, section))
     if section in _ANNOTATED:
-        codec.put_fields(out, value)
+        codec.put_fields(out, cast(Annotations, value))
     else:
         codec.encode_into(out, value)
     return bytes(out)

@@ -42,10 +42,11 @@ from amqproute.wire.amqp10.types import (
     UShort,
 )
 
-Fields: TypeAlias = Mapping[str, Any]
+Fields: TypeAlias = Mapping[str, object]
 """A map from symbols to any values (part 2 §2.8.13)."""
 
-Annotations: TypeAlias = Mapping[Any, Any]
+# A mapping is invariant in its keys, so one of symbols would be none of symbols or ulongs.
+Annotations: TypeAlias = Mapping[Any, object]
 """A map from symbols, or ulongs, to any values (part 3 §3.2.10)."""
 
 MessageId: TypeAlias = int | UUID | bytes | str
@@ -131,7 +132,7 @@ class FieldType:
         self,
         name: str,
         read: Callable[[object], object],
-        write: Callable[[bytearray, Any], None],  # of values of the one type
+        write: Callable[[bytearray, Any], None],  # Any: of values of the one type
     ) -> None:
         self.name = name
         self.read = read
@@ -331,7 +332,7 @@ class Field:
 
     name: str
     type: FieldType
-    default: Any
+    default: object
     mandatory: bool
     multiple: bool
     explicit: bool = False
@@ -370,7 +371,7 @@ def explicit(kind: str, *, default: _T) -> _T:
     )
 
 
-def mandatory(kind: str) -> Any:  # of the declared type: there is no default to infer it from
+def mandatory(kind: str) -> Any:  # Any: of the declared type: there is no default to infer it from
     """Declare a mandatory field: the constructor asks for it too."""
     return _Declaration(kind, None, True, False)
 
@@ -380,7 +381,7 @@ def multiple(kind: str, *, default: _T) -> _T:
     return _Declaration(kind, default, False, True)  # type: ignore[return-value]  # see above
 
 
-def mandatory_multiple(kind: str) -> Any:  # as above
+def mandatory_multiple(kind: str) -> Any:  # Any: as above
     """Declare a mandatory field with the multiple property."""
     return _Declaration(kind, None, True, True)
 
@@ -459,7 +460,7 @@ def composite(descriptor: int, symbol: str) -> Callable[[type[_C]], type[_C]]:
 # ------------------------------------------------------------------------ reading and writing
 
 
-def compose(value: object) -> Any:  # a composite type, or any value
+def compose(value: object) -> Any:  # Any: a composite type, or any value
     """Convert a described list with a descriptor of this module to its object.
 
     Args:
@@ -858,7 +859,7 @@ Performative: TypeAlias = (
 class Declare(Composite):
     """Message body to a coordinator: begin a transaction (part 4 §4.5.2)."""
 
-    global_id: Any = field("*", default=None)
+    global_id: object = field("*", default=None)
 
 
 @composite(0x32, "amqp:discharge:list")

@@ -23,6 +23,7 @@ from amqproute.wire.amqp10.engine_events import (
     TlsAgreed,
 )
 from amqproute.wire.amqp10.frames import EMPTY_FRAME
+from amqproute.wire.amqp10.sasl import ServerAuthority
 from amqproute.wire.amqp10.state_tables import HandshakePhase, LinkStateName
 from tests.support.wire import (
     AMQP,
@@ -47,8 +48,9 @@ class Headers(SynchronousTestCase):
 
     chunk: int | None = None
 
-    def peer(self, **changes: Any) -> Peer:
-        return Peer(Connection(settings("server", **changes)), self.chunk)
+    def peer(self, sasl_server: ServerAuthority | None = None, **changes: Any) -> Peer:
+        engine = Connection(settings("server", **changes), sasl_server=sasl_server)
+        return Peer(engine, self.chunk)
 
     def test_plain(self) -> None:
         """The AMQP header is answered with the same."""

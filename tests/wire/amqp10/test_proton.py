@@ -32,7 +32,7 @@ class WithProton(SynchronousTestCase):
         if proton is None:
             raise SkipTest("python-qpid-proton is not installed")
         self.engine = Connection(
-            settings("server", sasl_server=Server("ANONYMOUS"), allow_no_sasl=False)
+            settings("server", allow_no_sasl=False), sasl_server=Server("ANONYMOUS")
         )
         self.engine.start(0.0)
         self.events: list[Any] = []

@@ -70,9 +70,10 @@ class TwoEngines(SynchronousTestCase):
 
     def wire(self, name: str, *offered: str, password: str = "secret") -> Wire:
         wire = Wire(
-            Connection(settings("client", sasl_client=Client(name, password))),
+            Connection(settings("client"), sasl_client=Client(name, password)),
             Connection(
-                settings("server", sasl_server=Server(*(offered or (name,))), allow_no_sasl=False)
+                settings("server", allow_no_sasl=False),
+                sasl_server=Server(*(offered or (name,))),
             ),
             self.chunk,
         )
@@ -158,7 +159,7 @@ class ServerSide(SynchronousTestCase):
 
     def peer(self, *names: str) -> Peer:
         return Peer(
-            Connection(settings("server", sasl_server=Server(*names), allow_no_sasl=False)),
+            Connection(settings("server", allow_no_sasl=False), sasl_server=Server(*names)),
             self.chunk,
         )
 
@@ -228,7 +229,7 @@ class ServerSide(SynchronousTestCase):
 
     def test_sasl_is_optional(self) -> None:
         """With allow_no_sasl a client may start with AMQP."""
-        peer = Peer(Connection(settings("server", sasl_server=Server("ANONYMOUS"))), self.chunk)
+        peer = Peer(Connection(settings("server"), sasl_server=Server("ANONYMOUS")), self.chunk)
         peer.write(AMQP)
         (done,) = of_type(peer.events, Authenticated)
         self.assertIsNone(done.mechanism)
@@ -257,7 +258,7 @@ class ClientSide(SynchronousTestCase):
     """What servers may do, and may not."""
 
     def peer(self, client: Any) -> Peer:
-        peer = Peer(Connection(settings("client", sasl_client=client, hostname="b.example")))
+        peer = Peer(Connection(settings("client", hostname="b.example"), sasl_client=client))
         peer.write(SASL)
         return peer
 
