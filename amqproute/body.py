@@ -53,5 +53,8 @@ class IBodyReader(Interface):
             size: the maximum.
         """
 
+    def skip(octets: int) -> None:
+        """Go on behind the next octets, at most those that are left."""
+
     def close() -> None:
         """Stop reading."""

@@ -835,6 +835,11 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
     "09-M-05": Proof(
         "immediate to another organization comes back", f"{_P}.FederationTests.test_immediate"
     ),
+    "09-M-10": Proof(
+        "a body that comes in parts goes to the disk, and on when it is complete",
+        "tests.frontends.amqp09.test_large_bodies.PublishTests.test_through",
+        "tests.frontends.amqp09.test_large_bodies.PublishTests.test_cut",
+    ),
     "09-M-09": Proof(
         "ack, reject and nack are the outcomes of 1.0",
         f"{_R}.test_reject",

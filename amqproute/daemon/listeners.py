@@ -46,8 +46,9 @@ CAPABILITIES_09: Final = (
     "publisher_confirms",
 )
 """Extensions of 0-9-1 that are announced: those that work, and no others (09-W-70)."""
-LARGEST_CONTENT: Final = 16 * 1024 * 1024
-"""Octets of a message that a client of 0-9 or 0-9-1 may publish."""
+UNFINISHED_CONTENTS: Final = 32 * 1024 * 1024
+"""Octets of unfinished contents in the memory of one connection of 0-9 or 0-9-1; what goes beyond
+is handed up in parts."""
 UNFINISHED_BYTES: Final = 64 * 1024 * 1024
 """Octets of unfinished deliveries in the memory of one connection."""
 
@@ -155,9 +156,8 @@ def settings09(
         frame_max=max(FRAME_MIN_SIZE, limits.max_frame_size),
         heartbeat=min(65535, max(1, int(limits.idle_timeout))),
         handshake_timeout=limits.handshake_timeout,
-        max_content=min(limits.max_message_size or LARGEST_CONTENT, LARGEST_CONTENT),
-        part_from=LARGEST_CONTENT + 1,
-        max_partial=2 * LARGEST_CONTENT,
+        max_content=limits.max_message_size or 0,
+        max_partial=UNFINISHED_CONTENTS,
         reports_input=True,
     )
 

@@ -203,6 +203,10 @@ class BodyReader:
         self._is_used = True
         return self._body._bodies.reading.run(lambda: self._read(start, size))
 
+    def skip(self, octets: int) -> None:
+        """See `IBodyReader.skip`."""
+        self._at += min(octets, self.left)
+
     def close(self) -> None:
         """Stop reading and close the file."""
         if self._is_used:

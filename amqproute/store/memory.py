@@ -134,6 +134,10 @@ class MemoryReader:
         octets = self._octets[start : self._at]
         return self._store._submit(lambda: octets)
 
+    def skip(self, octets: int) -> None:
+        """See `IBodyReader.skip`."""
+        self._at = min(self._at + octets, len(self._octets))
+
     def close(self) -> None:
         """Do nothing."""
 

@@ -4,7 +4,8 @@
 The broker keeps messages of 1.0 and no others. `content_message` makes one of what a client of 0-9
 or 0-9-1 publishes, `message_content` makes a content of what is delivered to one. The tables are
 those of 09: part 5; `field_values` has the types of values, with `decimal_numbers`.
-`dead_letters` is the header ``x-death``.
+`dead_letters` is the header ``x-death``. Bodies that are not in memory are framed by `body_framing`
+on their way in; `body_layout` finds out, on their way out, what of them is body.
 
 Nothing gets lost
 -----------------

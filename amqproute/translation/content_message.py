@@ -49,6 +49,8 @@ LONGEST_REMEMBERED: Final = 512
 REMEMBERED: Final = 1024
 """Distinct properties whose translation is kept."""
 
+LARGEST_SECTION: Final = 0xFFFFFFFF
+"""Octets that a data section can have; a larger body is several of them."""
 MOST_TTL: Final = 0xFFFFFFFF
 """The longest ttl that 1.0 has, ms."""
 ABSOLUTE_FROM: Final = 10**12
@@ -494,6 +496,7 @@ def _expiration(text: str) -> int:
 
 
 __all__ = [
+    "LARGEST_SECTION",
     "ContentRefused",
     "TranslatedContent",
     "check_encoded_body",

@@ -15,7 +15,9 @@ from typing import Final
 
 from amqproute.errors import DecodeError
 from amqproute.message import Message
+from amqproute.translation.body_layout import BodyLayout
 from amqproute.translation.content_message import (
+    LARGEST_SECTION,
     TranslatedContent,
     data_beginning,
     read_content,
@@ -57,17 +59,19 @@ class DeliveredContent:
         exchange: to which it was published; empty for the default exchange.
         routing_key: with which.
         body: octets, in order; none of a very large message.
+        rest_size: octets of the body of a very large message, 0 for any other.
     """
 
     property_octets: bytes
     exchange: str
     routing_key: str
     body: tuple[bytes | memoryview, ...]
+    rest_size: int = 0
 
     @property
     def size(self) -> int:
         """Octets of the body."""
-        return sum(map(len, self.body))
+        return self.rest_size or sum(map(len, self.body))
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class DeliveryState:
             one it trusts to have done so (09-M-08).
         own_domains: domains that are left out of a reply-to that a client had set without
             (09-M-06).
-        rest_is_encoded: the body of a very large message is no row of data sections.
+        layout: of the body of a very large message; needed if it has a ``rest``.
         plain_tags: the client speaks 0-9, whose libraries read common tags only (09-W-31).
     """
 
@@ -91,45 +95,59 @@ class DeliveryState:
     ttl_ms: int | None = None
     is_routed_here: bool = True
     own_domains: frozenset[str] = frozenset()
-    rest_is_encoded: bool = False
+    layout: BodyLayout | None = None
     plain_tags: bool = False
 
 
 def content_of(message: Message, delivery: DeliveryState) -> DeliveredContent:
     """Translate a message.
 
-    Of a very large one the body is not among the result: it is what its data sections hold, or with
-    `DeliveryState.rest_is_encoded` the sections as they are.
+    Of a very large one the body is not among the result: see `body_layout.BodyExtractor`.
 
     Raises:
         DecodeError: its sections do not decode.
     """
     body: tuple[bytes | memoryview, ...] = ()
-    is_encoded, is_text = delivery.rest_is_encoded, False
-    fragments: list[tuple[bytes, int]] | None = None
-    if message.rest is None:
+    fragments: Sequence[tuple[bytes, int]] | None
+    layout, rest_size = delivery.layout, 0
+    if layout is None:
         body, is_encoded, is_text, fragments = body_of(message)
-    kept = _as_kept(message, delivery, is_encoded)
+        offsets = message.offsets
+        footer = message.encoded[offsets.footer_start : offsets.footer_end]
+    else:
+        is_encoded, is_text, footer = layout.is_encoded, layout.is_text, layout.footer
+        rest_size, fragments = layout.size, unusual(layout)
+    kept = _as_kept(message, delivery, is_encoded, footer)
     exchange: object
     key: object
     if kept is not None:
         octets, exchange, key = kept
     else:
         annotations = message.annotations
-        parts = _parts_of(message, delivery, is_encoded, is_text)
+        parts = _parts_of(message, delivery, is_encoded, is_text, footer)
         said = annotations.get(KEPT_CONTENT)
         known = read_kept_content(said) if isinstance(said, bytes) else None
         if known is not None:
             _hide_own_address(parts, known, annotations)
             octets = _kept_octets(parts, known, delivery)
         else:
-            octets = _translated_octets(message, parts, fragments)
+            octets = _translated_octets(message, parts, fragments, footer)
         exchange, key = annotations.get(EXCHANGE), annotations.get(ROUTING_KEY)
     if delivery.plain_tags:
         octets = _with_plain_tags(octets)
     if delivery.is_routed_here and is_shortstr(exchange) and is_shortstr(key):
-        return DeliveredContent(octets, str(exchange), str(key), body)
-    return DeliveredContent(octets, "", delivery.queue, body)
+        return DeliveredContent(octets, str(exchange), str(key), body, rest_size)
+    return DeliveredContent(octets, "", delivery.queue, body, rest_size)
+
+
+def unusual(layout: BodyLayout) -> Sequence[tuple[bytes, int]] | None:
+    """Return the fragments of a layout; None if any content of its size becomes such a body."""
+    fragments = layout.fragments
+    if fragments is not None and len(fragments) == 1:
+        ((prefix, size),) = fragments
+        if size <= LARGEST_SECTION and prefix == data_beginning(size):
+            return None
+    return fragments
 
 
 def routing_headers(message: Message) -> Mapping[str, FieldValue]:
@@ -145,15 +163,9 @@ def routing_headers(message: Message) -> Mapping[str, FieldValue]:
 
 
 def _parts_of(
-    message: Message, delivery: DeliveryState, is_encoded: bool, is_text: bool
+    message: Message, delivery: DeliveryState, is_encoded: bool, is_text: bool, footer: bytes
 ) -> MessageParts:
     header = message.header
-    offsets = message.offsets
-    footer: dict[object, object] | None = None
-    if offsets.footer_end > offsets.footer_start:
-        footer = dict(
-            sections.decode_section(message.encoded, offsets.footer_start, offsets.footer_end)
-        )
     properties = message.properties
     expiration = None
     expires = properties.absolute_expiry_time
@@ -164,7 +176,7 @@ def _parts_of(
         annotations=visible(message.annotations),
         properties=properties,
         application=dict(message.application_properties),
-        footer=footer,
+        footer=dict(sections.decode_section(footer, 0, len(footer))) if footer else None,
         encoded_body=is_encoded,
         text_body=is_text,
         expiration_text=expiration,
@@ -172,7 +184,7 @@ def _parts_of(
 
 
 def _as_kept(
-    message: Message, delivery: DeliveryState, is_encoded: bool
+    message: Message, delivery: DeliveryState, is_encoded: bool, footer: bytes
 ) -> tuple[bytes, str, str] | None:
     """Find out from the octets, without decoding a section, that nothing has changed.
 
@@ -210,7 +222,7 @@ def _as_kept(
     begin, stop = offsets.bare_start, offsets.body_start or offsets.bare_end
     if encoded[begin:stop] != known.bare_head:
         return None
-    if encoded[offsets.footer_start : offsets.footer_end] != known.footer:
+    if footer != known.footer:
         return None
     return known.property_octets, exchange, key
 
@@ -294,6 +306,7 @@ def _translated_octets(
     message: Message,
     parts: MessageParts,
     fragments: Sequence[tuple[bytes, int]] | None,
+    footer: bytes,
 ) -> bytes:
     """Translate by the tables, and keep what does not come back."""
     seen = project(parts)
@@ -305,7 +318,7 @@ def _translated_octets(
     if (
         fragments is None
         and not any(map(is_fragile, headers.values()))
-        and _comes_back(message, parts, read_content(properties, octets))
+        and _comes_back(message, parts, read_content(properties, octets), footer)
     ):
         return octets
     offsets = message.offsets
@@ -319,7 +332,7 @@ def _translated_octets(
         annotations,
         encoded[offsets.properties_start : offsets.properties_end],
         encoded[offsets.application_properties_start : offsets.application_properties_end],
-        encoded[offsets.footer_start : offsets.footer_end],
+        footer,
         None if fragments is None else tuple(fragments),
         parts.text_body,
         parts.expiration_text,
@@ -328,13 +341,15 @@ def _translated_octets(
     return encode_properties(properties)
 
 
-def _comes_back(message: Message, parts: MessageParts, again: TranslatedContent) -> bool:
+def _comes_back(
+    message: Message, parts: MessageParts, again: TranslatedContent, footer: bytes
+) -> bool:
     """Tell whether a client that publishes the translation makes the same message of it."""
     offsets = message.offsets
     start, end = offsets.bare_start, offsets.body_start or offsets.bare_end
     return (
         message.encoded[start:end] == again.bare_head
-        and message.encoded[offsets.footer_start : offsets.footer_end] == again.footer
+        and footer == again.footer
         and _encoded_items(parts.annotations) == _encoded_items(again.parts.annotations)
     )
 

@@ -61,6 +61,7 @@ from amqproute.services import node_changes
 from amqproute.services.management_node import MANAGEMENT, SYNONYMS, ManagementService
 from amqproute.services.transfer import PartnerRules, TransferRules, TransferService
 from amqproute.store.memory import MemoryStore
+from amqproute.stored import StoredEntry
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
     Candidate,
@@ -342,6 +343,11 @@ class SlowStore(MemoryStore):
         if self.is_full:
             raise StoreError("the disk is full")
         super()._apply(transaction)
+
+    def rows(self, queue: str) -> list[StoredEntry]:
+        """Return what is in the store for a queue, in order."""
+        kept = self._queues.get(self._numbers.get(queue, 0))
+        return [] if kept is None else [kept.entries[key] for key in sorted(kept.entries)]
 
     def let_go(self) -> None:
         """Do what was waiting."""

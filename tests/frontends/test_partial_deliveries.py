@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.frontends.amqp10 import large_message_receiver
 from amqproute.frontends.amqp10.large_message_receiver import HEAD_BYTES
+from amqproute.frontends.common import draft_share
 from amqproute.frontends.common.partial_deliveries import MOST_EVICTED, SPARE_BYTES, SPILL_SECONDS
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import spec
@@ -334,7 +335,7 @@ class PlaceTests(UnfinishedCase):
 
     def test_places(self) -> None:
         """Beyond its share a party's message is released, and the next one may have room."""
-        with patch.object(large_message_receiver, "MOST_DRAFTS", 8):
+        with patch.object(draft_share, "MOST_DRAFTS", 8):
             client = self.sender(MALLORY, "m", links=4)
             self.assertEqual(self.large(client, 0) + self.large(client, 1), [])
             self.assertIsInstance(self.large(client, 2)[0], spec.Released)
@@ -349,7 +350,7 @@ class PlaceTests(UnfinishedCase):
 
     def test_addresses(self) -> None:
         """Connections of one address share what is one address's part of the anonymous."""
-        with patch.object(large_message_receiver, "MOST_DRAFTS", 8):
+        with patch.object(draft_share, "MOST_DRAFTS", 8):
             states = [self.large(self.anonymous("192.0.2.66"), 0) for _ in range(4)]
             self.assertEqual(states[:2], [[], []])
             self.assertIsInstance(states[2][0], spec.Released)

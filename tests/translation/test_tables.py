@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.errors import DecodeError
 from amqproute.message import Message
 from amqproute.translation import content_message, message_content
+from amqproute.translation.body_layout import BodyLayout
 from amqproute.translation.content_message import ContentRefused, data_beginning, read_content
 from amqproute.translation.decimal_numbers import decimal64_octets, decimal_number
 from amqproute.translation.field_values import is_same, to_amqp09, to_amqp10
@@ -404,11 +405,13 @@ class ToContentTests(SynchronousTestCase):
         octets = encode_properties(made)
         rest = mock.Mock(size=1 << 30)
         message = Message(read_content(made, octets).head("e", "k"), rest)
-        _, delivered = content(message)
+        usual = BodyLayout(1 << 20, fragments=((data_beginning(1 << 20), 1 << 20),))
+        _, delivered = content(message, layout=usual)
         self.assertEqual((delivered.property_octets, delivered.body), (octets, ()))
+        self.assertEqual(delivered.size, 1 << 20)
         foreign = Message(codec.encode(Properties(subject="s")), rest)
-        self.assertEqual(content(foreign)[0].headers, {"x-opt-subject": "s"})
-        properties, _ = content(foreign, rest_is_encoded=True)
+        self.assertEqual(content(foreign, layout=usual)[0].headers, {"x-opt-subject": "s"})
+        properties, _ = content(foreign, layout=BodyLayout(1 << 20, is_encoded=True))
         self.assertEqual(properties.type, "amqp-1.0")
 
     def test_cut_short(self) -> None:

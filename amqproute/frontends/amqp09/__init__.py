@@ -26,6 +26,12 @@ is not read. While the disk is full clients hear of it by connection.blocked.
 `prefetch`; `QueueGetter` beside it takes one message for basic.get. Who publishes and gets on one
 channel finds what was published: get, declare, purge and delete wait for commits before them.
 
+*Large bodies*: one of more than a mebibyte goes to the store as its frames arrive
+(`large_content_receiver`), and is put on its queues when it is complete. Before the first octet is
+written its message is tried, so what would be refused in the end is refused at once. On the way out
+`large_content_output` has one part of one body in memory for each connection. Nothing may come
+between the frames of a content, so what its channel has to send meanwhile waits behind it.
+
 *Refuse*: `topology_replies` and `reply_texts` are the tables from what is wrong to reply codes. The
 scope of an error is that of its code.
 

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -15,6 +16,7 @@ from amqproute.broker.exchanges.topology_fault import TopologyFault
 from amqproute.broker.local_transaction import Transaction
 from amqproute.errors import AmqpError, StoreError
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
+from amqproute.frontends.amqp09.large_content_output import LargeContent, LargeContentOutput
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.amqp09.reply_texts import reply_code_of, reply_text
 from amqproute.frontends.amqp09.topology_replies import TopologyMethod, topology_reply
@@ -25,6 +27,9 @@ from amqproute.wire.amqp09.shapes import AmqpMethod
 from amqproute.wire.amqp09.versions import ProtocolVersion
 
 __all__ = ["ChannelBase", "ChannelHost"]
+
+MOST_BEHIND: Final = 100
+"""Returns and confirms that wait for the end of a large content before no more are caused."""
 
 Result = TypeVar("Result")
 
@@ -41,6 +46,10 @@ class ChannelHost(Protocol):
     amqp09: Amqp09Context
     prefetch: PrefetchWindow
     origin_name: str
+
+    @property
+    def content_output(self) -> LargeContentOutput:
+        """What the connection sends of large contents."""
 
     @property
     def version(self) -> ProtocolVersion:
@@ -72,9 +81,12 @@ class ChannelBase:
         virtual_host: that the connection has opened; empty for ``/``.
         topology: the exchanges there.
         queues: the declared queues there.
+        sending: the large content whose body is being sent; no other content can be meanwhile.
     """
 
     def __init__(self, connection: ClientConnection, host: ChannelHost, channel: Channel) -> None:
+        self.sending: LargeContent | None = None
+        self._behind_content: deque[Callable[[], None]] = deque()
         self.connection = connection
         self.host = host
         self.channel = channel
@@ -173,6 +185,50 @@ class ChannelBase:
     def resume(self) -> None:
         """Act on what has waited for the method before it."""
 
+    # -- large contents that go out --------------------------------------------------------------
+
+    @property
+    def is_sending_body(self) -> bool:
+        """A large content is being sent."""
+        return self.sending is not None
+
+    def send_large(self, content: LargeContent) -> None:
+        """Send the body of a content that has just been begun; `large_sent` has to follow."""
+        self.sending = content
+        self.host.content_output.add(content)
+
+    def large_sent(self) -> None:
+        """The content being sent is complete: send what has waited for that."""
+        self.sending = None
+        waiting = self._behind_content
+        while waiting and self.channel.is_open:
+            waiting.popleft()()
+            if self.is_sending_body:
+                return
+        if not waiting:
+            self.host.unthrottle(waiting_for_content(self))
+            self.connection.event_batch.afterwards(self.dispatch)
+
+    def behind_content(self, act: Callable[[], None]) -> None:
+        """Send something when no large content is being sent; where much waits, nothing is read."""
+        if self.is_sending_body or self._behind_content:
+            self._behind_content.append(act)
+            if len(self._behind_content) > MOST_BEHIND:
+                self.host.throttle(waiting_for_content(self))
+        else:
+            act()
+
+    def dispatch(self) -> None:
+        """Have more delivered: windows, or the client's flow, have opened."""
+
+    def drop_sending(self) -> None:
+        """The channel is over: nothing more is sent."""
+        self._behind_content.clear()
+        self.host.unthrottle(waiting_for_content(self))
+        sending, self.sending = self.sending, None
+        if sending is not None:
+            self.host.content_output.drop(sending)
+
     # -- refusal ---------------------------------------------------------------------------------
 
     def refuse(
@@ -214,3 +270,8 @@ class ChannelBase:
     def end(self) -> None:
         """Give back what was held on the channel: it is over."""
         self.is_ended = True
+
+
+def waiting_for_content(channel: ChannelBase) -> Hashable:
+    """Return what a connection is throttled for while its client causes more to be sent."""
+    return (channel, "content")

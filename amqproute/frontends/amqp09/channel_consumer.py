@@ -7,19 +7,24 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from twisted.python.failure import Failure
+
 from amqproute import conditions
 from amqproute.address import in_host
 from amqproute.auth.policy import Verb
 from amqproute.broker.commit_batch import Batch
+from amqproute.broker.entry_removal import DAMAGED_WORDS
 from amqproute.broker.local_transaction import Retirement
-from amqproute.broker.outcomes import Outcome
+from amqproute.broker.outcomes import UNREADABLE, Outcome
 from amqproute.conditions import Condition
 from amqproute.entry import Entry
-from amqproute.errors import DecodeError
+from amqproute.errors import DecodeError, MessageDamaged
 from amqproute.frontends.amqp09.channel_base import ChannelBase
+from amqproute.frontends.amqp09.large_content_output import BodyInspection, LargeContent
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.common.consuming_endpoint import ConsumingEndpoint
 from amqproute.interfaces import ISource
+from amqproute.translation.body_layout import BodyLayout
 from amqproute.translation.message_content import DeliveredContent, DeliveryState, content_of
 from amqproute.values import Principal
 from amqproute.wire.amqp09.frame_output import FrameTooLargeError
@@ -66,7 +71,9 @@ class ChannelConsumer(ConsumingEndpoint):
     __slots__ = (
         "_behind",
         "_held",
+        "_inspection",
         "_is_over",
+        "_layout",
         "_name",
         "_owner",
         "_windows",
@@ -93,6 +100,9 @@ class ChannelConsumer(ConsumingEndpoint):
         self._held: dict[Entry, None] = {}
         # What was handed over and does not fit into a window in octets yet.
         self._behind: deque[Entry] = deque()
+        # Of the first of them, if it is very large: its body's layout, or what finds it out.
+        self._inspection: BodyInspection | None = None
+        self._layout: BodyLayout | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.tag!r} of {self.source.name}>"
@@ -145,6 +155,9 @@ class ChannelConsumer(ConsumingEndpoint):
         self._is_over = True
         self.source.detach(self)
         self._owner.consumer_over(self)
+        if self._inspection is not None:
+            self._inspection.stop()
+            self._inspection = None
         behind, self._behind = list(self._behind), deque()
         if behind:
             self._release(behind)
@@ -154,7 +167,13 @@ class ChannelConsumer(ConsumingEndpoint):
     def capacity(self) -> int:
         """See `IConsumer.capacity`."""
         channel = self._owner.channel
-        if self._is_over or self._behind or not (channel.is_open and channel.may_deliver):
+        owner = self._owner
+        if (
+            self._is_over
+            or self._behind
+            or not (channel.is_open and channel.may_deliver)
+            or owner.sending is not None
+        ):
             return 0
         if self.no_ack:
             return self._room(NO_ACK_BURST, 0)
@@ -177,17 +196,23 @@ class ChannelConsumer(ConsumingEndpoint):
         sent: list[Entry] = []
         refused: list[Entry] = []
         while self._behind and channel.is_open and channel.may_deliver:
+            if self._owner.sending is not None:
+                break
             entry = self._behind[0]
+            if entry.message.rest is not None and not self._is_inspected(entry):
+                break
             content = self._content(entry)
             if content is None:
-                refused.append(self._behind.popleft())
+                self._take_first()
+                refused.append(entry)
                 continue
             size = content.size
             if not all(window.fits(size) for window in self._windows):
                 break
-            self._behind.popleft()
+            layout = self._layout
+            self._take_first()
             try:
-                self._send(entry, content)
+                tag = self._send(entry, content)
             except FrameTooLargeError:
                 refused.append(entry)
                 continue
@@ -195,7 +220,9 @@ class ChannelConsumer(ConsumingEndpoint):
             entry.message.forget()
             for window in self._windows:
                 window.take(size)
-            if self.no_ack:
+            if layout is not None:
+                self._send_body(entry, tag, layout)
+            elif self.no_ack:
                 sent.append(entry)
         if refused:
             self._drop(refused)
@@ -207,7 +234,7 @@ class ChannelConsumer(ConsumingEndpoint):
     def _content(self, entry: Entry) -> DeliveredContent | None:
         """Return what the client gets; None for a message that it cannot be given."""
         message = entry.message
-        if message.rest is not None or message.foreign_format:
+        if message.foreign_format:
             return None
         now_ms = self._connection.now_ms()
         ttl_ms = None
@@ -220,6 +247,7 @@ class ChannelConsumer(ConsumingEndpoint):
             now_ms,
             ttl_ms,
             own_domains=frozenset(self._context.hosts.domains(self._owner.virtual_host)),
+            layout=self._layout,
             plain_tags=self._owner.is_0_9,
         )
         try:
@@ -227,8 +255,8 @@ class ChannelConsumer(ConsumingEndpoint):
         except DecodeError:
             return None
 
-    def _send(self, entry: Entry, content: DeliveredContent) -> None:
-        self._owner.channel.deliver(
+    def _send(self, entry: Entry, content: DeliveredContent) -> int:
+        return self._owner.channel.deliver(
             self.tag,
             content.exchange,
             content.routing_key,
@@ -237,7 +265,84 @@ class ChannelConsumer(ConsumingEndpoint):
             redelivered=entry.attempted or entry.delivery_count > 0,
             needs_ack=not self.no_ack,
             context=HeldDelivery(self, entry, content.size),
+            size=content.rest_size or None,
         )
+
+    # -- very large messages ---------------------------------------------------------------------
+
+    def _take_first(self) -> None:
+        self._behind.popleft()
+        self._layout = None
+
+    def _is_inspected(self, entry: Entry) -> bool:
+        """Whether the layout of a body is known; else it is being found out."""
+        if entry.message.foreign_format:
+            return True
+        body = entry.message.rest
+        if self._layout is None and self._inspection is None and body is not None:
+            self._inspection = BodyInspection(body, lambda found: self._inspected(entry, found))
+        return self._layout is not None
+
+    def _inspected(self, entry: Entry, found: BodyLayout | Failure) -> None:
+        self._inspection = None
+        if not self._behind or self._behind[0] is not entry:
+            return
+        if isinstance(found, BodyLayout):
+            self._layout = found
+        else:
+            self._take_first()
+            self._drop([entry])
+            self._settle([entry], self._unreadable(entry, found))
+        self.send_behind()
+        self._connection.flush()
+
+    def _unreadable(self, entry: Entry, failure: Failure) -> Outcome:
+        """Log why a body cannot be read; return what becomes of its message."""
+        log, cause = self._connection.log, failure.value
+        if isinstance(cause, MessageDamaged):
+            log.error(DAMAGED_WORDS, entry=entry.id, node=self.source.name, why=str(cause))
+            return UNREADABLE
+        if not isinstance(cause, DecodeError):
+            log.failure(
+                "message {entry} of {node} cannot be read",
+                failure,
+                entry=entry.id,
+                node=self.source.name,
+            )
+        return ELSEWHERE
+
+    def _send_body(self, entry: Entry, tag: int, layout: BodyLayout) -> None:
+        owner, body = self._owner, entry.message.rest
+        assert body is not None
+        owner.send_large(
+            LargeContent(owner.channel, body, layout, lambda why: self._sent(entry, tag, why))
+        )
+
+    def _sent(self, entry: Entry, tag: int, why: Failure | bool | None) -> None:
+        """A very large message is complete, or cannot be completed; see `LargeContent`."""
+        if why is None:
+            if self.no_ack and entry in self._held:
+                self._drop([entry])
+                self._settle([entry], ACCEPTED)
+            self._owner.large_sent()
+            return
+        outcome: Outcome = RELEASED
+        if isinstance(why, Failure):
+            outcome = self._unreadable(entry, why)
+        if self.no_ack or tag in self._owner.channel.unacknowledged:
+            if not self.no_ack:
+                self.free([self._held_delivery(tag)])
+            elif entry in self._held:
+                self._drop([entry])
+            self._settle([entry], outcome)
+        if isinstance(why, Failure):
+            # There is no other way to end a content that has begun.
+            self._owner.fail(ReplyCode.PRECONDITION_FAILED, "a message cannot be read to its end")
+
+    def _held_delivery(self, tag: int) -> HeldDelivery:
+        held = self._owner.channel.unacknowledged.settle(tag)
+        assert isinstance(held, HeldDelivery)
+        return held
 
     def holds(self) -> Iterable[Entry]:
         """See `IConsumer.holds`."""
@@ -332,16 +437,18 @@ class QueueGetter(ChannelConsumer):
 
     def exhausted(self) -> None:
         """See `IConsumer.exhausted`: the queue is empty."""
+        if self._behind:
+            return  # a very large one, which is being looked at
         request, self._request = self._request, None
         if request is None:
             return
         self._owner.reply(request, BasicGetEmpty())
         self._leave()
 
-    def _send(self, entry: Entry, content: DeliveredContent) -> None:
+    def _send(self, entry: Entry, content: DeliveredContent) -> int:
         self._request = None
         queue: Any = self.source
-        self._owner.channel.get_ok(
+        tag = self._owner.channel.get_ok(
             content.exchange,
             content.routing_key,
             queue.available + queue.deferred,
@@ -350,7 +457,14 @@ class QueueGetter(ChannelConsumer):
             redelivered=entry.attempted or entry.delivery_count > 0,
             needs_ack=not self.no_ack,
             context=HeldDelivery(self, entry, content.size),
+            size=content.rest_size or None,
         )
+        if not content.rest_size:
+            self._leave()
+        return tag
+
+    def _send_body(self, entry: Entry, tag: int, layout: BodyLayout) -> None:
+        super()._send_body(entry, tag, layout)
         self._leave()
 
     def _leave(self) -> None:
@@ -360,4 +474,5 @@ class QueueGetter(ChannelConsumer):
 
     def detach(self, condition: Condition, words: str) -> None:
         """See `NodeEndpoint.detach`: the queue has gone, and has no message."""
+        self._behind.clear()
         self.exhausted()

@@ -16,6 +16,7 @@ from amqproute.frontends.common.client_connection import ClientConnection, Conne
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.wire.amqp09 import protocol_events as ev
 from amqproute.wire.amqp09.channel import Channel
+from amqproute.wire.amqp09.contents import Publish
 from amqproute.wire.amqp09.methods import (
     BasicAck,
     BasicGet,
@@ -105,11 +106,10 @@ class ChannelFrontend(TransactionMethods):
                     if active:
                         self.dispatch()
                 case ev.ContentPartReceived(content=content):
-                    self.fail(
-                        ReplyCode.CONTENT_TOO_LARGE,
-                        f"no room for a body of {content.size} octets at present",
-                        content.method,
-                    )
+                    if isinstance(content, Publish):
+                        self._publisher().take_part(event)
+                    else:
+                        self._not_offered(content.method)
                 case ev.ContentsReceived(contents=contents):
                     self._not_offered(contents[0].method)
         except (AmqpError, TopologyFault) as error:
@@ -162,7 +162,9 @@ class ChannelFrontend(TransactionMethods):
         self.is_ended = True
         with self.connection.event_batch:
             for event in backlog:
-                if isinstance(event, ev.PublishesReceived | ev.DeliveriesSettled):
+                if isinstance(
+                    event, ev.PublishesReceived | ev.ContentPartReceived | ev.DeliveriesSettled
+                ):
                     self._act(event)
             self._undo()
             self._end_deliveries()
@@ -170,6 +172,7 @@ class ChannelFrontend(TransactionMethods):
         self._handlers.clear()
         publisher, self.publisher = self.publisher, None
         if publisher is not None:
+            publisher.drop_arriving()
             publisher.drop_waiting()
             publisher.leave()
             self.host.unthrottle(publisher)

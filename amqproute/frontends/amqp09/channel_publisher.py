@@ -9,36 +9,44 @@ by the transport alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, cast
 
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from amqproute import conditions
 from amqproute.address import exchange_node, in_host
 from amqproute.auth.policy import Verb
+from amqproute.body import IBody
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.exchanges.carbon_copies import routing_keys
 from amqproute.broker.exchanges.topology_fault import TopologyFault
 from amqproute.broker.local_transaction import Transaction
-from amqproute.broker.publish_gate import PublishGate
+from amqproute.broker.publish_gate import STORE, PublishGate
 from amqproute.broker.queue import Queue
 from amqproute.conditions import Condition
 from amqproute.errors import (
     AmqpError,
+    MessageSizeExceeded,
     NotFound,
     PreconditionFailed,
     ResourceDeleted,
     ResourceLimitExceeded,
+    StoreUnavailable,
     Unresolved,
 )
 from amqproute.frontends.amqp09.channel_base import ChannelBase
+from amqproute.frontends.amqp09.large_content_output import LargeContent
+from amqproute.frontends.amqp09.large_content_receiver import ArrivingBody, LargeContentReceiver
 from amqproute.frontends.common.publishing_endpoint import PublishingEndpoint
 from amqproute.frontends.common.waiting_deliveries import WaitingDeliveries
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
+from amqproute.translation.body_layout import BodyLayout
 from amqproute.translation.content_message import ContentRefused, TranslatedContent, read_content
 from amqproute.values import NextHop, Origin, Principal
 from amqproute.wire.amqp09.contents import Publish
+from amqproute.wire.amqp09.protocol_events import ContentPartReceived
 from amqproute.wire.amqp09.replies import ReplyCode
 
 __all__ = ["ChannelPublisher", "PublishedContent"]
@@ -53,16 +61,20 @@ class PublishedContent:
 
     Attributes:
         publish: as it came.
-        payload: its body.
+        payload: its body; empty for a very large one.
+        large: takes the body of a very large one; None for any other, and when it is refused.
+        rest: the body of a very large one, when it is on the disk.
         settled: nobody waits for a confirm.
         tag: the number that it is confirmed by, for the journal.
     """
 
-    __slots__ = ("payload", "publish", "settled", "tag")
+    __slots__ = ("large", "payload", "publish", "rest", "settled", "tag")
 
     def __init__(self, publish: Publish) -> None:
         self.publish = publish
         self.payload = publish.body
+        self.large: LargeContentReceiver | None = None
+        self.rest: IBody | None = None
         self.settled = not publish.number
         self.tag = b"%d" % publish.number
 
@@ -130,7 +142,9 @@ class ChannelPublisher(PublishingEndpoint):
     """
 
     __slots__ = (
+        "_arriving",
         "_granted",
+        "_is_rehearsing",
         "_owner",
         "_ways",
         "is_durable",
@@ -160,6 +174,9 @@ class ChannelPublisher(PublishingEndpoint):
         self.is_durable = False
         self.topology = owner.topology
         self._granted = 0
+        # The very large message that is coming in, and whether it is only tried.
+        self._arriving: PublishedContent | None = None
+        self._is_rehearsing = False
         self._ways: dict[str, ITarget] = {}
         self.waiting: WaitingDeliveries[PublishedContent] = WaitingDeliveries(
             self._gate, connection
@@ -211,7 +228,13 @@ class ChannelPublisher(PublishingEndpoint):
     @property
     def waiting_octets(self) -> int:
         """Octets of messages that have come and are not put yet."""
-        return sum([len(each.payload) for each in self.waiting.deliveries()])
+        octets = 0
+        arriving = [] if self._arriving is None else [self._arriving]
+        for each in (*arriving, *self.waiting.deliveries()):
+            octets += len(each.payload)
+            if each.large is not None:
+                octets += each.large.octets
+        return octets
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -221,7 +244,10 @@ class ChannelPublisher(PublishingEndpoint):
         if self.share is not None:
             self.share.received(len(deliveries), sum([len(each.payload) for each in deliveries]))
         self._connection.event_batch.put(self, deliveries)
-        self._granted -= len(deliveries)
+        self._use_credit(len(deliveries))
+
+    def _use_credit(self, messages: int) -> None:
+        self._granted -= messages
         if self._granted <= 0:
             self._granted = 0
             self._owner.host.throttle(self)
@@ -240,6 +266,9 @@ class ChannelPublisher(PublishingEndpoint):
             try:
                 if self.waiting.lines:
                     self.waiting.wait_behind(delivery)
+                elif delivery.large is not None and not self._is_here(delivery):
+                    if delivery.large is None:
+                        refused.append(delivery)
                 elif self._take(delivery, batch):
                     published.append(delivery)
                 else:
@@ -247,13 +276,8 @@ class ChannelPublisher(PublishingEndpoint):
             except Unresolved as unresolved:
                 self._wait_for(delivery, unresolved.hop)
             except (ResourceLimitExceeded, ResourceDeleted, NotFound) as error:
-                self._owner.connection.error_log.message_refused(
-                    self.name, delivery.publish.method.exchange or "(default exchange)", error
-                )
+                self._note_refused(delivery, error)
                 refused.append(delivery)
-                transaction = self._owner.transaction()
-                if transaction is not None:
-                    transaction.fail(error)
             except (AmqpError, TopologyFault) as error:
                 self._owner.refuse(error, delivery.publish.method)
                 self._uncommitted -= 1
@@ -264,6 +288,14 @@ class ChannelPublisher(PublishingEndpoint):
         self._confirm(done)
         self._confirm(refused, is_taken=False)
         return published
+
+    def _note_refused(self, delivery: PublishedContent, error: AmqpError) -> None:
+        self._owner.connection.error_log.message_refused(
+            self.name, delivery.publish.method.exchange or "(default exchange)", error
+        )
+        transaction = self._owner.transaction()
+        if transaction is not None:
+            transaction.fail(error)
 
     def _take(self, delivery: PublishedContent, batch: Batch) -> bool:
         """Put a message where it goes; False if it is answered and goes nowhere.
@@ -297,16 +329,16 @@ class ChannelPublisher(PublishingEndpoint):
                 ways.append((address, self._way(address)))
             except NotFound as error:
                 if method.mandatory:
-                    self._return(publish, ReplyCode.NO_ROUTE, error.description)
+                    self._return(delivery, ReplyCode.NO_ROUTE, error.description)
                     return False
                 raise
         if method.immediate and (ways or not all(map(_is_awaited, queues))):
             # Elsewhere nobody can be known to wait (09-M-05).
-            self._return(publish, ReplyCode.NO_CONSUMERS, "nobody can take it at once")
+            self._return(delivery, ReplyCode.NO_CONSUMERS, "nobody can take it at once")
             return False
         if not queues and not ways:
             if method.mandatory:
-                self._return(publish, ReplyCode.NO_ROUTE, "no queue is bound for it")
+                self._return(delivery, ReplyCode.NO_ROUTE, "no queue is bound for it")
             return False
         for targets, to in _parts(queues, ways):
             message = self._message(content, delivery, to)
@@ -317,11 +349,14 @@ class ChannelPublisher(PublishingEndpoint):
         self, content: TranslatedContent, delivery: PublishedContent, to: str | None
     ) -> Message:
         method = delivery.publish.method
-        try:
-            encoded = content.message(delivery.payload, method.exchange, method.routing_key, to)
-        except ContentRefused as error:
-            raise PreconditionFailed(str(error)) from None
-        message = Message(encoded)
+        if delivery.rest is None:
+            try:
+                encoded = content.message(delivery.payload, method.exchange, method.routing_key, to)
+            except ContentRefused as error:
+                raise PreconditionFailed(str(error)) from None
+        else:
+            encoded = content.head(method.exchange, method.routing_key, to)
+        message = Message(encoded, delivery.rest)
         most = self._connection.limits.header_bytes
         if message.bare_from > most:
             raise PreconditionFailed(f"properties of {message.bare_from} octets; {most} are taken")
@@ -335,14 +370,22 @@ class ChannelPublisher(PublishingEndpoint):
         batch: Batch,
         delivery: PublishedContent,
     ) -> None:
-        origin = self.origin
+        origin, share = self.origin, self.share
         origin.tag = delivery.tag
+        most = None if share is None else share.contract.terms.max_message_size
+        if most is not None and message.size > most:
+            raise MessageSizeExceeded(
+                f"a message of {message.size} octets where your contract allows {most}"
+            )
+        if self._is_rehearsing:
+            self.topology.put(exchange, targets, message, batch, origin)
+            return
         transaction: Transaction | None = self._owner.transaction()
         target = RoutedTarget(self, exchange, targets)
         if transaction is not None:
             transaction.post(self, _Posted(delivery), target, message, origin)
             return
-        account, share = origin.account, self.share
+        account = origin.account
         if account is None or share is None:
             self.topology.put(exchange, targets, message, batch, origin)
             return
@@ -364,13 +407,146 @@ class ChannelPublisher(PublishingEndpoint):
             nodes.require(self._connection.principal, (Verb.PUBLISH,), address)
         return way
 
-    def _return(self, publish: Publish, code: ReplyCode, words: str) -> None:
-        channel = self._owner.channel
+    def _return(self, delivery: PublishedContent, code: ReplyCode, words: str) -> None:
+        owner, channel = self._owner, self._owner.channel
+        if self._is_rehearsing:
+            return  # it comes back as a whole
         if channel.is_open and not channel.may_deliver:
             # It cannot be kept either: whoever stops contents may publish on without end.
             raise PreconditionFailed(f"a message comes back while contents are stopped: {words}")
-        if channel.is_open:
-            channel.return_content(publish, code, f"{code.name} - {words}")
+        text = f"{code.name} - {words}"
+        if not channel.is_open:
+            return
+        if delivery.rest is not None:
+            self._return_large(delivery, code, text)
+        elif owner.sending is None:
+            channel.return_content(delivery.publish, code, text)
+        else:
+            owner.behind_content(lambda: channel.return_content(delivery.publish, code, text))
+
+    # -- very large messages ---------------------------------------------------------------------
+
+    def take_part(self, event: ContentPartReceived) -> None:
+        """Take a part of a very large message."""
+        publish = event.content
+        assert isinstance(publish, Publish)
+        delivery = self._arriving
+        is_new = delivery is None or delivery.publish is not publish
+        if self.share is not None:
+            self.share.received(int(is_new), sum(map(len, event.parts)))
+        if delivery is None or is_new:
+            delivery = self._arriving = PublishedContent(publish)
+            self._try_large(delivery, lambda: self._begin_large(delivery))
+            self._use_credit(1)
+        large = delivery.large
+        if large is not None:
+            self._try_large(delivery, lambda: large.add(event.parts, event.is_last))
+            if delivery.large is None:
+                large.abandon()
+        if not event.is_last or self._arriving is None:
+            return
+        self._arriving = None
+        if delivery.large is None:
+            self._confirm([delivery], is_taken=False)
+            return
+        self._uncommitted += 1
+        if self.waiting.lines:
+            self.waiting.wait_behind(delivery)
+        else:
+            self.waiting.wait_for(delivery.large, delivery)
+
+    def _try_large(self, delivery: PublishedContent, act: Callable[[], None]) -> None:
+        """Do something for a message on its way in; if it is refused, the rest is not kept."""
+        try:
+            act()
+        except (ResourceLimitExceeded, ResourceDeleted, NotFound) as error:
+            delivery.large = None
+            self._note_refused(delivery, error)
+        except (AmqpError, TopologyFault) as error:
+            delivery.large = None
+            self._arriving = None
+            self._owner.refuse(error, delivery.publish.method)
+
+    def _begin_large(self, delivery: PublishedContent) -> None:
+        """Look at what precedes the body, and refuse now what would be refused in the end."""
+        publish = delivery.publish
+        try:
+            content = read_content(publish.properties, publish.property_octets, self._owner.is_0_9)
+        except ContentRefused as error:
+            raise PreconditionFailed(str(error)) from None
+        batch = self._connection.context.broker.begin()
+        came = batch.came
+        batch.is_rehearsal = self._is_rehearsing = True
+        delivery.rest = cast(IBody, ArrivingBody(publish.size, bool(content.footer)))
+        try:
+            self._take(delivery, batch)
+        except Unresolved:
+            pass  # it is asked about when the message is complete
+        finally:
+            self._is_rehearsing = False
+            delivery.rest = None
+            batch.abandon()
+        before = None
+        if came is not None:
+            method = publish.method
+            encoded = content.head(method.exchange, method.routing_key)
+            if came:
+                # Its address, and where to reply to, may have been supplied.
+                first = came[0][1]
+                encoded = (first if isinstance(first, Message) else first.message).encoded
+            before = encoded[Message(encoded).bare_from :]
+        delivery.large = LargeContentReceiver(
+            self._connection, content, publish.size, before, self._body_is_stored
+        )
+
+    def _body_is_stored(self, large: LargeContentReceiver) -> None:
+        self.waiting.over(large, self._put_waiting)
+
+    def _is_here(self, delivery: PublishedContent) -> bool:
+        """Whether the body of a very large message is on the disk; else it is held, or refused."""
+        large = delivery.large
+        assert large is not None
+        if large.body is not None:
+            delivery.rest, delivery.large = large.take(), None
+            return True
+        failure = large.failure
+        if failure is None:
+            self.waiting.wait_for(large, delivery)
+            return False
+        delivery.large = None
+        if isinstance(failure.value, StoreUnavailable):
+            self._note_refused(
+                delivery, ResourceLimitExceeded("there is no room for the message now")
+            )
+            self._gate.close(STORE, str(failure.value))
+            return False
+        raise AmqpError("the message store failed", condition=conditions.INTERNAL_ERROR)
+
+    def _return_large(self, delivery: PublishedContent, code: ReplyCode, text: str) -> None:
+        """Send a very large message back, from where it is stored by now."""
+        owner, channel = self._owner, self._owner.channel
+        body, publish = delivery.rest, delivery.publish
+        content = read_content(publish.properties, publish.property_octets, owner.is_0_9)
+        layout = BodyLayout(publish.size, content.parts.encoded_body)
+
+        def ended(why: Failure | bool | None) -> None:
+            if why is None:
+                owner.large_sent()
+            elif isinstance(why, Failure):
+                owner.fail(ReplyCode.PRECONDITION_FAILED, "a message cannot be read to its end")
+
+        def begin() -> None:
+            assert body is not None
+            channel.return_content(publish, code, text, (), publish.size)
+            owner.send_large(LargeContent(channel, body, layout, ended))
+
+        owner.behind_content(begin)
+
+    def drop_arriving(self) -> None:
+        """The channel has gone: let go of what is not complete."""
+        arriving, self._arriving = self._arriving, None
+        if arriving is not None and arriving.large is not None:
+            arriving.large.abandon()
 
     # -- what waits ------------------------------------------------------------------------------
 
@@ -385,6 +561,7 @@ class ChannelPublisher(PublishingEndpoint):
             ready, self.when_put = self.when_put, []
             for each in ready:
                 each()
+        self._look()
 
     def wait_for(self, gate: PublishGate, deliveries: list[PublishedContent]) -> None:
         """See `PublishingLink.wait_for`."""
@@ -407,7 +584,10 @@ class ChannelPublisher(PublishingEndpoint):
 
     @property
     def is_under_way(self) -> bool:
-        """Something that was put is not on its queue yet."""
+        """Something that has come is not on its queue yet, and will soon be."""
+        lines = self.waiting.lines
+        if lines and isinstance(next(iter(lines)), LargeContentReceiver):
+            return True
         return self._uncommitted > len(self.waiting.deliveries())
 
     def _look(self) -> None:
@@ -419,6 +599,8 @@ class ChannelPublisher(PublishingEndpoint):
     def committed(self, deliveries: list[PublishedContent]) -> None:
         """See `PublishingLink.committed`."""
         self._uncommitted -= len(deliveries)
+        for each in deliveries:
+            each.rest = None  # whoever remembers it must not keep a file
         self._confirm(deliveries)
         self.grant()
         self._connection.flush()
@@ -436,8 +618,13 @@ class ChannelPublisher(PublishingEndpoint):
         self._look()
 
     def _confirm(self, deliveries: Iterable[PublishedContent], is_taken: bool = True) -> None:
-        channel = self._owner.channel
+        owner, channel = self._owner, self._owner.channel
         if not channel.is_open:
+            return
+        if owner.sending is not None:
+            kept = list(deliveries)
+            if any(each.publish.number for each in kept):
+                owner.behind_content(lambda: self._confirm(kept, is_taken))
             return
         tell = channel.confirm if is_taken else channel.reject
         for first, last in _runs(deliveries):
@@ -447,6 +634,9 @@ class ChannelPublisher(PublishingEndpoint):
 
     def concluded(self, deliveries: Sequence[object], is_committed: bool) -> None:
         """A transaction has ended; its channel answers for all of it."""
+        for each in deliveries:
+            if isinstance(each, _Posted):
+                each.delivery.rest = None
         self.grant()
 
 

@@ -207,6 +207,7 @@ class DeliveryMethods(TopologyMethods):
 
     def _end_deliveries(self) -> None:
         """Give back what was delivered and not acknowledged: the channel is over."""
+        self.drop_sending()
         getter, self._getter = self._getter, None
         if getter is not None:
             getter.stop()

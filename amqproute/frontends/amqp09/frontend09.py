@@ -19,16 +19,18 @@ from amqproute.broker.partial_delivery_eviction import PartialDelivery
 from amqproute.errors import ResourceLimitExceeded, UnauthorizedAccess
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp09.channel_frontend import ChannelFrontend
+from amqproute.frontends.amqp09.large_content_output import LargeContentOutput
 from amqproute.frontends.amqp09.log_in_exchange import LogInExchange, LogInRefused
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.amqp09.reply_texts import reply_text
 from amqproute.frontends.common.client_connection import ClientConnection, ConnectionConsumer
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
+from amqproute.frontends.common.partial_deliveries import HEAD_BYTES
 from amqproute.frontends.common.peer_error_log import short
 from amqproute.interfaces import IConnectionUser
 from amqproute.net.pump import TransportFacts
 from amqproute.wire.amqp09 import protocol_events as ev
-from amqproute.wire.amqp09.channel import ChannelState
+from amqproute.wire.amqp09.channel import Channel, ChannelState
 from amqproute.wire.amqp09.connection09 import Connection09
 from amqproute.wire.amqp09.methods import ConnectionOpen
 from amqproute.wire.amqp09.replies import ReplyCode
@@ -88,6 +90,11 @@ class Frontend09(ClientConnection):
         return self.engine.peer_capabilities
 
     @cached_property
+    def content_output(self) -> LargeContentOutput:
+        """See `ChannelHost.content_output`."""
+        return LargeContentOutput(self, self.context.broker.clock)
+
+    @cached_property
     def _handlers(self) -> dict[type, Callable[..., None]]:
         return {
             ev.MechanismChosen: self._mechanism_chosen,
@@ -115,6 +122,11 @@ class Frontend09(ClientConnection):
                 channel = self.channels.get(event.channel.number)  # type: ignore[attr-defined]
                 if channel is not None:
                     channel.take(event)
+
+    def writable(self) -> None:
+        """See `IConnectionUser.writable`."""
+        super().writable()
+        self.content_output.go()
 
     def end_endpoints(self) -> None:
         """See `ClientConnection.end_endpoints`."""
@@ -349,18 +361,43 @@ class Frontend09(ClientConnection):
         return self.engine.held_octets
 
     def partial_deliveries(self, are_all: bool) -> list[PartialDelivery[Hashable]]:
-        """See `ClientConnection.partial_deliveries`: all of them are one."""
-        found = self.partial_delivery(None)
-        return [] if found is None else [found]
+        """See `ClientConnection.partial_deliveries`: by channel, and None for unread input."""
+        found = []
+        for channel in (*self.engine.unfinished, None):
+            if are_all or channel is None or not channel.is_in_parts:
+                partial = self.partial_delivery(channel)
+                if partial is not None:
+                    found.append(partial)
+        return found
 
     def partial_delivery(self, key: Hashable) -> PartialDelivery[Hashable] | None:
         """See `ClientConnection.partial_delivery`."""
-        octets = self.engine.held_octets
-        if not octets:
-            return None
+        engine, now = self.engine, self.context.seconds()
         is_held = self.is_held or bool(self._throttled)
-        idle = 0.0 if is_held else self.context.seconds() - self.engine.last_received
-        return PartialDelivery(None, octets, idle, can_spill=False)
+        if not isinstance(key, Channel):
+            octets = engine.unread_octets
+            idle = 0.0 if is_held else now - engine.last_received
+            return PartialDelivery(None, octets, idle, can_spill=False) if octets else None
+        if key not in engine.unfinished:
+            return None
+        if is_held:
+            key.restart_progress(now)
+        octets = key.unfinished_octets
+        can_spill = not key.is_in_parts and octets > HEAD_BYTES
+        return PartialDelivery(key, octets, now - key.progress_at, can_spill)
+
+    def spill(self, key: Hashable) -> None:
+        """See `ClientConnection.spill`."""
+        assert isinstance(key, Channel)
+        self.events(self.engine.hand_up(key, self.context.seconds()))
+
+    def end_partial(self, key: Hashable, words: str) -> None:
+        """See `ClientConnection.end_partial`."""
+        channel = self.channels.get(key.number) if isinstance(key, Channel) else None
+        if channel is None:  # within a frame there is nothing that a close could follow
+            self.drop(words)
+        else:
+            channel.fail(ReplyCode.PRECONDITION_FAILED, words)
 
     # -- for the daemon and its operators ----------------------------------------------------------
 

@@ -15,13 +15,14 @@ the sections before the body. Whatever comes behind it on the same link waits fo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from twisted.python.failure import Failure
 
 from amqproute.body import IBody
-from amqproute.errors import AmqpError, ResourceLimitExceeded, Unresolved
+from amqproute.errors import AmqpError, Unresolved
 from amqproute.frontends.common.client_connection import ClientConnection
+from amqproute.frontends.common.draft_share import DraftShare
 from amqproute.frontends.common.partial_deliveries import HEAD_BYTES
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
@@ -31,14 +32,7 @@ from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.body_scanner import BodyScanner, head_size
 from amqproute.wire.amqp10.link import Delivery
 
-__all__ = ["LargeMessageReceiver", "MessageReader", "NoCapacityError"]
-
-MOST_DRAFTS: Final = 400
-"""Large messages that may be on their way to the disk at one time, a file each."""
-
-
-class NoCapacityError(ResourceLimitExceeded):
-    """There is no place for one more large message on its way; its sender may try later."""
+__all__ = ["LargeMessageReceiver", "MessageReader"]
 
 
 class MessageReader(Protocol):
@@ -82,14 +76,13 @@ class LargeMessageReceiver:
 
     __slots__ = (
         "_connection",
-        "_counted",
         "_draft",
-        "_has_place",
         "_is_foreign",
         "_link",
         "_ready",
         "_scanner",
         "_session",
+        "_share",
         "body",
         "delivery",
         "failure",
@@ -110,8 +103,7 @@ class LargeMessageReceiver:
         self._scanner = BodyScanner()
         self._is_foreign = bool(delivery.message_format)  # it has no sections (M-09)
         self._draft: Any = None
-        self._counted = 0
-        self._has_place = False
+        self._share = DraftShare(connection)
         self.delivery = delivery
         self.body: IBody | None = None
         self.failure: Failure | None = None
@@ -141,40 +133,10 @@ class LargeMessageReceiver:
         size = 0 if self._is_foreign else head_size(first, HEAD_BYTES)
         self.delivery.payload = first[:size]
         before = self._rehearse()
-        context, party = self._connection.context, self._connection.party
-        drafts = context.partial_deliveries.drafts
-        if not drafts.room(MOST_DRAFTS, *party):
-            raise NoCapacityError(
-                "too many large messages are on their way in already",
-                info={"limiter": "large-messages-on-their-way"},
-            )
-        self._draft = context.broker.draft(self._written, before)
-        drafts.take(1, *party)
-        self._has_place = True
+        self._share.check()
+        self._draft = self._connection.context.broker.draft(self._written, before)
+        self._share.take()
         return [first[size:], *rest]
-
-    def _release_place(self) -> None:
-        if self._has_place:
-            self._has_place = False
-            partial, party = self._connection.context.partial_deliveries, self._connection.party
-            partial.drafts.give_back(1, *party)
-            partial.draft_octets.give_back(self._counted, *party)
-            self._counted = 0
-
-    def _count(self, octets: int) -> None:
-        """Have so many more octets count as its party's.
-
-        Raises:
-            NoCapacityError: it has its share of what the store may still take.
-        """
-        partial, party = self._connection.context.partial_deliveries, self._connection.party
-        if not partial.may_grow(octets, *party):
-            raise NoCapacityError(
-                "your large messages on their way in have their share of the store's room",
-                info={"limiter": "octets-of-large-messages-on-their-way"},
-            )
-        partial.draft_octets.take(octets, *party)
-        self._counted += octets
 
     def _rehearse(self) -> bytes | None:
         """Refuse now what would be refused in the end.
@@ -219,7 +181,7 @@ class LargeMessageReceiver:
         try:
             if self._draft is None:
                 parts = self.begin(parts)
-            self._count(sum(map(len, parts)))
+            self._share.grow(sum(map(len, parts)))
             bare: Sequence[bytes | memoryview] = parts
             if not self._is_foreign:
                 bare = self._scanner.follow(parts)
@@ -245,7 +207,7 @@ class LargeMessageReceiver:
         if self._draft is not None:
             self._draft.abandon()
             if self.delivery.rest is not self:  # else it is complete, and its draft ends as one
-                self._release_place()
+                self._share.release()
 
     def _written(self, size: int) -> None:
         self._session.took(size)
@@ -255,14 +217,14 @@ class LargeMessageReceiver:
     def _finished(self, body: IBody) -> None:
         # The draft refers to us: a file must not wait for the garbage collector.
         self._draft = None
-        self._release_place()
+        self._share.release()
         body.has_footer = self._scanner.has_footer
         self.body = body
         self._ready(self)
 
     def _failed(self, failure: Failure) -> None:
         self._draft = None
-        self._release_place()
+        self._share.release()
         self.failure = failure
         self._ready(self)
 

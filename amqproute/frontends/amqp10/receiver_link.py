@@ -27,10 +27,7 @@ from amqproute.errors import (
     StoreUnavailable,
     Unresolved,
 )
-from amqproute.frontends.amqp10.large_message_receiver import (
-    LargeMessageReceiver,
-    NoCapacityError,
-)
+from amqproute.frontends.amqp10.large_message_receiver import LargeMessageReceiver
 from amqproute.frontends.amqp10.link_refusal import error_of, may_reject
 from amqproute.frontends.amqp10.link_table import AttachedLink, LinkTable
 from amqproute.frontends.amqp10.suspended_links import (
@@ -39,6 +36,7 @@ from amqproute.frontends.amqp10.suspended_links import (
     without_words,
 )
 from amqproute.frontends.common.contract_enforcement import ActiveContract, ContractShare
+from amqproute.frontends.common.draft_share import NoCapacityError
 from amqproute.frontends.common.peer_error_log import short
 from amqproute.frontends.common.publishing_endpoint import PublishingEndpoint
 from amqproute.frontends.common.waiting_deliveries import WaitingDeliveries

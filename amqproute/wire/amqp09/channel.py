@@ -48,6 +48,8 @@ _BODY = struct.Struct(">sBHI")
 _DELIVER: Final = BasicDeliver.traits.code
 _BASIC: Final = BasicDeliver.traits.class_id
 
+PROGRESS_OCTETS: Final = 1024
+"""Octets by which an unfinished content has to grow for it to count as progress."""
 MOST_ADDRESSES: Final = 64
 """Pairs of exchange and routing key whose octets a channel remembers between deliveries."""
 
@@ -112,6 +114,8 @@ class Channel:
         may_deliver: the peer takes contents (channel.flow).
         consumers: the tags of the consumers made here.
         consumer_serial: the number in the tag that was made up last.
+        progress_at: when the content that comes in has begun, or last made progress, in seconds of
+            the monotonic clock; see `PROGRESS_OCTETS`.
     """
 
     __slots__ = (
@@ -123,6 +127,7 @@ class Channel:
         "_left",
         "_method",
         "_owner",
+        "_progress",
         "_sending",
         "_streams",
         "_tags",
@@ -136,6 +141,7 @@ class Channel:
         "is_transacted",
         "may_deliver",
         "number",
+        "progress_at",
         "state",
         "unacknowledged",
         "unconfirmed",
@@ -165,6 +171,8 @@ class Channel:
         # Octets of the method and the properties of a content that is not complete.
         self._begun = 0
         self._streams = False
+        self.progress_at = 0.0
+        self._progress = 0
         # Octets that the content being sent still needs, and frames that wait for its end.
         self._sending = 0
         self._held: list[bytes] = []
@@ -178,6 +186,24 @@ class Channel:
     def is_open(self) -> bool:
         """Whether verbs may be used."""
         return self.state is ChannelState.OPEN
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether the content that comes in is handed up in parts."""
+        return self._content is not None and self._streams
+
+    @property
+    def unfinished_octets(self) -> int:
+        """Octets in memory of the content that comes in."""
+        content = self._content
+        if content is None or self._streams:
+            return self._begun
+        return self._begun + content.size - self._left
+
+    def restart_progress(self, now: float) -> None:
+        """Count progress of the content that comes in from now on."""
+        self.progress_at = now
+        self._progress = 0
 
     @property
     def body_left(self) -> int:
@@ -432,7 +458,12 @@ class Channel:
         return tags.issue(context) if needs_ack else tags.issue_settled()
 
     def return_content(
-        self, publish: Content, code: ReplyCode, text: str, parts: Sequence[bytes] | None = None
+        self,
+        publish: Content,
+        code: ReplyCode,
+        text: str,
+        parts: Sequence[bytes] | None = None,
+        size: int | None = None,
     ) -> None:
         """Server: give a publish back that could not be routed or delivered (basic.return).
 
@@ -440,7 +471,8 @@ class Channel:
             publish: what came.
             code: no-route or no-consumers.
             text: why, in words.
-            parts: its body, where it came in parts.
+            parts: its body, where it came in parts, or the beginning of it.
+            size: octets of the whole body, if ``parts`` are only its beginning.
         """
         method = publish.method
         assert isinstance(method, BasicPublish)
@@ -451,7 +483,7 @@ class Channel:
             routing_key=method.routing_key,
         )
         self.send_content(
-            returned, publish.property_octets, publish.parts if parts is None else parts
+            returned, publish.property_octets, publish.parts if parts is None else parts, size
         )
 
     def publish(
@@ -602,4 +634,4 @@ class Channel:
 _NOT_SENT: Final = frozenset((10, 20))
 """Classes whose methods are the engine's own."""
 
-__all__ = ["MOST_ADDRESSES", "Channel", "ChannelOwner", "ChannelState"]
+__all__ = ["MOST_ADDRESSES", "PROGRESS_OCTETS", "Channel", "ChannelOwner", "ChannelState"]

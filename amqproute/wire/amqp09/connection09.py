@@ -8,7 +8,7 @@ verbs in, octets out. The package's docstring has the theory of operation.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from amqproute.errors import LocalProtocolError
@@ -22,7 +22,7 @@ from amqproute.wire.amqp09.arguments import (
     read_ack,
     read_publish,
 )
-from amqproute.wire.amqp09.channel import Channel, ChannelState
+from amqproute.wire.amqp09.channel import PROGRESS_OCTETS, Channel, ChannelState
 from amqproute.wire.amqp09.connection_settings import Connection09Settings
 from amqproute.wire.amqp09.contents import Content, Publish
 from amqproute.wire.amqp09.field_tables import FieldTable
@@ -163,6 +163,8 @@ class Connection09(Handshake):
         self._ended: list[Channel] = []
         # Octets of methods and properties of contents that have begun and not ended.
         self._begun = 0
+        # The channels of these contents.
+        self._unfinished: dict[Channel, None] = {}
         # Octets of input in memory, as reported last.
         self._reported_held = 0
         self._data = b""
@@ -199,7 +201,17 @@ class Connection09(Handshake):
     @property
     def held_octets(self) -> int:
         """Octets of the peer's input in memory."""
-        return self.partial_octets + len(self._partial) + len(self._data) - self._pos
+        return self.partial_octets + self.unread_octets
+
+    @property
+    def unread_octets(self) -> int:
+        """Octets of it that are not a whole frame, or have not been looked at."""
+        return len(self._partial) + len(self._data) - self._pos
+
+    @property
+    def unfinished(self) -> Collection[Channel]:
+        """The channels with a content that has begun and not ended."""
+        return self._unfinished
 
     def receive_data(
         self, data: bytes, now: float, budget: int | None = None
@@ -282,6 +294,19 @@ class Connection09(Handshake):
         self.output.write((self.output.method_frame(number, payload),))
         return channel
 
+    def hand_up(self, channel: Channel, now: float) -> list[ProtocolEvent]:
+        """Hand up an unfinished content now, in parts, as if it had more than ``part_from`` octets.
+
+        Args:
+            channel: of `unfinished`.
+            now: the time.
+        """
+        self._begin(now)
+        content = channel._content
+        if content is not None and not channel._streams and channel.is_open:
+            self._hand_up_unfinished(channel, content)
+        return self._hand_over()
+
     def channel_is_free(self, channel: Channel) -> None:
         """See `amqproute.wire.amqp09.channel.ChannelOwner`."""
         if self._channels.get(channel.number) is channel:
@@ -343,6 +368,7 @@ class Connection09(Handshake):
         self._more = False
         self.partial_octets = 0
         self._begun = 0
+        self._unfinished = {}
         self._publish_methods = {}
         self._basic_properties = {}
         self._tables = {}
@@ -552,14 +578,18 @@ class Connection09(Handshake):
         """Count octets of a content that has begun, while its channel waits for the rest."""
         channel._begun += octets
         self._begun += octets
+        self._unfinished[channel] = None
+        channel.restart_progress(self._now)
         if self._begun * BEGUN_WEIGHT > self.settings.max_partial:
             raise ViolationError(
                 Violation.CONTENTS_BEGUN, f"{self._begun} octets of contents that do not end"
             )
 
     def _ended_content(self, channel: Channel) -> None:
-        self._begun -= channel._begun
-        channel._begun = 0
+        if channel._begun:
+            self._begun -= channel._begun
+            channel._begun = 0
+            self._unfinished.pop(channel, None)
 
     def _join(self, channel: Channel, event: ProtocolEvent) -> None:
         """Report an event that what follows on its channel may join."""
@@ -665,6 +695,9 @@ class Connection09(Handshake):
         part = data[at:end]
         self.work += size // input_cost.OCTETS_PER_UNIT
         channel._left -= size
+        channel._progress += size
+        if channel._progress >= PROGRESS_OCTETS:
+            channel.restart_progress(self._now)
         if channel._streams:
             self._hand_up(channel, content, [part])
             return
@@ -679,11 +712,15 @@ class Connection09(Handshake):
             channel._content = None
             self._complete(channel, content)
         elif self.partial_octets > self.settings.max_partial:
-            self.partial_octets -= content.size - channel._left
-            channel._streams = True
-            content.parts = []
-            self._join(channel, ContentPartReceived(channel, content, [], False))
-            self._hand_up(channel, content, parts)
+            self._hand_up_unfinished(channel, content)
+
+    def _hand_up_unfinished(self, channel: Channel, content: Content) -> None:
+        """Hand up what has come of a content, and the rest as it comes."""
+        parts, content.parts = content.parts, []
+        self.partial_octets -= content.size - channel._left
+        channel._streams = True
+        self._join(channel, ContentPartReceived(channel, content, [], False))
+        self._hand_up(channel, content, parts)
 
     def _hand_up(self, channel: Channel, content: Content, parts: list[bytes]) -> None:
         is_last = not channel._left

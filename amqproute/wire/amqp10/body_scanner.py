@@ -15,7 +15,7 @@ from amqproute.errors import DecodeError, ResourceLimitExceeded
 from amqproute.wire.amqp10 import sections, types
 from amqproute.wire.amqp10.codec import WIDTHS
 
-__all__ = ["BodyScanner", "head_size"]
+__all__ = ["LONGEST_BEGINNING", "BodyScanner", "head_size", "section_extent"]
 
 DATA: Final = 0x75
 SEQUENCE: Final = 0x76
@@ -56,6 +56,29 @@ def _section(encoded: bytes, pos: int) -> int:
     if encoded[pos : pos + 2] == b"\x00\x53" and len(encoded) > pos + 2:
         return encoded[pos + 2]
     return sections.section_at(encoded, pos, len(encoded))[0]
+
+
+def section_extent(beginning: bytes) -> tuple[int, int, int] | None:
+    """Return what the first octets of a section say of it.
+
+    Args:
+        beginning: the first `LONGEST_BEGINNING` octets, or all that have come.
+
+    Returns:
+        The code of the section, the offset of its value, and the length of the whole section; None
+        if more octets are needed.
+
+    Raises:
+        DecodeError: no section begins like this.
+    """
+    try:
+        section, value = sections.section_at(beginning, 0, len(beginning))
+        return section, value, _value_length(beginning, value)
+    except (DecodeError, IndexError) as error:
+        # Cut short or broken; broken if the octets would be enough.
+        if len(beginning) < LONGEST_BEGINNING:
+            return None
+        raise DecodeError("a body section does not begin like one") from error
 
 
 class BodyScanner:
@@ -141,14 +164,10 @@ class BodyScanner:
 
     def _length(self, beginning: bytes) -> int | None:
         """Return the length of a section by its first octets; None if not known yet."""
-        try:
-            section, value = sections.section_at(beginning, 0, len(beginning))
-            length = _value_length(beginning, value)
-        except (DecodeError, IndexError) as error:
-            # Cut short or broken; broken if the octets would be enough.
-            if len(beginning) < LONGEST_BEGINNING:
-                return None
-            raise DecodeError("a body section does not begin like one") from error
+        found = section_extent(beginning)
+        if found is None:
+            return None
+        section, _, length = found
         self._enter(section)
         return length
 

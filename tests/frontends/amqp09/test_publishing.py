@@ -15,7 +15,7 @@ from amqproute.errors import ResolveError
 from amqproute.message import Message
 from tests.conformance.frame_broker import EVERYTHING, Network
 from tests.support.client09 import Client09
-from tests.support.wire09 import V09, call, content
+from tests.support.wire09 import V09, content
 
 
 class PublishTests(SynchronousTestCase):
@@ -330,19 +330,31 @@ class BodyTests(SynchronousTestCase):
     def test_half_sent(self) -> None:
         """What all connections hold of contents that do not end is bounded: who has most goes."""
         house = Network().house(limits={"memory_bytes": 8 << 20})
-        clients = [Client09(house, reports_input=True).channel() for _ in range(4)]
+        clients = [Client09(house, reports_input=True).channel() for _ in range(3)]
         for count, client in enumerate(clients):
             self.begin(client, 1, 200_000 * (count + 1))
-        self.assertEqual([client.end.is_gone for client in clients], [False] * 4)
-        last = clients[-1]
-        last.write(call(2, "channel.open"))
-        self.begin(last, 2, 1_900_000)
-        self.assertEqual([client.end.is_gone for client in clients], [False, False, False, True])
+        last = Client09(house, reports_input=True).channel(*range(1, 12))
+        for channel in range(1, 12):
+            self.begin(last, channel, 120_000)
+        # Too little for a file of its own: the oldest of them have ended.
+        self.assertEqual([client.closes() for client in clients], [[]] * 3)
+        self.assertEqual(set(last.closes()), {("channel", 406)})
+        self.assertLess(len(last.closes()), 11)
+
+    def test_half_sent_to_the_disk(self) -> None:
+        """What has come of a content goes to the disk if it is too much; nobody notices."""
+        house = Network().house(limits={"memory_bytes": 8 << 20})
+        client = Client09(house, reports_input=True).channel(1, 2, 3)
+        for channel in (1, 2, 3):
+            self.begin(client, channel, 900_000)
+        self.assertEqual(client.closes(), [])
+        self.assertLess(client.end.protocol.engine.held_octets, 2 << 20)
+        self.assertEqual(house.shared.partial_deliveries.spilled, 1)
 
     def begin(self, client: Client09, channel: int, size: int) -> None:
         """Publish a body and leave out its end."""
-        whole = content(channel, "basic.publish", b"x" * size, routing_key="q", pieces=100_000)
-        client.write(whole[:-5000])
+        whole = content(channel, "basic.publish", b"x" * size, routing_key="q", pieces=5000)
+        client.write(whole[:-5008])
 
     def test_too_large(self) -> None:
         """A body above the bound closes its channel."""

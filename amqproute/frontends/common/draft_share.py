@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The share of a party in the large messages that are on their way to the disk.
+
+Each takes a place, which is a file and a descriptor, and octets of the store's room. Both are
+bounded over all connections (`amqproute.frontends.common.partial_deliveries`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from amqproute import conditions
+from amqproute.errors import AmqpError, ResourceLimitExceeded
+from amqproute.frontends.common.client_connection import ClientConnection
+
+__all__ = ["DraftShare", "NoCapacityError"]
+
+MOST_DRAFTS: Final = 400
+"""Large messages that may be on their way to the disk at one time, a file each."""
+
+
+class NoCapacityError(ResourceLimitExceeded):
+    """There is no place for one more large message on its way; its sender may try later."""
+
+
+class DraftShare:
+    """What one large message on its way takes.
+
+    Args:
+        connection: that it comes in on.
+    """
+
+    __slots__ = ("_connection", "_has_place", "_octets")
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._has_place = False
+        self._octets = 0
+
+    def __repr__(self) -> str:
+        return f"<DraftShare {self._octets}>"
+
+    def check(self) -> None:
+        """Check that there is a place.
+
+        Raises:
+            NoCapacityError: too many large messages are on their way already.
+        """
+        drafts = self._connection.context.partial_deliveries.drafts
+        if not drafts.room(MOST_DRAFTS, *self._connection.party):
+            raise NoCapacityError(
+                "too many large messages are on their way in already",
+                info={"limiter": "large-messages-on-their-way"},
+            )
+
+    def take(self) -> None:
+        """Take a place."""
+        self._connection.context.partial_deliveries.drafts.take(1, *self._connection.party)
+        self._has_place = True
+
+    def check_size(self, octets: int) -> None:
+        """Check that a message whose size is known beforehand has a chance.
+
+        Raises:
+            AmqpError: the store has no room for it.
+        """
+        spare = self._connection.context.partial_deliveries.spare_octets
+        if spare is not None and octets > spare:
+            raise AmqpError(
+                f"a body of {octets} octets, and the store has room for {spare}",
+                condition=conditions.LINK_MESSAGE_SIZE_EXCEEDED,
+            )
+
+    def grow(self, octets: int) -> None:
+        """Count octets that are to be written.
+
+        Raises:
+            NoCapacityError: the party has its share of what the store may still take.
+        """
+        partial = self._connection.context.partial_deliveries
+        if not partial.may_grow(octets, *self._connection.party):
+            raise NoCapacityError(
+                "your large messages on their way in have their share of the store's room",
+                info={"limiter": "octets-of-large-messages-on-their-way"},
+            )
+        partial.draft_octets.take(octets, *self._connection.party)
+        self._octets += octets
+
+    def release(self) -> None:
+        """Give all of it back: the message is complete, or given up."""
+        if self._has_place:
+            self._has_place = False
+            partial, party = self._connection.context.partial_deliveries, self._connection.party
+            partial.drafts.give_back(1, *party)
+            partial.draft_octets.give_back(self._octets, *party)
+            self._octets = 0
