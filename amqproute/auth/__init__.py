@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who are you, and what may you do.
+"""Authentication of connections, and authorization of what they ask for.
 
 Theory of operation
 -------------------
@@ -10,55 +10,56 @@ certificate, the user id at the other end of a unix socket. The client picks one
 `amqproute.values.Principal`:
 
     certificate and EXTERNAL    -> peer:beta.example     another organization's broker
-    unix socket and EXTERNAL    -> uid:1000              somebody on this machine
-    SCRAM-SHA-256 or PLAIN      -> user:ann              a line of the users file
-    ANONYMOUS                   -> anonymous             nobody
+    unix socket and EXTERNAL    -> uid:1000              a user of this machine
+    SCRAM-SHA-256 or PLAIN      -> user:ann              an entry of the users file
+    ANONYMOUS                   -> anonymous             unauthenticated
 
-From then on the principal alone counts: `amqproute.auth.policy.AccessPolicy` answers whether it
-may do something to a node, out of the configuration's ``access`` rules, first match wins and the
-default is to refuse. A rule knows seven verbs:
+From then on only the principal counts. `amqproute.auth.policy.AccessPolicy` decides whether it may
+act on a node, by the ``access`` rules of the configuration: the first match decides, and the
+default is to refuse. A rule grants or denies any of seven verbs:
 
-    publish      attach as a sender, or put a message, to a node
+    publish      attach as a sender to a node, or put a message on it
     consume      attach as a receiver and take messages
-    browse       attach as a receiver and look only
-    create       make a node, also a dynamic one
-    transfer     hand over a message as a peer does, for this address
+    browse       attach as a receiver and only read messages
+    create       create a node, including a dynamic one
+    transfer     hand over a message for this address, as a peer does
     manage       read what `$management` shows (a rule for that name); change the node there
-    impersonate  send messages whose user-id is this name, and not the sender's own
+    impersonate  send messages whose user-id is this name instead of the sender's own
 
-The node that a rule names is the address as attached (``orders``, ``@b.test``,
-``amqp$transfer``); for services and for the null target it is asked once more about each
-message's own ``to``. Thus a user may be given the alias ``@b.test`` without the raw service
-node. Whether a *peer* may have mail relayed to a third domain is no rule here but the peer's
+A rule names a node by the address used in the attach (``orders``, ``@b.test``, ``amqp$transfer``).
+For services and for the null target, the rules are consulted again for the ``to`` of each message.
+Thus a user can be given the alias ``@b.test`` without access to the raw service node. Whether a
+*peer* may have messages relayed to a third domain is not a rule here; it is the peer's
 ``relay-for``.
 
 The users file
 --------------
-YAML, a user a key, with salted SCRAM keys and never a password; written by ``amqproute user
-add`` through a temporary file and a rename, so that a daemon that reloads meets the old or the new
-file and never half of one. See `amqproute.auth.users`.
+YAML, one key per user, with salted SCRAM keys and never a password. ``amqproute user add`` writes
+it through a temporary file and a rename, so a daemon that reloads reads either the old or the new
+file, never half of one. See `amqproute.auth.users`.
 
-Guessing is slow, and locks nobody out
---------------------------------------
-A right password is answered within two seconds whatever was tried before, from its address or for
-its user. A wrong one costs: its answer is held back, twice as long after each failure of its
-address (an IPv6 /64 is one) or for its user, and it holds one of the few slots of its address for
-up to a second and a half, whether or not the connection stays. So an address fails at most some
-three times a second over however many connections; what waits for a slot is bounded, and users who
-have logged in from an address before do not wait for others there. PLAIN passwords are looked at in
-threads, a few at a time. See `amqproute.auth.log_in_queue`, which decides, and
-`amqproute.auth.realm.Verifier`, which acts. Log-ins that had to be turned away unseen end with the
-outcome *sys-temp*: nobody is told that a password is wrong that was not looked at.
+Guessing is slow, and nobody can be locked out
+----------------------------------------------
+A correct password is answered within two seconds, whatever was tried before from the same address
+or for the same user. A wrong one has a cost: its answer is delayed, twice as long after each
+failure of the address (an IPv6 /64 counts as one address) or for the user, and it occupies one of
+the few slots of its address for up to a second and a half, whether or not the connection stays
+open. So an address can fail about three times a second at most, over however many connections. The
+queue for slots is bounded, and users who have logged in from an address before do not compete with
+others there. PLAIN passwords are verified in threads, a few at a time.
+`amqproute.auth.log_in_queue` decides; `amqproute.auth.realm.Verifier` acts. Log-ins refused without
+verification end with the outcome *sys-temp*: no client learns that its password is wrong unless it
+was checked.
 
-Each failure is a line of the log, with address, mechanism and user (`refused_log_ins`); beyond a
-few they are summed up. A filter for fail2ban that goes by them is in ``etc/fail2ban``.
+Each failure is a log line with address, mechanism and user (`refused_log_ins`); above a limit,
+failures are summarized. A fail2ban filter for these lines is in ``etc/fail2ban``.
 
 Why so
 ------
-Not twisted.cred: its checkers take one credential and give one avatar, while SASL is a
-conversation in which the checker speaks; an adapter around it would be longer than what stands
-here. Rules are matched on the string forms of principals, not on roles or groups: one list an
-operator can read from top to bottom, and `explain` says which line decided.
+Not twisted.cred: its checkers take one credential and return one avatar, while SASL is a
+conversation in which the checker takes part; an adapter would be longer than this package. Rules
+match the string forms of principals, not roles or groups: an operator can read one list from top to
+bottom, and `explain` names the rule that decided.
 
 Limits: no groups, no nested files, no external directory. A wildcard certificate
 (``*.beta.example``) proves no name to EXTERNAL.

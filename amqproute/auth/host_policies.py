@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The access rules of all virtual hosts, and the border between them.
 
-Each virtual host has rules of its own, about its nodes by the names that its clients write. What
-crosses the border is decided here, whatever the rules say:
+Each virtual host has rules of its own for its nodes, by the names that its clients use. Access
+across the border is decided here, regardless of the rules:
 
 ===================================  =============================================================
 who                                  may

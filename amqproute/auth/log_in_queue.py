@@ -1,27 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a log-in by password is looked at, and when its answer goes out: decisions without a clock.
+"""Decides when a password is verified and when the answer is sent; reads no clock.
 
-A guesser must not be quick, and nobody must be locked out by one: a right password is answered
-within two seconds whatever was tried before, from its address or for its user. Three rules do it:
+Guessing must be slow, and a guesser must not lock anybody out: a correct password is answered
+within two seconds, whatever was tried before from its address or for its user. Three rules ensure
+it:
 
-* *Slots.* Each address (IPv6: a /64) has `SLOTS`. A log-in takes one while it is looked at. A right
-  one gives it back at once, a wrong one holds it for a time that doubles with each failure, up to
-  `LONGEST_HOLD_SECONDS`, whether or not its connection stays. So an address fails at most
-  ``SLOTS / LONGEST_HOLD_SECONDS`` times a second, over however many connections, and a slot is free
-  soon after the last failure.
-* *Order.* Whoever has logged in from an address before (user and address, `MOST_PAIRS` of them,
-  for `PAIR_SECONDS`) has slots of their own and goes first. In the others' line the users of an
-  address have turns: by turns the user who came last, with the newest log-in, and the one who has
-  waited longest, with the oldest. So neither guesses that came before nor such as are given up for
-  new ones stand in the way of somebody who waits. At most `MOST_WAITING` of an address wait: the
-  oldest of the user with most is sent away, as one who may come back, not as one whose password is
-  wrong.
-* *Delay.* The answer to a wrong password waits, twice as long after each failure of its address or
-  for its user, whichever has more, up to the `longest_delay`. One failure is forgiven each
+* *Slots.* Each address (IPv6: a /64) has `SLOTS`. A log-in takes one while it is verified. A
+  correct one frees its slot at once; a wrong one holds it for a time that doubles with each
+  failure, up to `LONGEST_HOLD_SECONDS`, whether or not its connection stays open. So an address
+  fails at most ``SLOTS / LONGEST_HOLD_SECONDS`` times a second, over however many connections, and
+  a slot is free soon after the last failure.
+* *Order.* Users who have logged in from an address before (`MOST_PAIRS` pairs of user and address,
+  for `PAIR_SECONDS`) have slots of their own and go first. The queue of all others alternates
+  between the most recently arrived user, taking the newest log-in, and the user who has waited
+  longest, taking the oldest. So neither earlier guesses nor guesses that are abandoned and repeated
+  delay a waiting user. At most `MOST_WAITING` log-ins of an address wait. Beyond that, the oldest
+  log-in of the user with the most is refused, with an outcome that invites a retry and does not
+  call the password wrong.
+* *Delay.* The answer to a wrong password is delayed, twice as long after each failure of its
+  address or for its user, whichever has more, up to `longest_delay`. One failure is forgiven every
   `FORGIVE_SECONDS`.
 
-At most `MOST_RUNNING` are looked at at a time: PLAIN costs a thread and milliseconds by intention.
-What waits is bounded by the connections that may be mute (`amqproute.net.accept_policy`).
+At most `MOST_RUNNING` log-ins are verified at a time: PLAIN takes a thread and milliseconds, by
+design. The number of waiting log-ins is bounded by the number of connections that may be
+unauthenticated (`amqproute.net.accept_policy`).
 """
 
 from __future__ import annotations
@@ -36,23 +38,23 @@ from typing import Final
 __all__ = ["LONGEST_HOLD_SECONDS", "MOST_RUNNING", "MOST_WAITING", "SLOTS", "LogInQueue"]
 
 SLOTS: Final = 4
-"""Log-ins of an address that are looked at, or have just failed."""
+"""Log-ins per address that are being verified or have just failed."""
 
 MOST_RUNNING: Final = 4
-"""Log-ins that are looked at at a time, of all addresses."""
+"""Log-ins being verified at a time, over all addresses."""
 
 MOST_WAITING: Final = 32
-"""Log-ins of an address that wait for a slot."""
+"""Log-ins per address that wait for a slot."""
 
 FIRST_HOLD_SECONDS: Final = 0.1
 LONGEST_HOLD_SECONDS: Final = 1.0
 FIRST_DELAY_SECONDS: Final = 1.0
 
 FORGIVE_SECONDS: Final = 60.0
-"""How long a failure counts, one after the other."""
+"""How long one failure counts; several expire one after the other."""
 
 MOST_COUNTED: Final = 10_000
-"""Addresses with failures that are remembered, and users; the one that failed last stays."""
+"""Bound on remembered addresses with failures, and on such users; the oldest are dropped first."""
 
 MOST_PAIRS: Final = 10_000
 PAIR_SECONDS: Final = 7 * 86400.0
@@ -61,7 +63,7 @@ _MOST_DOUBLINGS: Final = 16
 
 
 class _Failures:
-    """Failures by key, forgiven with time."""
+    """Failures by key, forgiven over time."""
 
     def __init__(self) -> None:
         self._counted: OrderedDict[str, tuple[int, float]] = OrderedDict()
@@ -70,7 +72,7 @@ class _Failures:
         return len(self._counted)
 
     def add(self, key: str, now: float) -> int:
-        """Count one; return how many count now."""
+        """Count a failure and return the number now in force."""
         before, since = self._counted.get(key, (0, now))
         number = max(0, before - int((now - since) / FORGIVE_SECONDS)) + 1
         self._counted[key] = number, now
@@ -85,10 +87,10 @@ class _Line:
     """Log-ins that share slots.
 
     Attributes:
-        is_known: of a user who has logged in from this address before.
-        taken: slots that are taken.
-        waiting: log-ins by user, each the oldest first; the user who came last is the last.
-        is_newest_next: whose turn it is.
+        is_known: whether the line is for one user who has logged in from this address before.
+        taken: slots in use.
+        waiting: log-ins by user, oldest first; the most recently arrived user is last.
+        is_newest_next: whether the most recently arrived user is served next.
     """
 
     name: tuple[str, str]
@@ -103,10 +105,10 @@ class _Line:
 
 
 class LogInQueue:
-    """All log-ins by password of a daemon.
+    """All password log-ins of a daemon.
 
     Args:
-        longest_delay: of the answer to a wrong password, seconds.
+        longest_delay: limit of the delay before a wrong password is answered, seconds.
     """
 
     def __init__(self, longest_delay: float = 8.0) -> None:
@@ -119,7 +121,7 @@ class LogInQueue:
         self._running: dict[Hashable, tuple[_Line, str, str]] = {}
         self._holds: list[tuple[float, int, _Line]] = []
         self._number = count()
-        # Lines with somebody waiting and a free slot: known ones, and others.
+        # Lines with a free slot and a waiting log-in: known users, then others.
         self._ready: tuple[OrderedDict[tuple[str, str], _Line], ...] = (
             OrderedDict(),
             OrderedDict(),
@@ -129,13 +131,16 @@ class LogInQueue:
         return len(self._waiting) + len(self._running)
 
     def arrive(self, key: Hashable, address: str, user: str, now: float) -> Hashable | None:
-        """Put a log-in into line; return the key of one that has to leave for it, or None.
+        """Add a log-in to the queue.
 
         Args:
-            key: names it.
-            address: what shares slots.
-            user: the name that was given, in its prepared form.
-            now: of the monotonic clock, seconds.
+            key: identifies the log-in.
+            address: key of the slots that it shares.
+            user: the user name sent by the client, in its prepared form.
+            now: monotonic time, seconds.
+
+        Returns:
+            The key of a log-in that was dropped in its favor, or None.
         """
         self._give_back(now)
         line = self._line(address, user, now)
@@ -146,13 +151,13 @@ class LogInQueue:
         self._waiting[key] = line, user
         gone = None
         if line.length > MOST_WAITING:
-            gone = max(line.waiting.values(), key=len)[0]  # of several the one who came first
+            gone = max(line.waiting.values(), key=len)[0]  # the first to arrive, of several
             self.withdraw(gone)
         self._note(line)
         return gone
 
     def due(self, now: float) -> list[Hashable]:
-        """Return those that are to be looked at now; `settled` has to follow for each."""
+        """Return the log-ins to verify now; call `settled` for each of them."""
         self._give_back(now)
         found: list[Hashable] = []
         while len(self._running) < MOST_RUNNING:
@@ -169,21 +174,21 @@ class LogInQueue:
             line.taken += 1
             address = line.name[0]
             self._running[key] = line, address, user
-            self._note(line)  # behind the others
+            self._note(line)  # at the end of the queue
             found.append(key)
         return found
 
     def next_due(self) -> float | None:
-        """Return when `due` has to be asked again, by the clock; None if nothing waits for that."""
+        """Return the monotonic time at which to call `due` again, or None if no time matters."""
         return self._holds[0][0] if self._holds and self._waiting else None
 
     def settled(self, key: Hashable, is_right: bool | None, now: float) -> float:
-        """Note what has come of a log-in that was due; return how long its answer waits.
+        """Record the result of a log-in that was due; return the delay of its answer, in seconds.
 
         Args:
-            key: of the log-in.
-            is_right: whether the password was; None if that could not be found out.
-            now: of the monotonic clock, seconds.
+            key: the log-in.
+            is_right: whether the password was correct; None if that could not be determined.
+            now: monotonic time, seconds.
         """
         line, address, user = self._running.pop(key)
         if is_right is not False:
@@ -198,7 +203,7 @@ class LogInQueue:
         return float(min(self._longest_delay, FIRST_DELAY_SECONDS * factor))
 
     def withdraw(self, key: Hashable) -> bool:
-        """Forget a log-in that waits for its turn; False if it does not."""
+        """Remove a waiting log-in; return False if it was not waiting."""
         found = self._waiting.pop(key, None)
         if found is None:
             return False
@@ -210,7 +215,7 @@ class LogInQueue:
         return True
 
     def has_slot(self, address: str, user: str, now: float) -> bool:
-        """Tell whether a log-in would be looked at at once."""
+        """Return whether a log-in would be verified at once."""
         self._give_back(now)
         line = self._line(address, user, now)
         is_free = not line.waiting and line.taken < SLOTS
@@ -218,7 +223,7 @@ class LogInQueue:
         return is_free
 
     def remember(self, address: str, user: str, now: float) -> None:
-        """Note that a user has logged in from an address."""
+        """Record that a user has logged in from an address."""
         self._pairs[address, user] = now
         self._pairs.move_to_end((address, user))
         if len(self._pairs) > MOST_PAIRS:
@@ -234,7 +239,7 @@ class LogInQueue:
         return line
 
     def _note(self, line: _Line) -> None:
-        """See whether a line is ready, or is needed at all."""
+        """Update whether a line is ready, and drop it when it is empty."""
         ready = self._ready[0 if line.is_known else 1]
         if line.waiting and line.taken < SLOTS:
             ready.setdefault(line.name, line)
@@ -248,6 +253,6 @@ class LogInQueue:
         self._note(line)
 
     def _give_back(self, now: float) -> None:
-        """Free the slots whose time is over."""
+        """Free the slots whose holds have expired."""
         while self._holds and self._holds[0][0] <= now:
             self._free(heappop(self._holds)[2])

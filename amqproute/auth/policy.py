@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a principal may do to a node: an ordered list of rules, the first match decides.
+"""Access rules: what a principal may do to a node. The first matching rule decides.
 
-A rule matches when its ``who`` fits the principal, its ``node`` fits the name and the verb stands
-in its ``allow`` or ``deny``. Nothing matches: refused. In patterns only the star is special and
-stands for any run of characters, also none, also dots and at signs; ``user:*`` is every user, ``*``
-everybody, the anonymous included. Everything else, ``amqp$transfer`` for example, is literal.
+A rule matches when its ``who`` fits the principal, its ``node`` fits the name, and the verb is in
+its ``allow`` or ``deny``. If no rule matches, access is refused. In patterns only the star is
+special: it stands for any run of characters, including an empty one, dots and at signs. ``user:*``
+is every user; ``*`` is everybody, including anonymous. Everything else, such as ``amqp$transfer``,
+is literal.
 
-A peer's certificate may prove several names; a rule about a peer fits if it fits one of them.
+A peer's certificate may prove several names; a rule for a peer fits if it fits one of them.
 
 Pure: no I/O, no clock. `AccessPolicy.allows` runs for each message to a service node, so its
-answers are remembered; the memory is bounded because the names come from peers.
+answers are cached; the cache is bounded because names come from peers.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from amqproute.values import Principal
 __all__ = ["REMEMBERED_ANSWERS", "AccessPolicy", "Rule", "Verb", "default_rules"]
 
 REMEMBERED_ANSWERS: Final = 8192
-"""Answers kept; when full they are all forgotten, which costs less than keeping an order."""
+"""Cached answers; a full cache is emptied, which costs less than tracking the order of use."""
 
 _MAX_REMEMBERED_NAME: Final = 256
-"""Longer node names are answered anew each time, lest the memory holds megabytes of them."""
+"""Longer node names are not cached, so that the cache cannot grow to megabytes."""
 
 _KINDS: Final = ("user", "peer", "uid")
 
@@ -48,8 +49,8 @@ class Verb(StrEnum):
 def _matcher(pattern: str) -> Callable[[str], bool]:
     """Return the predicate of a pattern in which only ``*`` is special.
 
-    By `str.find` piece for piece and not by a regular expression: the leftmost fit of each piece
-    is enough, while ``.*`` several times over backtracks, and the names come from strangers.
+    Each piece is found by `str.find`, not by a regular expression: the leftmost fit of each piece
+    is enough, while several ``.*`` backtrack, and names come from strangers.
     """
     if "*" not in pattern:
         return pattern.__eq__
@@ -81,7 +82,7 @@ class Rule:
         node: a pattern over node names and addresses.
         allow: the verbs it grants.
         deny: the verbs it refuses.
-        note: where it comes from, when that is not the configuration.
+        note: where the rule comes from, if not from the configuration.
     """
 
     who: str
@@ -94,11 +95,11 @@ class Rule:
     def of(
         cls, *, who: str, node: str, allow: Sequence[str] = (), deny: Sequence[str] = ()
     ) -> Rule:
-        """Make a rule of an entry of the configuration.
+        """Make a rule from an entry of the configuration.
 
         Raises:
-            ValueError: no verb, an unknown verb, a verb both allowed and denied, or a ``who``
-                that no principal could ever fit; says which and what would be right.
+            ValueError: no verb, an unknown verb, a verb both allowed and denied, or a ``who`` that
+                no principal could fit; the text gives the correction.
         """
         granted, refused = _verbs(allow), _verbs(deny)
         if not granted and not refused:
@@ -150,7 +151,7 @@ def _checked_who(who: str) -> str:
 def default_rules(
     own_uid: int, verbs: Iterable[Verb] = frozenset({Verb.MANAGE})
 ) -> tuple[Rule, ...]:
-    """Return the rules that stand after the operator's own.
+    """Return the rules that follow the operator's own.
 
     Root and the daemon's own user, on a unix socket, may `manage` every node: they can stop the
     daemon and read its store anyway, and without this rule a mistake under ``access`` would lock
@@ -164,7 +165,7 @@ def default_rules(
 
 
 class AccessPolicy:
-    """An ordered list of rules and its remembered answers. Immutable; a reload makes a new one."""
+    """An ordered list of rules with cached answers. Immutable; a reload makes a new one."""
 
     __slots__ = ("_answers", "_compiled", "rules")
 
@@ -177,7 +178,7 @@ class AccessPolicy:
         return f"<AccessPolicy {len(self.rules)} rules>"
 
     def allows(self, principal: Principal, verb: Verb, node: str) -> bool:
-        """Say whether `principal` may do `verb` to `node`, a node name or an address."""
+        """Return whether `principal` may do `verb` to `node`, a node name or an address."""
         key = (principal, verb, node)
         answer = self._answers.get(key)
         if answer is None:
@@ -189,7 +190,7 @@ class AccessPolicy:
         return answer
 
     def grants_any(self, principal: Principal) -> bool:
-        """Say whether some rule grants `principal` something, at whatever node."""
+        """Return whether any rule grants `principal` anything, on any node."""
         names = _spellings(principal)
         return any(
             rule.allow and any(fits_who(name) for name in names)
@@ -197,9 +198,9 @@ class AccessPolicy:
         )
 
     def explain(self, principal: Principal, verb: Verb, node: str) -> tuple[bool, int | None]:
-        """Return the answer and the index into `rules` of the rule that gave it.
+        """Return the answer and the index in `rules` of the rule that decided.
 
-        The index is None when no rule matched and the default, to refuse, decided.
+        The index is None if no rule matched and the default, refusal, decided.
         """
         names = _spellings(principal)
         for index, (rule, fits_who, fits_node) in enumerate(self._compiled):

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a listener needs to know who connects: `Authenticator`, one for each listener.
+"""Authentication of a listener's connections.
 
-For each connection the listener states the facts of its transport once (`LogInTransport`) and
-then uses four verbs, in this order:
+There is one `Authenticator` for each listener. For each connection the listener describes the
+transport once (`LogInTransport`) and then calls four methods, in this order:
 
-    offers(facts)               -> which mechanisms to name to the client
-    begin(mechanism, facts)     -> the machine to feed, a `SaslServer`
+    offers(facts)               -> the mechanisms to offer to the client
+    begin(mechanism, facts)     -> the state machine to feed, a `SaslServer`
     verify(step, facts)         -> a Deferred of True or False for the machine's `VerifyCredentials`
-    principal(credentials)      -> who that is, for the machine's `MechanismDone`
+    principal(credentials)      -> the principal, for the machine's `MechanismDone`
 
 The machine that `begin` returns is guarded: it refuses a mechanism that was not offered, and does
-not say what has come of a password before its log-in had its turn. `Verifier`, one for the whole
-daemon, gives the turns, has PLAIN passwords looked at in threads, holds the answers to wrong ones
-back, and logs them; what it goes by is `amqproute.auth.log_in_queue`.
+not reveal the result of a password before its log-in has had its turn. `Verifier`, one for the
+whole daemon, schedules log-ins, has PLAIN passwords verified in threads, delays the answers to
+wrong ones, and logs failures; `amqproute.auth.log_in_queue` makes its decisions.
 
-EXTERNAL is offered only where the transport has proved a name, PLAIN only where nobody listens.
+EXTERNAL is offered only where the transport has proved a name, PLAIN only where nobody can listen.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ fits."""
 
 @dataclass(frozen=True, slots=True)
 class LogInTransport:
-    """What is known about a connection before SASL.
+    """Facts about a connection that are known before SASL.
 
     Attributes:
         address: the client's IP address; empty on a unix socket.
-        tls: the transport is encrypted by TLS.
-        certificate_names: DNS names out of the client's certificate, verified against the trusted
+        tls: whether TLS encrypts the transport.
+        certificate_names: DNS names in the client's certificate, verified against the trusted
             authorities, the preferred one first; empty without a certificate.
         uid: the user id at the other end of a unix socket, or None.
     """
@@ -98,7 +98,7 @@ class LogInTransport:
 
     @property
     def external(self) -> ExternalIdentity | None:
-        """What EXTERNAL can build on, or None. A certificate goes before a user id."""
+        """The identity for EXTERNAL, or None. A certificate takes precedence over a user id."""
         names = tuple(
             dict.fromkeys(
                 name.lower().removesuffix(".")
@@ -123,15 +123,15 @@ class LogInTransport:
 
 @dataclass(slots=True)
 class _LogIn:
-    """One that waits for its turn, its thread or its answer.
+    """A log-in that waits for its turn, its thread or its answer.
 
     Attributes:
-        step: what is asked.
-        facts: of its transport.
-        users: who knows the passwords.
-        answer: fires with what has come of it.
-        call: fires `answer`, once that is all that is left to wait for.
-        is_gone: nobody waits for the answer any more.
+        step: the credentials to verify.
+        facts: the facts about its transport.
+        users: the users file to verify against.
+        answer: fires with the result.
+        call: the delayed call that fires `answer`; None until only the delay remains.
+        is_gone: whether the connection has closed, so that no answer is needed.
     """
 
     step: VerifyCredentials
@@ -143,12 +143,13 @@ class _LogIn:
 
 
 class Verifier:
-    """Looks at passwords, those of all listeners, so that a guesser gains nothing by another one.
+    """Verifies passwords for all listeners; a guesser gains nothing by changing listeners.
 
     Args:
-        clock: for turns and delays.
+        clock: for scheduling and delays.
         defer_to_thread: runs the verification of a PLAIN password.
-        longest_delay: of the answer to a wrong password, seconds; less than a handshake may take.
+        longest_delay: limit of the delay before a wrong password is answered, seconds; less than
+            the time allowed for a handshake.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class Verifier:
     def verify(
         self, step: VerifyCredentials, facts: LogInTransport, users: UserFile | None
     ) -> Deferred[bool | None]:
-        """Find out whether a password is right; see `Authenticator.verify`."""
+        """Verify a password; see `Authenticator.verify`."""
         key = object()
         answer: Deferred[bool | None] = Deferred(lambda _: self._withdraw(key))
         self._log_ins[key] = _LogIn(step, facts, users, answer)
@@ -178,7 +179,7 @@ class Verifier:
         return answer
 
     def accepts_at_once(self, username: str, facts: LogInTransport) -> bool:
-        """Tell whether a log-in that is known to be right need not wait, and take it as done."""
+        """Return whether a correct log-in need not wait; if so, record it as complete."""
         now = self._clock.seconds()
         if not self._queue.has_slot(facts.counted_as, username, now):
             return False
@@ -186,7 +187,7 @@ class Verifier:
         return True
 
     def stop(self) -> None:
-        """Let no delayed call be left; log-ins that wait are not answered."""
+        """Cancel delayed calls; waiting log-ins are not answered."""
         self._refused.stop()
         calls = [self._call, *(each.call for each in self._log_ins.values())]
         for call in calls:
@@ -195,7 +196,7 @@ class Verifier:
         self._call = None
 
     def _look(self) -> None:
-        """Begin with those whose turn it is."""
+        """Start the log-ins that are due."""
         while keys := self._queue.due(self._clock.seconds()):
             for key in keys:
                 self._begin(key)
@@ -215,7 +216,7 @@ class Verifier:
         verified.addBoth(lambda _: self._look())
 
     def _wake(self) -> None:
-        """Have `_look` called when the next slot is free."""
+        """Schedule `_look` for when the next slot is free."""
         at = self._queue.next_due()
         if self._call is not None and self._call.active():
             if at is not None and self._call.getTime() <= at:
@@ -251,9 +252,9 @@ class Verifier:
         self._refused.note(address, step.mechanism, step.username)
 
     def _withdraw(self, key: object) -> None:
-        """The connection is gone. What is being looked at is counted all the same."""
+        """Handle a closed connection. A verification under way still counts."""
         log_in = self._log_ins[key]
-        if log_in.call is not None:  # only the answer was left
+        if log_in.call is not None:  # only the delay was left
             log_in.call.cancel()
             del self._log_ins[key]
         elif self._queue.withdraw(key):
@@ -263,10 +264,10 @@ class Verifier:
 
 
 class Authenticator:
-    """The mechanisms of one listener, and what they prove.
+    """The mechanisms of one listener and the principals they establish.
 
     Attributes:
-        mechanisms: those that the listener may offer, the strongest first.
+        mechanisms: what the listener may offer, the strongest first.
     """
 
     def __init__(
@@ -279,18 +280,18 @@ class Authenticator:
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         plain_without_tls: bool = False,
     ) -> None:
-        """Prepare.
+        """Initialize.
 
         Args:
-            mechanisms: names out of `MECHANISMS`.
-            users: the users file; without one the mechanisms with passwords are never offered.
+            mechanisms: names from `MECHANISMS`.
+            users: the users file; without one, password mechanisms are never offered.
             verifier: shared by all listeners.
             login_key: secret and lasting; see the function `login_key`.
             random_bytes: for nonces.
-            plain_without_tls: the operator accepts passwords in the clear.
+            plain_without_tls: whether the operator accepts passwords in the clear.
 
         Raises:
-            ConfigError: a mechanism is not known.
+            ConfigError: a mechanism is unknown.
         """
         wanted = list(mechanisms)
         unknown = [name for name in wanted if name not in MECHANISMS]
@@ -312,7 +313,7 @@ class Authenticator:
         return f"<Authenticator {' '.join(self.mechanisms)}>"
 
     def offers(self, facts: LogInTransport) -> tuple[str, ...]:
-        """Return the mechanisms to offer on this connection, the strongest first; maybe none."""
+        """Return the mechanisms to offer on this connection, the strongest first; may be empty."""
         return tuple(name for name in self.mechanisms if self._possible(name, facts))
 
     def begin(
@@ -342,18 +343,19 @@ class Authenticator:
         return _GuardedServer(machine, self._verifier, facts)
 
     def verify(self, step: VerifyCredentials, facts: LogInTransport) -> Deferred[bool | None]:
-        """Find out whether a password is right.
+        """Verify a password.
 
-        Cancel what is returned when the connection is gone.
+        Cancel the Deferred when the connection closes.
 
         Returns:
-            A Deferred of the answer for `SaslServer.resolve`: None if the password was not looked
-            at. It fails only if it is cancelled: what goes wrong is logged. A False is late.
+            A Deferred of the answer for `SaslServer.resolve`: None if the password was not
+            verified. It fails only if cancelled; other failures are logged. False comes after a
+            delay.
         """
         return self._verifier.verify(step, facts, self._users)
 
     def principal(self, credentials: Credentials) -> Principal:
-        """Return who has logged in."""
+        """Return the principal that has logged in."""
         if credentials.mechanism == ANONYMOUS:
             return ANONYMOUS_PRINCIPAL
         external = credentials.external
@@ -374,7 +376,7 @@ class Authenticator:
 
 
 class _RefusedServer:
-    """A machine that the client may not use."""
+    """A state machine for a mechanism that the client may not use."""
 
     __slots__ = ("_machine", "_refusal")
 
@@ -398,7 +400,7 @@ class _RefusedServer:
 
 
 class _GuardedServer:
-    """A machine for passwords, whose outcome waits for its turn; see the module's docstring."""
+    """A password mechanism whose outcome waits for its turn; see the module's docstring."""
 
     __slots__ = ("_facts", "_machine", "_result", "_verifier")
 
@@ -438,14 +440,15 @@ class _GuardedServer:
 def login_key(
     directory: str | os.PathLike[str], random_bytes: Callable[[int], bytes] = secrets.token_bytes
 ) -> bytes:
-    """Return the key from which decoys for unknown users derive; make it once.
+    """Return the key that decoys for unknown users are derived from; create it once.
 
-    It is kept as ``login-key`` in the state directory, mode 0600: were it new after each start, an
+    It is stored as ``login-key`` in the state directory, mode 0600. If it changed at each start, an
+    unknown user's salt would change with it while a known user's would not.
     unknown user's salt would change with it and a known one's would not.
 
     Raises:
-        OSError: it can neither be read nor made.
-        ConfigError: something else lies under its name.
+        OSError: it can be neither read nor created.
+        ConfigError: the file has other content.
     """
     path = Path(directory) / "login-key"
     try:
@@ -458,7 +461,7 @@ def login_key(
 
 
 def _make_key(path: Path, key: bytes) -> bytes:
-    # Whole or not at all: half a key after a crash would keep the daemon from starting.
+    # Atomic: a truncated key after a crash would keep the daemon from starting.
     temporary = path.with_name(".login-key.new")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log's lines about failed log-ins by password: for a person, and for fail2ban.
+"""Log lines about failed password log-ins, for operators and for fail2ban.
 
-Each failure is a line of its own, as long as there are few; then a sum follows every
-`EVERY_SECONDS`. The address stands before everything that the client has chosen, and the user's
-name is quoted, escaped and shortened, so that no name can look like another line or address.
-``etc/fail2ban/filter.d/amqproute.conf`` goes by these lines: change both together.
+Each failure has a line of its own while there are few; above the limit, a summary follows every
+`EVERY_SECONDS`. The address precedes everything chosen by the client, and the user name is quoted,
+escaped and shortened, so that no name can imitate another line or address.
+``etc/fail2ban/filter.d/amqproute.conf`` matches these lines: change both together.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ __all__ = ["LONGEST_NAME", "MOST_LINES", "MOST_LINES_OF_ADDRESS", "RefusedLogIns
 log = Logger()
 
 MOST_LINES: Final = 100
-"""Lines in `EVERY_SECONDS`, of all addresses."""
+"""Lines per `EVERY_SECONDS`, over all addresses."""
 
 MOST_LINES_OF_ADDRESS: Final = 10
-"""Those of one address; more than fail2ban wants to see before it acts."""
+"""Lines per `EVERY_SECONDS` for one address; more than fail2ban needs before it acts."""
 
 MOST_ADDRESSES: Final = 1000
-"""Addresses that are told apart in a sum."""
+"""Addresses that a summary distinguishes."""
 
 LONGEST_NAME: Final = 64
-"""Characters of a user's name in a line."""
+"""Characters of a user name in a line."""
 
 
 class RefusedLogIns:
-    """Writes the lines.
+    """Writes lines about failed log-ins, within a rate limit.
 
     Args:
-        clock: counts the seconds.
+        clock: measures the intervals.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -49,12 +49,12 @@ class RefusedLogIns:
         self._unwritten: dict[str, int] = {}
 
     def note(self, address: str, mechanism: str, user: str) -> None:
-        """Write the line about a failure, or count it.
+        """Write a line about a failure, or count it.
 
         Args:
-            address: where from, an IP address or words about a local process.
-            mechanism: of SASL.
-            user: the name that was tried; empty if none could be read.
+            address: the client's IP address, or a description of a local process.
+            mechanism: the SASL mechanism.
+            user: the user name sent by the client; empty if none could be read.
         """
         if self._call is None:
             self._call = self._clock.callLater(EVERY_SECONDS, self._sum_up)
@@ -74,7 +74,7 @@ class RefusedLogIns:
         self._unwritten[address] = self._unwritten.get(address, 0) + 1
 
     def stop(self) -> None:
-        """Write the sum that is due."""
+        """Write the pending summary."""
         if self._call is not None and self._call.active():
             self._call.cancel()
             self._sum_up()
@@ -88,7 +88,7 @@ class RefusedLogIns:
             return
         most, count = max(unwritten.items(), key=lambda each: each[1])
         log.warn(
-            "{count} more log-ins failed within {seconds:.0f} s and have no line of their own, "
+            "{count} more log-ins failed within {seconds:.0f} s without a line of their own, "
             "from {addresses} addresses, {most} of them from {address}",
             count=sum(unwritten.values()),
             seconds=EVERY_SECONDS,
@@ -99,6 +99,6 @@ class RefusedLogIns:
 
 
 def quoted(name: str) -> str:
-    """Return a stranger's name in ASCII, quoted and escaped, of bounded length."""
+    """Return a name chosen by a stranger in ASCII, quoted, escaped and shortened."""
     short = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
     return json.dumps(short)

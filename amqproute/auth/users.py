@@ -8,15 +8,16 @@
       stored-key: base64
       server-key: base64
 
-`add_user` and `remove_user` (behind ``amqproute user``) write it whole: into a temporary file in
-the same directory, forced to disk, renamed over the old one. A lock on the directory keeps two
-of them from losing each other's change. Other users stay as they are; comments do not survive.
+`add_user` and `remove_user` (behind ``amqproute user``) rewrite the whole file: into a temporary
+file in the same directory, forced to disk, renamed over the old one. A lock on the directory keeps
+concurrent changes from overwriting each other. Other users are unchanged; comments are lost.
 
-The file is kept from strangers' eyes, because stored keys allow guessing at leisure. A new file
-gets mode 0640 and its directory's group if it can, else 0600, so that root can write what the
-daemon's user reads; an old one keeps its owner, group and mode, less what "others" could do.
+The file is protected from other users, because stored keys allow offline guessing. A new file gets
+mode 0640 and its directory's group if possible, else 0600, so that root can write a file that the
+daemon's user can read; an existing one keeps its owner, group and mode, without the permissions of
+"others".
 
-`UserFile` is the daemon's view: read at start and at reload, then served from memory.
+`UserFile` is the daemon's view: read at start and on reload, then served from memory.
 """
 
 from __future__ import annotations
@@ -59,19 +60,19 @@ __all__ = [
 log = Logger()
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""A larger file is refused: it is not a users file, or the wrong tool for so many users."""
+"""A larger file is refused: it is not a users file, or a directory service would serve better."""
 
 SALT_BYTES: Final = 16
-"""Random bytes of a new salt (RFC 5802 leaves it open; RFC 7677's example has as many)."""
+"""Random bytes in a new salt (RFC 5802 sets no length; the example in RFC 7677 has 16)."""
 
 _HEADER: Final = "# Users of amqproute. Change it with `amqproute user`; comments are not kept.\n"
 
 _KEYS: Final = ("mechanism", "iterations", "salt", "stored-key", "server-key")
 
 _FORBIDDEN_IN_NAMES: Final = frozenset("*?[]{}:/\\,\"'#")
-"""What would mean something else in an access rule, a URL or the file itself."""
+"""Characters with another meaning in an access rule, a URL or the file itself."""
 
-# The parser in C is ten times faster and knows lines as well; it is not in every build.
+# The parser in C is ten times faster and reports line numbers too; not every build has it.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -79,7 +80,7 @@ def check_user_name(name: str) -> str:
     """Return the prepared form of a new user's name, under which it is stored.
 
     Raises:
-        ValueError: it is no name; says why.
+        ValueError: the name is not valid; the text says why.
     """
     try:
         prepared = prepare(name)
@@ -98,10 +99,10 @@ def check_user_name(name: str) -> str:
 
 
 class UserFile:
-    """The users that the daemon knows.
+    """The users known to the daemon.
 
     Attributes:
-        path: where they come from.
+        path: the users file.
     """
 
     __slots__ = ("_secrets", "_usual_iterations", "path")
@@ -115,20 +116,20 @@ class UserFile:
         """Read the file.
 
         Raises:
-            ConfigError: it cannot be read, or not everything in it is right; one problem a line.
+            ConfigError: the file cannot be read or is not valid; one problem a line.
         """
         return cls(Path(path), _read(Path(path)))
 
     def reload(self) -> None:
-        """Read the file again; whoever holds this object sees the new users.
+        """Read the file again; every holder of this object sees the new users.
 
         Raises:
-            ConfigError: as `load`; the users are then the old ones.
+            ConfigError: as `load`; the old users stay in force.
         """
         self._take(_read(self.path))
 
     def adopt(self, other: UserFile) -> None:
-        """Take over file and users of another; whoever holds this object sees them."""
+        """Take over the file and the users of `other`; every holder of this object sees them."""
         self.path = other.path
         self._take(other._secrets)
 
@@ -140,22 +141,22 @@ class UserFile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All users, in order."""
+        """All user names, sorted."""
         return tuple(sorted(self._secrets))
 
     @property
     def usual_iterations(self) -> int:
-        """The rounds that most users have, for decoys to hide among them."""
+        """The iteration count that most users have; decoys use it."""
         return self._usual_iterations
 
     def lookup(self, name: str) -> ScramSecret | None:
-        """Return the secret of a user whose name is in its prepared form."""
+        """Return a user's secret by the prepared form of the name."""
         return self._secrets.get(name)
 
     def verify(self, name: str, password: str) -> bool:
-        """Say whether this is the user's password. Takes milliseconds: call it in a thread.
+        """Return whether this is the user's password. Takes milliseconds: call it in a thread.
 
-        It takes as long for a user that does not exist.
+        An unknown user takes as long.
         """
         try:
             name = prepare(name)
@@ -182,15 +183,15 @@ def add_user(
     iterations: int = SCRAM_ITERATIONS,
     random_bytes: Callable[[int], bytes] = secrets.token_bytes,
 ) -> bool:
-    """Add a user or change a user's password; make the file if there is none.
+    """Add a user or change a user's password; create the file if it does not exist.
 
     Returns:
         True if the user is new, False if the password was changed.
 
     Raises:
         ValueError: the name or the password cannot be used.
-        ConfigError: the file that is there is not right, so it is left alone.
-        OSError: it cannot be written.
+        ConfigError: the existing file is not valid; it is left unchanged.
+        OSError: the file cannot be written.
     """
     name = check_user_name(name)
     secret = ScramSecret.derive(password, salt=random_bytes(SALT_BYTES), iterations=iterations)
@@ -204,11 +205,11 @@ def add_user(
 
 
 def remove_user(path: str | os.PathLike[str], name: str) -> bool:
-    """Remove a user; return False if there was none of this name.
+    """Remove a user; return False if no user has this name.
 
     Raises:
-        ConfigError: the file cannot be read or is not right, so it is left alone.
-        OSError: it cannot be written.
+        ConfigError: the file cannot be read or is not valid; it is left unchanged.
+        OSError: the file cannot be written.
     """
     try:
         name = prepare(name)
@@ -230,7 +231,7 @@ def _read(path: Path) -> dict[str, ScramSecret]:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(
-            [f"{path}: users.file: {error.strerror} (make it with `amqproute user add`)"]
+            [f"{path}: users.file: {error.strerror} (create it with `amqproute user add`)"]
         ) from error
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError([f"{path}: users.file: larger than {MAX_FILE_BYTES} bytes"])
@@ -249,7 +250,7 @@ def _read(path: Path) -> dict[str, ScramSecret]:
 
 
 class _Reading:
-    """One pass over the nodes of the file that gathers every problem."""
+    """One pass over the nodes of the file that collects every problem."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -324,7 +325,7 @@ class _Reading:
 
     def _number(self, node: yaml.Node, key: str) -> int:
         text = node.value
-        # Nine digits: longer ones are refused anyway, and int() takes its time over thousands.
+        # Nine digits: longer numbers are refused anyway, and int() is slow on thousands of digits.
         if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10:
             return int(text)
         self._problem(node, key, "has to be a number")
@@ -335,14 +336,14 @@ class _Reading:
             try:
                 return base64.b64decode(node.value, validate=True)
             except (binascii.Error, ValueError):
-                pass  # said below, as for a value that is no text
+                pass  # reported below, as is a value that is not text
         self._problem(node, key, "has to be base64")
         return b""
 
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the directory, so that no lock file lies about."""
+    """Hold an exclusive lock on the directory, so that no lock file is needed."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -379,7 +380,7 @@ def _write(path: Path, users: Mapping[str, ScramSecret]) -> None:
 
 
 def _set_access(descriptor: int, path: Path) -> None:
-    """Give a new file the owner, group and mode that the module's docstring promises."""
+    """Give a new file the owner, group and mode described in the module's docstring."""
     mine = os.fstat(descriptor)
     try:
         old = path.stat()
@@ -390,6 +391,7 @@ def _set_access(descriptor: int, path: Path) -> None:
         try:
             os.fchown(descriptor, uid, gid)
         except PermissionError:
-            # Not root, and not a member of that group: better closed than open to a wrong group.
+            # Not root and not a member of that group: closed is better than open to the wrong
+            # group.
             mode &= ~stat.S_IRWXG
     os.fchmod(descriptor, mode | stat.S_IRUSR | stat.S_IWUSR)

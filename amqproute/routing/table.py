@@ -21,9 +21,9 @@ from amqproute.values import Local, NextHop, RouteRule
 
 _ADDRESS = re.compile(r"[0-9.]+|[0-9a-fA-F:]*:[0-9a-fA-F:.]*")
 NODE = "{node}"
-"""What a route's target template has in place of the node."""
+"""Placeholder for the node in a route's target template."""
 REMEMBERED = 10_000
-"""Addresses whose route is kept; beyond it the memory starts afresh."""
+"""Addresses whose routes are cached; a full cache is emptied."""
 
 
 class Router:
@@ -32,9 +32,9 @@ class Router:
     Args:
         own_names: domains whose nodes live here, and the container-id.
         rules: the static routes.
-        containers: container-ids of configured peers, to their domains (A-17). Only what the
-            operator wrote counts: a peer may call itself what it likes.
-        hosts: those of the own names that virtual hosts have, and which ones.
+        containers: domains of configured peers by container-id (A-17). Only the configuration
+            counts: a peer may claim any container-id.
+        hosts: virtual hosts by those of the own names that belong to one.
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class Router:
     def route(self, text: str, host: str = "") -> Local | NextHop:
         """Return where a message for this address goes.
 
-        The spelling of clients made for RabbitMQ 4 is read here, once, and nowhere below: access
-        is granted to the node that comes out (A-22).
+        The address syntax of RabbitMQ 4 clients is translated here and nowhere below: access is
+        granted to the resulting node (A-22).
 
         Args:
             text: the address.
-            host: the virtual host of whoever has written it: a name without a domain is there.
+            host: the virtual host of the author; a name without a domain belongs to it.
 
         Raises:
-            InvalidField: the address is not one (A-13).
-            NotAllowed: it is one in a virtual host, of a node here and not there.
+            InvalidField: `text` is not a valid address (A-13).
+            NotAllowed: the address names a local node outside the author's virtual host.
         """
         known = self._known_in.get((host, text)) if host else self._known.get(text)
         if known is None:
@@ -82,7 +82,8 @@ class Router:
     def decide(self, address: Address, host: str = "") -> Local | NextHop:
         """Return where a message for a parsed address goes; see `route`.
 
-        The node of an own domain is named as it is within the broker: see `address.in_host`.
+        An address in one of our own domains gets the node's name within the broker: see
+        `address.in_host`.
         """
         node, domain = address.node, address.domain
         if domain is None:
@@ -99,8 +100,8 @@ class Router:
 
         Args:
             domain: A-labels, lower case; or the container-id of a configured peer (A-17).
-            node: of the address. It matters where the route's target is a template: such a peer
-                takes each node's messages on a link of their own, so each is a hop of its own.
+            node: the node of the address. It matters if the route's target is a template: such a
+                peer takes each node's messages on a separate link, so each node is a separate hop.
         """
         domain = self.containers.get(domain, domain)
         rule = self.rule(domain)
@@ -109,13 +110,13 @@ class Router:
         return self._by_rule(rule, node, domain)
 
     def direct(self, text: str) -> NextHop:
-        """Return the hop to one node of another organization, by a link to that node.
+        """Return the hop to one node of another organization, over a link to that node.
 
-        For messages whose ``to`` does not say where they go now: those on their way back (T-26).
-        A route with a target of its own decides as it does for any message.
+        For messages whose ``to`` no longer gives their destination: messages returned to their
+        sender (T-26). A route with its own target decides as it does for any message.
 
         Raises:
-            InvalidField: it is not an address of another organization's node.
+            InvalidField: `text` is not the address of a node at another organization.
         """
         address = parse(text)
         if address.domain is None or not address.node:
@@ -127,16 +128,16 @@ class Router:
         return replace(hop, key=f"{hop.key}/{target}", target=target)
 
     def hop_of_key(self, key: str) -> NextHop:
-        """Return the next hop that a relay queue was made for in an earlier run.
+        """Return the next hop of a relay queue from an earlier run.
 
-        The route may be gone from the configuration. The messages were accepted for that gateway,
-        so it is asked as it was.
+        If its route has left the configuration, the hop is restored from the key: the messages were
+        accepted for that gateway.
         """
         place, slash, node = key.partition("/")
         if "@" in node:
             return replace(self.direct(node), key=key)
         if ":" not in place:
-            # Under the name it has: a route made since leads it elsewhere, to the same queue.
+            # Keep the key: a route added since changes the way, not the queue.
             return replace(self.hop(place, node), key=key)
         for rule in self.rules:
             if rule.via is not None and bool(slash) == (NODE in rule.target):
@@ -157,7 +158,7 @@ class Router:
             key = f"{key}/{node}"
             target = target.replace(NODE, node)
         if rule.names and _ADDRESS.fullmatch(host):
-            # An address proves nothing: the first of the names is what the gateway is asked for.
+            # An address proves nothing: the gateway is verified as the first of the names.
             host = rule.names[0]
         return NextHop(key, host, rule.via, target, rule.names)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trace of containers a message has passed, and what it forbids (T-27).
+"""The trace of containers that a message has passed, and the limits on it (T-27).
 
 The trace is the message annotation ``x-opt-amqproute-trace``: a list of container-ids, oldest
-first. It is read before a message is taken from a peer and lengthened when it is sent on.
+first. It is read before a message is accepted from a peer and extended when it is sent on.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from amqproute.values import TRACE
 __all__ = ["TRACE", "check", "extended", "shortened", "trace_of"]
 
 MOST_QUOTED: Final = 8
-"""Names of a trace that are repeated in words and reports: few enough for a refusal's words."""
+"""Names of a trace that errors and reports quote."""
 LONGEST_NAME: Final = 100
-"""Letters of each that are."""
+"""Characters of each quoted name."""
 
 
 def trace_of(annotations: Mapping[object, object]) -> tuple[str, ...]:
     """Return the container-ids in the annotations, oldest first.
 
     Raises:
-        NotAllowed: the annotation is there and is not a list of strings; a message whose path
-            cannot be read could go round for ever.
+        NotAllowed: the annotation exists and is not a list of strings; without a readable path a
+            message could loop for ever.
     """
     value = annotations.get(TRACE)
     if value is None:
@@ -38,9 +38,9 @@ def trace_of(annotations: Mapping[object, object]) -> tuple[str, ...]:
 
 
 def shortened(trace: Sequence[str]) -> list[str]:
-    """Return a trace as it is quoted: the ends of a long one, and no name beyond its length.
+    """Return a trace for quotation: the ends of a long one, and shortened names.
 
-    Whoever hands a message over wrote it, and may have written anything.
+    The peer that hands the message over wrote the trace, and may have written anything.
     """
     names = [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in trace]
     if len(names) <= MOST_QUOTED:
@@ -59,16 +59,16 @@ def check(
     max_hops: int,
     name_of: Callable[[str], str] = str,
 ) -> None:
-    """Refuse a message that has been here before or has come too far.
+    """Refuse a message that has been here before or has passed too many containers.
 
     Args:
-        trace: containers that it has passed.
-        own_id: ours.
-        max_hops: the longest trace that is taken.
-        name_of: the domain of a container where it is known, else the container-id.
+        trace: the containers that the message has passed.
+        own_id: our container-id.
+        max_hops: the longest accepted trace.
+        name_of: returns the domain of a container where it is known, else the container-id.
 
     Raises:
-        NotAllowed: with the loop, or the path, in words.
+        NotAllowed: the text shows the loop or the path.
     """
     if own_id in trace:
         passed = (*trace[trace.index(own_id) :], own_id)
@@ -80,5 +80,5 @@ def check(
 
 
 def extended(trace: tuple[str, ...], own_id: str) -> list[str]:
-    """Return the trace as it leaves this container."""
+    """Return the trace with this container added, as sent on."""
     return [*trace, own_id]
