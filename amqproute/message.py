@@ -87,7 +87,7 @@ class Message:
     @property
     def has_body(self) -> bool:
         """There is a body, if an empty one."""
-        return self.rest is not None or bool(self.offsets.body_code)
+        return self.rest is not None or bool((self.located or self.offsets).body_code)
 
     @property
     def has_footer(self) -> bool:
@@ -106,6 +106,8 @@ class Message:
     def offsets(self) -> SectionOffsets:
         """Where the sections are.
 
+        What runs for each message reads ``located or offsets``: an attribute costs no call.
+
         Raises:
             DecodeError: the bytes are not the sections of a message.
         """
@@ -119,7 +121,7 @@ class Message:
         """The header, or one with all defaults. Not to be changed."""
         header = self._header
         if header is None:
-            end = self.offsets.header_end
+            end = (self.located or self.offsets).header_end
             header = self._header = header_of(self.encoded[:end]) if end else NO_HEADER
         return header
 
@@ -134,7 +136,7 @@ class Message:
     @property
     def annotation_bytes(self) -> bytes:
         """The message-annotations section as it stands, empty without one."""
-        offsets = self.offsets
+        offsets = self.located or self.offsets
         return self.encoded[offsets.message_annotations_start : offsets.message_annotations_end]
 
     @property
@@ -142,7 +144,7 @@ class Message:
         """The properties, or all null without the section."""
         properties = self._properties
         if properties is None:
-            offsets = self.offsets
+            offsets = self.located or self.offsets
             if offsets.properties_end > offsets.properties_start:
                 properties = sections.decode_section(
                     self.encoded, offsets.properties_start, offsets.properties_end
@@ -156,14 +158,14 @@ class Message:
     @property
     def application_properties(self) -> Mapping[str, object]:
         """The application properties, empty without the section."""
-        offsets = self.offsets
+        offsets = self.located or self.offsets
         start, end = offsets.application_properties_start, offsets.application_properties_end
         return sections.decode_section(self.encoded, start, end) if end > start else {}
 
     @property
     def bare(self) -> bytes:
         """The bare message, as far as it is in memory: what hops pass on octet for octet."""
-        offsets = self.offsets
+        offsets = self.located or self.offsets
         return self.encoded[offsets.bare_start : offsets.bare_end]
 
     def body_values(self) -> list[object]:
@@ -180,7 +182,7 @@ class Message:
     @property
     def foreign_format(self) -> int:
         """The message-format of an enclosed message; 0 for a message of part 3."""
-        offsets = self.offsets
+        offsets = self.located or self.offsets
         start, end = offsets.delivery_annotations_start, offsets.delivery_annotations_end
         if not end:
             return 0
@@ -212,21 +214,21 @@ class Message:
         """properties.to, read without decoding the other properties (T-04)."""
         if self._properties is not None:
             return self._properties.to
-        return sections.find_to(self.encoded, self.offsets)
+        return sections.find_to(self.encoded, self.located or self.offsets)
 
     @property
     def user_id(self) -> object:
         """properties.user-id, read without decoding the other properties (M-17)."""
         if self._properties is not None:
             return self._properties.user_id
-        return sections.find_property(self.encoded, self.offsets, USER_ID_FIELD)
+        return sections.find_property(self.encoded, self.located or self.offsets, USER_ID_FIELD)
 
     @property
     def reply_to(self) -> object:
         """properties.reply-to, read without decoding the other properties (M-18)."""
         if self._properties is not None:
             return self._properties.reply_to
-        return sections.find_property(self.encoded, self.offsets, REPLY_TO_FIELD)
+        return sections.find_property(self.encoded, self.located or self.offsets, REPLY_TO_FIELD)
 
     def mentions(self, key: bytes) -> bool:
         """Tell whether the octets of a symbol stand among the message annotations.
@@ -309,7 +311,7 @@ class Message:
     @property
     def bare_from(self) -> int:
         """Offset of the first octet after header and annotations: bare message and footer."""
-        offsets = self.offsets
+        offsets = self.located or self.offsets
         return max(
             offsets.header_end, offsets.delivery_annotations_end, offsets.message_annotations_end
         )
@@ -319,7 +321,7 @@ class Message:
 
         The bare message is the same; a body that is absent stays absent (M-23).
         """
-        offsets = self.offsets
+        offsets = self.located or self.offsets
         if not offsets.delivery_annotations_end:
             return self
         encoded = self.encoded
@@ -364,7 +366,7 @@ class Message:
             expires_ms: when its life ends; shortens the ttl, if it has one (T-30).
             now_ms: the wall clock.
         """
-        end = self.offsets.header_end
+        end = (self.located or self.offsets).header_end
         old = self.encoded[:end]
         header = self.header
         ttl = None

@@ -134,6 +134,6 @@ def check_message(
 
 def is_non_transacted(message: Message) -> bool:
     """Tell whether a message takes no part in transactions, whatever it is sent in (M-21)."""
-    if not message.offsets.message_annotations_end:
+    if not (message.located or message.offsets).message_annotations_end:
         return False
     return message.annotations.get(NON_TRANSACTED) is True

@@ -83,7 +83,7 @@ def identity_of(message: Message, with_numbers: bool) -> int:
     Raises:
         DecodeError: the properties cannot be decoded.
     """
-    offsets = message.offsets
+    offsets = message.located or message.offsets
     start = offsets.properties_start
     if offsets.properties_end <= start:
         return 0

@@ -106,7 +106,7 @@ from amqproute.relay.relay import NOTE, Relay
 from amqproute.relay.relay_context import RelayEnvironment
 from amqproute.relay.routing_decision import RoutingDecisions
 from amqproute.services import age_clock
-from amqproute.services.age_clock import AgeClock, ClockWatch, awake_seconds
+from amqproute.services.age_clock import AgeClock, ClockWatch, awake_clock
 from amqproute.services.delay_reports import DELAY_NOTES, DelayReports
 from amqproute.services.health_rules import BrokerFacts, ContractFacts
 from amqproute.services.management_node import MANAGEMENT, SYNONYMS, ManagementService
@@ -182,7 +182,7 @@ class Application:
         self._early_damage: list[tuple[str, Sequence[DamagedEntry]]] | None = []
         state = config.state_directory
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.clock = AgeClock(now_ms, awake_seconds)
+        self.clock = AgeClock(now_ms, awake_clock())
         self.clock.when_slept = self._slept
         self.clock_watch = ClockWatch(self.clock, reactor, self._problems_changed, self._postpone)
         self.on_problems_changed: Callable[[], object] = lambda: None

@@ -390,7 +390,7 @@ class EngineProtocol(TwistedProtocol):
     @property
     def has_work(self) -> bool:
         """See `amqproute.net.connection_scheduler.ScheduledWork`."""
-        return self._has_rest and not self._unread_for & ~_REST
+        return self._unread_for == _REST
 
     @property
     def _has_rest(self) -> bool:
@@ -403,7 +403,7 @@ class EngineProtocol(TwistedProtocol):
 
     def _go_on(self) -> None:
         """Schedule processing of the rest of the input, if there is any."""
-        if self.has_work:
+        if not self._unread_for & ~_REST and self._has_rest:
             self._stop_reading(_REST)
             self._scheduler.wait(self)
 

@@ -54,7 +54,7 @@ def prefix_maker(
 
     def prefix(entry: Entry, now_ms: int) -> tuple[bytes, int]:
         message: Message = entry.message
-        offsets = message.offsets
+        offsets = message.located or message.offsets
         encoded = message.encoded
         start = offsets.message_annotations_start
         end = offsets.message_annotations_end

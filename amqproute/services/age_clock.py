@@ -30,6 +30,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from twisted.internet.defer import Deferred
@@ -45,7 +46,7 @@ from amqproute.services.management_node import (
     ManagementService,
 )
 
-__all__ = ["AgeClock", "ClockWatch", "awake_seconds", "register"]
+__all__ = ["AgeClock", "ClockWatch", "awake_clock", "register"]
 
 STEP_SECONDS: Final = 60.0
 """Seconds of the largest correction that is followed at once, as a time daemon makes it."""
@@ -60,10 +61,10 @@ REMIND_SECONDS: Final = 3600.0
 ACCEPT: Final = "amqproute clock accept"
 
 
-def awake_seconds() -> float:
+def awake_clock() -> Callable[[], float]:
     """Return a monotonic clock that counts while the machine is suspended, where there is one."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boot is None else time.clock_gettime(boot)
+    return time.monotonic if boot is None else partial(time.clock_gettime, boot)
 
 
 class AgeClock:

@@ -185,7 +185,7 @@ class Provenance:
         user = message.user_id
         if user:
             self._check_user(user, origin.principal)
-        offsets = message.offsets
+        offsets = message.located or message.offsets
         start = offsets.application_properties_start
         if message.encoded.find(RESERVED, start, offsets.application_properties_end) >= 0:
             _check_names(message)

@@ -56,7 +56,7 @@ dead-letter node (``relay.dead-letter``).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Protocol, cast
@@ -542,7 +542,7 @@ def body_of_report(entry: Entry, facts: spec.Fields, container: str) -> dict[str
 
 def _list_of(facts: spec.Fields, name: str) -> list[object]:
     found = facts.get(name, ())
-    return list(found) if isinstance(found, Sequence) else []
+    return list(found) if isinstance(found, Iterable) else []
 
 
 def _quoted(value: object) -> object:

@@ -243,5 +243,5 @@ async def query(client: Client, entity_type: str) -> list[Facts]:
         offset += len(page)
         rows += [message_text.plain(dict(zip(names, values, strict=True))) for values in page]
         total = properties.get("total")
-        if not page or (isinstance(total, int) and offset >= total):
+        if not page or not isinstance(total, int) or offset >= total:
             return [row for row in rows if not own & {row.get("name"), row.get("address")}]

@@ -248,7 +248,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         if not message.has_body:
             self._check_bodiless(message)
         # Whoever reads a section later, here or behind us, has nobody to reject it to (M-23, M-24).
-        check_sections(message.encoded, message.offsets)
+        check_sections(message.encoded, message.located or message.offsets)
         return self._context.common.nodes.admitted(message.received(), self.origin)
 
     def _check_bodiless(self, message: Message) -> None:

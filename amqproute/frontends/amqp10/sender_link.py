@@ -745,7 +745,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
 def _as_transferred(entry: Entry, now_ms: int) -> tuple[Sequence[Any], int]:
     """Return the buffers of a message as it goes out now, and its message-format (M-09)."""
     message = entry.message
-    if message.offsets.delivery_annotations_end:
+    if (message.located or message.offsets).delivery_annotations_end:
         message_format = message.foreign_format
         if message_format:
             return (message.enclosed(),), message_format

@@ -227,7 +227,7 @@ class Connection(Negotiation, SessionConnection):
         else:
             self._negotiate(data)
         if self.settings.reports_input:
-            held = self.held_bytes
+            held = self.held_bytes if self._buffer.left else self.partial_bytes
             if held != self._reported_held and (
                 held > LEAST_HELD or self._reported_held > LEAST_HELD
             ):
@@ -250,7 +250,7 @@ class Connection(Negotiation, SessionConnection):
     @property
     def unread_bytes(self) -> int:
         """Octets of a frame that is not complete; 0 while there are frames to go on with."""
-        return 0 if self.has_input else len(self._buffer)
+        return 0 if self.has_input else self._buffer.left
 
     def hand_up(self, link: Link, now: float) -> list[Event]:
         """Hand up an unfinished delivery now, in parts, as if it had ``part_from`` octets.
@@ -549,6 +549,8 @@ class Connection(Negotiation, SessionConnection):
                     self._undispatched = cut if length_hint(cut) else None
                     return
                 if self._phase is HandshakePhase.OVER or self.work >= limit:
+                    return
+                if not buffer.is_pending:
                     return
             try:
                 # The peer's open alone: with it comes the limit for what stands behind it.

@@ -111,6 +111,10 @@ class FrameBuffer:
 
     Args:
         max_frame_size: the largest frame that the peer may send.
+
+    Attributes:
+        is_pending: whether `frames` would give more, or raise.
+        left: number of bytes that `frames` has not returned.
     """
 
     __slots__ = (
@@ -123,6 +127,8 @@ class FrameBuffer:
         "_next_at",
         "_partial",
         "_pos",
+        "is_pending",
+        "left",
     )
 
     def __init__(self, max_frame_size: int) -> None:
@@ -138,21 +144,13 @@ class FrameBuffer:
         self._need = 0
         self._fault: AmqpError | None = None
         self._decoded = 0
+        # Looked at many times for each read: attributes, and not methods.
+        self.is_pending = False
+        self.left = 0
 
     def __repr__(self) -> str:
         fault = f" {self._fault}" if self._fault else ""
-        return f"<FrameBuffer {len(self)} bytes{fault}>"
-
-    def __len__(self) -> int:
-        """Number of waiting bytes."""
-        unread = len(self._data) - self._pos + len(self._next) - self._next_at
-        return len(self._partial) or unread
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether `frames` would give more, or raise."""
-        size = len(self)
-        return self._fault is not None or (size >= 8 and size >= self._need)
+        return f"<FrameBuffer {self.left} bytes{fault}>"
 
     def take_decoded(self) -> int:
         """Return the octets decoded by the generic path since the last call."""
@@ -162,12 +160,15 @@ class FrameBuffer:
     def set_max_frame_size(self, max_frame_size: int) -> None:
         """Allow frames up to this many bytes from the next one on."""
         self._max_frame_size = max_frame_size
+        self.is_pending = self.left >= 8 or self._fault is not None
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Add bytes; call `frames` before feeding more, to stay within the limit."""
-        if not len(self):
+        if not self.left:
             self._data = data if type(data) is bytes else bytes(data)
             self._pos = 0
+            left = self.left = len(data)
+            self.is_pending = self._fault is not None or (left >= 8 and left >= self._need)
             return
         if not self._partial:
             self._partial += memoryview(self._data)[self._pos :]
@@ -176,11 +177,17 @@ class FrameBuffer:
         missing = self._need - len(self._partial)
         if self._need <= 8 or not 0 <= missing < len(data):  # up to 8: its size is not known
             self._partial += data
+            self._note_left(len(self._partial))
             return
         self._data = b"".join((self._partial, memoryview(data)[:missing]))
         self._partial = bytearray()
         self._next = data if type(data) is bytes else bytes(data)
         self._next_at = missing
+        self._note_left(len(self._data) + len(data) - missing)
+
+    def _note_left(self, left: int) -> None:
+        self.left = left
+        self.is_pending = self._fault is not None or (left >= 8 and left >= self._need)
 
     def take_rest(self) -> bytes:
         """Remove and return the unread bytes, because no frame follows.
@@ -191,6 +198,7 @@ class FrameBuffer:
         self._forget()
         self._partial = bytearray()
         self._need = 0
+        self._note_left(0)
         return rest
 
     def frames(self, limit: int = 0x7FFFFFFF) -> list[Frame]:
@@ -229,8 +237,12 @@ class FrameBuffer:
         except (FramingError, DecodeError) as fault:
             self._fault = fault
             self._forget()
+            self._note_left(0)
             if not found:
                 raise
+            return found
+        left = self.left = len(self._data) - self._pos + len(self._next) - self._next_at
+        self.is_pending = left >= 8 and left >= self._need
         return found
 
     def _forget(self) -> None:
