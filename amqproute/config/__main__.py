@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print what is made from the schema: ``python -m amqproute.config [reload]``.
+"""Print documents generated from the schema: ``python -m amqproute.config [reload]``.
 
-Without an argument it is the configuration file with every setting; with ``reload`` the page
-``docs/reload.md``, which says of each setting whether it needs a reload or a restart.
+Without an argument, print the configuration file with every setting; with ``reload``, the page
+``docs/reload.md``, which says for each setting whether it needs a reload or a restart.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings: where others come in, how they prove who they are, and what they may."""
+"""Settings for listeners, authentication and access rights."""
 
 from __future__ import annotations
 
@@ -28,41 +28,42 @@ __all__ = ["AccessSettings", "ContractSettings", "ListenSettings", "TlsSettings"
 
 
 class TlsSettings(Settings):
-    """The certificate that proves this host's domains, and whom to believe."""
+    """The certificate that proves this host's domains, and the authorities to trust."""
 
     certificate: FilePath | None = Field(
         default=None,
         description="PEM file with the certificate chain, this host's own certificate first. Its "
-        "names have to cover the domains above, for peers check them. Read again on reload; "
-        "a first certificate, and none any more, take effect at the next start.",
+        "names must cover the domains above, because peers check them. Read again on reload; "
+        "adding the first certificate or removing it takes effect at the next start.",
     )
     private_key: FilePath | None = Field(
         default=None,
         description="PEM file with the private key of the certificate, without a passphrase and "
-        "readable by the daemon only.",
+        "readable only by the daemon.",
     )
     trust: Trust = Field(
         default="system",
-        description="PEM file with the certificate authorities that peers' and clients' "
-        "certificates are checked against, or the word system for those of the machine.",
+        description="PEM file with the certificate authorities that certificates of peers and "
+        "clients are checked against, or the word system for those of the machine.",
     )
     crl: Annotated[tuple[FilePath, ...], FromList] = Field(
         default=(),
-        description="PEM or DER files with certificate revocation lists. A certificate they name "
-        "is refused in both directions, whatever else speaks for it. Authorities without a list "
-        "are not held against their certificates.",
+        description="PEM or DER files with certificate revocation lists. A certificate listed "
+        "there is refused in both directions, whatever else is in its favor. Certificates of "
+        "authorities without a list are accepted.",
     )
     watch: Annotated[Seconds, AT_START] = Field(
         default=10.0,
         gt=0,
         le=3600,
-        description="How often the files above are looked at. Changed ones are read when they have "
-        "stood still for one more look; a pair that does not fit is refused and the old one stays.",
+        description="How often to check these files for changes. A changed file is read when it "
+        "has been stable for one more check; a certificate and key that do not match are refused, "
+        "and the old pair stays in force.",
     )
 
 
 class ListenSettings(Settings):
-    """One place where clients and peers connect."""
+    """One endpoint where clients and peers connect."""
 
     endpoint: Annotated[EndpointText, AT_START] = Field(
         description="A Twisted endpoint description: tcp:PORT, tcp:PORT:interface=ADDRESS, "
@@ -71,39 +72,40 @@ class ListenSettings(Settings):
     tls: Annotated[Literal["none", "upgrade", "implicit"], AT_START] = Field(
         default="none",
         description="none: no TLS. upgrade: the client may ask for TLS with the AMQP TLS header "
-        "(the custom of port 5672). implicit: TLS from the first octet (port 5671).",
+        "(customary on port 5672). implicit: TLS from the first octet (port 5671).",
     )
     client_certificate: Annotated[Literal["none", "optional", "required"], AT_START] = Field(
         default="none",
-        description="Whether a certificate is asked of the client. Peers prove their domain by "
-        "one, so a place where peers connect needs optional or required.",
+        description="Whether to ask the client for a certificate. Peers prove their domain by a "
+        "certificate, so an endpoint for peers needs optional or required.",
     )
     mechanisms: Annotated[tuple[Mechanism, ...], FromList, AT_START] = Field(
         default=("SCRAM-SHA-256",),
         min_length=1,
-        description="The SASL mechanisms offered here: EXTERNAL (the client certificate, or on a "
-        "unix socket the user id), SCRAM-SHA-256, PLAIN, ANONYMOUS.",
+        description="The SASL mechanisms offered here: EXTERNAL (the client certificate, or the "
+        "user id on a unix socket), SCRAM-SHA-256, PLAIN, ANONYMOUS.",
     )
     plain_without_tls: Annotated[bool, AT_START] = Field(
         default=False,
-        description="Offer PLAIN here although passwords cross the network in the clear, as many "
-        "clients of AMQP 0-9-1 want it that know no other mechanism and no TLS. For networks that "
-        "nobody else is on.",
+        description="Offer PLAIN here although passwords cross the network unencrypted. Many AMQP "
+        "0-9-1 clients support no other mechanism and no TLS. For trusted networks only.",
     )
     max_connections: int = Field(
         default=1000,
         ge=1,
-        description="The most connections open here at one time; further ones are closed at once. "
-        "A tenth is kept for addresses whose clients have authenticated before, and a tenth for "
-        "the brokers of other domains. A user may have as many as would still be free of other "
-        "users, half of them while it is alone, unless contracts gives it a number of connections.",
+        description="The maximum number of connections open here at one time; further ones are "
+        "closed at once. A tenth is reserved for addresses whose clients have authenticated "
+        "before, and a tenth for the brokers of other domains. A user may have as many as would "
+        "still be free for other users, half of them if alone, unless contracts gives the user a "
+        "number of connections.",
     )
     mute_per_address: int = Field(
         default=100,
         ge=1,
-        description="The most connections of one IPv4 address, or of one IPv6 /64, that have not "
-        "authenticated. For one more the oldest of them is closed, unless all are too young: then "
-        "the new one is refused. Unix sockets are exempt from this and from the next two.",
+        description="The maximum number of connections from one IPv4 address, or one IPv6 /64, "
+        "that have not authenticated. Another one closes the oldest of them, unless all are too "
+        "young: then the new one is refused. Unix sockets are exempt from this and from the next "
+        "two settings.",
     )
     mute_per_network: int = Field(
         default=300,
@@ -113,89 +115,92 @@ class ListenSettings(Settings):
     )
     mute_shares: Annotated[dict[Network, Annotated[int, Field(ge=1)]], DistinctNetworks] = Field(
         default={},
-        description="The same for networks behind which there are many clients, as in "
-        "{203.0.113.7/32: 500}: the share of each address in it, and of all together.",
+        description="The same for networks with many clients behind them, as in {203.0.113.7/32: "
+        "500}: the limit for each address in the network, and for all of them together.",
     )
     proxy_protocol: Annotated[tuple[Network, ...], FromList] = Field(
         default=(),
         description="The networks of load balancers that send a PROXY protocol header, version 2, "
-        "on each connection. From there it is required, and the address in it counts in all that "
-        "goes by address; from elsewhere it is refused as what it is, no AMQP.",
+        "on each connection. Connections from there must send it, and the address in it counts "
+        "wherever addresses matter; from elsewhere the header is refused because it is not AMQP.",
     )
 
     @property
     def parsed(self) -> Endpoint:
-        """The endpoint description, taken apart."""
+        """The endpoint description, parsed."""
         return parse_endpoint(self.endpoint)
 
 
 class ContractSettings(InheritingSettings):
-    """What one sender may ask of this broker, over all of its connections. null: no bound."""
+    """Limits for one sender, over all of its connections. null: no limit."""
 
     connections: int | None = Field(
         default=None,
         ge=1,
-        description="The most connections at one time; one more is refused.",
+        description="The maximum number of connections at one time; another one is refused.",
     )
     links: int | None = Field(
         default=None,
         ge=1,
-        description="The most links at one time; one more is refused.",
+        description="The maximum number of links at one time; another one is refused.",
     )
     credit: int | None = Field(
         default=None,
         ge=1,
-        description="The most messages granted, or on their way to the disk, over all links.",
+        description="The maximum number of messages granted as credit or being written to disk, "
+        "over all links.",
     )
     messages_per_second: float | None = Field(
         default=None,
         gt=0,
-        description="The most messages taken from it in a second, after a second's worth at "
-        "once: it is given less credit, and nothing is refused to who keeps to it.",
+        description="The maximum number of messages per second, after a burst of one second's "
+        "worth. The limit reduces the sender's credit; a sender that respects its credit is never "
+        "refused.",
     )
     bytes_per_second: Bytes | None = Field(
         default=None,
         ge=1,
-        description="The same for the octets of messages.",
+        description="The same for the bytes of messages.",
     )
     spool: Bytes | None = Field(
         default=None,
         ge=4096,
-        description="What its messages may occupy here until they are consumed or relayed. It is "
-        "given credit for as many messages of the size of its largest recent one as still fit: "
-        "from three quarters on less and less, at the end none. Nothing within its credit is "
+        description="The maximum space for the sender's messages until they are consumed or "
+        "relayed. Credit covers as many messages as still fit, at the size of its largest recent "
+        "one; it shrinks from three quarters on and ends at none. Nothing within its credit is "
         "refused.",
     )
     max_message_size: Bytes | None = Field(
         default=None,
         ge=1024,
-        description="The largest message taken from it, if that is less than limits has; it is "
-        "announced on each link.",
+        description="The largest message accepted from the sender, if smaller than the one in "
+        "limits; announced on each link.",
     )
 
 
 class UserSettings(Settings):
-    """Who may log in with a password."""
+    """Users who may log in with a password."""
 
     file: FilePath = Field(
         default=Path("/etc/amqproute/users.yaml"),
-        description="The file with the users' salted hashes. Read again on reload. It may be "
-        "missing as long as this setting is not given: then nobody can log in with a password.",
+        description="The file with the salted hashes of the users' passwords. Read again on "
+        "reload. It may be missing if this setting is not given: then nobody can log in with a "
+        "password.",
     )
 
 
 class AccessSettings(Settings):
-    """One rule of who may do what."""
+    """One access rule."""
 
     allow: Annotated[tuple[Right, ...], FromList] = Field(
         default=(),
-        description="The rights this rule gives: publish, consume, create, transfer (hand over "
+        description="The rights this rule grants: publish, consume, create, transfer (hand over "
         "messages from another broker), browse, manage, impersonate (send messages whose user-id "
         "is the name that `node` matches).",
     )
     deny: Annotated[tuple[Right, ...], FromList] = Field(
         default=(),
-        description="The rights this rule refuses, whatever a later rule gives.",
+        description="The rights this rule refuses, even if a later rule grants them.",
     )
     who: Who = Field(
         description="user:NAME or user:* (a password), peer:DOMAIN, peer:*.DOMAIN or peer:* (a "
@@ -205,13 +210,13 @@ class AccessSettings(Settings):
     node: str = Field(
         default="*",
         min_length=1,
-        description="The node or address the rule is about; * stands for any run of characters.",
+        description="The node or address the rule applies to; * stands for any run of characters.",
     )
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if not self.allow and not self.deny:
-            raise ValueError("gives and refuses nothing; write allow or deny with a list of rights")
+            raise ValueError("has no rights; write allow or deny with a list of rights")
         both = sorted(set(self.allow) & set(self.deny))
         if both:
             raise ValueError(f"{both[0]} is both allowed and denied")

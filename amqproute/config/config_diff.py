@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between two configurations, and what of it a reload puts in force.
+"""Differences between two configurations, and the part of them that a reload puts in force.
 
-The schema marks the settings that take effect at the next start (`schema_base.AT_START`).
-`after_reload` carries their running values over into a configuration that was read again, so that
-nothing in the daemon ever sees the new ones: neither at once nor half.
+The schema marks settings that take effect at the next start (`schema_base.AT_START`).
+`after_reload` carries their running values over into a new configuration, so that no part of the
+daemon sees the new values before a restart.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["after_reload", "differences", "in_words", "named"]
 Group = TypeVar("Group", bound=Settings)
 
 MOST_NAMED = 20
-"""Keys that are named in words; of further ones the number is."""
+"""Keys that a log line names; the rest are only counted."""
 
 
 def differences(old: Config, new: Config) -> list[str]:
     """Return the keys whose values differ, in the order of the file.
 
-    Groups of settings are looked into, and entries of maps; a list is one key.
+    Groups of settings and maps are compared entry by entry; a list is one key.
     """
     return list(_differences(old, new, ""))
 
@@ -50,16 +50,16 @@ def _differences(old: Settings, new: Settings, prefix: str) -> Iterator[str]:
 def after_reload(running: Config, wanted: Config) -> Config:
     """Return the configuration that a reload puts in force.
 
-    It is the wanted one, with the running values of all settings that take effect at the next
-    start. `differences` between the two names those that wait.
+    It is the wanted configuration with the running values of all settings that take effect at the
+    next start. `differences` between the two names the settings that wait for a restart.
 
     Args:
         running: the configuration in force.
-        wanted: the one that was read again.
+        wanted: the new configuration.
     """
     tls = wanted.tls
     if (running.tls.certificate is None) != (tls.certificate is None):
-        tls = running.tls  # listeners and connectors with TLS, or without, are made at the start
+        tls = running.tls  # whether listeners and connectors use TLS is decided at start
     update: dict[str, object] = {
         "listen": _listeners(running.listen, wanted.listen),
         "tls": _carried(running.tls, tls),
@@ -85,19 +85,19 @@ def _carried(running: Group, wanted: Group) -> Group:
 def _listeners(
     running: Sequence[ListenSettings], wanted: Sequence[ListenSettings]
 ) -> tuple[ListenSettings, ...]:
-    """Return the listeners that are open, each with what a reload changes of it."""
+    """Return the open listeners, each with its reloadable changes."""
     by_endpoint = {each.endpoint: each for each in wanted}
     return tuple(_carried(each, by_endpoint.get(each.endpoint, each)) for each in running)
 
 
 def named(keys: Sequence[str]) -> str:
-    """Return keys in one line, however many they are."""
+    """Return keys on one line, abbreviated if there are many."""
     more = len(keys) - MOST_NAMED
     return f"{', '.join(keys[:MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
 
 
 def in_words(keys: Sequence[str]) -> str:
-    """Return keys that a reload has changed as the log says it."""
+    """Return the keys changed by a reload, as a phrase for the log."""
     if not keys:
         return "no setting has changed; files that it names were read again"
     return f"changed: {named(keys)}"

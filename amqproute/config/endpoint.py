@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read Twisted endpoint descriptions without opening, or even naming, a reactor.
 
-Twisted's own parser is of no use for a check: ``systemd:`` fails outside systemd, ``ssl:`` reads
-certificates, and the errors are those of Python calls. The syntax is Twisted's: parts divided by
-colons, ``name=value`` parts behind the plain ones, a backslash in front of a colon, an equals
-sign or a backslash that is part of a value.
+Twisted's own parser cannot be used for a check: ``systemd:`` fails outside systemd, ``ssl:`` reads
+certificates, and the errors are those of Python calls. The syntax is Twisted's: parts separated by
+colons, ``name=value`` parts after the plain ones, a backslash before a colon, an equals sign or a
+backslash that is part of a value.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _INSTEAD: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What a description says.
+    """A parsed endpoint description.
 
     Attributes:
         kind: the transport.
-        port: the TCP port, 0 for any free one; None where there is none.
+        port: the TCP port, 0 for any free one; None if the kind has none.
         interface: the IP address to bind, empty for all; the path for ``unix``.
-        is_unix: whether what connects is a process of this machine whose user id is known.
+        is_unix: whether clients are local processes whose user id is known.
         is_loopback: whether only this machine can connect.
     """
 
@@ -51,10 +51,10 @@ class Endpoint:
 
 
 def parse_endpoint(description: str) -> Endpoint:
-    """Take a description apart.
+    """Parse an endpoint description.
 
     Raises:
-        ValueError: Twisted would not take it, or this daemon does not offer it.
+        ValueError: Twisted would refuse it, or this daemon does not support it.
     """
     prefix, colon, rest = description.partition(":")
     kind = "tcp" if prefix == "tcp4" else prefix
@@ -103,7 +103,7 @@ def _split(rest: str) -> list[str]:
     while position <= len(rest):
         match = _PARTS.match(rest, position)
         if match is None:  # a backslash at the very end
-            raise ValueError(f"{rest!r} ends with a backslash that quotes nothing")
+            raise ValueError(f"{rest!r} ends with a backslash that escapes nothing")
         parts.append(match[1])
         if match.end() == len(rest) and not match[0].endswith(":"):
             break
@@ -135,7 +135,7 @@ def _unix(description: str, options: dict[str, str]) -> Endpoint:
     path = options.get("address", "")
     if not path:
         raise ValueError(f"{description!r} names no path")
-    # sun_path is 108 octets with its final zero; the kernel's own error does not say so.
+    # sun_path is 108 octets with its final zero; the kernel's error does not mention it.
     if len(path.encode("utf-8", "surrogateescape")) > 107:
         raise ValueError(f"{description!r}: the path of a unix socket has 107 octets at most")
     mode = options.get("mode", "666")

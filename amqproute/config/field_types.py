@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of settings: what a value of the file is checked for, and what it becomes.
+"""The types of settings: validation and conversion of values from the file.
 
-A validator raises `ValueError` with words for the operator; the loader puts the file, the line
-and the key in front of them.
+A validator raises `ValueError` with a text for the operator; the loader adds the file, the line and
+the key.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Mechanism = Literal["EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS"]
 Level = Literal["none", "tls", "pkix", "dane", "dane-or-pkix", "pin"]
 
 SYSTEM_TRUST: Final = "system"
-"""The value of ``tls.trust`` that stands for the certificate authorities of the machine."""
+"""The value of ``tls.trust`` for the certificate authorities of the machine."""
 
 
 def _in_words(check: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Let a check that raises `AmqpError` be a validator, which has to raise `ValueError`."""
+    """Turn a check that raises `AmqpError` into a validator, which must raise `ValueError`."""
 
     def checked(text: str) -> Any:
         try:
@@ -53,8 +53,8 @@ def _host_name(text: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,126}", text) is None:
         raise ValueError(
             f"{text!r:.140}: the name of a virtual host has letters a-z and A-Z, digits and _ . -, "
-            "at most 127, and does not start with a dot or a dash; a slash before it is the "
-            "clients' matter"
+            "at most 127, and does not start with a dot or a dash; a leading slash is "
+            "client syntax"
         )
     return text
 
@@ -71,7 +71,7 @@ def _domain_pattern(text: str) -> str:
 
 
 def _distinct_domains(value: object) -> object:
-    """Refuse two keys that are one domain once they are normalized: one of them would be lost."""
+    """Refuse two keys that normalize to the same domain: one of them would be lost."""
     return _distinct(value, _domain_pattern, "domain")
 
 
@@ -81,7 +81,7 @@ def _distinct(value: object, normalize: Callable[[str], str], kind: str) -> obje
         try:
             normal = normalize(str(key))
         except (AmqpError, ValueError):
-            continue  # the key's own validator says what is wrong with it
+            continue  # the key's own validator reports the problem
         if normal in seen:
             raise ValueError(f"{key!r} and {seen[normal]!r} are the same {kind}; keep one")
         seen[normal] = str(key)
@@ -89,7 +89,7 @@ def _distinct(value: object, normalize: Callable[[str], str], kind: str) -> obje
 
 
 def matches_domain(pattern: str, domain: str) -> bool:
-    """Tell whether a normalized domain falls under a normalized pattern.
+    """Return whether a normalized domain matches a normalized pattern.
 
     ``*.example`` covers ``beta.example`` and ``a.b.example``, but not ``example`` itself.
     """
@@ -99,7 +99,7 @@ def matches_domain(pattern: str, domain: str) -> bool:
 
 
 def _path(value: object, info: ValidationInfo) -> object:
-    """Make a path of a text, relative ones from the directory of the file they stand in."""
+    """Make a path from text; relative paths start from the configuration file's directory."""
     if isinstance(value, Path):
         return value
     if not isinstance(value, str):
@@ -138,7 +138,7 @@ def _who(text: str) -> str:
                 return text
             raise ValueError(f"{text!r}: a user id is a number, as in uid:1000, or uid:*")
     raise ValueError(
-        f"{text!r} names nobody; write user:NAME, user:*, peer:DOMAIN, peer:*, uid:NUMBER, "
+        f"{text!r} is not a principal; write user:NAME, user:*, peer:DOMAIN, peer:*, uid:NUMBER, "
         "uid:*, anonymous, or * for everybody"
     )
 
@@ -147,8 +147,8 @@ def _contract_holder(text: str) -> str:
     if text == "anonymous" or (text.startswith("user:") and len(text) > len("user:")):
         return text
     if text.startswith("peer:"):
-        raise ValueError(f"{text!r}: what a peer may stands under peers, in contract")
-    raise ValueError(f"{text!r} is nobody with a contract; write user:NAME, user:* or anonymous")
+        raise ValueError(f"{text!r}: a peer's contract belongs under peers, in contract")
+    raise ValueError(f"{text!r} cannot have a contract; write user:NAME, user:* or anonymous")
 
 
 def _nameserver(text: str) -> str:
@@ -173,7 +173,7 @@ def _nameserver(text: str) -> str:
 
 
 def _network(text: str) -> str:
-    """Normalize a network; one of IPv4 addresses in their IPv6 form becomes what it means."""
+    """Normalize a network; one of IPv4-mapped IPv6 addresses becomes the IPv4 network."""
     try:
         network = ipaddress.ip_network(text)
     except ValueError as error:
@@ -186,24 +186,24 @@ def _network(text: str) -> str:
 
 
 def _distinct_networks(value: object) -> object:
-    """Refuse two keys that are one network once they are normalized: one of them would be lost."""
+    """Refuse two keys that normalize to the same network: one of them would be lost."""
     return _distinct(value, _network, "network")
 
 
 def _target_network(text: str) -> str:
     network = _network(text)
     if dial_policy.is_impossible(network):
-        raise ValueError(f"{text!r} is nowhere that a broker can be; take it out")
+        raise ValueError(f"{text!r} cannot contain a broker; remove it")
     return network
 
 
 def _pin(text: str) -> str:
-    """Check ``sha256:HEX`` or ``key-sha256:HEX``; colons between the digits are taken out."""
+    """Check ``sha256:HEX`` or ``key-sha256:HEX``; colons between the digits are removed."""
     kind, _, digits = text.strip().partition(":")
     digits = digits.replace(":", "").lower()
     if kind not in ("sha256", "key-sha256") or not re.fullmatch(r"[0-9a-f]{64}", digits):
         raise ValueError(
-            f"{text!r} is no pin; write sha256: (of the certificate) or key-sha256: (of its key) "
+            f"{text!r} is not a pin; write sha256: (the certificate) or key-sha256: (its key) "
             "and the 64 hexadecimal digits that `amqproute certs show` prints"
         )
     return f"{kind}:{digits}"
@@ -218,7 +218,7 @@ def _bound_target(text: str) -> str:
         return _new_name(text)
     parsed = address.parse(text)
     if not parsed.node or address.is_reserved(parsed.node):
-        raise ValueError(f"{text!r} names no node; write NODE or NODE@DOMAIN")
+        raise ValueError(f"{text!r} is not the address of a node; write NODE or NODE@DOMAIN")
     return str(parsed)
 
 
@@ -249,7 +249,7 @@ def _target(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Via:
-    """Where a route leads: one host and port, and whether TLS starts at once.
+    """The fixed next hop of a route: one host and port, and whether TLS starts at once.
 
     Attributes:
         host: a normalized host name or an IP address.
@@ -266,7 +266,7 @@ def parse_via(text: str) -> Via:
     """Parse the fixed next hop of a route: ``amqp[s]://HOST[:PORT]``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not such a URL.
     """
     try:
         url: SplitResult = urlsplit(text)
@@ -274,12 +274,12 @@ def parse_via(text: str) -> Via:
     except ValueError as error:
         raise ValueError(f"this is not a URL: {error}") from None
     host = url.hostname
-    if "@" in url.netloc:  # and the text is not repeated: check's output goes into tickets
+    if "@" in url.netloc:  # not quoted: the output of check goes into tickets
         raise ValueError(
             "a user or a password has no place here; peers prove who they are by certificate"
         )
     if url.scheme not in ("amqp", "amqps") or not host:
-        raise ValueError(f"{text!r} is no next hop; write amqps://HOST:PORT or amqp://HOST:PORT")
+        raise ValueError(f"{text!r} is not a next hop; write amqps://HOST:PORT or amqp://HOST:PORT")
     if url.path not in ("", "/") or url.query or url.fragment or port == 0:
         raise ValueError(f"{text!r}: only a host and a port can stand in the URL of a next hop")
     try:
@@ -335,7 +335,7 @@ ContainerId = Annotated[str, AfterValidator(_container_id)]
 Target = Annotated[str, AfterValidator(_target)]
 ViaText = Annotated[str, AfterValidator(_via_text)]
 FromList = BeforeValidator(_as_tuple)
-"""Lets a YAML list become a tuple, which strict pydantic does not."""
+"""Lets a YAML list become a tuple; strict pydantic does not."""
 
 DistinctDomains = BeforeValidator(_distinct_domains)
 DistinctNetworks = BeforeValidator(_distinct_networks)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the configuration file, read it, and say everything that is wrong with it at once.
+"""Finds and reads the configuration file, and reports every problem at once.
 
-Three questions, asked in this order:
+Three steps, in this order:
 
-* `loads`: is it a configuration at all? YAML, known keys, types, units, names, references between
+* `loads`: is it a configuration? YAML, known keys, types, units, names, references between
   settings. Every problem is collected; any of them raises `ConfigError`.
-* `check_files`: are the files it names there and readable? Apart from `loads`, because
-  ``explain`` and ``dns print`` have to work on a machine that has no private key.
+* `check_files`: do the named files exist, and are they readable? Separate from `loads`, because
+  ``explain`` and ``dns print`` must work on a machine without the private key.
 * `advise`: is it likely to be what the operator wants? Nothing here stops the daemon.
 
-Each problem is one line: ``FILE:LINE: key: what is wrong; what to write instead``.
+Each problem is one line: ``FILE:LINE: key: problem; correction``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DEFAULT_PATH: Final = Path("/etc/amqproute/amqproute.yaml")
 
 ENVIRONMENT_VARIABLE: Final = "AMQPROUTE_CONFIG"
 
-# A configuration of this size is somebody's log file.
+# A file of this size is not a configuration but, for example, a log.
 _LARGEST_FILE: Final = 16 * 2**20
 
 Location = tuple[str | int, ...]
@@ -56,13 +56,13 @@ Location = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One thing that is wrong, or may be.
+    """One problem, certain or possible.
 
     Attributes:
         file: the configuration file.
-        line: the line of the key, from 1; 1 also if the key is not in the file.
+        line: the line of the key, from 1; also 1 if the key is not in the file.
         key: the dotted key, as in ``listen[0].tls``; empty for the file as a whole.
-        message: what is wrong, and behind a semicolon what to do.
+        message: the problem and, after a semicolon, the correction.
     """
 
     file: Path
@@ -76,11 +76,11 @@ class ConfigProblem:
 
 
 def find(explicit: Path | str | None = None, environ: Mapping[str, str] = os.environ) -> Path:
-    """Find the configuration file: the one asked for, ``$AMQPROUTE_CONFIG``, or the usual place.
+    """Return the path of the configuration file: `explicit`, ``$AMQPROUTE_CONFIG`` or the default.
 
     Raises:
-        ConfigError: there is no file at the first of these that is given, or it is hidden from
-            this user.
+        ConfigError: the first of these that is given does not exist, or this user has no access to
+            it.
     """
     if explicit is not None:
         path, reason = Path(explicit), "given with --config"
@@ -103,7 +103,7 @@ def load(path: Path | str) -> Config:
     """Read a configuration file.
 
     Raises:
-        ConfigError: it cannot be read, or `loads` refuses what is in it.
+        ConfigError: the file cannot be read, or `loads` refuses its content.
     """
     path = Path(path)
     try:
@@ -125,11 +125,11 @@ def loads(text: str, path: Path | str) -> Config:
     """Read a configuration from text.
 
     Args:
-        text: YAML; an empty text gives the defaults.
-        path: the file it comes from, for messages; relative files are looked for next to it.
+        text: YAML; empty text gives the defaults.
+        path: the file of the text, for messages; relative paths start from its directory.
 
     Raises:
-        ConfigError: with all problems that were found.
+        ConfigError: with all problems found.
     """
     path = Path(path)
     parsed = yaml_document.read(text)
@@ -145,7 +145,7 @@ def loads(text: str, path: Path | str) -> Config:
         details = error.errors()
         places = [_place_of(detail) for detail in details]
         for at, detail in zip(places, details, strict=True):
-            # A list whose every item is refused counts as empty too; the items say it better.
+            # A list whose every item is refused counts as empty; the items' errors are enough.
             echo = detail["type"] == "too_short" and any(
                 other[: len(at)] == at and len(other) > len(at) for other in places
             )
@@ -163,13 +163,13 @@ def loads(text: str, path: Path | str) -> Config:
 
 
 def read_node(options: Mapping[str, object]) -> NodeSettings:
-    """Read one node as it would stand under `nodes`, for those that are made at runtime.
+    """Return the settings of a node created at runtime, as if it were under `nodes`.
 
     Args:
-        options: its keys and values; `dead-letter` is not looked up.
+        options: its keys and values; `dead-letter` is not resolved.
 
     Raises:
-        ConfigError: with all problems that were found, each beginning with its key.
+        ConfigError: with all problems found, each beginning with its key.
     """
     data = {key: value for key, value in options.items() if value is not None}
     try:
@@ -191,10 +191,10 @@ def read_node(options: Mapping[str, object]) -> NodeSettings:
 
 
 def read_route(options: Mapping[str, object]) -> RouteSettings:
-    """Read one route as it would stand under `routes`, for those that are made at runtime.
+    """Return the settings of a route created at runtime, as if it were under `routes`.
 
     Raises:
-        ConfigError: with all problems that were found, each beginning with its key.
+        ConfigError: with all problems found, each beginning with its key.
     """
     data = {key: value for key, value in options.items() if value is not None}
     try:
@@ -207,7 +207,7 @@ def read_route(options: Mapping[str, object]) -> RouteSettings:
     return config.routes[0]
 
 
-# --- what pydantic found, in words ---------------------------------------------------------------
+# --- errors of pydantic as text -----------------------------------------------------------------
 
 
 def _place_of(detail: ErrorDetails) -> Location:
@@ -260,8 +260,8 @@ _COMPARISONS: Final = {
 
 
 def _shown(value: object) -> str:
-    """Write a value as it stands in the file, or as it could."""
-    if isinstance(value, float):  # durations are the only fractions among the settings
+    """Return a value as the file has it, or as it could be written there."""
+    if isinstance(value, float):  # only durations are fractional
         return units.format_seconds(value)
     return str(value)
 
@@ -300,7 +300,7 @@ def _unknown_key(at: Location) -> str:
     key = str(at[-1])
     siblings = yaml_document.keys_at(at[:-1])
     elsewhere = [path for path in yaml_document.all_keys() if path[-1] == key and len(path) > 1]
-    # A key that there is in another place is rather misplaced than misspelled.
+    # A key that exists elsewhere is more likely misplaced than misspelled.
     likeness = 0.8 if elsewhere else 0.6
     guess = difflib.get_close_matches(key.replace("_", "-").lower(), siblings, 1, likeness)
     if guess:
@@ -315,7 +315,7 @@ def _unknown_key(at: Location) -> str:
 
 
 def _line(lines: Mapping[Location, int], at: Location) -> int:
-    """The line of a key, or of the nearest thing around it that is in the file."""
+    """Return the line of a key, or of the nearest enclosing key in the file."""
     while at:
         if at in lines:
             return lines[at]
@@ -334,11 +334,11 @@ def _dotted(at: Iterable[str | int]) -> str:
     return text
 
 
-# --- settings against one another ----------------------------------------------------------------
+# --- checks across settings ----------------------------------------------------------------------
 
 
 class _Place:
-    """Makes problems of one configuration, with the line of their key."""
+    """Makes problems of one configuration, with the lines of their keys."""
 
     def __init__(self, config: Config) -> None:
         self._file = config.source.path or Path("(no file)")
@@ -569,7 +569,7 @@ def _check_bindings(config: Config, place: _Place) -> Iterator[ConfigProblem]:
 
 
 def _leads_back(config: Config, binding: BindingSettings) -> bool:
-    """Tell whether what goes along a binding comes to its source again."""
+    """Return whether messages on a binding would return to its source."""
     start = config.aliases.get(binding.source, binding.source)
     seen: set[str] = set()
     ahead = [config.aliases.get(binding.target, binding.target)]
@@ -610,13 +610,13 @@ def _check_relay(config: Config, place: _Place) -> Iterator[ConfigProblem]:
         yield place.problem(at, "relay.first-retry may not be longer than relay.last-retry")
 
 
-# --- the files that are named --------------------------------------------------------------------
+# --- files named by the configuration -------------------------------------------------------------
 
 
 def check_files(config: Config) -> list[ConfigProblem]:
-    """Look whether every file the configuration names is there and can be read by this user.
+    """Check that every named file exists and is readable by this user.
 
-    A users file that is not named, but only the default, may be missing.
+    The default users file may be missing if it is not set explicitly.
     """
     place = _Place(config)
     files: list[tuple[Location, Path | None]] = [
@@ -649,13 +649,13 @@ def _what_is_wrong(path: Path) -> str:
         return f"{path} cannot be read: {error.strerror or error}"
 
 
-# --- what is allowed but may not be meant --------------------------------------------------------
+# --- advice -------------------------------------------------------------------------------------
 
 
 def advise(config: Config) -> list[ConfigProblem]:
-    """Say what is missing for federation, what cannot work, and what is dangerous.
+    """Return what is missing for federation, what cannot work, and what is dangerous.
 
-    Nothing of this stops the daemon; ``check`` prints it.
+    None of it stops the daemon; ``check`` prints it.
     """
     place = _Place(config)
     return [
@@ -723,7 +723,7 @@ def _advise_listen(config: Config, place: _Place) -> Iterator[ConfigProblem]:
 
 
 def _advise_targets(config: Config, place: _Place) -> Iterator[ConfigProblem]:
-    """Name the entries of which somebody may think that they name partners inside."""
+    """Warn about entries that may be mistaken for a permission to dial private addresses."""
     if config.resolver.allow_targets:
         return
     words = (
@@ -751,7 +751,7 @@ def _advise_rest(config: Config, place: _Place) -> Iterator[ConfigProblem]:
     if not config.access:
         yield place.problem(("access",), "is empty: nobody may do anything")
     for index, route in enumerate(config.routes):
-        # A wildcard over one's own domains is ordinary: local domains are looked at first.
+        # A wildcard over one's own domains is normal: local domains come first.
         if route.domain in config.local_domains:
             yield place.problem(
                 ("routes", index, "domain"),

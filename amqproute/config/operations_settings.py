@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings: what is kept, how much of it, and what is told about it."""
+"""Settings for the store, limits, the journal, status, management and logging."""
 
 from __future__ import annotations
 
@@ -22,184 +22,187 @@ __all__ = [
 
 
 class StoreSettings(Settings):
-    """When the disk is as good as full: publishers, clients and peers alike, get no credit then;
-    nobody is refused and nothing is lost. It goes on by itself when there is room again."""
+    """When the disk counts as nearly full: then publishers, clients and peers alike, get no credit;
+    nobody is refused and nothing is lost. Credit returns when there is space again."""
 
     min_free: BytesOrPart | None = Field(
         default=None,
-        description="The room that stays free on the file system of the state directory, as a size "
-        "or as a part of it, as in 5%. Below it publishers get no credit; consumers and the relay "
-        "go on. null: 5 % of the file system, but 1GiB at most. 0: no floor.",
+        description="The space kept free on the file system of the state directory, as a size or "
+        "as a percentage, as in 5%. Below it publishers get no credit; consumers and the relay "
+        "continue. null: 5 % of the file system, at most 1GiB. 0: no minimum.",
     )
     max_bytes: Bytes | None = Field(
         default=None,
         ge=1048576,
-        description="What the messages in the store may come to. Above it publishers get no "
-        "credit. null: as much as the disk holds.",
+        description="The maximum size of the messages in the store. Above it publishers get no "
+        "credit. null: limited only by the disk.",
     )
 
 
 class LimitSettings(Settings):
-    """Bounds that keep one client from using up the daemon."""
+    """Limits that keep one client from exhausting the daemon."""
 
     max_frame_size: Annotated[Bytes, AT_START] = Field(
         default=262144,
         ge=512,
         le=16 * MEBIBYTE,
-        description="The largest frame taken; it is announced to the other end. A message that "
-        "fits into one frame costs about half of one that has to be cut.",
+        description="The largest frame accepted; announced to the other end. A message that fits "
+        "into one frame costs about half as much as one that must be split.",
     )
     max_message_size: Annotated[Bytes | None, AT_START] = Field(
         default=None,
         ge=1024,
-        description="The largest message taken; it is announced on each link. Large ones stand on "
-        "the disk, not in memory. null: as large as the disk.",
+        description="The largest message accepted; announced on each link. Large messages are "
+        "kept on disk, not in memory. null: limited only by the disk.",
     )
     max_connections: Annotated[int, AT_START] = Field(
         default=10000,
         ge=1,
-        description="The most connections of clients and peers at one time, all places together.",
+        description="The maximum number of connections of clients and peers at one time, over all "
+        "endpoints.",
     )
     max_sessions: Annotated[int, AT_START] = Field(
         default=256,
         ge=1,
         le=65536,
-        description="The most sessions on one connection.",
+        description="The maximum number of sessions on one connection.",
     )
     max_links: Annotated[int, AT_START] = Field(
         default=1024,
         ge=1,
         le=65536,
-        description="The most links on one session.",
+        description="The maximum number of links on one session.",
     )
     handshake_timeout: Annotated[Seconds, AT_START] = Field(
         default=15.0,
         gt=0,
-        description="A connection has to be through TLS and SASL and opened in this time.",
+        description="A connection must complete TLS, SASL and open within this time.",
     )
     idle_timeout: Annotated[Seconds, AT_START] = Field(
         default=60.0,
         ge=1,
-        description="A connection that is silent this long is closed; it is announced, and the "
-        "other end sends empty frames in time.",
+        description="A connection silent for this long is closed. The value is announced, so that "
+        "the other end sends empty frames in time.",
     )
     link_prefetch: Annotated[int, AT_START] = Field(
         default=1000,
         ge=1,
         le=100000,
-        description="The most credit given to a link that sends to this broker. Links to a node "
-        "with a capacity share what is free there; credit is topped up when half is used.",
+        description="The maximum credit for a link that sends to this broker. Links to a node "
+        "with a capacity share its free capacity; credit is renewed when half is used.",
     )
     session_window: Annotated[int, AT_START] = Field(
         default=4096,
         ge=1,
         le=1000000,
-        description="The transfer frames a session may have under way in each direction.",
+        description="The maximum number of transfer frames in flight on a session, in each "
+        "direction.",
     )
     unsettled_per_link: Annotated[int, AT_START] = Field(
         default=5000,
         ge=1,
         le=1000000,
-        description="The most deliveries to one consumer that it has not settled; it gets no "
-        "more until it does, whatever its credit.",
+        description="The maximum number of unsettled deliveries to one consumer; it gets no more "
+        "until it settles some, whatever its credit.",
     )
     resume_timeout: Annotated[Seconds, AT_START] = Field(
         default=3600.0,
         ge=1,
         le=604800,
-        description="The longest that a link which is detached, and not closed, may come back. Its "
-        "client may ask for less. Until then the messages that it had not settled are kept for it.",
+        description="The maximum time in which a link that was detached, but not closed, can be "
+        "resumed. Its client may ask for less. Until then its unsettled messages are kept for it.",
     )
     delivery_timeout: Annotated[Seconds, AT_START] = Field(
         default=300.0,
         ge=5,
-        description="A delivery that has begun, and of which nothing more comes for this long, is "
-        "ended with its link. Frames without octets of the message do not count.",
+        description="A started delivery of which nothing more arrives for this long is ended "
+        "together with its link. Frames without message octets do not count.",
     )
     transaction_timeout: Annotated[Seconds, AT_START] = Field(
         default=120.0,
         ge=1,
-        description="A client's transaction in which nothing happens for this long is rolled back.",
+        description="A client's transaction without activity for this long is rolled back.",
     )
     lock_timeout: Seconds = Field(
         default=0.0,
         ge=0,
         le=604800,
-        description="How long a consumer may leave a message without an outcome before it is taken "
-        "back and offered again, as after a failed attempt; it may last a quarter longer. 0: "
-        "for as long as its link is attached.",
+        description="How long a consumer may leave a message without an outcome before the "
+        "message is taken back and offered again, as after a failed attempt; it may last up to a "
+        "quarter longer. 0: as long as the consumer's link is attached.",
     )
     output_buffer: Annotated[Bytes, AT_START] = Field(
         default=MEBIBYTE,
         ge=4096,
-        description="The octets that may wait for one connection's other end to read; above "
-        "this nothing more is sent to it.",
+        description="The maximum number of bytes that wait for one connection's other end to read "
+        "them; above it nothing more is sent.",
     )
     memory: Annotated[Bytes, AT_START] = Field(
         default=512 * MEBIBYTE,
         ge=16 * MEBIBYTE,
-        description="The octets of messages that may be on their way in memory, all connections "
-        "together: received and not yet on the disk, or not yet complete. Above it publishers get "
-        "no credit. A quarter of it is for deliveries that are not yet complete: above that those "
-        "of whoever holds most go to the disk, or are ended with their links. As many octets may "
-        "be with receivers, consumers and other domains, that have not settled them; from half of "
-        "that on each gets its part. What queues keep in memory comes on top.",
+        description="The maximum size of messages in transit in memory, over all connections: "
+        "received and not yet on disk, or incomplete. Above it publishers get no credit. A "
+        "quarter of it is for incomplete deliveries: above that, those of the largest holder go "
+        "to disk, or are ended with their links. The same number of bytes again may be with "
+        "receivers, consumers and other domains, that have not settled them; from half of it on, "
+        "each gets only its share. Messages that queues keep in memory are additional.",
     )
     queue_memory_messages: Annotated[int, AT_START] = Field(
         default=10000,
         ge=1,
-        description="The messages of one queue kept in memory; the rest stays on disk.",
+        description="The maximum number of messages of one queue in memory; the rest stays on "
+        "disk.",
     )
     queue_memory_bytes: Annotated[Bytes, AT_START] = Field(
         default=64 * MEBIBYTE,
         ge=65536,
-        description="The octets of one queue's messages kept in memory.",
+        description="The maximum size of one queue's messages in memory.",
     )
     max_nodes: Annotated[int, AT_START] = Field(
         default=100000,
         ge=1,
-        description="The most nodes, those of clients and those made by the relay together.",
+        description="The maximum number of nodes, including those of clients and of the relay.",
     )
 
 
 class DistributedTransactionSettings(Settings):
-    """Branches of XA transactions, prepared and committed at amqp$dtxCoordinator."""
+    """Branches of XA transactions, prepared and committed through amqp$dtxCoordinator."""
 
     enabled: Annotated[bool, AT_START] = Field(
         default=False,
-        description="Offer them. Who may use them is said under access, with the right manage "
-        "and the node amqp$dtxCoordinator.",
+        description="Offer distributed transactions. Rules under access with the right manage and "
+        "the node amqp$dtxCoordinator say who may use them.",
     )
     max_branches: Annotated[int, AT_START] = Field(
         default=1000,
         ge=1,
         le=10000,
-        description="The most branches at one time, those that are prepared or were resolved by "
-        "an operator among them. One user may have at most as many as stay free.",
+        description="The maximum number of branches at one time, including prepared ones and "
+        "those resolved by an operator. One user may have at most as many as remain free.",
     )
     timeout: Annotated[Seconds, AT_START] = Field(
         default=120.0,
         ge=1,
-        description="A branch in which nothing happens for this long is rolled back, unless it "
-        "is prepared or its transaction manager has asked for another time.",
+        description="A branch without activity for this long is rolled back, unless it is "
+        "prepared or its transaction manager has asked for another time.",
     )
     memory: Annotated[Bytes, AT_START] = Field(
         default=128 * MEBIBYTE,
         ge=65536,
-        description="The octets of all messages sent in branches that are not resolved. One user "
-        "may hold at most as much as stays free: half of it alone, a third beside another.",
+        description="The maximum size of all messages sent in unresolved branches. One user may "
+        "hold at most as much as remains free: half of it if alone, a third beside another.",
     )
     warn_after: Annotated[Seconds, AT_START] = Field(
         default=600.0,
         ge=1,
-        description="The log tells of branches that have been prepared for this long, and again "
-        "after as long: what they hold, nobody gets.",
+        description="The log warns of branches that have been prepared for this long, and repeats "
+        "the warning at this interval. Nobody else gets the messages that they hold.",
     )
 
 
 class JournalSettings(Settings):
-    """The audit journal: what happened to every message, without its body, in the folder `journal`
-    of the state directory."""
+    """The audit journal: the history of every message, without its body, in the folder `journal` of
+    the state directory."""
 
     enabled: Annotated[bool, AT_START] = Field(
         default=True,
@@ -213,93 +216,95 @@ class JournalSettings(Settings):
     segment_seconds: Seconds = Field(
         default=60.0,
         gt=0,
-        description="The same for its age: so old is the journal that other programs see.",
+        description="A segment is closed at this age. Other programs therefore see the journal "
+        "with this delay.",
     )
     keep: Seconds | None = Field(
         default=90 * DAY,
         ge=DAY,
-        description="How long closed segments are kept after their day; of a time in which none "
-        "was begun seven days count at most. null: for ever.",
+        description="How long closed segments are kept after their day. If no segments were "
+        "started for a while, at most seven days of that time count. null: for ever.",
     )
     max_bytes: Bytes | None = Field(
         default=None,
         ge=MEBIBYTE,
-        description="What closed segments may come to; the oldest go first. null: a fifth of the "
-        "file system.",
+        description="The maximum size of closed segments; the oldest are deleted first. null: a "
+        "fifth of the file system.",
     )
     stock_seconds: Seconds = Field(
         default=HOUR,
         ge=1,
-        description="How often the journal says which messages are there; what has begun, has not "
-        "ended and is not there is lost.",
+        description="How often the journal lists the messages present. A message whose arrival "
+        "was recorded and whose end was not, and which is not listed, has been lost.",
     )
     on_full: Literal["stop", "count"] = Field(
         default="stop",
         description="What happens while the journal cannot be written. stop: publishers, clients "
-        "and peers alike, get no credit; what is here is still delivered. count: everything goes "
-        "on, and records that find no room in memory are lost and counted.",
+        "and peers alike, get no credit; messages already here are still delivered. count: "
+        "everything continues, and records that do not fit in memory are lost and counted.",
     )
 
 
 class StatusSettings(Settings):
-    """From when on `amqproute status` calls something not well. What it looks for, and with which
-    codes, stands in docs/status.md."""
+    """Thresholds of `amqproute status`. docs/status.md lists the checks and their codes."""
 
     oldest: Seconds = Field(
         default=900.0,
         ge=1,
-        description="The age of the oldest message on a node, a durable subscription, or for a "
+        description="The age of the oldest message on a node, on a durable subscription, or for a "
         "next hop.",
     )
     oldest_by: dict[str, Seconds | None] = Field(
         default={},
-        description="The same for some of them, by name or pattern of nodes and domains; the "
-        "longest that fits decides. null: of any age, and nobody need receive from it, as in "
+        description="The same for particular nodes and domains, by name or pattern; the longest "
+        "match decides. null: any age is accepted, and no receiver is required, as in "
         "{dead-letters: null, batch-*: 1d, slow.example: 2h}.",
     )
     no_consumer: Seconds = Field(
         default=300.0,
         ge=1,
-        description="The age of the oldest message on a node from which nobody receives.",
+        description="The age of the oldest message on a node without receivers.",
     )
     no_credit: Seconds = Field(
         default=300.0,
         ge=1,
-        description="How long messages wait for a connected peer that gives no credit.",
+        description="How long messages have waited for a connected peer that gives no credit.",
     )
     certificate: Seconds = Field(
         default=21 * DAY,
         ge=1,
-        description="How long before its end a certificate of ours is to be renewed.",
+        description="How long before it expires one of our certificates must be renewed.",
     )
     dns: Seconds = Field(
         default=120.0,
         ge=1,
-        description="How long messages wait since the DNS does not answer about their domain.",
+        description="How long messages have waited because the DNS does not answer for their "
+        "domain.",
     )
 
 
 class ManagementSettings(Settings):
-    """Metrics and health over HTTP. The setting is taken and kept for the release that has it."""
+    """Metrics and health over HTTP. The settings are accepted; a later release will use them."""
 
     http: Annotated[EndpointText | None, AT_START] = Field(
         default=None,
         description="Endpoint description of the HTTP service, as in "
-        "tcp:9672:interface=127.0.0.1. null: there is none. Reserved.",
+        "tcp:9672:interface=127.0.0.1. null: no HTTP service. Reserved.",
     )
 
 
 class LogSettings(Settings):
-    """What the daemon says about itself."""
+    """The daemon's log."""
 
     format: Annotated[Literal["auto", "text", "json"], AT_START] = Field(
         default="auto",
-        description="text: a line for people. json: an object on each line. auto: text, but under "
-        "systemd, whose journal has the time, without it and with the level as the priority.",
+        description="text: lines for people. json: one object per line. auto: text; under "
+        "systemd, whose journal adds the time, without the time and with the level as the "
+        "priority.",
     )
     level: Literal["debug", "info", "warn", "error"] = Field(
         default="info",
-        description="The least important level that is written. What strangers, clients and other "
-        "brokers can make the log grow by has a bound, and how many lines were left out is said "
-        "every minute; with debug, everything is written.",
+        description="The lowest level that is written. Lines that strangers, clients and other "
+        "brokers can cause are limited, and the number of suppressed lines is logged every "
+        "minute; with debug, everything is written.",
     )

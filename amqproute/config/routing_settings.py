@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings: how other domains are found, what is asked of them, and how messages get there."""
+"""Settings for locating other domains, for peers, and for relaying."""
 
 from __future__ import annotations
 
@@ -37,87 +37,87 @@ __all__ = ["PeerSettings", "RelaySettings", "ReportSettings", "ResolverSettings"
 
 
 class ResolverSettings(Settings):
-    """How the DNS is asked where a domain's broker is."""
+    """DNS lookups for the brokers of domains."""
 
     nameservers: Annotated[tuple[Nameserver, ...], FromList, AT_START] = Field(
         default=(),
-        description="The name servers to ask, as IP address with an optional port. Empty: those "
-        "of /etc/resolv.conf.",
+        description="The name servers to query, as IP addresses with an optional port. Empty: "
+        "those of /etc/resolv.conf.",
     )
     dnssec: Annotated[Literal["use", "require", "off"], AT_START] = Field(
         default="use",
-        description="use: where a domain's records are signed and valid, believe them: names of "
-        "SRV targets, TLSA records. require: send nothing to a domain whose records are not. off: "
-        "never mind. Records that fail validation keep messages waiting in any case.",
+        description="use: trust the records of signed and valid domains: names of SRV targets, "
+        "TLSA records. require: send nothing to a domain whose records are not signed. off: "
+        "ignore DNSSEC. Messages wait in any case while records fail validation.",
     )
     validate_by: Annotated[Literal["resolver", "self"], AT_START] = Field(
         default="resolver",
         alias="validate",
-        description="Who validates. resolver: the name server, which says so with the AD bit; it "
-        "is believed on loopback, and where trusted names it. self: this daemon, from the trust "
-        "anchors down; any name server will do that passes signatures on.",
+        description="Who validates. resolver: the name server, indicated by the AD bit, which is "
+        "trusted on loopback and from the networks under trusted. self: this daemon, from the "
+        "trust anchors down; any name server that passes signatures on will do.",
     )
     trusted: Annotated[tuple[Network, ...], FromList, AT_START] = Field(
         default=(),
-        description="Networks of name servers whose AD bit is believed although they are not on "
-        "this machine. The whole way there has to be trusted: anybody on it can set the bit.",
+        description="Networks of name servers whose AD bit is trusted although they are not on "
+        "this machine. The whole path to them must be trusted: anybody on it can set the bit.",
     )
     anchors: Annotated[FilePath | None, AT_START] = Field(
         default=None,
         description="File with the trust anchors for validate: self, as DS or DNSKEY records. "
-        "null: the root keys of IANA that came with this release.",
+        "null: the root keys of IANA shipped with this release.",
     )
     dnssec_probe: Annotated[ProbeZone, AT_START] = Field(
         default=".",
-        description="A zone that is signed for certain. Where it does not come with DNSSEC the "
-        "name servers do not pass DNSSEC on, which is told as dns.not-dnssec-capable.",
+        description="A zone that is certainly signed. If its answers come without DNSSEC, the "
+        "name servers do not pass DNSSEC on, which is reported as dns.not-dnssec-capable.",
     )
     deny_targets: Annotated[tuple[Network, ...], FromList] = Field(
         default=(),
-        description="Networks that no domain's records may lead into, as in 198.51.100.0/24, "
-        "whatever else allows it. Loopback, link-local, multicast and reserved addresses and those "
-        "of this host need not stand here: a stranger's DNS zone cannot make this host connect "
-        "there, nor to private ones; see allow-targets.",
+        description="Networks that no domain's records may point to, as in 198.51.100.0/24, even "
+        "if other settings allow them. Loopback, link-local, multicast and reserved addresses and "
+        "those of this host need not be listed: a stranger's DNS zone cannot make this host "
+        "connect to them, nor to private ones; see allow-targets.",
     )
     allow_targets: Annotated[tuple[TargetNetwork, ...], FromList] = Field(
         default=(),
-        description="Networks that any domain's records may lead into although they are not "
+        description="Networks that any domain's records may point to although they are not "
         "public: private (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16), shared (100.64.0.0/10) and "
-        "unique-local (fc00::/7) ones, which else only domains may use that stand by name under "
-        "peers or routes. Loopback, link-local and reserved networks count where they are written "
-        "themselves, as in 127.0.0.0/8, and not as a part of 0.0.0.0/0; an address of this host "
-        "only alone, as in 192.0.2.1/32.",
+        "unique-local (fc00::/7) ones, which otherwise only domains named under peers or routes "
+        "may use. Loopback, link-local and reserved networks must be listed themselves, as in "
+        "127.0.0.0/8; 0.0.0.0/0 does not include them. An address of this host counts only as a "
+        "network of its own, as in 192.0.2.1/32.",
     )
     allow_ports: Annotated[tuple[Port, ...], FromList] = Field(
         default=(),
-        description="Ports that any domain's records may name although they are below 1024 (443 "
-        "always may) or those of other services by custom, such as 5432, 6379 or 8080.",
+        description="Ports that any domain's records may use although they are below 1024 (443 is "
+        "always allowed) or customary for other services, such as 5432, 6379 or 8080.",
     )
     timeout: Annotated[Seconds, AT_START] = Field(
         default=5.0,
         gt=0,
         le=120,
-        description="How long one question may take, over all name servers.",
+        description="The time limit of one query, over all name servers.",
     )
     cache_entries: Annotated[int, AT_START] = Field(
         default=10000,
         ge=1,
-        description="The most domains whose answers are remembered.",
+        description="The maximum number of domains whose answers are cached.",
     )
     cache_longest: Annotated[Seconds, AT_START] = Field(
         default=DAY,
         gt=0,
-        description="No answer is remembered longer than this, whatever its TTL.",
+        description="The maximum time for which an answer is cached, whatever its TTL.",
     )
     cache_longest_negative: Annotated[Seconds, AT_START] = Field(
         default=300.0,
         gt=0,
-        description="The same for the answer that there is no such domain or record.",
+        description="The same for the answer that a domain or record does not exist.",
     )
 
 
 class RouteSettings(Settings):
-    """A way to some domains that DNS does not tell."""
+    """A route to domains that does not depend on DNS."""
 
     domain: DomainPattern = Field(
         description="beta.example, *.example (every domain below it, not itself), or *.",
@@ -129,88 +129,89 @@ class RouteSettings(Settings):
     )
     target: Target = Field(
         default=address.TRANSFER_NODE,
-        description="Where the next hop takes the messages: amqp$transfer, anonymous (the "
+        description="The target of messages at the next hop: amqp$transfer, anonymous (the "
         "anonymous terminus), or a template such as /queues/{node} for brokers of other makes.",
     )
     names: Annotated[tuple[Domain, ...], FromList] = Field(
         default=(),
-        description="Names the next hop's certificate may show instead of the one that is "
-        "asked for: the host of via, or the domain where DNS decides. Needed if via is an address.",
+        description="Names accepted in the next hop's certificate instead of the host of via or, "
+        "if DNS decides, the domain. Required if via is an address.",
     )
 
     @property
     def next_hop(self) -> Via | None:
-        """The URL taken apart; None if DNS decides."""
+        """The parsed URL; None if DNS decides."""
         return None if self.via is None else parse_via(self.via)
 
 
 class PeerSettings(InheritingSettings):
-    """What is asked of, and allowed to, the brokers of a domain."""
+    """Requirements for, and rights of, the brokers of a domain."""
 
     level: Level = Field(
         default="dane-or-pkix",
-        description="What a next hop has to prove before it gets a message. dane: it fits TLSA "
-        "records in signed DNS. dane-or-pkix: that, where there are usable ones; else a "
+        description="What a next hop must prove before it gets a message. dane: it matches TLSA "
+        "records in signed DNS. dane-or-pkix: the same where usable ones exist; else a "
         "certificate of a trusted authority that names the domain, or its SRV target if DNSSEC "
         "proves it. pkix: such a certificate with the domain in it, whatever the DNS says. pin: a "
-        "certificate or key listed under pin. tls: encryption to whoever answers. none: not even "
-        "that. A peer that connects here has to prove its domain likewise, by pkix at least.",
+        "certificate or key listed under pin. tls: encryption, without authentication. none: not "
+        "even encryption. A peer that connects here must prove its domain likewise, by pkix at "
+        "least.",
     )
     pin: Annotated[tuple[PinText, ...], FromList] = Field(
         default=(),
         description="For level pin: sha256:HEX of the certificate, or key-sha256:HEX of its key, "
-        "which outlives a renewal. Names and dates do not matter then. Any of the list will do.",
+        "which outlives a renewal. Names and dates are then ignored. One match is enough.",
     )
     container_id: ContainerId | None = Field(
         default=None,
-        description="The name of the peer's broker in the protocol; an address may then name the "
-        "broker instead of the domain. null: only the domain counts.",
+        description="The container-id of the peer's broker; an address may then name the broker "
+        "instead of the domain. null: only the domain counts.",
     )
     relay_for: Annotated[tuple[DomainPattern, ...], FromList] = Field(
         default=(),
         description="Other domains this peer may send to through this broker. Empty: it reaches "
-        "the nodes of this broker only.",
+        "only the nodes of this broker.",
     )
     origins: Annotated[tuple[DomainPattern, ...], FromList] = Field(
         default=(),
-        description="Other domains this peer may hand over messages from, and return addresses "
-        "of: what it relays for. Empty: a message from it comes from the names its certificate "
-        "proves, or it is refused with the code policy.origin.",
+        description="Other domains whose messages, and whose return addresses, this peer may hand "
+        "over: the domains it relays for. Empty: a message must come from a name that the peer's "
+        "certificate proves, or it is refused with the code policy.origin.",
     )
     messages_per_second: float | None = Field(
         default=None,
         gt=0,
-        description="The most messages sent to this peer in a second, after a second's worth at "
-        "once. null: as many as it takes.",
+        description="The maximum number of messages sent to this peer per second, after a burst "
+        "of one second's worth. null: as many as it takes.",
     )
     bytes_per_second: Bytes | None = Field(
         default=None,
         ge=1,
-        description="The same for the octets of messages, for thin lines.",
+        description="The same for the bytes of messages, for slow networks.",
     )
     suppress_duplicates: bool = Field(
         default=False,
-        description="A message of this peer whose message-id it has sent before is accepted and "
-        "not kept a second time. For brokers of other makes: between two of this make each "
-        "message is known by the id it has in its sender's store. Remembered are the ids of the "
-        "last 200000 messages, for receipt-lifetime at most.",
+        description="A message of this peer with a message-id that it has sent before is accepted "
+        "and not kept a second time. For brokers of other makes: brokers of this make identify "
+        "each message by its id in the sender's store. The ids of the last 200000 messages are "
+        "remembered, for receipt-lifetime at most.",
     )
     contract: ContractSettings = Field(
         default=ContractSettings(),
-        description="What this peer may ask of this broker, with its messages for us and through "
-        "us, over all of its connections; each peer that the entry fits for itself. It has the "
-        "settings of an entry under contracts; null: no bound.",
+        description="Limits for this peer, for its messages to and through this broker, over all "
+        "of its connections; they apply to each matching peer separately. The settings are those "
+        "of an entry under contracts; null: no limit.",
     )
 
 
 class RelaySettings(Settings):
-    """How messages for other domains are sent on."""
+    """Sending messages on to other domains."""
 
     lifetime: Seconds = Field(
         default=5 * DAY,
         gt=0,
-        description="How long delivery is tried before the message is given up as expired. What is "
-        "overdue at a start of the daemon is tried once more.",
+        description="How long delivery is tried before the message expires. Messages overdue when "
+        "the daemon starts are tried once more.",
     )
     first_retry: Seconds = Field(
         default=1.0,
@@ -226,45 +227,46 @@ class RelaySettings(Settings):
         default=16,
         ge=1,
         le=255,
-        description="A message that passed this many brokers is refused: it goes in a circle.",
+        description="A message that has passed this many brokers is refused: it is in a loop.",
     )
     window: int = Field(
         default=1000,
         ge=1,
         le=100000,
-        description="The most messages on the way to one destination whose outcome is unknown.",
+        description="The maximum number of messages in flight to one destination without a known "
+        "outcome.",
     )
     window_bytes: Bytes = Field(
         default=64 * MEBIBYTE,
         ge=65536,
-        description="The same for their octets, which stay in memory until the outcome is known.",
+        description="The same for their bytes, which stay in memory until the outcome is known.",
     )
     dead_after: int = Field(
         default=3,
         ge=1,
-        description="Failed attempts in a row after which a destination counts as dead: the log "
-        "warns, little of its backlog stays in memory, and it begins anew with a small window.",
+        description="Consecutive failures after which a destination counts as dead: the log "
+        "warns, little of its backlog stays in memory, and it restarts with a small window.",
     )
     settle_timeout: Seconds = Field(
         default=120.0,
         gt=0,
         description="A peer that leaves a message without an outcome for this long is stuck: the "
-        "connection is made again, and what is in doubt is sent again.",
+        "broker connects again, and messages in doubt are sent again.",
     )
     connects_per_second: float = Field(
         default=50.0,
         gt=0,
-        description="The most connections begun in a second, over all destinations, so that a "
-        "restart with many backlogs is no storm.",
+        description="The maximum number of connection attempts per second, over all destinations, "
+        "so that a restart with many backlogs does not cause a flood.",
     )
     max_destinations: int = Field(
         default=4000,
         ge=16,
         le=1000000,
-        description="The most destinations with messages that wait, or with a connection, for all "
-        "senders together; some 16 KiB of memory each. A sender has as many as would still be free "
-        "afterwards, so half of them alone; those without a name share that by address. A message "
-        "for one more is refused with amqp:resource-limit-exceeded.",
+        description="The maximum number of destinations with waiting messages or a connection, "
+        "for all senders together; each takes about 16 KiB of memory. A sender may use as many as "
+        "would still be free afterwards, so half of them if alone; unnamed senders share that by "
+        "address. A message for another one is refused with amqp:resource-limit-exceeded.",
     )
     idle_timeout: Seconds = Field(
         default=60.0,
@@ -274,42 +276,42 @@ class RelaySettings(Settings):
     connect_timeout: Annotated[Seconds, AT_START] = Field(
         default=30.0,
         gt=0,
-        description="The time for one host to connect, do TLS and SASL, and attach the link.",
+        description="The time for one host to connect, complete TLS and SASL, and attach the link.",
     )
     dead_letter: NodeName | None = Field(
         default=None,
-        description="The node or alias that takes messages which a peer has refused for good, or "
-        "which could not be delivered within the lifetime. A message that asks to be returned "
-        "goes back to its sender instead. null: they are dropped, with a line in the log.",
+        description="The node or alias for messages that a peer has refused permanently, or that "
+        "could not be delivered within the lifetime. A message that asks to be returned goes back "
+        "to its sender instead. null: they are dropped, with a line in the log.",
     )
     reply_aliases: bool = Field(
         default=True,
-        description="Write the reply-to of a client's message that leaves for another domain, if "
-        "it names a node here without a domain, as an address that leads back: an alias that "
-        "nobody can guess. The reply needs no access rule. false: reply-to is never touched.",
+        description="When a client's message leaves for another domain and its reply-to names a "
+        "node here without a domain, replace the reply-to by an address that leads back: an alias "
+        "that nobody can guess. The reply needs no access rule. false: reply-to is never changed.",
     )
     reply_grace: Seconds = Field(
         default=300.0,
         ge=0,
-        description="How long such an alias still takes replies after the link has ended on which "
-        "the request came.",
+        description="How long such an alias accepts replies after the link of the request has "
+        "ended.",
     )
     receipt_lifetime: Seconds = Field(
         default=7 * DAY,
         gt=0,
-        description="How long a message from a peer is remembered, so that its repetition after "
-        "a crash is not enqueued twice. Keep it above the lifetime your peers have set.",
+        description="How long a message from a peer is remembered, so that it is not enqueued "
+        "twice if repeated after a crash. Keep it above the lifetime set by your peers.",
     )
 
 
 class ReportSettings(Settings):
-    """What senders are told, at the return address of a message, of what became of it."""
+    """Reports to the return address of a message about its delivery."""
 
     default: Annotated[tuple[ReportWord, ...], FromList] = Field(
         default=("failure", "delay", "return"),
-        description="What is sent where a message has a return address and does not say what it "
-        "wants: failure, delay, relayed, delivered (reports), return (the message itself, when it "
-        "is given up).",
+        description="The reports sent for a message that has a return address and does not "
+        "request any: failure, delay, relayed, delivered (reports), return (the message itself, "
+        "if delivery is given up).",
     )
     delay_after: Seconds = Field(
         default=4 * HOUR,

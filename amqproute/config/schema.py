@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every setting: its name, type, unit, default and one paragraph that says what it does.
+"""Every setting: its name, type, unit, default and description.
 
-`Config` is the whole of it, and its fields are the file's keys, in the file's order. What stands
-below a key is described in the module of its subject: `access_settings`, `node_settings`,
-`routing_settings` and `operations_settings`. These are the only places where a setting is
-described. The loader checks files against them, `etc/amqproute.yaml` is generated from them, and
-the daemon receives their objects. Add a setting there, run ``python -m amqproute.config >
-etc/amqproute.yaml``, and nothing else needs to know.
+`Config` is the whole configuration; its fields are the keys of the file, in the file's order. The
+keys below them are defined by subject in `access_settings`, `node_settings`, `routing_settings` and
+`operations_settings`. Settings are described only there. The loader checks files against these
+models, `etc/amqproute.yaml` is generated from them, and the daemon receives their objects. To add a
+setting, add it there and run ``python -m amqproute.config > etc/amqproute.yaml``; no other
+description needs a change.
 
 In Python the names have underscores (``config.relay.first_retry``), in the file dashes
 (``first-retry``). Durations are seconds (float), sizes are bytes (int). All models are frozen.
@@ -70,11 +70,11 @@ __all__ = ["Config", "ConfigSource"]
 
 @dataclass(frozen=True, slots=True)
 class ConfigSource:
-    """Where a configuration comes from. All sources are equal: it is no setting.
+    """Where a configuration comes from. All sources compare equal: the source is not a setting.
 
     Attributes:
-        path: the file; None for a configuration made in the program.
-        lines: the line on which each given key stands, by path, as in ``("relay", "window")``.
+        path: the file; None for a configuration made by a program.
+        lines: the line of each given key, by path, as in ``("relay", "window")``.
     """
 
     path: Path | None = field(default=None, compare=False)
@@ -88,59 +88,59 @@ class Config(Settings):
 
     container_id: Annotated[ContainerId | None, AT_START] = Field(
         default=None,
-        description="The name of this broker in the protocol, different from every other "
-        "broker's. null: made once and kept in the state directory.",
+        description="The container-id of this broker, unique among all brokers. null: created "
+        "once and kept in the state directory.",
     )
     domains: Annotated[tuple[Domain, ...], FromList] = Field(
         default=(),
         description="The domains whose nodes live here: orders@alpha.example is the node orders "
-        "of this broker if alpha.example is in the list. The journal goes under the first of them "
-        "as it was at the start.",
+        "of this broker if alpha.example is in the list. The journal uses the first of them, as "
+        "of the start of the daemon.",
     )
     state_directory: Annotated[FilePath, AT_START] = Field(
         default=Path("/var/lib/amqproute"),
-        description="The directory of the store and of the container id. Only one daemon uses it "
-        "at a time.",
+        description="The directory of the store and of the container-id. Only one daemon can use "
+        "it at a time.",
     )
     strict_hostname: bool = Field(
         default=False,
-        description="Refuse connections whose open names a host that is none of the domains. "
+        description="Refuse connections whose open names a host that is not one of the domains. "
         "false: they are served like any other.",
     )
     qualify_dynamic: bool = Field(
         default=False,
-        description="Give dynamic nodes out as NAME@DOMAIN with the first of the domains, so "
-        "that a reply finds its way from another organization's broker too.",
+        description="Name dynamic nodes NAME@DOMAIN with the first of the domains, so that "
+        "replies from another organization's broker find them too.",
     )
     alias_to: Literal["insert", "require"] = Field(
         default="insert",
-        description="What is done with a message without a `to` on a link to NODE@DOMAIN. "
-        "insert: it is supplied. require: the message is refused.",
+        description="How to treat a message without a `to` on a link to NODE@DOMAIN. insert: it "
+        "is supplied. require: the message is refused.",
     )
     unsupported_filter: Literal["refuse", "drop"] = Field(
         default="refuse",
-        description="What is done with a consumer that asks for a filter of an unknown kind. "
-        "refuse: its link is refused. drop: it gets the link without that filter, and the answer "
-        "says so.",
+        description="How to treat a consumer that asks for an unknown kind of filter. refuse: its "
+        "link is refused. drop: the link is attached without that filter, and the answer shows "
+        "so.",
     )
     tolerate_missing_body: bool = Field(
         default=False,
-        description="Take messages that have properties or a header and no body, which the "
-        "standard does not allow, and deliver them as they are. false: they are rejected with "
-        "amqp:decode-error. A message of no octets is rejected in any case.",
+        description="Accept messages that have properties or a header and no body, which the "
+        "standard does not allow, and deliver them unchanged. false: they are rejected with "
+        "amqp:decode-error. An empty message is always rejected.",
     )
     remote_services: Annotated[tuple[RemoteService, ...], FromList] = Field(
         default=(),
-        description="Services that messages may be addressed to, as $management@alpha.example: "
-        "those that come here act if a rule of access grants their sender manage on the service; "
-        "those for other domains are sent there. Empty: a service is reached by attaching to it "
-        "only.",
+        description="Services that messages may be addressed to, as $management@alpha.example. "
+        "Messages that arrive here are executed if a rule under access grants their sender manage "
+        "on the service; messages for other domains are sent there. Empty: a service can only be "
+        "reached by attaching to it.",
     )
     auto_create: bool = Field(
         default=False,
-        description="Make a queue when a client attaches to a name that no node has and the "
-        "client has the right create on that name, as amqproute queue create does. false: its "
-        "link is refused with amqp:not-found.",
+        description="Create a queue when a client attaches to an unknown name and has the right "
+        "create on it, as amqproute queue create does. false: the link is refused with "
+        "amqp:not-found.",
     )
     tls: TlsSettings = Field(default=TlsSettings(), description=TlsSettings.__doc__)
     listen: Annotated[tuple[ListenSettings, ...], FromList] = Field(
@@ -148,8 +148,8 @@ class Config(Settings):
             ListenSettings(endpoint="unix:/run/amqproute/amqproute.sock", mechanisms=("EXTERNAL",)),
             ListenSettings(endpoint="tcp:5672:interface=127.0.0.1", mechanisms=("SCRAM-SHA-256",)),
         ),
-        description="Where clients and peers connect. The command line looks for a unix socket "
-        "here.",
+        description="The endpoints where clients and peers connect. The command line looks for a "
+        "unix socket here.",
     )
     users: UserSettings = Field(default=UserSettings(), description=UserSettings.__doc__)
     access: Annotated[tuple[AccessSettings, ...], FromList] = Field(
@@ -159,49 +159,49 @@ class Config(Settings):
             ),
             AccessSettings(allow=("publish", "consume", "create", "browse"), who="user:*"),
         ),
-        description="Who may do what. The first rule decides whose who and node match and "
-        "that names the right; what no rule gives is refused, but root and the daemon's own "
-        "user may always manage unless a rule denies it. Peers need a rule with transfer before "
-        "they can deliver here.",
+        description="Access rules. The first rule decides whose who and node match and that names "
+        "the right; rights not granted are refused, but root and the daemon's own user may always "
+        "manage unless a rule denies it. Peers need a rule with transfer before they can deliver "
+        "here.",
     )
     nodes: Annotated[tuple[NodeSettings, ...], FromList] = Field(
         default=(),
-        description="Nodes that are made at the start if they are not there.",
+        description="Nodes that are created at start if they do not exist.",
     )
     aliases: dict[NodeName, NodeName] = Field(
         default={},
-        description="Further names of nodes, as in sales: orders.",
+        description="Additional names of nodes, as in sales: orders.",
     )
     bindings: Annotated[tuple[BindingSettings, ...], FromList] = Field(
         default=(),
-        description="Ways between nodes along which messages are passed on.",
+        description="Bindings, along which messages pass from node to node.",
     )
     virtual_hosts: dict[VirtualHostName, VirtualHostSettings] = Field(
         default={},
-        description="Virtual hosts beside /, which is all of the above, by name. A client of AMQP "
-        "0-9-1 opens one by its name, one of AMQP 1.0 by the hostname of its open: the name, "
-        "vhost:NAME, or one of its domains. Within the broker, for its operators, its journal and "
-        "its log, the node orders of the virtual host shop is //shop/orders.",
+        description="Virtual hosts besides /, which is all of the above, by name. An AMQP 0-9-1 "
+        "client opens one by its name; an AMQP 1.0 client by the hostname of its open: the name, "
+        "vhost:NAME, or one of its domains. Inside the broker, for operators, journal and log, "
+        "the node orders of the virtual host shop is //shop/orders.",
     )
     resolver: ResolverSettings = Field(
         default=ResolverSettings(), description=ResolverSettings.__doc__
     )
     routes: Annotated[tuple[RouteSettings, ...], FromList] = Field(
         default=(),
-        description="Ways to domains, looked at before DNS; the first that matches is taken.",
+        description="Routes to domains, consulted before DNS; the first match is used.",
     )
     peers: Annotated[dict[DomainPattern, PeerSettings], DistinctDomains] = Field(
         default={},
-        description="What is asked of peers, by domain. What the entry of a domain does not say "
-        "is as under the longest *.DOMAIN that fits and says it, then as under *, then the "
-        "default; so it is with each setting of contract too. A key without a value is the "
-        "default again, whatever wider entries say.",
+        description="Requirements for peers, by domain. Settings that a domain's entry does not "
+        "give come from the longest matching *.DOMAIN that gives them, then from *, then from the "
+        "defaults; this holds for each setting of contract too. A key without a value means the "
+        "default, even if a wider entry gives a value.",
     )
     contracts: dict[ContractHolder, ContractSettings] = Field(
         default={},
-        description="What clients may ask of this broker, by user:NAME, user:* for all other "
-        "users, each for himself, and anonymous; over all of their connections. For peers the "
-        "same stands under peers, in contract. Of null there is no bound.",
+        description="Limits for clients, by user:NAME, user:* for each other user separately, and "
+        "anonymous; over all of their connections. For peers the same settings are under peers, "
+        "in contract. null: no limit.",
     )
     relay: RelaySettings = Field(default=RelaySettings(), description=RelaySettings.__doc__)
     distributed_transactions: DistributedTransactionSettings = Field(
@@ -219,23 +219,23 @@ class Config(Settings):
     shutdown_timeout: Seconds = Field(
         default=30.0,
         gt=0,
-        description="How long a stop waits for deliveries under way; what is not settled by then "
-        "stays in the store and is delivered again.",
+        description="How long a stop waits for deliveries in flight; messages unsettled by then "
+        "stay in the store and are delivered again.",
     )
-    # Private, for it is no setting: it stands in no file, and configurations that differ in it
-    # only are equal.
+    # Private, because it is not a setting: it is in no file, and configurations that differ only in
+    # it are equal.
     _source: ConfigSource = PrivateAttr(default=ConfigSource())
 
     @property
     def source(self) -> ConfigSource:
-        """The file and the lines the settings come from."""
+        """The file and the lines that the settings come from."""
         return self._source
 
     @property
     def local_domains(self) -> frozenset[str]:
-        """The normalized domains whose nodes live here, the container id's name included.
+        """The normalized domains whose nodes live here, including the container-id as a name.
 
-        Those of virtual hosts are among them.
+        Domains of virtual hosts are included.
         """
         names = {*self.domains, *self.domains_of_hosts}
         if self.container_id is not None:
@@ -247,15 +247,16 @@ class Config(Settings):
 
     @property
     def domains_of_hosts(self) -> dict[str, str]:
-        """The domains of virtual hosts, with whose they are."""
+        """The virtual host of each domain that belongs to one."""
         return {
             domain: name for name, host in self.virtual_hosts.items() for domain in host.domains
         }
 
     def peer_for(self, domain: str) -> PeerSettings:
-        """Find what holds for a normalized domain, setting by setting.
+        """Return the settings in force for a normalized domain.
 
-        Its own entry says it, else the longest wildcard that does, else the default.
+        Each setting comes from the domain's own entry, else from the longest matching wildcard that
+        gives it, else from the defaults.
         """
         labels = domain.split(".")
         below = [f"*.{'.'.join(labels[n:])}" for n in range(len(labels) - 1, 0, -1)]
@@ -267,11 +268,11 @@ class Config(Settings):
         return found
 
     def names(self, domain: str) -> bool:
-        """Tell whether a normalized domain stands under `peers` or `routes`, by no wildcard."""
+        """Return whether `peers` or `routes` names a normalized domain without a wildcard."""
         return domain in self.peers or any(route.domain == domain for route in self.routes)
 
     def with_source(self, source: ConfigSource) -> Self:
-        """Return the same settings with a note of where they stand."""
+        """Return the same settings with another source."""
         copy = self.model_copy()
         copy._source = source
         return copy

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all groups of settings have in common, and the units that defaults are written in."""
+"""Common base of all groups of settings, and the units used in defaults."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_at_start(info: FieldInfo) -> bool:
 
 
 class Settings(BaseModel):
-    """What all groups of settings have in common: strict, frozen, dashes in the file."""
+    """Base of all groups of settings: strict, frozen, dashes in the file."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -53,9 +53,9 @@ class Settings(BaseModel):
 
 
 class InheritingSettings(Settings):
-    """An entry whose settings, where it does not give them, are those of a wider entry.
+    """An entry that takes missing settings from a wider entry.
 
-    So a setting without a value is not the same as none: it is the built-in default.
+    A key without a value differs from a missing key: it means the built-in default.
     """
 
     @model_validator(mode="before")
@@ -70,7 +70,7 @@ class InheritingSettings(Settings):
         for info in cls.model_fields.values():
             if info.alias == key:
                 group = info.default
-                if isinstance(group, InheritingSettings):  # with all of its settings, each as given
+                if isinstance(group, InheritingSettings):  # all of its settings count as given
                     return {each.alias: None for each in type(group).model_fields.values()}
                 return group
         return None

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 LONGEST_SECONDS: Final = 100.0 * 365 * 86400
-"""A century; what is longer is a slip of the pen and overflows somebody's timer."""
+"""A century; a longer duration is a mistake and could overflow timers."""
 
 LARGEST_BYTES: Final = 2**62
 
@@ -44,10 +44,10 @@ _NUMBER: Final = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,9})?", re.ASCII)
 
 
 def parse_seconds(value: object) -> float:
-    """Read a duration in seconds.
+    """Parse a duration into seconds.
 
     Raises:
-        ValueError: it is none, or longer than a century.
+        ValueError: the value is not a duration, or is longer than a century.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -70,10 +70,10 @@ def parse_seconds(value: object) -> float:
 
 
 def parse_bytes(value: object) -> int:
-    """Read a size in bytes.
+    """Parse a size into bytes.
 
     Raises:
-        ValueError: it is none, or not a whole number of bytes.
+        ValueError: the value is not a size, or not a whole number of bytes.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -98,21 +98,21 @@ def parse_bytes(value: object) -> int:
 
 
 def parse_part(value: object) -> int | str:
-    """Read a size in bytes, or a part of something as in ``5%``, which stays a text.
+    """Parse a size into bytes; return a percentage such as ``5%`` unchanged.
 
     Raises:
-        ValueError: it is neither, or 100 % or more.
+        ValueError: the value is neither, or is 100 % or more.
     """
     if isinstance(value, str) and value.strip().endswith("%"):
         text = value.strip()[:-1].strip()
         if not _NUMBER.fullmatch(text) or float(text) >= 100:
-            raise ValueError(f"{value!r} is not a part of something; write it as in 5%")
+            raise ValueError(f"{value!r} is not a percentage; write it as in 5%")
         return f"{text}%"
     return parse_bytes(value)
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a duration in the largest unit that divides it; `parse_seconds` reads it back."""
+    """Format a duration in the largest unit that divides it; `parse_seconds` reads it back."""
     for unit, factor in _SECONDS.items():
         count = seconds / factor
         # Weeks are read but not written: 2w says less to an operator than 14d.
@@ -122,7 +122,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_bytes(size: int) -> str:
-    """Write a size in the largest binary unit that divides it; `parse_bytes` reads it back."""
+    """Format a size in the largest binary unit that divides it; `parse_bytes` reads it back."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         if size and size % _BYTES[unit] == 0:
             return f"{size // _BYTES[unit]}{unit}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings: name spaces of their own within the broker."""
+"""Settings for virtual hosts: separate name spaces within the broker."""
 
 from __future__ import annotations
 
@@ -16,33 +16,32 @@ __all__ = ["VirtualHostSettings"]
 
 
 class VirtualHostSettings(Settings):
-    """One virtual host: nodes, exchanges and rights of its own, which no other one reaches."""
+    """One virtual host: nodes, exchanges and rights of its own, out of reach of the others."""
 
     domains: Annotated[tuple[Domain, ...], FromList] = Field(
         default=(),
         description="The domains whose nodes live in it: orders@shop.example is its node orders, "
-        "for other organizations too. Without domains it is local. No other list of domains "
-        "has the same ones.",
+        "for other organizations too. Without domains it is local. No domain may be in two lists.",
     )
     access: Annotated[tuple[AccessSettings, ...], FromList] = Field(
         default=(),
-        description="Who may do what in it, as under access above, whose rules do not apply here. "
-        "Whom no rule of this list allows anything may not open it. Peers need a rule with "
-        "transfer before they can deliver to its domains.",
+        description="Access rules of this virtual host, in the form of access above, whose rules "
+        "do not apply here. A principal to whom no rule here grants anything cannot open it. "
+        "Peers need a rule with transfer before they can deliver to its domains.",
     )
     nodes: Annotated[tuple[NodeSettings, ...], FromList] = Field(
         default=(),
-        description="Its nodes that are made at the start if they are not there.",
+        description="Its nodes that are created at start if they do not exist.",
     )
     max_connections: int | None = Field(
         default=None,
         ge=1,
-        description="The most connections that have it open at one time; one more is refused. "
-        "null: no bound but those of the listeners.",
+        description="The maximum number of connections that have it open at one time; another one "
+        "is refused. null: limited only by the listeners.",
     )
     max_nodes: int | None = Field(
         default=None,
         ge=1,
-        description="The most queues and topics in it, those of its clients included; one more is "
-        "refused. null: no bound but limits.max-nodes.",
+        description="The maximum number of queues and topics in it, including those of its "
+        "clients; another one is refused. null: limited only by limits.max-nodes.",
     )

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The YAML side: text to data with a line for each key, and the schema to text.
+"""YAML: parsing text into data with line numbers, and writing the schema as text.
 
-`read` composes the YAML tree and walks it itself instead of letting PyYAML build objects, for
-three reasons: each key keeps its line; a key that stands twice is found (PyYAML lets the last one
-win in silence); and only the plain types of the YAML 1.2 core schema are understood, so that
-``dnssec: off`` is a word, a node may be called ``no`` and ``12:30`` is not 750.
+`read` composes the YAML tree and walks it instead of letting PyYAML build objects, for three
+reasons: each key keeps its line; duplicate keys are found (PyYAML silently keeps the last one); and
+only the plain types of the YAML 1.2 core schema are recognized, so that ``dnssec: off`` is a word,
+a node may be called ``no`` and ``12:30`` is not 750.
 
-A key without a value means its default. That lets the shipped file keep its section headings
-in force while each setting below them is commented out.
+A key without a value means its default. So the section headings of the shipped file can be in force
+while the settings below them are commented out.
 
-`describe` writes that file from the schema. Its comment marks tell prose from settings: ``# `` in
-front of prose, ``#`` directly in front of a setting, at the column where the setting belongs.
-Taking one mark away puts one setting in force.
+`describe` writes that file from the schema. Comment marks distinguish prose from settings: ``# ``
+before prose, ``#`` directly before a setting, at the setting's own column. Removing the mark puts
+the setting in force.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ _DEEPEST: Final = 20
 
 _COLLECTIONS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
-# Anchors let a short text stand for a tree of any size.
+# Anchors let a short text expand to a tree of any size.
 _MOST_LINES: Final = 500_000
 
 
 @dataclass(slots=True)
 class ParsedDocument:
-    """What `read` found.
+    """The result of `read`.
 
     Attributes:
         data: the settings as plain dicts, lists and scalars.
         lines: the line of each key and list item, by path.
-        problems: line, path and words of each problem.
+        problems: line, path and text of each problem.
     """
 
     data: dict[str, object] = field(default_factory=dict)
@@ -86,7 +86,7 @@ _CoreLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"\Z"), [
 
 
 def read(text: str) -> ParsedDocument:
-    """Read the text of a configuration; never raises for what is in it."""
+    """Parse the text of a configuration; problems are returned, never raised."""
     parsed = ParsedDocument()
     try:
         root = _compose(text)
@@ -100,7 +100,7 @@ def read(text: str) -> ParsedDocument:
     except RecursionError:
         parsed.problems.append((1, (), "is nested too deeply"))
         return parsed
-    except yaml.YAMLError as error:  # a character YAML does not allow
+    except yaml.YAMLError as error:  # a character that YAML forbids
         position = getattr(error, "position", 0)
         line = text.count("\n", 0, position if isinstance(position, int) else 0) + 1
         words = str(error).splitlines()[0]
@@ -142,13 +142,13 @@ def _mapping(node: yaml.MappingNode, at: Location, parsed: ParsedDocument) -> di
         here = (*at, key)
         if here in parsed.lines:
             first = parsed.lines[here]
-            parsed.problems.append((line, here, f"stands here twice; the first is in line {first}"))
+            parsed.problems.append((line, here, f"is given twice; the first is on line {first}"))
             continue
         parsed.lines[here] = line
-        # Without a value a key means its default; but an unknown one is still reported, by
-        # handing something to the schema.
+        # A key without a value means its default; an unknown key still needs a value for the schema
+        # to report.
         if _is_null(value_node) and (key in keys_at(at)):
-            if inherits_at(at):  # there it is not the same as saying nothing
+            if inherits_at(at):  # there a key without a value differs from a missing one
                 data[key] = None
             continue
         data[key] = _value(value_node, here, parsed)
@@ -159,7 +159,7 @@ def _value(node: yaml.Node, at: Location, parsed: ParsedDocument) -> Any:
     line = parsed.lines[at]
     if len(parsed.lines) > _MOST_LINES:
         if len(parsed.problems) < 1000:
-            parsed.problems.append((line, at, "the file stands for too many values"))
+            parsed.problems.append((line, at, "the file expands to too many values"))
         return None
     if len(at) > _DEEPEST:  # also an anchor that contains itself
         parsed.problems.append((line, at[:1], "is nested too deeply"))
@@ -185,7 +185,7 @@ def _scalar(node: yaml.Node, at: Location, parsed: ParsedDocument) -> Any:
         case "bool":
             return text.lower() == "true"
         case "int":
-            # int() of thousands of digits raises; as text it is refused in words.
+            # int() raises for thousands of digits; as text they get a readable error.
             return text if len(text) > 100 else int(text, 0 if text[:2] in ("0o", "0x") else 10)
         case "float":
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
@@ -199,19 +199,19 @@ def _scalar(node: yaml.Node, at: Location, parsed: ParsedDocument) -> Any:
 
 
 def keys_at(at: Location) -> list[str]:
-    """The keys known at a place of the configuration, as they stand in the file."""
+    """Return the keys known at a place of the configuration, as written in the file."""
     model = _model_at(at)
     return [] if model is None else [info.alias or "" for info in model.model_fields.values()]
 
 
 def inherits_at(at: Location) -> bool:
-    """Tell whether what is not said at a place is as a wider entry says it."""
+    """Return whether missing settings at this place come from a wider entry."""
     model = _model_at(at)
     return model is not None and issubclass(model, InheritingSettings)
 
 
 def _model_at(at: Location) -> type[Settings] | None:
-    """The model of a map in the configuration; None where keys are free, or there is no map."""
+    """Return the model of a map; None where keys are free, or if the place holds no map."""
     model: type[Settings] | None = Config
     free = False
     for part in at:
@@ -230,13 +230,13 @@ def _model_at(at: Location) -> type[Settings] | None:
 
 @cache
 def all_keys() -> tuple[tuple[str, ...], ...]:
-    """Every key of the schema with the keys above it, without indexes."""
+    """Return every key of the schema with the keys above it, without indexes."""
     return tuple(key for key, _ in _all_settings(Config, ()))
 
 
 @cache
 def at_start_keys() -> frozenset[tuple[str, ...]]:
-    """The keys of the settings that take effect at the next start, not with a reload."""
+    """Return the keys of the settings that take effect at the next start, not on reload."""
     return frozenset(key for key, info in _all_settings(Config, ()) if is_at_start(info))
 
 
@@ -252,7 +252,7 @@ def _all_settings(
 
 
 def _model_of(info: FieldInfo) -> type[Settings] | None:
-    """The model of a section, or of the items of a list or map; None for a plain setting."""
+    """Return the model of a section, or of the items of a list or map; None for a plain setting."""
 
     def search(annotation: Any) -> type[Settings] | None:
         if isinstance(annotation, type) and issubclass(annotation, Settings):
@@ -269,20 +269,20 @@ def _model_of(info: FieldInfo) -> type[Settings] | None:
 _HEAD: Final = """\
 Configuration of amqproute.
 
-Every setting stands here with its default, commented out: take the # in front of a setting away
-and change the value. A key without a value means its default. Durations are written as 30s, 5m,
-1h30m or 5d, sizes as 64KiB or 16MiB; a bare number is seconds or bytes. Relative files are looked
-for next to this file.
+Every setting is listed with its default, commented out: remove the # in front of a setting and
+change the value. A key without a value means its default. Durations are written as 30s, 5m, 1h30m
+or 5d, sizes as 64KiB or 16MiB; a bare number is seconds or bytes. Relative paths start from the
+directory of this file.
 
 After a change run: amqproute check --config FILE, then: systemctl reload amqproute. A reload puts
-every setting in force except those that take effect at the next start, as it says there; the log
-and systemctl status name the changes that wait for it."""
+every setting in force except those marked as taking effect at the next start; the log and systemctl
+status name the changes that wait for it."""
 
 _AT_START: Final = "Takes effect at the next start."
 
 
 def describe() -> str:
-    """Write the configuration file with every setting, its description and its default."""
+    """Return the configuration file with every setting, its description and its default."""
     defaults = Config().model_dump(mode="json", by_alias=True)
     parts = [_prose(_HEAD, 0)]
     for info in Config.model_fields.values():
@@ -325,22 +325,22 @@ def _entry(info: FieldInfo) -> str:
 _RELOAD_HEAD: Final = """\
 # What a reload puts in force
 
-Made from the schema of the settings by `python -m amqproute.config reload`.
+Generated from the schema of the settings by `python -m amqproute.config reload`.
 
-`systemctl reload amqproute`, or SIGHUP, has the daemon read its file and the files that it names
-again. Either all of it takes effect or nothing: every part of the daemon first checks what it would
-change, and the first that cannot use its part refuses the whole. The log then has the line
-`reload refused, the old configuration stays` with the reason, and `systemctl status` says so until
+On `systemctl reload amqproute` or SIGHUP, the daemon reads its configuration file again, and the
+files named there. Either all changes take effect or none: every part of the daemon first checks its
+change, and if one of them cannot apply it, the whole reload is refused. The log then has the line
+`reload refused, the old configuration stays` with the reason, and `systemctl status` shows it until
 a reload succeeds.
 
-Where a restart is needed the running values stay in force, in every part of the daemon. The log
+Where a restart is needed, the running values stay in force in every part of the daemon. The log
 says `changes of SETTINGS take effect at the next start`, and `systemctl status` shows
-`waiting for a restart` with them, until the daemon is started again or the file says what it said
-before.
+`waiting for a restart` with these settings until the daemon is restarted or the file has its
+former values.
 
-Listeners are matched by their `endpoint`: what a reload changes of those that are open is in force,
-a new one is opened at the next start, and one that has gone from the file stays open until then. A
-first certificate under `tls`, and none any more, take effect at the next start, with all of `tls`.
+Listeners are matched by their `endpoint`. Reloadable changes of open listeners take effect at once;
+a new listener opens at the next start, and a removed one stays open until then. Adding the first
+certificate under `tls`, or removing it, takes effect at the next start, with all of `tls`.
 
 | setting | needs |
 |---|---|
@@ -348,7 +348,7 @@ first certificate under `tls`, and none any more, take effect at the next start,
 
 
 def describe_reload() -> str:
-    """Write the page that says of each setting whether it needs a reload or a restart."""
+    """Return the page that says for each setting whether it needs a reload or a restart."""
     rows = []
     keys = all_keys()
     for key in keys:
@@ -380,14 +380,14 @@ def _prose(text: str, indent: int, *, hanging: bool = False) -> str:
 
 
 def _flow(value: Any) -> str:
-    """Write a value on one line, quoted only where YAML needs it."""
+    """Format a value on one line, quoted only where YAML requires it."""
     match value:
         case None:
             return "null"
         case bool():
             return "true" if value else "false"
         case dict():
-            # A default inside an entry is left out: the entry then shows what it is about.
+            # Defaults are omitted inside an entry, so that its distinctive settings stand out.
             return "{" + ", ".join(f"{k}: {_flow(v)}" for k, v in value.items()) + "}"
         case list():
             return "[" + ", ".join(_flow(item) for item in value) + "]"
@@ -401,5 +401,5 @@ def _flow(value: Any) -> str:
 
 
 def uncomment(text: str) -> str:
-    """Put every setting of a generated file in force; prose stays a comment."""
+    """Put every setting of a generated file in force; prose remains a comment."""
     return re.sub(r"^( *)#(?=\S)", r"\1", re.sub(r"^#(?=  - )", "", text, flags=re.M), flags=re.M)

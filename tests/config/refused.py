@@ -96,7 +96,9 @@ REFUSED: list[tuple[str, list[str]]] = [
     ),
     (
         "nodes: [{name: a}]\nbindings: [{source: a, target: '@b.example'}]\n",
-        ["2: bindings[0].target: '@b.example' names no node; write NODE or NODE@DOMAIN"],
+        [
+            "2: bindings[0].target: '@b.example' is not the address of a node; write NODE or NODE@DOMAIN"
+        ],
     ),
     (
         "nodes:\n  - {name: prices, type: queu}\n",
@@ -224,7 +226,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     (
         "access:\n  - {allow: [publish], who: 'user'}\n",
         [
-            "2: access[0].who: 'user' names nobody; write user:NAME, user:*, peer:DOMAIN, peer:*, uid:NUMBER, uid:*, anonymous, or * for everybody"
+            "2: access[0].who: 'user' is not a principal; write user:NAME, user:*, peer:DOMAIN, peer:*, uid:NUMBER, uid:*, anonymous, or * for everybody"
         ],
     ),
     (
@@ -237,7 +239,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     ),
     (
         "access:\n  - {who: anonymous}\n",
-        ["2: access[0]: gives and refuses nothing; write allow or deny with a list of rights"],
+        ["2: access[0]: has no rights; write allow or deny with a list of rights"],
     ),
     (
         "access:\n  - {allow: publish, who: anonymous}\n",
@@ -279,7 +281,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     (
         "routes:\n  - {domain: a.example, via: 'http://x'}\n",
         [
-            "2: routes[0].via: 'http://x' is no next hop; write amqps://HOST:PORT or amqp://HOST:PORT"
+            "2: routes[0].via: 'http://x' is not a next hop; write amqps://HOST:PORT or amqp://HOST:PORT"
         ],
     ),
     (
@@ -339,7 +341,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     (
         "peers: {beta.example: {level: pin, pin: ['sha1:ab']}}\n",
         [
-            "1: peers.\"beta.example\".pin[0]: 'sha1:ab' is no pin; write sha256: (of the certificate) or key-sha256: (of its key) and the 64 hexadecimal digits that `amqproute certs show` prints"
+            "1: peers.\"beta.example\".pin[0]: 'sha1:ab' is not a pin; write sha256: (the certificate) or key-sha256: (its key) and the 64 hexadecimal digits that `amqproute certs show` prints"
         ],
     ),
     (
@@ -419,7 +421,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     ),
     (
         "relay:\n  window: 5\n  window: 6\n",
-        ["3: relay.window: stands here twice; the first is in line 2"],
+        ["3: relay.window: is given twice; the first is on line 2"],
     ),
     ("relay:\n\twindow: 5\n", ["2: is not YAML"]),
     ("relay: {window: 5\n", ["2: is not YAML"]),
