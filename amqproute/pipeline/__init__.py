@@ -15,8 +15,9 @@ people, and `warehouse` lets a change appear as a whole. Rows that are used seve
 are kept by `reuse`, so that a lost executor ends nothing.
 
 A warehouse grows by a day each night, and the nights do not grow with it: `nightly` makes anew what
-the new records can have changed, `ingest` looks where something can have come, and `warehouse`
-cleans up what is marked. `retention` takes old days off, and `soundness` says what each file is.
+the new records can have changed (`touched`), `ingest` looks where something can have come, and
+`warehouse` cleans up what is marked. `retention` takes old days off, and `soundness` says what each
+file is.
 
 `spark_session` gives the `SparkSession` that everything else takes as an argument; `java` finds the
 Java that it runs on, and starts it. `datasource` is a client of brokers: queues as data frames.

@@ -33,7 +33,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -135,7 +135,7 @@ def ingest(
     journals = [journal for journal in journals if _may_be_there(journal)]
     while True:
         folders = _folders(warehouse.snapshot(), journals, look_everywhere=look_everywhere)
-        fresh: list[Row] = []
+        fresh: list[SegmentFile] = []
         try:
             fresh = _fresh(warehouse, folders, at_once, until_us) if folders.paths else []
             if not fresh:
@@ -160,7 +160,7 @@ def _may_be_there(place: str | Path) -> bool:
     return "://" in str(place) or Path(place).exists()
 
 
-def _has_lost(warehouse: Warehouse, places: Sequence[str], fresh: Sequence[Row]) -> bool:
+def _has_lost(warehouse: Warehouse, places: Sequence[str], fresh: Sequence[SegmentFile]) -> bool:
     """Tell whether something is not there any more that was listed."""
     system: Any = warehouse.spark.sparkContext
     configuration, path_of = (
@@ -266,52 +266,114 @@ def _day_folders(directories: Sequence[str]) -> Iterator[str]:
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
-def _fresh(warehouse: Warehouse, folders: _Folders, at_once: int, until_us: int) -> list[Row]:
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentFile:
+    """A closed segment.
+
+    Attributes:
+        day: of its folder.
+        segment: its name.
+        length: octets.
+        path: where it stands, as a URI without escapes.
+        modified_us: when it was changed, microseconds since the epoch.
+    """
+
+    day: date
+    segment: str
+    length: int
+    path: str
+    modified_us: int
+
+
+def _fresh(
+    warehouse: Warehouse, folders: _Folders, at_once: int, until_us: int
+) -> list[SegmentFile]:
     """List some segments that are not in the tables, of the oldest days first."""
+    found = (
+        _found(folders.paths)
+        if folders.days is not None
+        else _found_by_spark(warehouse.spark, folders.paths)
+    )
+    # What is of a day to come waits for it.
+    last = datetime.fromtimestamp(until_us / 1e6, UTC).date()
+    closed = sorted(file for file in found if file.day <= last)
+    known = _known(warehouse, sorted({file.day for file in closed}))
+    # Copies that are as long are one segment.
+    fresh: dict[tuple[date, str, int], SegmentFile] = {}
+    for file in closed:
+        key = file.day, file.segment, file.length
+        if key not in fresh and not any(_has_taken(row, file) for row in known.get(key, ())):
+            if len(fresh) == at_once:
+                break
+            fresh[key] = file
+    return list(fresh.values())
+
+
+def _found(folders: Sequence[str]) -> Iterator[SegmentFile]:
+    """Find the segments in folders of this machine."""
+    for folder in folders:
+        place = os.path.abspath(folder)
+        day = date.fromisoformat(os.path.basename(place))
+        # A daemon moves and removes segments meanwhile: those come another time, or not at all.
+        with suppress(FileNotFoundError), os.scandir(place) as listed:
+            for each in listed:
+                if each.name.endswith(".jsonl") and not each.name.startswith((".", "_")):
+                    with suppress(FileNotFoundError):
+                        if each.is_file():
+                            stat = each.stat()
+                            modified_us = stat.st_mtime_ns // 1_000_000 * 1000  # as Java knows it
+                            path = f"file:{each.path}"
+                            yield SegmentFile(day, each.name, stat.st_size, path, modified_us)
+
+
+def _found_by_spark(spark: SparkSession, directories: Sequence[str]) -> Iterator[SegmentFile]:
+    """Find the segments in directories on any file system that Hadoop knows."""
     listing = (
-        warehouse.spark.read.format("binaryFile")
+        spark.read.format("binaryFile")
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", "*.jsonl")
-        # A daemon moves and removes segments meanwhile: those come another time, or not at all.
         .option("ignoreMissingFiles", "true")
-        .load([literal(path) for path in folders.paths])
+        .load([literal(path) for path in directories])
     )
     parts = F.split("path", "/")
     found = listing.select(
-        F.element_at(parts, -1).alias("segment"),
         F.try_to_date(F.element_at(parts, -2), "yyyy-MM-dd").alias("day"),
+        F.element_at(parts, -1).alias("segment"),
         "length",
-        F.struct(
-            "path",
-            F.col("_metadata.file_path").alias("place"),
-            F.unix_micros("modificationTime").alias("modified_us"),
-        ).alias("file"),
+        "path",
+        F.unix_micros("modificationTime").alias("modified_us"),
     )
-    # What is open lies in a folder that is no day. What is of a day to come waits for it.
-    last = datetime.fromtimestamp(until_us / 1e6, UTC).date()
-    closed = found.where(F.col("day") <= F.lit(last))
-    known = warehouse.read("segments", folders.days).where(
-        ~((F.col("too_new") > 0) & (F.col("reader") < VERSION))
-    )
-    here, there = closed.alias("here"), known.alias("there")
-    key = ["segment", "day", "length"]
-    same = F.lit(True)
-    for name in key:
-        same &= F.col(f"here.{name}") == F.col(f"there.{name}")
-    is_good = F.col("there.rejected") == F.col("there.contradicting")
-    is_file = F.col("here.file.path") == F.col("there.path")
+    # What is open lies in a folder that is no day.
+    return (SegmentFile(*row) for row in found.where("day IS NOT NULL").toLocalIterator())
+
+
+def _known(
+    warehouse: Warehouse, days: Sequence[date]
+) -> Mapping[tuple[date, str, int], Sequence[Row]]:
+    """Return the rows of `SEGMENTS` of some days that a file can be compared with."""
+    known = defaultdict(list)
+    snapshot = warehouse.snapshot()
+    if snapshot.of("segments", days):
+        rows = warehouse.read("segments", days, snapshot).where(
+            ~((F.col("too_new") > 0) & (F.col("reader") < VERSION))
+        )
+        compared = ("day", "segment", "length", "path", "modified_us", "rejected", "contradicting")
+        for row in rows.select(*compared).collect():
+            known[row.day, row.segment, row.length].append(row)
+    return known
+
+
+def _has_taken(row: Row, file: SegmentFile) -> bool:
+    """Tell whether a segment was taken in, by a row of the same name and length."""
+    is_good = row.contradicting is None or row.rejected == row.contradicting
     # An earlier release has not said when a file was changed.
-    is_older = F.col("here.file.modified_us") <= F.col("there.modified_us")
-    is_taken = is_good | (is_file & F.coalesce(is_older, F.lit(True)))
-    fresh = here.join(there, same & F.coalesce(is_taken, F.lit(True)), "left_anti")
-    # Copies that are as long are one segment.
-    chosen = fresh.groupBy(*key).agg(F.min("file").alias("file")).select(*key, "file.*")
-    return chosen.orderBy(*key).limit(at_once).collect()
+    is_same = row.modified_us is None or file.modified_us <= row.modified_us
+    return is_good or (row.path == file.path and is_same)
 
 
 def _take(
     warehouse: Warehouse,
-    fresh: Sequence[Row],
+    fresh: Sequence[SegmentFile],
     until_us: int,
     listed: Mapping[str, float] | None,
     reuse: Reuse,
@@ -375,6 +437,15 @@ def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 def literal(path: str) -> str:
     """Return a path as a pattern that means nothing but this path."""
     return re.sub(r"[\\{}*?,\[\]]", r"\\\g<0>", path)
+
+
+def _plain(uri: str) -> str:
+    """Return the path of `SegmentFile` that Spark gives as a URI with escapes."""
+    return _short(unquote(uri))
+
+
+def _short(path: str) -> str:
+    return re.sub("^file:/+", "file:/", path)
 
 
 def _written(warehouse: Warehouse, lines: DataFrame) -> list[TablePart]:
@@ -456,19 +527,17 @@ def _rejected(warehouse: Warehouse, rejects: Sequence[TablePart]) -> list[Row]:
 
 
 def _described(
-    fresh: Sequence[Row], read: Sequence[Row], kept: Sequence[Row], rejected: Sequence[Row]
+    fresh: Sequence[SegmentFile], read: Sequence[Row], kept: Sequence[Row], rejected: Sequence[Row]
 ) -> list[dict[str, Any]]:
     """Return rows of `SEGMENTS` for the files that were taken, also those of which nothing was."""
-    numbers = {row.path: row.lines for row in read}
-    there = {row.path: row.asDict() for row in kept}
-    bad = {row.path: row.asDict() for row in rejected}
+    numbers = {_plain(row.path): row.lines for row in read if row.path is not None}
+    there = {_plain(row.path): row.asDict() for row in kept if row.path is not None}
+    bad = {_short(row.path): row.asDict() for row in rejected}
     rows = []
     for file in fresh:
-        row = (
-            _NOTHING | there.get(file.place, {}) | bad.get(unquote(file.place), {}) | file.asDict()
-        )
+        row = _NOTHING | there.get(file.path, {}) | bad.get(file.path, {}) | asdict(file)
         # A line that was divided is more than one.
-        gone = numbers.get(file.place, 0) - row["lines"] - row["contradicting"]
+        gone = numbers.get(file.path, 0) - row["lines"] - row["contradicting"]
         rows.append(row | {"duplicates": max(gone, 0), "reader": VERSION})
     return [{name: row[name] for name in SEGMENTS.names} for row in rows]
 
@@ -489,7 +558,7 @@ _NOTHING: Final[dict[str, Any]] = {
 
 def _numbered(
     warehouse: Warehouse,
-    fresh: Sequence[Row],
+    fresh: Sequence[SegmentFile],
     rejects: Sequence[TablePart],
     refused: DataFrame | None,
     until_us: int,
@@ -509,13 +578,13 @@ def _numbered(
     places = warehouse.read_parts("rejects", rejects).select("path")
     if refused is not None:
         places = places.union(refused.select("path"))
-    wanted = {row.path for row in places.distinct().collect()}
+    wanted = {_plain(row.path) for row in places.distinct().collect()}
     if not wanted:
         return []
     spark = warehouse.spark.newSession()
     spark.conf.set("spark.sql.files.maxPartitionBytes", str(1 << 50))
     spark.conf.set(TIME_ZONE, "UTC")  # as in the other one
-    lines = with_previous(_lines(spark, [row.path for row in fresh if row.place in wanted]))
+    lines = with_previous(_lines(spark, [row.path for row in fresh if row.path in wanted]))
     first = lines.groupBy("path").agg(F.min("at.id").alias("first"))
     parsed = parse(lines, "at", "value", is_chained=True, until=F.lit(until_us))
     if refused is not None:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The nightly run: from closed segments to entries, messages and figures, in one go.
 
-All of these are made anew of the days that something has arrived for, and of `REACH` days
-on both sides of them: a message that came on one day may go on another. What is older than that
-stands as it was last made. So a night costs the same however many days there are, and what comes
-late for a day of last month, the days around that one (`_windows`). Of some of these days the page
-says something else then (`retold`).
+Figures are made anew of the days that something has arrived for, and of `REACH` days on both sides
+of them: a message that came on one day may go on another. Entries and messages, which cost the
+most, are made of those of these days that the new records change (`touched_days`). What is older
+than that stands as it was last made. So a night costs the same however many days there are, and
+what comes late for a day of last month, the days around that one (`_windows`). Of some of these
+days the page says something else then (`retold`).
 
 Which days these are stands in the tables themselves (`WarehouseSnapshot.pending`): `ingest` adds
 them, and `settle` takes them off when everything of them is there, their pages too. So a run that
@@ -14,7 +15,7 @@ was killed, wherever it was, is made good by the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
@@ -30,6 +31,7 @@ from amqproute.pipeline.figures import latencies, queues, reasons, volumes
 from amqproute.pipeline.handovers import contradictions
 from amqproute.pipeline.refusals import refusals
 from amqproute.pipeline.reuse import Reuse
+from amqproute.pipeline.touched import TouchedDays, touched_days, without
 from amqproute.pipeline.traces import hops, messages
 from amqproute.pipeline.warehouse import TablePart, Warehouse, WarehouseSnapshot
 
@@ -102,21 +104,28 @@ def _refreshed(warehouse: Warehouse, reuse: Reuse) -> WarehouseSnapshot:
     added: list[TablePart] = []
     gone: list[TablePart] = []
     for window in _windows(base.pending):
-        added += _made(warehouse, base, window, reuse)
-        gone += [part for table in MADE for part in base.of(table, window.made)]
+        touched = touched_days(warehouse, base, window.made)
+        added += _made(warehouse, base, window, touched, reuse)
+        made = {"hops": touched.entries, "messages": touched.messages}
+        gone += [part for table in MADE for part in base.of(table, made.get(table, window.made))]
     return warehouse.publish(base, added, gone)
 
 
 def _made(
-    warehouse: Warehouse, base: WarehouseSnapshot, window: _Window, reuse: Reuse
+    warehouse: Warehouse,
+    base: WarehouseSnapshot,
+    window: _Window,
+    touched: TouchedDays,
+    reuse: Reuse,
 ) -> list[TablePart]:
     """Make everything of the days of a window, which nobody reads yet."""
     of_these = F.col("day").between(F.lit(window.made[0]), F.lit(window.made[-1]))
     near = warehouse.read("runs", window.read, base)
-    entries = warehouse.stage("hops", hops(near).where(of_these))
-    of_others = set(window.read) - set(window.made)
-    known = warehouse.read_parts("hops", [*base.of("hops", of_others), *entries])
-    fresh = warehouse.read_parts("hops", entries)
+    entries = _entries(warehouse, base, window, touched.entries)
+    others = base.of("hops", set(window.read) - touched.entries)
+    known = warehouse.read_parts("hops", [*others, *entries])
+    stay = base.of("hops", set(window.made) - touched.entries)
+    fresh = warehouse.read_parts("hops", [*stay, *entries])
     # Judged by what queues held up to the end of the window, as in the night in which a day was
     # made for the last time.
     stocked = warehouse.read("runs", [day for day in window.read if day >= window.made[0]], base)
@@ -126,10 +135,11 @@ def _made(
     doubtful = judged(stocked, fresh, reuse=reuse)
     altered = refusals(warehouse.read("rejects", window.made, base))
     frames = {
-        "messages": messages(known, reuse),
+        "messages": _messages(warehouse, base, window, touched, entries, reuse),
         "balance": balance(fresh, doubtful),
-        "latencies": latencies(fresh),
-        "volumes": volumes(fresh),
+        # By when something ended, which may be a day that is made, of entries of one that is not.
+        "latencies": latencies(known),
+        "volumes": volumes(known),
         "reasons": reasons(runs),
         "queues": queues(fresh),
     }
@@ -140,6 +150,66 @@ def _made(
         for table, rows in frames.items():
             added += warehouse.stage(table, rows.where(of_these))
     return added
+
+
+def _entries(
+    warehouse: Warehouse, base: WarehouseSnapshot, window: _Window, days: Collection[date]
+) -> list[TablePart]:
+    """Make the entries of some days of a window."""
+    runs = warehouse.read("runs", _around(base, "hops", window, days), base)
+    rows = hops(runs).where(F.col("day").isin(sorted(days)))
+    if others := base.of("hops", set(window.read) - set(days)):
+        rows = without(rows, _ENTRY, warehouse.read_parts("hops", others).select(*_ENTRY))
+    return warehouse.stage("hops", rows)
+
+
+_ENTRY: Final = ("stream", "entry")
+_TRACE: Final = ("trace_stream", "trace_entry")
+
+
+def _messages(
+    warehouse: Warehouse,
+    base: WarehouseSnapshot,
+    window: _Window,
+    touched: TouchedDays,
+    entries: Sequence[TablePart],
+    reuse: Reuse,
+) -> DataFrame:
+    """Make the messages of some days of a window.
+
+    Args:
+        warehouse: the tables,
+        base: and what they consist of.
+        window: with all days that matter.
+        touched: which of them to make.
+        entries: those that were made now.
+        reuse: keeps what is computed on the way.
+    """
+    days = touched.messages
+    around = {day.isoformat() for day in _around(base, "messages", window, days)}
+    there = [*base.of("hops", set(window.read) - touched.entries), *entries]
+    near = [part for part in there if part.day in around]
+    far = [part for part in there if part.day not in around]
+    above = warehouse.read_parts("hops", there) if far else None
+    rows = messages(warehouse.read_parts("hops", near), reuse, above)
+    rows = rows.where(F.col("day").isin(sorted(days)))
+    others = [warehouse.read_parts("hops", far).select(*_ENTRY)] if far else []
+    if told := base.of("messages", set(window.read) - days):
+        others.append(warehouse.read_parts("messages", told).select(*_TRACE))
+    return without(rows, _TRACE, *others)
+
+
+def _around(
+    base: WarehouseSnapshot, table: str, window: _Window, days: Collection[date]
+) -> list[date]:
+    """Return the days whose records or entries are needed to make some days of a table.
+
+    Those are the days themselves and `REACH` days behind them; the day before, as clocks differ;
+    and days of which nothing was made yet, which have no rows to be recognized by.
+    """
+    reached = {day + timedelta(n) for day in days for n in range(-1, REACH + 1)}
+    unknown = {*base.days("runs")} - {*base.days(table)}
+    return [day for day in window.read if day in reached or day in unknown]
 
 
 def retold(warehouse: Warehouse, made: WarehouseSnapshot) -> Sequence[date]:

@@ -46,6 +46,7 @@ __all__ = [
     "REJECTS",
     "RUNS",
     "SEGMENTS",
+    "STAY",
     "TABLES",
     "VIOLATIONS",
     "VOLUMES",

@@ -15,6 +15,8 @@ broker that shows no journal is bridged: origin, message-id and digest are the s
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -25,7 +27,7 @@ from amqproute.pipeline.lines import spread
 from amqproute.pipeline.reuse import Reuse
 from amqproute.pipeline.table_schema import HOPS, MESSAGES, RUNS, STAY, conform
 
-__all__ = ["hops", "is_answer", "messages", "roots"]
+__all__ = ["KINDS", "hops", "is_answer", "may_be_bridged", "messages"]
 
 _ROUNDS: Final = 16
 """Hops between a message and its root that are looked up, at most."""
@@ -39,7 +41,7 @@ _AT_END: Final = (
     "wire_us",
 )  # fmt: skip
 _MOVES: Final = (RecordKind.ROUTED, RecordKind.SPOOLED)
-_KINDS: Final = sorted({*BEGINS, *ENDS, RecordKind.DEFERRED, RecordKind.DUPLICATE})
+KINDS: Final = sorted({*BEGINS, *ENDS, RecordKind.DEFERRED, RecordKind.DUPLICATE})
 
 
 def hops(runs: DataFrame) -> DataFrame:
@@ -54,7 +56,7 @@ def hops(runs: DataFrame) -> DataFrame:
         was handed over.
     """
     fields = ("entry", "settle_us", "connection", *_AT_BEGIN, *_AT_END)
-    runs = conform(runs, RUNS).where(F.col("kind").isin(_KINDS))
+    runs = conform(runs, RUNS).where(F.col("kind").isin(KINDS))
     records = spread(runs, fields).where(
         F.col("entry").isNotNull() | (F.col("kind") == RecordKind.DUPLICATE)
     )
@@ -153,36 +155,70 @@ _OWN: Final = "anonymous"
 # -- whose hop it is ---------------------------------------------------------------------------
 
 
-def roots(entries: DataFrame, reuse: Reuse | None = None) -> DataFrame:
+@dataclass(frozen=True, slots=True)
+class _Lookups:
+    """How many entries do not know their root.
+
+    Attributes:
+        far: entries with a parent, or that came over more brokers than two.
+        bridged: entries that came from a broker without a journal, perhaps.
+        children: copies and reports that were handed on, which may be the root of others.
+        steps: from one of `far` to its root, at most; at least `_ROUNDS` if that is not known.
+    """
+
+    far: int
+    bridged: int
+    children: int
+    steps: int
+
+    @property
+    def are_few(self) -> bool:
+        """They can be sent to everybody."""
+        return self.far + self.bridged <= _FEW
+
+
+def _lookups(entries: DataFrame) -> _Lookups:
+    far = _is_far()
+    row = entries.agg(
+        F.count_if(far),
+        F.count_if(may_be_bridged()),
+        F.count_if(_is_child()),
+        F.coalesce(F.max(F.when(far, F.coalesce(_steps(), F.lit(_ROUNDS)))), F.lit(0)),
+    ).first()
+    assert row is not None
+    return _Lookups(*row)
+
+
+def _roots(entries: DataFrame, above: DataFrame, lookups: _Lookups, reuse: Reuse) -> DataFrame:
     """Find the root of each entry that is not its own root, nor that of who handed it over.
 
     Goes up one step at a time, and with those only that have further to go; between two steps it
-    waits for how many these are. What it returns is computed, and nothing else of it is kept.
+    waits for how many these are, unless it knows that there are none. What it returns is computed,
+    and nothing else of it is kept.
 
     Args:
         entries: `HOPS`.
-        reuse: keeps what is returned; by default that is kept as long as the session.
+        above: `HOPS` among which their roots are.
+        lookups: how many of them there are; not none.
+        reuse: keeps what is returned.
 
     Returns:
         ``stream``, ``entry``, ``root_stream``, ``root_entry``; with ``is_child`` for a copy or a
         report that was handed on, so that others may take it for their root.
     """
-    first = _bridged(entries)
-    ups = entries.where(_is_above()).select(
+    ups = above.where(_is_above()).select(
         F.col("stream").alias("at_stream"), F.col("entry").alias("at_entry"), *_above("up")
     )
-    # How many steps are left is known where the message has come straight over so many brokers.
-    left = F.when(F.col("parent").isNull(), _length() - 1)
-    # Only a child that was handed on can be what somebody else came from.
-    child = F.col("parent").isNotNull() & (F.col("fate") == RecordKind.RELAYED)
-    far = entries.where(_is_far()).select(
-        "stream", "entry", *_above("at"), left.alias("left"), child.alias("is_child")
+    moving = entries.where(_is_far()).select(
+        "stream", "entry", *_above("at"), _steps().alias("left"), _is_child().alias("is_child")
     )
-    moving = far.unionByName(first)
+    if lookups.bridged:
+        moving = moving.unionByName(_bridged(entries, above))
     steps: list[DataFrame] = []
     found: list[DataFrame] = []
-    for _ in range(_ROUNDS):
-        moved = moving.join(ups, ["at_stream", "at_entry"], "left").persist()
+    most = _ROUNDS if lookups.bridged else min(lookups.steps, _ROUNDS)
+    for number in range(1, most + 1):
+        moved = _moved(moving, ups, are_few=lookups.are_few).persist()
         steps.append(moved)
         is_there = F.col("up_stream").isNull() | (F.col("left") == 1)
         found.append(
@@ -202,22 +238,36 @@ def roots(entries: DataFrame, reuse: Reuse | None = None) -> DataFrame:
             (F.col("left") - 1).alias("left"),
             "is_child",
         )
-        if moving.isEmpty():
+        if number < most and not moving.count():
             break
-    whole = (reuse or Reuse()).computed(functools.reduce(DataFrame.unionByName, found))
+    whole = reuse.computed(functools.reduce(DataFrame.unionByName, found))
     for moved in steps:
         moved.unpersist()
     return whole
 
 
-def _bridged(entries: DataFrame) -> DataFrame:
+def _moved(moving: DataFrame, ups: DataFrame, *, are_few: bool) -> DataFrame:
+    """Add the next step up, ``up_stream`` and ``up_entry``, to those that move; None at a root."""
+    if not are_few:
+        return moving.join(ups, ["at_stream", "at_entry"], "left")
+    # All entries are looked through where they are, and nothing but what is found is exchanged.
+    nearer = F.broadcast(moving.select("stream", "entry", "at_stream", "at_entry"))
+    met = ups.join(nearer, ["at_stream", "at_entry"])
+    ahead = F.broadcast(met.select("stream", "entry", "up_stream", "up_entry"))
+    return moving.join(ahead, ["stream", "entry"], "left")
+
+
+_FEW: Final = 500_000
+"""So many entries are sent to everybody rather than exchanged with all others."""
+
+
+def _bridged(entries: DataFrame, above: DataFrame) -> DataFrame:
     """Find what went to a broker that shows no journal, and came back to one that does."""
     same = ["origin", "message_id", "message_id_type", "digest"]
-    # What came from a broker of ours says which entry it was there.
-    lost = entries.where(
-        F.col("from_stream").isNull() & F.col("parent").isNull() & (_length() > 0)
-    ).select("stream", "entry", _length().alias("length"), *same)
-    left = entries.where((F.col("fate") == RecordKind.RELAYED) & F.col("parent").isNull()).select(
+    lost = entries.where(may_be_bridged() & F.col("parent").isNull()).select(
+        "stream", "entry", _length().alias("length"), *same
+    )
+    left = above.where((F.col("fate") == RecordKind.RELAYED) & F.col("parent").isNull()).select(
         F.col("stream").alias("at_stream"),
         F.col("entry").alias("at_entry"),
         _length().alias("before"),
@@ -249,6 +299,21 @@ def _is_far() -> Column:
     return F.col("parent").isNotNull() | (F.col("from_stream").isNotNull() & (_length() > 1))
 
 
+def may_be_bridged() -> Column:
+    """Whether an entry came from a broker that shows no journal: one of ours names its entry."""
+    return F.col("from_stream").isNull() & (_length() > 0)
+
+
+def _is_child() -> Column:
+    """Whether an entry has a parent and was handed on: others may have come from it."""
+    return F.col("parent").isNotNull() & (F.col("fate") == RecordKind.RELAYED)
+
+
+def _steps() -> Column:
+    """How many steps are left, where the message has come straight over so many brokers."""
+    return F.when(F.col("parent").isNull(), _length() - 1)
+
+
 def _above(name: str) -> list[Column]:
     """The entry before: the parent in the same store, or that of the broker before."""
     is_child = F.col("parent").isNotNull()
@@ -261,63 +326,109 @@ def _above(name: str) -> list[Column]:
 # -- messages ----------------------------------------------------------------------------------
 
 
-def messages(entries: DataFrame, reuse: Reuse | None = None) -> DataFrame:
+def messages(
+    entries: DataFrame, reuse: Reuse | None = None, above: DataFrame | None = None
+) -> DataFrame:
     """Make one row for each message, of the entries of all brokers that saw it.
 
     Args:
         entries: `HOPS`. They are read more than once: best from a table.
         reuse: keeps what is computed on the way; the messages can be read until its context ends.
+        above: `HOPS` among which the entries are that they came from; by default `entries`.
 
     Returns:
         `MESSAGES`. ``hops`` are in the order of the way, copies and reports behind. ``fate`` is
         that of the last hop that is none of those, None as long as it is in a queue; the latency
         is from its coming to the first broker to that end, each by its broker's own clock.
     """
-    entries = conform(entries, HOPS)
-    lookup = _is_far() | (F.col("from_stream").isNull() & (_length() > 0))
+    entries, reuse = conform(entries, HOPS), reuse or Reuse()
+    lookups = _lookups(entries)
     near = F.col("from_stream").isNotNull()
-    known = entries.where(~lookup).select(
-        "*",
-        F.coalesce("from_stream", "stream").alias("root_stream"),
-        F.when(near, F.col("from_entry")).otherwise(F.col("entry")).alias("root_entry"),
-    )
-    found = roots(entries, reuse)
-    looked_up = entries.where(lookup).join(found.drop("is_child"), ["stream", "entry"], "left")
-    looked_up = looked_up.select(
-        *entries.columns,
-        F.coalesce("root_stream", "stream").alias("root_stream"),
-        F.coalesce("root_entry", "entry").alias("root_entry"),
-    )
+    own = {
+        "root_stream": F.coalesce("from_stream", "stream"),
+        "root_entry": F.when(near, F.col("from_entry")).otherwise(F.col("entry")),
+    }
+    if not lookups.far and not lookups.bridged:
+        return conform(_gathered(entries.withColumns(own)), MESSAGES)
+    found = _roots(entries, entries if above is None else above, lookups, reuse)
+    return conform(_gathered(_rooted(entries, own, found, lookups)), MESSAGES)
+
+
+def _rooted(
+    entries: DataFrame, own: Mapping[str, Column], found: DataFrame, lookups: _Lookups
+) -> DataFrame:
+    """Add the root of each entry: `own` unless it had to be looked up, and `found`."""
+    lookup = _is_far() | may_be_bridged()
+    known = found.drop("is_child")
+    if lookups.are_few:
+        # One pass over all entries, and no exchange. What is not looked up has no key.
+        met = known.select(
+            F.col("stream").alias("of_stream"), F.col("entry").alias("of_entry"), *own
+        )
+        is_same = (F.when(lookup, F.col("entry")) == F.col("of_entry")) & (
+            F.col("stream") == F.col("of_stream")
+        )
+        marked = entries.join(F.broadcast(met), is_same, "left")
+        rooted = marked.select(
+            *entries.columns,
+            *(
+                F.when(lookup, F.coalesce(name, itself)).otherwise(column).alias(name)
+                for (name, column), itself in zip(own.items(), ("stream", "entry"), strict=True)
+            ),
+        )
+    else:
+        looked_up = entries.where(lookup).join(known, ["stream", "entry"], "left")
+        rooted = (
+            entries.where(~lookup)
+            .withColumns(own)
+            .unionByName(
+                looked_up.select(
+                    *entries.columns,
+                    F.coalesce("root_stream", "stream").alias("root_stream"),
+                    F.coalesce("root_entry", "entry").alias("root_entry"),
+                )
+            )
+        )
+    if not lookups.children:
+        return rooted
     children = found.where("is_child").select(
         F.col("stream").alias("root_stream"),
         F.col("entry").alias("root_entry"),
         F.col("root_stream").alias("true_stream"),
         F.col("root_entry").alias("true_entry"),
     )
-    rooted = known.unionByName(looked_up).join(children, ["root_stream", "root_entry"], "left")
-    return conform(_gathered(rooted), MESSAGES)
+    near = F.broadcast(children) if lookups.children <= _FEW else children
+    true = {
+        "root_stream": F.coalesce("true_stream", "root_stream"),
+        "root_entry": F.coalesce("true_entry", "root_entry"),
+    }
+    joined = rooted.join(near, ["root_stream", "root_entry"], "left")
+    return joined.select(*entries.columns, *(column.alias(name) for name, column in true.items()))
 
 
+_ORDER: Final = ("child", "depth", "at", "fate", "ended_us")
+"""Hops are sorted by these: those of copies and reports stand behind, and what has ended."""
 _SAID: Final = (
-    "message_id", "message_id_type", "to", "origin", "size", "bare_size", "digest", "domain", "day",
+    "message_id", "message_id_type", "to", "origin", "size", "bare_size", "digest", "day",
 )  # fmt: skip
 
 
 def _gathered(entries: DataFrame) -> DataFrame:
+    """Make messages of entries with ``root_stream`` and ``root_entry``.
+
+    Each entry is exchanged once, as one structure; what a message is, its list of them says.
+    """
     is_child = F.col("parent").isNotNull()
-    place = [is_child.alias("child"), _length().alias("depth")]
-    began = F.coalesce("began_us", "ended_us").alias("at")
-    own = F.when(~is_child, F.col("digest"))
+    began = F.coalesce("began_us", "ended_us")
+    rest = [name for name in STAY.names if name not in _ORDER]
+    hop = F.struct(
+        is_child.alias("child"), _length().alias("depth"), began.alias("at"), "fate", "ended_us",
+        *rest, *_SAID,
+    )  # fmt: skip
     told = entries.select(
-        F.coalesce("true_stream", "root_stream").alias("trace_stream"),
-        F.coalesce("true_entry", "root_entry").alias("trace_entry"),
-        F.struct(*place, began, F.struct(*STAY.names).alias("stay")).alias("hop"),
-        F.struct(*place, began, "began_us", *_SAID).alias("first"),
-        F.when(~is_child, F.struct(_length().alias("depth"), began, "fate", "ended_us")).alias(
-            "last"
-        ),
-        own.alias("own_digest"),
-        F.when(is_child, 1).alias("child"),
+        F.col("root_stream").alias("trace_stream"),
+        F.col("root_entry").alias("trace_entry"),
+        hop.alias("hop"),
         is_answer().alias("is_answer"),
         "duplicates",
         "deferrals",
@@ -327,32 +438,32 @@ def _gathered(entries: DataFrame) -> DataFrame:
         .groupBy("trace_entry", "trace_stream")
         .agg(
             F.collect_list("hop").alias("hops"),
-            F.min("first").alias("first"),
-            F.max("last").alias("last"),
-            F.min("own_digest").alias("least"),
-            F.max("own_digest").alias("most"),
-            F.count("child").cast("int").alias("copies"),
             F.sum("duplicates").cast("int").alias("duplicates"),
             F.sum("deferrals").cast("int").alias("deferrals"),
             F.max("is_answer").alias("is_answer"),
         )
         .where("NOT is_answer")
     )
-    main = F.filter("hops", lambda hop: ~hop["child"])
-    ended = F.when(F.col("last.fate").isNotNull(), F.col("last.ended_us"))
-    return gathered.select(
+    ordered = gathered.withColumn("hops", F.array_sort("hops"))
+    way = ordered.withColumn("way", F.filter("hops", lambda hop: ~hop["child"]))
+    first, last = F.get("hops", F.lit(0)), F.get("way", F.size("way") - 1)
+    digests = F.transform("way", lambda hop: hop["digest"])
+    ended = F.when(last["fate"].isNotNull(), last["ended_us"])
+    return way.select(
         "trace_stream",
         "trace_entry",
-        *(F.col(f"first.{name}").alias(name) for name in ("began_us", *_SAID)),
+        *(first[name].alias(name) for name in ("began_us", "domain", *_SAID)),
         ended.alias("ended_us"),
-        (ended - F.col("first.began_us")).alias("latency_us"),
-        F.col("last.fate").alias("fate"),
-        F.size(F.array_distinct(F.transform(main, lambda hop: hop["stay"]["broker"]))).alias(
-            "brokers"
-        ),
-        "copies",
+        (ended - first["began_us"]).alias("latency_us"),
+        last["fate"].alias("fate"),
+        F.size(F.array_distinct(F.transform("way", lambda hop: hop["broker"]))).alias("brokers"),
+        (F.size("hops") - F.size("way")).alias("copies"),
         "duplicates",
         "deferrals",
-        (F.col("least") == F.col("most")).alias("same_digest"),
-        F.transform(F.array_sort("hops"), lambda hop: hop["stay"]).alias("hops"),
+        (F.array_min(digests) == F.array_max(digests)).alias("same_digest"),
+        F.transform("hops", _stay).alias("hops"),
     )
+
+
+def _stay(hop: Column) -> Column:
+    return F.struct(*(hop[name].alias(name) for name in STAY.names))

@@ -49,10 +49,18 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructType
 
 from amqproute.jsontext import parse_json
-from amqproute.pipeline.table_schema import NOBODY, TABLES, conform
+from amqproute.pipeline.table_schema import (
+    HOPS,
+    MESSAGES,
+    NOBODY,
+    RECORDS,
+    STAY,
+    TABLES,
+    conform,
+)
 
 __all__ = [
     "KEPT_SECONDS",
@@ -74,13 +82,30 @@ KEPT_SECONDS: Final = 86_400.0
 MANIFEST: Final = "_files.json"
 """What stands with a change: the number of its publication, and its files with their lengths."""
 
+_ONCE: Final = sorted(
+    {"message_id", "digest"}
+    | {
+        field.name
+        for schema in (RECORDS, HOPS, STAY, MESSAGES)
+        for field in schema
+        if isinstance(field.dataType, LongType)
+    }
+)
+"""Columns whose values come once, or nearly: numbers of entries, times, durations, octets."""
+
 PARQUET: Final = {
-    f"parquet.enable.dictionary#{column}": "false"
-    for name in ("message_id", "digest", "entry", "from_entry", "began_us", "ended_us")
-    for column in (name, f"each.{name}.list.element", f"hops.list.element.{name}")
+    "parquet.size.statistics.enabled": "false",
+    "parquet.column.statistics.enabled": "false",
+    **{f"parquet.column.statistics.enabled#{name}": "true" for name in ("journal", "kind", "seq")},
+    **{
+        f"parquet.enable.dictionary#{column}": "false"
+        for name in _ONCE
+        for column in (name, f"each.{name}.list.element", f"hops.list.element.{name}")
+    },
 }
 """Options of Spark's writer. Of columns whose values come once a dictionary is built in vain, which
-takes half as long again as all the rest."""
+takes half as long again as all the rest. The least and the most of a column serve those filters
+only that look for a few of many rows."""
 
 TIME_ZONE: Final = "spark.sql.session.timeZone"
 """Setting of a session by which it tells the day of a time."""
@@ -409,16 +434,17 @@ class _Files:
 
     def __init__(self, spark: SparkSession, base: str) -> None:
         context: Any = spark.sparkContext
-        self._jvm = context._jvm
+        # Java looks for each part of a class's name in all its archives, so it is named once.
+        self._path_of = context._jvm.org.apache.hadoop.fs.Path
         self._base = base
-        root = self._jvm.org.apache.hadoop.fs.Path(base)
+        root = self._path_of(base)
         self._system = root.getFileSystem(context._jsc.hadoopConfiguration())
         uri = self._system.makeQualified(root).toUri()
         self.local = Path(uri.getPath()) if uri.getScheme() == "file" else None
         """The directory, if it is one of this machine."""
 
     def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self._base}/{name}")
+        return self._path_of(f"{self._base}/{name}")
 
     def ages(self, name: str) -> dict[str, float]:
         """Return what a directory holds, with the times of change; nothing if there is none."""
@@ -474,7 +500,7 @@ class _Files:
             return
         if not self._system.exists(self._path(name)):
             return
-        root = len(str(self._system.makeQualified(self._jvm.org.apache.hadoop.fs.Path(self._base))))
+        root = len(str(self._system.makeQualified(self._path_of(self._base))))
         found = self._system.listFiles(self._path(name), True)
         while found.hasNext():
             status = found.next()
@@ -492,12 +518,17 @@ class _Files:
 
     def touch(self, name: str, at: float | None = None) -> None:
         """Let an empty file be there that says when it was last touched: now, or `at`."""
+        if self.local is not None:
+            place = self.local / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.touch()
+            if at is not None:
+                os.utime(place, (at, at))
+            return
         path = self._path(name)
-        # Without the checksum that Hadoop keeps beside a local file.
-        system = self._system if self.local is None else self._system.getRaw()
-        system.create(path, True).close()
+        self._system.create(path, True).close()
         if at is not None:
-            system.setTimes(path, round(at * 1000), -1)
+            self._system.setTimes(path, round(at * 1000), -1)
 
     def create(self, name: str, text: str) -> None:
         """Let a file appear, whole, under a name that nobody has taken.

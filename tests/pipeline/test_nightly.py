@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import tempfile
 from datetime import date, timedelta
 from pathlib import Path
@@ -14,8 +15,9 @@ from tests.pipeline.journals import MIDNIGHT, SECOND, Journal, handed_on
 from tests.pipeline.support import MISSING, SparkCase
 
 if TYPE_CHECKING or not MISSING:
+    from amqproute.pipeline import nightly
     from amqproute.pipeline.ingest import ingest
-    from amqproute.pipeline.nightly import facts_of, refresh, retold, settle
+    from amqproute.pipeline.nightly import MADE, facts_of, refresh, retold, settle
     from amqproute.pipeline.warehouse import Warehouse
 
 DAY = 86_400
@@ -98,3 +100,119 @@ class RetoldTests(SparkCase):
         journal.write(RecordKind.STOCK, {"count": 0})
         journal.at += 100
         journal.write(RecordKind.CONFIGURED, {})
+
+
+class TouchedTests(SparkCase):
+    """Entries and messages of the days that new records change are made anew, and no others."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.journals = [Journal(f"{name}.example") for name in ("alpha", "beta", "gamma")]
+        for journal in self.journals:
+            journal.write(RecordKind.START, {})
+
+    def sent(self, entry: int, at: float) -> None:
+        """Let a client's message for another organization come to the first broker."""
+        alpha = self.journals[0]
+        alpha.at = at
+        alpha.receive(entry, "amqp$out/beta.example", sender="user:ann", origin="alpha.example")
+
+    def over(self, entry: int, at: float) -> None:
+        """Hand a message on from the first broker to the second, and from there to the third."""
+        alpha, beta, gamma = self.journals
+        alpha.at = at
+        handed_on(alpha, beta, entry, 100 + entry, origin="alpha.example")
+        beta.at = at + 1
+        trail = f"{alpha.broker} {beta.broker}"
+        handed_on(beta, gamma, 100 + entry, 200 + entry, trail, origin="alpha.example")
+
+    def history(self) -> list[list[Path]]:
+        """Write four days, and what comes late of the first; return the segments of each night."""
+        alpha, beta, gamma = self.journals
+        nights: list[list[Path]] = []
+        for day in range(4):
+            self.at_night(day)
+            # Two that come and go on their day, and one that waits for the next.
+            for entry in (10 * day + 1, 10 * day + 2):
+                self.sent(entry, day * DAY + 1000 + entry)
+                self.over(entry, day * DAY + 2000 + entry)
+                gamma.at += 1
+                gamma.end(RecordKind.DELIVERED, 200 + entry, "orders", peer="user:bob")
+            self.sent(10 * day + 3, day * DAY + DAY - 10)
+            if day == 1:
+                # From the day before: over midnight, and a copy of what expired.
+                self.over(3, day * DAY + 10)
+                beta.at = day * DAY + 20
+                beta.end(RecordKind.EXPIRED, 102, "orders")
+                beta.write(RecordKind.ROUTED, {"entry": 500, "parent": 102, "node": "dead"})
+            if day == 3:
+                # Of the first day, and of a copy made since.
+                gamma.at = beta.at = day * DAY + 30
+                gamma.end(RecordKind.DELIVERED, 203, "orders", peer="user:bob")
+                beta.end(RecordKind.DELIVERED, 500, "dead", peer="user:eve")
+                again = {"node": "orders", "from_stream": alpha.stream, "from_entry": 3}
+                beta.write(RecordKind.DUPLICATE, again)
+            nights.append([journal.segment(self.folder / "all") for journal in self.journals])
+        self.sent(77, 5000)
+        nights.append([alpha.segment(self.folder / "all")])
+        return nights
+
+    def at_night(self, day: int) -> None:
+        for journal in self.journals:
+            journal.at = day * DAY + 1.0
+            journal.write(RecordKind.CONFIGURED, {})
+
+    def made(self, name: str, nights: list[list[Path]]) -> Warehouse:
+        """Take in the segments of nights, one after the other, and make everything of them."""
+        warehouse = Warehouse(self.spark, self.folder / name / "tables")
+        journals = self.folder / name / "journals"
+        for segments in nights:
+            for path in segments:
+                place = journals / path.relative_to(self.folder / "all")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, place)
+            before = warehouse.snapshot()
+            ingest(warehouse, [journals], look_everywhere=True)
+            settle(warehouse, refresh(warehouse))
+            self.remade.append(
+                {
+                    table: sorted(
+                        (date.fromisoformat(part.day) - FIRST).days
+                        for part in set(warehouse.snapshot().of(table)) - set(before.of(table))
+                    )
+                    for table in ("hops", "messages")
+                }
+            )
+        return warehouse
+
+    def test_same(self) -> None:
+        """Night for night comes to the same as all at once; only what changes is made again."""
+        nights = self.history()
+        self.remade: list[dict[str, list[int]]] = []
+        whole = self.made("whole", [[path for night in nights for path in night]])
+        self.remade.clear()
+        grown = self.made("grown", nights)
+        for table in MADE:
+            rows = [sorted(map(str, each.read(table).collect())) for each in (whole, grown)]
+            self.assertEqual(*rows, table)
+        days = [[0], [0, 1], [2], [0, 1, 3], [0]]
+        for table in ("hops", "messages"):
+            self.assertEqual([night[table] for night in self.remade], days, table)
+
+    def test_over_midnight(self) -> None:
+        """What ended on the first day that a night makes is counted there, whenever it began."""
+        self.patch(nightly, "REACH", 1)
+        alpha = self.journals[0]
+        self.remade: list[dict[str, list[int]]] = []
+        self.sent(1, DAY - 10)
+        nights = [[alpha.segment(self.folder / "all")]]
+        self.over(1, DAY + 10)
+        for day in (1, 2):
+            nights.append([journal.segment(self.folder / "all") for journal in self.journals])
+            self.at_night(day + 1)
+        warehouse = self.made("grown", nights)
+        went = warehouse.read("volumes").where("domain = 'alpha.example' AND direction = 'out'")
+        self.assertEqual([(row.day, row.messages) for row in went.collect()], [(FIRST + ONE, 1)])
+        took = warehouse.read("latencies").where("domain = 'alpha.example' AND stage = 'hop'")
+        self.assertEqual([(row.day, row.number) for row in took.collect()], [(FIRST + ONE, 1)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from tests.pipeline.test_commands import invoked
 
 if TYPE_CHECKING or not MISSING:
     from pyspark.errors import PySparkException
-    from pyspark.sql import DataFrameReader
 
     from amqproute.pipeline import ingest
     from amqproute.pipeline.warehouse import Warehouse
@@ -66,14 +65,14 @@ class VanishingTests(SparkCase):
             self.once(ingest, "_take", self.segments[2].unlink),
             self.once(ingest, "_written", self.segments[3].unlink),
         ]
-        load = DataFrameReader.load
+        found = ingest._found
 
-        def loaded(reader: DataFrameReader, *arguments: Any, **named: Any) -> Any:
-            rows = load(reader, *arguments, **named)
+        def listed(folders: Sequence[str]) -> list[ingest.SegmentFile]:
+            files = list(found(folders))
             self.segments[1].unlink(missing_ok=True)
-            return rows
+            return files
 
-        self.patch(DataFrameReader, "load", loaded)
+        self.patch(ingest, "_found", listed)
         command = ["run", "--warehouse", self.tables.base, "--journal", self.journal]
         result = invoked(*command)
         self.assertEqual(result.exit_code, 0, result.output)
@@ -81,7 +80,7 @@ class VanishingTests(SparkCase):
         self.assertIn("1 new segments with 1 records.", result.stdout)
         self.assertEqual(self.entries(), [4])
         self.assertEqual(self.tables.read("segments").count(), 1)
-        self.patch(DataFrameReader, "load", load)
+        self.patch(ingest, "_found", found)
         shutil.copytree(kept, self.journal, dirs_exist_ok=True)
         self.assertEqual(ingest.ingest(self.tables, [self.journal]).segments, 4)
         self.assertEqual(self.entries(), [0, 1, 2, 3, 4])

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which days before a night its records change, and what of the others stays as it is.
+
+A day's records mostly begin and end entries of that day, and a few of the day before. To make a
+week anew for each night would cost as much as all of that week's nights. So only those days are
+made again that have an entry which a new record is about, or a message with an entry that a new one
+came from; what the tables say of the other days stands.
+
+What is made of some days' records alone would be wrong where entries or messages reach into other
+days: an end without its beginning, a second hop without the first. Those have their rows there
+already, by which they are recognized and left out (`without`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from amqproute.pipeline.lines import spread
+from amqproute.pipeline.traces import KINDS, may_be_bridged
+from amqproute.pipeline.warehouse import Warehouse, WarehouseSnapshot
+
+__all__ = ["TouchedDays", "touched_days", "without"]
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedDays:
+    """Days to make anew.
+
+    Attributes:
+        entries: those of which the table ``hops`` changes.
+        messages: those of which ``messages`` changes, all of `entries` among them.
+    """
+
+    entries: frozenset[date]
+    messages: frozenset[date]
+
+
+_HOPS: Final = "hops"
+_BRIDGED: Final = "bridged"
+
+
+def touched_days(
+    warehouse: Warehouse, base: WarehouseSnapshot, days: Collection[date]
+) -> TouchedDays:
+    """Find the days that the records of pending days change.
+
+    Args:
+        warehouse: the tables,
+        base: and what they consist of.
+        days: among these.
+    """
+    told = {_HOPS: frozenset(base.days(_HOPS)), "runs": frozenset(base.days("runs"))}
+    # Of some days nothing may have been made yet, whatever the list says.
+    new = {day for day in days if day in base.pending or day in told["runs"] - told[_HOPS]}
+    old = set(days) - new
+    if not base.of(_HOPS, old):
+        return TouchedDays(frozenset(days), frozenset(days))
+    fields = ("entry", "parent", "from_stream", "from_entry", "trail")
+    runs = warehouse.read("runs", new, base).where(F.col("kind").isin(KINDS))
+    records = spread(runs, fields)
+    named = F.array(
+        F.struct("stream", "entry"),
+        F.struct("stream", F.col("parent").alias("entry")),
+        F.struct(F.col("from_stream").alias("stream"), F.col("from_entry").alias("entry")),
+    )
+    keys = records.select(F.inline(named)).where("stream IS NOT NULL AND entry IS NOT NULL")
+    entries, messages = warehouse.read(_HOPS, old, base), warehouse.read("messages", old, base)
+    root = F.struct(F.col("trace_stream").alias("stream"), F.col("trace_entry").alias("entry"))
+    hops = F.transform("hops", lambda hop: F.struct(hop["stream"], hop["entry"]))
+    there = entries.select(F.lit(_HOPS).alias("table"), "day", "stream", "entry").unionByName(
+        messages.select(
+            F.lit("messages").alias("table"), "day", F.inline(F.concat(F.array(root), hops))
+        ).toDF("table", "day", "stream", "entry")
+    )
+    touched = there.join(keys, ["stream", "entry"], "left_semi").select("table", "day")
+    bridged = F.lit(_BRIDGED).alias("table")
+    for rows in (entries, records.withColumn("day", F.lit(None).cast("date"))):
+        touched = touched.unionByName(rows.where(may_be_bridged()).select(bridged, "day"))
+    found = touched.distinct().collect()
+    # A hop over a broker without a journal is found by the message alone, whatever the days.
+    if any(row["table"] == _BRIDGED for row in found):
+        return TouchedDays(frozenset(days), frozenset(days))
+    changed = new | {row.day for row in found if row["table"] == _HOPS}
+    return TouchedDays(frozenset(changed), frozenset(changed | {row.day for row in found}))
+
+
+def without(rows: DataFrame, key: tuple[str, str], *others: DataFrame) -> DataFrame:
+    """Leave out the rows that have a place on another day.
+
+    Args:
+        rows: with the columns of `key`.
+        key: of stream and entry.
+        others: with such columns; first the stream, then the entry.
+    """
+    for other in others:
+        rows = rows.join(other.toDF(*key), list(key), "left_anti")
+    return rows
