@@ -20,7 +20,8 @@ the new records can have changed (`touched`), `ingest` looks where something can
 file is.
 
 `spark_session` gives the `SparkSession` that everything else takes as an argument; `java` finds the
-Java that it runs on, and starts it. `datasource` is a client of brokers: queues as data frames.
+Java that it runs on, and starts it, with the classes that `class_archive` has kept of an earlier
+start. `datasource` is a client of brokers: queues as data frames.
 """
 
 __all__: list[str] = []

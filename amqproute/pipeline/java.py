@@ -25,6 +25,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from amqproute.pipeline.class_archive import ClassArchive
+
 __all__ = ["SUPPORTED", "JavaError", "JavaGateway", "JavaRuntime", "find_java", "start_gateway"]
 
 SUPPORTED = range(17, 26)
@@ -37,6 +39,8 @@ _GONE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 _START = 120.0
 """Seconds from the first step to a JVM that can be talked to."""
 _END = 10.0
+_WRITE = 120.0
+"""Seconds that a JVM may take to end, and one that writes a file of its classes then."""
 
 _DEAF = ("bash", "-c", 'trap "" INT; exec "$0" "$@"')
 """Runs a command that ignores SIGINT. Python's own way, `preexec_fn`, forks this process with all
@@ -108,7 +112,12 @@ def _version_of(program: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def start_gateway(java: JavaRuntime, spark_home: str, options: Mapping[str, str]) -> JavaGateway:
+def start_gateway(
+    java: JavaRuntime,
+    spark_home: str,
+    options: Mapping[str, str],
+    archive: ClassArchive | None = None,
+) -> JavaGateway:
     """Start the JVM of a driver, and wait until it can be talked to.
 
     It ends with this process, however that ends: its standard input is a pipe from here. Ctrl-C is
@@ -116,6 +125,7 @@ def start_gateway(java: JavaRuntime, spark_home: str, options: Mapping[str, str]
 
     :param options: Spark's settings for the start, as with ``spark-submit --conf``; those of
         ``PYSPARK_SUBMIT_ARGS`` come after them and win.
+    :param archive: of its classes, if the options are of one.
     :raises JavaError: when it does not start, or not in time; what it said of it went to standard
         error.
     """
@@ -128,7 +138,7 @@ def start_gateway(java: JavaRuntime, spark_home: str, options: Mapping[str, str]
         process = subprocess.Popen(  # noqa: S603  # Spark's own command
             [*_DEAF, *command], stdin=subprocess.PIPE, env=environment
         )
-        atexit.register(_end, process)
+        atexit.register(_end, process, archive)
         port, secret = _answer(process, answer, deadline)
     return JavaGateway(process, port, secret)
 
@@ -157,7 +167,8 @@ def _command(
 ) -> list[str]:
     """Ask Spark's launcher for the command that runs the driver."""
     jars = str(Path(spark_home, "jars", "*"))
-    launcher = [java.program, "-Xmx128m", "-cp", jars, "org.apache.spark.launcher.Main"]
+    launcher = [java.program, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", jars]
+    launcher.append("org.apache.spark.launcher.Main")
     submit = ["org.apache.spark.deploy.SparkSubmit"]
     for name, value in options.items():
         submit += ["--conf", f"{name}={value}"]
@@ -190,12 +201,15 @@ def _answer(process: subprocess.Popen[bytes], path: Path, deadline: float) -> tu
     return port, data[8 : 8 + length].decode()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], archive: ClassArchive | None) -> None:
     """End the JVM with its process, and leave no zombie to a parent that goes on."""
     if process.stdin is not None:
         process.stdin.close()
+    writes = archive is not None and archive.draft is not None
     try:
-        process.wait(_END)
+        process.wait(_WRITE if writes else _END)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    if archive is not None:
+        archive.finish()

@@ -30,6 +30,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import amqproute
+from amqproute.pipeline.class_archive import class_archive
 from amqproute.pipeline.java import find_java, start_gateway
 
 __all__ = ["SMALL_OCTETS", "session"]
@@ -80,6 +81,8 @@ _JAVA_SMALL = (
 )
 _SERIAL = "-XX:+UseSerialGC"
 _COLLECTOR = re.compile(r"-XX:[+-]Use\w+GC\b")
+_SHARING = re.compile(r"-XX:(SharedArchiveFile|ArchiveClassesAtExit|\+AutoCreate|AOT)|-Xshare")
+_DEFAULTS = "spark.driver.defaultJavaOptions"
 _JAVA_VARIABLES = (
     "PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS",
     "_JAVA_OPTIONS",
@@ -131,7 +134,7 @@ def session(
     if debug:
         os.environ["AMQPROUTE_DEBUG"] = "1"  # the workers of this machine take it over
     is_small = octets is not None and octets <= SMALL_OCTETS
-    gateway = _gateway(given, debug, is_small)
+    gateway = _gateway(given, debug, is_small, may_write=octets is not None)
     conf = SparkConf(_jvm=gateway.jvm).setAppName(name)
     for key, value in given.items():
         conf.set(key, value)
@@ -142,7 +145,9 @@ def session(
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
-def _gateway(given: Mapping[str, str], debug: bool, is_small: bool) -> JavaGateway:
+def _gateway(
+    given: Mapping[str, str], debug: bool, is_small: bool, *, may_write: bool
+) -> JavaGateway:
     """Connect with the JVM that ``spark-submit`` or an earlier session started, or start one."""
     if SparkContext._gateway is not None:
         return SparkContext._gateway
@@ -150,7 +155,13 @@ def _gateway(given: Mapping[str, str], debug: bool, is_small: bool) -> JavaGatew
         return _connected()
     _prepare_workers(given)
     options = _start_options(given, debug, is_small)
-    started = start_gateway(find_java(os.environ), _find_spark_home(), options)
+    java, spark_home = find_java(os.environ), _find_spark_home()
+    archive = None
+    if _is_local(given) and _DEFAULTS in options and not _SHARING.search(_said(options)):
+        archive = class_archive(java.program, spark_home, os.environ, may_write=may_write)
+    if archive is not None:
+        options[_DEFAULTS] = " ".join([options[_DEFAULTS], *archive.options])
+    started = start_gateway(java, spark_home, options, archive)
     atexit.register(_stop)  # last registered is first: before the JVM is ended
     # PySpark takes a JVM that runs from the environment. What this process starts (a daemon, a
     # second Spark) shall not.
@@ -180,7 +191,7 @@ def _start_options(given: Mapping[str, str], debug: bool, is_small: bool) -> dic
     options = {k: v for k, v in given.items() if k.startswith(("spark.driver.", "spark.master"))}
     if _is_local(given) and not _configured("spark-defaults.conf"):
         java = " ".join(_small_java(options) if is_small else _JAVA)
-        options.setdefault("spark.driver.defaultJavaOptions", java)
+        options.setdefault(_DEFAULTS, java)
     if not _configured("log4j2.properties", "log4j2.xml"):
         java_options = options.get("spark.driver.extraJavaOptions", "")
         logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
@@ -195,8 +206,12 @@ def _small_java(options: Mapping[str, str]) -> tuple[str, ...]:
 
     A JVM that is asked for two does not start.
     """
-    said = " ".join([*options.values(), *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
-    return _JAVA_SMALL if _COLLECTOR.search(said) else (*_JAVA_SMALL, _SERIAL)
+    return _JAVA_SMALL if _COLLECTOR.search(_said(options)) else (*_JAVA_SMALL, _SERIAL)
+
+
+def _said(options: Mapping[str, str]) -> str:
+    """Return all that is said about options of Java."""
+    return " ".join([*options.values(), *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
 
 
 def _prepare_workers(given: Mapping[str, str]) -> None:
