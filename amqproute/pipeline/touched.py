@@ -55,7 +55,7 @@ def touched_days(
         base: and what they consist of.
         days: among these.
     """
-    told = {_HOPS: frozenset(base.days(_HOPS)), "runs": frozenset(base.days("runs"))}
+    told = {table: frozenset(base.days(table)) for table in ("runs", _HOPS, "messages")}
     # Of some days nothing may have been made yet, whatever the list says.
     new = {day for day in days if day in base.pending or day in told["runs"] - told[_HOPS]}
     old = set(days) - new
@@ -87,7 +87,9 @@ def touched_days(
     if any(row["table"] == _BRIDGED for row in found):
         return TouchedDays(frozenset(days), frozenset(days))
     changed = new | {row.day for row in found if row["table"] == _HOPS}
-    return TouchedDays(frozenset(changed), frozenset(changed | {row.day for row in found}))
+    unmade = old & (told[_HOPS] - told["messages"])
+    several = changed | unmade | {row.day for row in found}
+    return TouchedDays(frozenset(changed), frozenset(several))
 
 
 def without(rows: DataFrame, key: tuple[str, str], *others: DataFrame) -> DataFrame:
