@@ -15,7 +15,6 @@ broker that shows no journal is bridged: origin, message-id and digest are the s
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -355,7 +354,7 @@ def messages(
 
 
 def _rooted(
-    entries: DataFrame, own: Mapping[str, Column], found: DataFrame, lookups: _Lookups
+    entries: DataFrame, own: dict[str, Column], found: DataFrame, lookups: _Lookups
 ) -> DataFrame:
     """Add the root of each entry: `own` unless it had to be looked up, and `found`."""
     lookup = _is_far() | may_be_bridged()
