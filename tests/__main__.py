@@ -8,8 +8,12 @@ on as the others do behind them. A second one does so too where these tests take
 others, and otherwise as soon as nothing else is left to do, while there are enough of them to be
 worth a JVM. All options are trial's, and so is everything else.
 
-Tests that took long are begun first, so that no process is left with a long one at the end.
-``tests/seconds.json`` says how long; a run that passes with ``AMQPROUTE_SECONDS=write`` writes it.
+The other tests of a module stay together, up to `TOGETHER` seconds of them: what they share
+(imports, sources that were parsed, a daemon) is made in one process instead of in each of them.
+
+Tests that took long are begun first and each by itself, so that no process is left with a long one
+at the end. ``tests/seconds.json`` says how long; a run that passes with ``AMQPROUTE_SECONDS=write``
+writes it.
 
 Before the first test all sources are compiled. The suite starts some hundred processes, and where
 PYTHONDONTWRITEBYTECODE is set each of them would compile what it imports, which is more work than
@@ -46,6 +50,11 @@ REMEMBERED_FROM = 1.0
 SHORT = 0.03
 """Seconds of a test of which nothing is written down, on average."""
 
+LONG = 8.0
+"""A test of so many seconds is given to a process by itself."""
+TOGETHER = 12.0
+"""Seconds of tests of one module that one process gets at once."""
+
 TESTS_LISTED = 20
 MODULES_LISTED = 10
 LISTED_FROM = 0.1
@@ -77,8 +86,8 @@ class Runner(DistTrialRunner):
     """Trial's runner of several processes, but for who gets which tests, and the end of a run."""
 
     _source: Iterable[Any] | None = None
-    _shared: deque[Any]
-    _rest: deque[Any]
+    _shared: deque[list[Any]]
+    _rest: deque[list[Any]]
     _machines = 0
     _driven = 0
     _seconds: dict[str, float] = {}
@@ -101,24 +110,29 @@ class Runner(DistTrialRunner):
     def _plan(self, cases: Sequence[Any]) -> None:
         """Put the longest first, and decide how many processes begin with those that share one."""
         seconds = {id(case): self._remembered.get(case.id(), SHORT) for case in cases}
-        longest = sorted(cases, key=lambda case: -seconds[id(case)])
-        self._shared = deque(case for case in longest if _shares(case))
-        self._rest = deque(case for case in longest if not _shares(case))
-        shared, rest = (
-            sum(seconds[id(case)] for case in some) for some in (self._shared, self._rest)
-        )
+
+        def taken(some: Iterable[Any]) -> float:
+            return sum(seconds[id(case)] for case in some)
+
+        groups = [[case] for case in cases if _shares(case)]
+        self._shared = deque(sorted(groups, key=taken, reverse=True))
+        groups = _together([case for case in cases if not _shares(case)], taken)
+        self._rest = deque(sorted(groups, key=taken, reverse=True))
+        shared, rest = (sum(map(taken, queue)) for queue in (self._shared, self._rest))
         is_most = shared > rest and len(self._shared) >= 2 * WORTH_A_JVM
         self._machines = MACHINES if is_most and self._maxWorkers > MACHINES else 1
         self._driven = 0
         self._seconds = {}
 
-    def _each(self, queue: deque[Any], result: Any) -> Iterator[Any]:
-        while queue and not (self._exitFirst and not result.original.wasSuccessful()):
-            case = queue.popleft()
-            began = self._clock()
-            yield case
-            # The process asks for its next test when it is done with this one.
-            self._seconds[case.id()] = self._clock() - began
+    def _each(self, queue: deque[list[Any]], result: Any) -> Iterator[Any]:
+        while queue:
+            for case in queue.popleft():
+                if self._exitFirst and not result.original.wasSuccessful():
+                    return
+                began = self._clock()
+                yield case
+                # The process asks for its next test when it is done with this one.
+                self._seconds[case.id()] = self._clock() - began
 
     def writeResults(self, result: Any) -> None:
         """Write the outcome, then what took longest."""
@@ -142,6 +156,22 @@ def remember(path: Path, seconds: Mapping[str, float]) -> None:
     """Write down how long tests took."""
     long = {test: round(each, 1) for test, each in seconds.items() if each >= REMEMBERED_FROM}
     path.write_text(json.dumps(long, indent=1, sort_keys=True) + "\n")
+
+
+def _together(cases: Iterable[Any], taken: Callable[[Iterable[Any]], float]) -> list[list[Any]]:
+    """Divide tests into groups that a process gets at once."""
+    groups: list[list[Any]] = []
+    open_groups: dict[str, list[Any]] = {}
+    for case in cases:
+        module = case.id().rsplit(".", 2)[0]
+        if taken([case]) >= LONG:
+            groups.append([case])
+        elif (group := open_groups.get(module)) and taken([*group, case]) <= TOGETHER:
+            group.append(case)
+        else:
+            open_groups[module] = group = [case]
+            groups.append(group)
+    return groups
 
 
 def _shares(case: Any) -> bool:

@@ -17,9 +17,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.__main__ import (
     LISTED_FROM,
+    LONG,
     MODULES_LISTED,
     REMEMBERED_FROM,
     TESTS_LISTED,
+    TOGETHER,
     WORTH_A_JVM,
     Runner,
     compile_sources,
@@ -133,6 +135,18 @@ class RunnerTests(SynchronousTestCase):
         names = ["a.b.Case.test_x", "a.b.Case.test_long", "a.b.Case.test_longer", "a.b.Case.test_a"]
         [worker] = self.drive(*(Case(name, 1.0) for name in names))
         self.assertEqual(worker.ran, [names[2], names[1], names[0], names[3]])
+
+    def test_together(self) -> None:
+        """A process gets the tests of a module, up to some seconds of them; long ones go alone."""
+        modules = {
+            f"a.{name}.Case.test_{number}": seconds
+            for name, seconds in (("b", 1.0), ("c", TOGETHER / 3), ("d", LONG))
+            for number in range(4)
+        }
+        self.runner._remembered = modules
+        workers = self.together(*(Case(name, seconds) for name, seconds in modules.items()))
+        ran = ["".join(name[2] for name in worker.ran) for worker in workers]
+        self.assertEqual(ran, ["cccbbbbc", "dd", "dd"])
 
     def mixed(self, shared: float, rest: float) -> list[Worker]:
         """Run tests of these seconds together, which are remembered."""
