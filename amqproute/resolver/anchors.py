@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trust anchors: the keys at which the proof of an answer has to begin.
+"""Trust anchors: the keys that begin the chain of proof for an answer.
 
-The file is a zone file of DS and DNSKEY records, as `unbound-anchor` or the ``dns-root-data``
-package have it. What is shipped are the two root keys of IANA (key tags 20326 and 38696, from
+The file is a zone file of DS and DNSKEY records, as written by `unbound-anchor` or the package
+``dns-root-data``. The default is the two root keys of IANA (key tags 20326 and 38696, from
 https://data.iana.org/root-anchors/root-anchors.xml).
 
-Why so: no automatic roll-over (RFC 5011). The root's keys change every few years with years of
-notice, and a daemon that rewrites whom it trusts is one more thing to go wrong. A release carries
-the next key; the setting ``resolver.anchors`` replaces the list at once.
+Why so: no automatic roll-over (RFC 5011). The root's keys change once in several years, with years
+of notice, and a daemon that rewrites its own trust anchors adds a risk. A release contains the next
+key; the setting ``resolver.anchors`` replaces the list at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROOT_ANCHORS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class TrustAnchor:
-    """What is trusted of one zone: any key that fits one of these."""
+    """The trusted keys of one zone: any key that matches one of these records."""
 
     digests: tuple[DS, ...] = ()
     keys: tuple[DNSKEY, ...] = ()
@@ -44,10 +44,10 @@ Anchors = dict[dns.name.Name, TrustAnchor]
 
 
 def parse_anchors(text: str) -> Anchors:
-    """Read anchors.
+    """Parse trust anchors.
 
     Raises:
-        ValueError: it is no list of DS and DNSKEY records, or an empty one.
+        ValueError: the text is not a list of DS and DNSKEY records, or is empty.
     """
     try:
         sets = dns.zonefile.read_rrsets(
@@ -75,11 +75,11 @@ def parse_anchors(text: str) -> Anchors:
 
 
 def read_anchors(path: Path | None = None) -> Anchors:
-    """Read the file, or the anchors that are shipped.
+    """Read the anchors from a file, or the default ones.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is no list of anchors.
+        OSError: the file cannot be read.
+        ValueError: the file is not a list of anchors.
     """
     if path is None:
         return parse_anchors(ROOT_ANCHORS)

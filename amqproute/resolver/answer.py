@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a DNS message says, read once: `DnsQuestion`, `DnsAnswer`, and `read_response` between them.
+"""Parsing of DNS messages: `DnsQuestion`, `DnsAnswer`, and `read_response` between them.
 
-Pure. The difference that matters most is drawn here: an answer that *proves* something (records,
-NODATA, NXDOMAIN) is a `DnsAnswer`; everything else raises `UnusableAnswer` with the code that the
-failure has for the operator, and is never mistaken for absence.
+Pure. It makes the most important distinction: an answer that *proves* something (records, NODATA,
+NXDOMAIN) is a `DnsAnswer`; everything else raises `UnusableAnswer` with the operator's code for the
+failure, and is never mistaken for absence.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ __all__ = [
 ]
 
 NEGATIVE_TTL_WITHOUT_SOA: Final = 0.0
-"""A negative answer without SOA is not to be cached (RFC 2308 §5); the cache's minimum remains."""
+"""A negative answer without SOA must not be cached (RFC 2308 §5); the cache's minimum applies."""
 
 RECORD_OCTETS: Final = 600
-"""What a record takes in memory, a TLSA record's certificate not counted (measured)."""
+"""Memory of a record, without the certificate of a TLSA record (measured)."""
 
 
 class DnsOutcome(Enum):
-    """What an answer proves about the name it was asked for."""
+    """What an answer proves about the name in the query."""
 
     FOUND = "found"
     NODATA = "no data"
     NXDOMAIN = "NXDOMAIN"
     ALIAS = "alias"
-    """A CNAME leads out of the message; the same question has to be asked at its end."""
+    """A CNAME leads out of the message; the same query must be sent for its target."""
 
 
 class UnusableAnswer(Exception):
-    """A response that answers nothing.
+    """A response that does not answer the query.
 
     Attributes:
         code: the stable code, for example ``dns.servfail``.
@@ -102,20 +102,21 @@ class ServiceRecord:
 
 @dataclass(frozen=True, slots=True)
 class DnsAnswer:
-    """What was proven about a question.
+    """A proven answer to a question.
 
     Attributes:
-        question: what was asked.
-        outcome: what came out.
+        question: the question.
+        outcome: what the answer proves.
         records: the records, if any, in the server's order.
-        canonical: the owner of the records, or of the lack of them, past all CNAMEs.
+        canonical: the owner of the records, or the name without records, after all CNAMEs.
         ttl: seconds; of a negative answer as RFC 2308 §5 has it.
-        authenticated: DNSSEC proves it: a trusted server set the AD bit, or this process has
-            validated it. `read_response` only repeats the bit; `dns_client` says what it is worth.
-        glue: addresses from the additional section, for names under the answer's own domain only;
-            never authenticated, as no AD bit speaks of that section.
-        attempts: how the answer was come by, a line each.
-        message: the whole response, while it waits to be validated.
+        authenticated: whether DNSSEC proves it: a trusted server set the AD bit, or this process
+            validated it. `read_response` only copies the bit; `dns_client` decides whether to trust
+            it.
+        glue: addresses from the additional section, only for names under the answer's own domain;
+            never authenticated, because the AD bit does not cover that section.
+        attempts: how the answer was obtained, one line each.
+        message: the whole response, until it has been validated.
     """
 
     question: DnsQuestion
@@ -130,7 +131,7 @@ class DnsAnswer:
 
     @property
     def octets(self) -> int:
-        """The memory that it takes, roughly; no record of ours is larger than `RECORD_OCTETS`."""
+        """Approximate memory; no record of ours is larger than `RECORD_OCTETS`."""
         return len(self.records) * RECORD_OCTETS + sum(len(each.data) for each in self.tlsa)
 
     @property
@@ -157,7 +158,7 @@ class DnsAnswer:
         )
 
     def summary(self) -> str:
-        """The outcome in words, for an attempt line."""
+        """The outcome as text, for an attempt line."""
         count = len(self.records)
         words = f"{count} record{'s' * (count != 1)}" if count else self.outcome.value
         if self.canonical != self.question.name:
@@ -166,26 +167,26 @@ class DnsAnswer:
 
 
 def as_text(name: dns.name.Name) -> str:
-    """A name as this package keeps it: lower case, no final dot, empty for the root."""
+    """Return a name in this package's form: lower case, no final dot, empty for the root."""
     if name == dns.name.root:
         return ""
     return name.to_text(omit_final_dot=True).lower()
 
 
 def read_response(question: DnsQuestion, response: dns.message.Message) -> DnsAnswer:
-    """Read what a response, already matched to its query, says.
+    """Parse a response that has been matched to its query.
 
     Raises:
-        UnusableAnswer: it proves nothing: an error code, a referral, or nonsense.
+        UnusableAnswer: the response proves nothing: an error code, a referral, or malformed.
     """
     rcode = response.rcode()
     if rcode not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
         raise UnusableAnswer(_CODES.get(rcode, "dns.refused"), dns.rcode.to_text(rcode))
     if not isinstance(response, dns.message.QueryMessage):
         raise UnusableAnswer("dns.malformed", "not an answer to a query")
-    # Whoever matches responses to queries has looked at this already. But records of the type that
-    # was asked for count as absent below if the response says that another was, and what is absent
-    # must not depend on octets that nobody signs.
+    # The transport has matched response and query already. But if the response states another
+    # question, records of the requested type would count as absent below, and absence must not
+    # depend on octets that nobody signs.
     if [(as_text(each.name), each.rdtype) for each in response.question] != [
         (question.name.lower(), question.rdtype)
     ]:
@@ -240,9 +241,9 @@ _CODES: Final = {
 
 
 def _glue(owner: str, response: dns.message.Message) -> Iterator[DnsAnswer]:
-    """Addresses for names under the domain the answer belongs to (in bailiwick).
+    """Yield addresses for names under the answer's own domain (in bailiwick).
 
-    What a stranger's zone says about hosts of a third party is not believed: those are asked for.
+    A stranger's zone is not trusted about hosts of a third party: those are queried.
     """
     labels = owner.split(".")
     while labels and labels[0].startswith("_"):  # _amqps._tcp.beta.example -> beta.example

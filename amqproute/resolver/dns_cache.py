@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bounded memory for DNS answers, each kept for its time to live.
+"""A bounded cache for DNS answers, each kept for its time to live.
 
-Three kinds of knowledge are kept apart:
+There are three kinds of entries:
 
-* A *positive* answer is fresh for its TTL, then stale for the stale window (RFC 8767): of use only
+* A *positive* answer is fresh for its TTL, then stale for the stale window (RFC 8767): used only
   when the servers fail.
-* A *negative* answer (NXDOMAIN, NODATA) is fresh for the negative TTL its zone names (RFC 2308 §5)
-  and is never used stale: a proof of absence that has run out proves nothing.
-* A *failure* (SERVFAIL, time-out) is no knowledge about the name at all. It is remembered for a few
-  seconds so that a broken zone is not asked for once per message (RFC 9520), and it does not
-  displace the stale answer beside it.
+* A *negative* answer (NXDOMAIN, NODATA) is fresh for the negative TTL of its zone (RFC 2308 §5) and
+  is never used stale: an expired proof of absence proves nothing.
+* A *failure* (SERVFAIL, time-out) says nothing about the name. It is cached for a few seconds so
+  that a broken zone is not queried once per message (RFC 9520), and it does not displace a stale
+  answer for the same question.
 
-Entries past every use are dropped when met. At a limit, of entries or of octets, the least recently
-used one makes room, among the kind that is furthest over its share: a stranger who has names looked
-up that fail or do not exist displaces neither the answers about partners nor their stale ones.
+Entries that are no longer usable are dropped when encountered. At a limit, of entries or of octets,
+the least recently used entry is evicted from the kind that exceeds its share most: a stranger who
+causes lookups of failing or absent names displaces neither the answers about partners nor their
+stale ones.
 
-A failure is remembered by its code and words. An exception would keep its traceback, and by it
-every frame on the way and all that these hold: some hundred objects for each name, in cycles.
+A failure is cached as code and text. An exception would keep its traceback, and with it every frame
+on the way and all their objects: some hundred objects for each name, in cycles.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 __all__ = ["CacheCounts", "CacheLimits", "CachedAnswer", "DnsCache", "ICacheClock", "KnownFailure"]
 
 STALE_ANSWER_TTL: Final = 30.0
-"""For how many seconds a stale answer may be used before one asks again (RFC 8767 §4)."""
+"""Seconds for which a stale answer may be used before the servers are queried again (RFC 8767
+§4)."""
 
 ENTRY_OCTETS: Final = 700
-"""What an entry takes beside its value: key, times, places in dictionaries (measured)."""
+"""Memory of an entry besides its value: key, times, places in dictionaries (measured)."""
 
 
 class ICacheClock(Protocol):
@@ -47,17 +49,16 @@ class CacheLimits:
     """The bounds of a cache; times are in seconds.
 
     Attributes:
-        max_entries: how many questions are remembered: half of the places are for positive
-            answers, a quarter each for negative ones and for failures, unless the others leave
-            theirs empty.
-        max_octets: the memory of what is remembered, roughly; shared in the same way.
-        min_ttl: a shorter TTL counts as this; saves servers that publish 0 from a flood.
-        max_ttl: a longer positive TTL counts as this; RFC 8767 §4 advises days, a peer that moves
-            in an emergency hours.
+        max_entries: the number of cached questions: half of the places are for positive answers, a
+            quarter each for negative ones and for failures; unused places serve other kinds.
+        max_octets: approximate memory of all entries; shared in the same way.
+        min_ttl: lower bound of a TTL; protects servers that publish 0 from a flood of queries.
+        max_ttl: upper bound of a positive TTL; RFC 8767 §4 advises days, a peer that moves in an
+            emergency needs hours.
         max_negative_ttl: the same for NXDOMAIN and NODATA (RFC 2308 §5 advises one to three hours).
-        failure_ttl: how long SERVFAIL and time-outs are remembered (RFC 9520 §3.2: 1 s to 5 min).
-        stale_window: how long past its TTL a positive answer may stand in for failing servers; 0
-            turns that off.
+        failure_ttl: how long SERVFAIL and time-outs are cached (RFC 9520 §3.2: 1 s to 5 min).
+        stale_window: how long past its TTL a positive answer may be used while servers fail; 0
+            turns this off.
     """
 
     max_entries: int = 10_000
@@ -71,7 +72,7 @@ class CacheLimits:
 
 @dataclass(slots=True)
 class CacheCounts:
-    """What the cache was good for, since it was made."""
+    """Counters of the cache since it was created."""
 
     hits: int = 0
     misses: int = 0
@@ -85,7 +86,7 @@ _V = TypeVar("_V")
 
 @dataclass(frozen=True, slots=True)
 class CachedAnswer(Generic[_V]):
-    """A value from the cache and for how many seconds it may still be used."""
+    """A value from the cache and the seconds for which it may still be used."""
 
     value: _V
     ttl: float
@@ -93,11 +94,11 @@ class CachedAnswer(Generic[_V]):
 
 @dataclass(frozen=True, slots=True)
 class KnownFailure:
-    """What is remembered of a failure.
+    """A cached failure.
 
     Attributes:
         code: the stable code, for example ``dns.refused``.
-        words: the same for a person.
+        words: the same as text.
     """
 
     code: str
@@ -109,10 +110,10 @@ class _Entry(Generic[_V]):
     """A value or a failure, and its times.
 
     Attributes:
-        content: what is remembered.
-        octets: its memory, roughly.
-        expires: until when it is fresh.
-        stale_until: until when it is of any use.
+        content: the value or the failure.
+        octets: approximate memory.
+        expires: end of freshness.
+        stale_until: end of any use.
     """
 
     content: _V
@@ -125,8 +126,8 @@ class _Kind(Generic[_K, _V]):
     """Entries of one kind, the least recently used first.
 
     Attributes:
-        share: which part of the cache is theirs, from 0 to 1.
-        octets: of all of them.
+        share: the part of the cache for this kind, from 0 to 1.
+        octets: approximate memory of all entries.
     """
 
     def __init__(self, share: float) -> None:
@@ -144,7 +145,7 @@ class _Kind(Generic[_K, _V]):
         return self._entries.get(key)
 
     def get(self, key: _K, now: float) -> _Entry[_V] | None:
-        """An entry that is of use, which counts as a use."""
+        """Return a usable entry and count this as a use."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -170,12 +171,12 @@ class _Kind(Generic[_K, _V]):
 
 
 class DnsCache(Generic[_K, _V]):
-    """Remember values and failures by key against an injected clock.
+    """Caches values and failures by key.
 
     Args:
-        clock: tells the time.
+        clock: source of time.
         limits: the bounds.
-        weigh: the memory of a value, in octets, roughly.
+        weigh: returns the approximate memory of a value, in octets.
     """
 
     def __init__(
@@ -205,11 +206,11 @@ class DnsCache(Generic[_K, _V]):
 
     @property
     def octets(self) -> int:
-        """The memory of what is remembered, roughly."""
+        """Approximate memory of all entries."""
         return sum(kind.octets for kind in self._kinds)
 
     def get(self, key: _K) -> CachedAnswer[_V] | None:
-        """A fresh value, or None."""
+        """Return a fresh value, or None."""
         now = self._clock.seconds()
         entry = self._positive.get(key, now) or self._negative.get(key, now)
         if entry is None or entry.expires <= now:
@@ -219,14 +220,14 @@ class DnsCache(Generic[_K, _V]):
         return CachedAnswer(entry.content, entry.expires - now)
 
     def peek(self, key: _K) -> _V | None:
-        """A fresh value, or None; for onlookers, so that it counts for nothing."""
+        """Return a fresh value, or None, without counting a use."""
         entry = self._positive.peek(key) or self._negative.peek(key)
         if entry is None or entry.expires <= self._clock.seconds():
             return None
         return entry.content
 
     def stale(self, key: _K) -> CachedAnswer[_V] | None:
-        """A positive value inside its stale window, for use when the servers fail, or None."""
+        """Return a positive value inside its stale window, for use when servers fail, or None."""
         entry = self._positive.get(key, self._clock.seconds())
         if entry is None:
             return None
@@ -234,18 +235,18 @@ class DnsCache(Generic[_K, _V]):
         return CachedAnswer(entry.content, STALE_ANSWER_TTL)
 
     def failure(self, key: _K) -> KnownFailure | None:
-        """The failure of the last seconds, or None."""
+        """Return the recent failure of a key, or None."""
         entry = self._failures.get(key, self._clock.seconds())
         return None if entry is None else entry.content
 
     def put(self, key: _K, value: _V, ttl: float, *, negative: bool = False) -> float:
-        """Remember a value; returns the TTL it got, in seconds.
+        """Cache a value and return its effective TTL, in seconds.
 
         Args:
             key: the question.
             value: the answer.
-            ttl: as the zone says, in seconds; clamped to the limits.
-            negative: the value is a proof of absence.
+            ttl: the TTL from the zone, in seconds; clamped to the limits.
+            negative: whether the value is a proof of absence.
         """
         limits = self.limits
         longest = limits.max_negative_ttl if negative else limits.max_ttl
@@ -260,14 +261,14 @@ class DnsCache(Generic[_K, _V]):
         return ttl
 
     def put_failure(self, key: _K, failure: KnownFailure) -> None:
-        """Remember for a few seconds that asking failed; a stale value beside it stays."""
+        """Cache a failure for a few seconds; a stale value of the same key remains."""
         until = self._clock.seconds() + self.limits.failure_ttl
         octets = ENTRY_OCTETS + len(failure.words)
         self._failures.put(key, _Entry(failure, octets, until, until))
         self._make_room()
 
     def forget(self, matches: Callable[[_K], bool]) -> int:
-        """Drop every entry whose key matches; returns how many keys."""
+        """Drop every entry whose key matches; return the number of keys."""
         keys = {key for kind in self._kinds for key in kind if matches(key)}
         for key in keys:
             for kind in self._kinds:
@@ -275,7 +276,7 @@ class DnsCache(Generic[_K, _V]):
         return len(keys)
 
     def flush(self) -> int:
-        """Drop everything; returns how many keys that were."""
+        """Drop all entries; return the number of keys."""
         return self.forget(lambda _: True)
 
     def _make_room(self) -> None:

@@ -1,34 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stub DNS client that never blocks the reactor.
 
-dnspython builds and parses the messages, Twisted carries them. One question goes like this::
+dnspython builds and parses the messages, Twisted transports them. A query proceeds as follows::
 
-    ask ── same question under way? ── yes ──▶ wait for its answer too
+    ask ── same query in progress? ── yes ──▶ wait for its answer too
      │ no
      ▼
     for each round, for each server:   UDP from a fresh port, random id
         answer ──▶ truncated? ──▶ the same over TCP ──▶ read ──▶ done, or follow the alias
-        SERVFAIL, REFUSED, nonsense ──▶ this server is out for this question; next server
-        silence ──▶ next server; asked again, with more patience, in the next round
-    nobody left, or the deadline is over ──▶ ResolveError with a line for each try
+        SERVFAIL, REFUSED, malformed ──▶ skip this server for this query; next server
+        silence ──▶ next server; queried again, with a longer time-out, in the next round
+            no server left, or deadline passed ──▶ ResolveError with a line for each try
 
-A server that stayed silent is asked last for half a minute, so that a dead first line in
-resolv.conf costs one time-out and not one for each question.
+A silent server is queried last for half a minute, so that a dead first entry in resolv.conf costs
+one time-out instead of one for each query.
 
-Dozens of answers may arrive together: few of them are read in one turn of the reactor, see
+Dozens of answers may arrive together: only a few of them are parsed in one turn of the reactor, see
 `amqproute.turn_scheduler`.
 
-Against forged answers (RFC 5452): each query has its own UDP socket on a port the kernel chooses,
-connected to the server's address, and a random id; datagrams from elsewhere, with another id or
-another question are passed over. After a number of those the question goes over TCP, where an
-attacker who cannot see our packets cannot guess along.
+Against forged answers (RFC 5452): each query has its own UDP socket on a port chosen by the kernel,
+connected to the server's address, and a random id; datagrams from other addresses, with another id
+or another question are ignored. After several of those the query is repeated over TCP, where an
+attacker who cannot see our packets cannot guess.
 
-DNSSEC comes in two ways. With a `DnssecValidator` the signatures are asked for (DO, and CD so that
-a validating server does not hide what is wrong) and checked here. Without one the AD bit counts,
-but only of a server that the client has been told to trust. Such a server says SERVFAIL to what
-fails its validation; whether it was that is asked for by the same question without validation (CD)
-or told by the answer itself (RFC 8914), for ``dns.bogus`` and ``dns.servfail`` have different
-cures.
+DNSSEC works in two ways. With a `DnssecValidator`, queries request signatures (DO, and CD so that a
+validating server does not hide errors), which are checked here. Without one the AD bit counts, but
+only from a server that the configuration trusts. Such a server answers SERVFAIL if its validation
+fails; whether that was the cause is learned by the same query without validation (CD) or from the
+answer itself (RFC 8914), because ``dns.bogus`` and ``dns.servfail`` have different remedies.
 """
 
 from __future__ import annotations
@@ -71,13 +70,13 @@ EDNS_PAYLOAD: Final = 1232
 """The UDP size offered: fits IPv6's minimum MTU, never fragments (DNS flag day 2020)."""
 
 HOLD_DOWN_SECONDS: Final = 30.0
-"""For how long a silent server is asked after the others."""
+"""How long a silent server is queried after the others."""
 
 MAX_STRAY_DATAGRAMS: Final = 16
-"""So many answers that are none, and the question goes over TCP."""
+"""Unrelated datagrams after which a query is repeated over TCP."""
 
-# What the operator is told when servers failed in different ways: what a server *said* before
-# what none of them said.
+# Priority of failures in the report when servers failed differently: answers from servers before
+# the absence of answers.
 _MOST_TELLING: Final = (
     "dns.bogus",
     "dns.not-dnssec-capable",
@@ -102,7 +101,7 @@ _WORDS: Final = {
 
 
 _BOGUS_ERRORS: Final = frozenset({5, 6, 7, 8, 9, 10, 11, 12, 25, 27})
-"""Extended DNS errors that speak of DNSSEC (RFC 8914 §4)."""
+"""Extended DNS errors about DNSSEC (RFC 8914 §4)."""
 
 
 class DnsReactor(Protocol):
@@ -140,11 +139,12 @@ class ClientLimits:
     Attributes:
         try_timeout: how long one server has for its answer in the first round; twice that in the
             second, and so on.
-        rounds: how often a silent server is asked.
-        deadline: how long a question may take altogether, aliases included.
-        max_concurrent: how many questions are on their way at a time; a socket each.
-        max_waiting: how many more wait in line; further ones fail with ``dns.busy``.
-        max_aliases: how many aliases are followed from answer to answer, beside those inside one.
+        rounds: how often a silent server is queried.
+        deadline: total time of a query, including aliases.
+        max_concurrent: the number of queries in progress at a time; one socket each.
+        max_waiting: the number of queries waiting beyond those; further ones fail with
+            ``dns.busy``.
+        max_aliases: the number of aliases followed from answer to answer, besides those inside one.
     """
 
     try_timeout: float = 2.0
@@ -157,7 +157,7 @@ class ClientLimits:
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A question under way and everybody who waits for it."""
+    """A query in progress and everybody waiting for it."""
 
     question: DnsQuestion
     attempts: list[str] = field(default_factory=list)
@@ -167,18 +167,18 @@ class _Flight:
 
 
 class DnsClient:
-    """Ask name servers.
+    """Queries name servers.
 
     Args:
-        reactor: carries the packets and tells the time.
-        nameservers: in the order to ask; at least one.
+        reactor: sockets and time.
+        nameservers: in order of preference; at least one.
         random: chooses message ids; `random.SystemRandom` in a daemon.
         limits: time-outs and bounds.
-        authentication: ask for the AD bit (RFC 6840 §5.7).
-        trusts: whether a server's AD bit is believed; None for all of them.
-        validator: validates here instead of believing anybody.
-        turns: shares out the reading of answers over the turns of the reactor; one of its own if
-            None.
+        authentication: whether to request the AD bit (RFC 6840 §5.7).
+        trusts: whether to trust a server's AD bit; None trusts all of them.
+        validator: validates answers here instead of trusting servers.
+        turns: spreads the parsing of answers over turns of the reactor; by default, a scheduler of
+            its own.
     """
 
     def __init__(
@@ -203,8 +203,9 @@ class DnsClient:
         self._silent_until: dict[Nameserver, float] = {}
         self._flights: dict[DnsQuestion, _Flight] = {}
         self._slots = DeferredSemaphore(self.limits.max_concurrent)
-        # An answer costs a few milliseconds with what it leads to: a message that is taken, a
-        # failed attempt, the next question. Dozens may be under way, and all may arrive together.
+        # Handling an answer takes a few milliseconds with its consequences: a message sent on, a
+        # failed attempt, the next query. Dozens may be in progress, and all answers may arrive
+        # together.
         self._turns_of_answers = turns or TurnScheduler(reactor)  # type: ignore[arg-type]
         self.set_nameservers(nameservers)
 
@@ -219,7 +220,7 @@ class DnsClient:
 
     @property
     def is_trusting(self) -> bool:
-        """Whether there is a server whose AD bit would be believed."""
+        """Whether the AD bit of any server would be trusted."""
         return self._authentication and any(map(self._believes, self._nameservers))
 
     def _believes(self, server: Nameserver) -> bool:
@@ -231,7 +232,7 @@ class DnsClient:
         return self._nameservers
 
     def set_nameservers(self, nameservers: list[Nameserver]) -> None:
-        """Ask these servers from the next try on.
+        """Use these servers from the next try on.
 
         Raises:
             ValueError: the list is empty.
@@ -242,11 +243,11 @@ class DnsClient:
         self._silent_until.clear()
 
     def ask(self, question: DnsQuestion) -> Deferred[DnsAnswer]:
-        """Get the answer to a question; the same questions at the same time are asked once.
+        """Return the answer to a question; identical concurrent questions share one query.
 
-        Cancelling ends the wait, and the asking when nobody else waits. The Deferred fails with
+        Cancelling ends the wait, and the query if nobody else waits for it. The Deferred fails with
         `ResolveError` (``dns.servfail``, ``dns.refused``, ``dns.malformed``, ``dns.timeout``,
-        ``dns.unreachable``, ``dns.loop``, ``dns.busy``): none of them permanent, as none proves
+        ``dns.unreachable``, ``dns.loop``, ``dns.busy``): none is permanent, because none proves
         anything about the name. NXDOMAIN and NODATA are answers.
         """
         flight = self._flights.get(question)
@@ -260,7 +261,7 @@ class DnsClient:
         waiter = self._board(flight)
         task = Deferred.fromCoroutine(self._fly(flight))
         flight.task = task
-        # The tries keep their own time; this catches what they cannot: the wait for a slot.
+        # The tries have their own time-outs; this one also covers the wait for a slot.
         task.addErrback(without_frames)
         task.addTimeout(self.limits.deadline, self._reactor)  # type: ignore[arg-type]  # IReactorTime
         task.addBoth(self._land, flight)
@@ -270,7 +271,7 @@ class DnsClient:
         def leave(waiter: Deferred[DnsAnswer]) -> None:
             flight.waiters.remove(waiter)
             if not flight.waiters and flight.task is not None:
-                # Whoever asks the same from now on starts anew.
+                # From now on, the same question starts a new query.
                 if self._flights.get(flight.question) is flight:
                     del self._flights[flight.question]
                 flight.task.cancel()
@@ -302,7 +303,7 @@ class DnsClient:
             self._slots.release()
 
     async def _follow(self, flight: _Flight) -> DnsAnswer:
-        """Ask, and ask on where an alias leads to a name the server did not look up for us."""
+        """Send the query, and a further one for an alias that the server did not resolve."""
         question, ttl, authenticated = flight.question, float("inf"), True
         seen = {question.name}
         while True:
@@ -328,10 +329,10 @@ class DnsClient:
         """Try server after server, round after round.
 
         Args:
-            question: what to ask.
-            flight: what it is asked for.
-            first: for the validator's own questions, whose answers are not validated again: the
-                server whose answer is being judged, which has to come up with its proofs.
+            question: the question.
+            flight: the query that it belongs to.
+            first: for the validator's own queries, whose answers are not validated again: the
+                server whose answer is being validated, which must supply its proofs.
         """
         failures: set[str] = set()
         now = self._reactor.seconds()
@@ -367,10 +368,10 @@ class DnsClient:
     async def _judge(
         self, validator: DnssecValidator, answer: DnsAnswer, flight: _Flight, server: Nameserver
     ) -> DnsAnswer:
-        """Validate an answer; raises `UnusableAnswer` for one that is bogus."""
+        """Validate an answer; raise `UnusableAnswer` if it is bogus."""
 
         async def fetch(question: DnsQuestion) -> dns.message.Message:
-            # On this flight's time, and without a slot of its own: it has one.
+            # Within this flight's deadline and slot.
             further = await self._ask_servers(question, flight, first=server)
             assert further.message is not None
             return further.message
@@ -380,10 +381,10 @@ class DnsClient:
         return replace(answer, authenticated=judgment.is_secure, ttl=ttl, message=None)
 
     async def _try(self, question: DnsQuestion, server: Nameserver, patience: float) -> DnsAnswer:
-        """One question to one server, with all the turns that may take.
+        """Send one question to one server, over UDP and, if necessary, TCP.
 
         Raises:
-            UnusableAnswer: it gave no answer.
+            UnusableAnswer: the server gave no usable answer.
         """
         turns: Deferred[DnsAnswer] = Deferred.fromCoroutine(self._turns(question, server))
         turns.addErrback(without_frames)
@@ -413,10 +414,10 @@ class DnsClient:
     async def _blame(
         self, question: DnsQuestion, response: dns.message.Message, server: Nameserver
     ) -> None:
-        """Find out whether a SERVFAIL is one of validation.
+        """Find out whether a SERVFAIL was caused by validation.
 
         Raises:
-            UnusableAnswer: it is: ``dns.bogus``.
+            UnusableAnswer: ``dns.bogus``, if it was.
         """
         for each in response.extended_errors():
             if int(each.code) in _BOGUS_ERRORS:
@@ -496,8 +497,8 @@ class _UdpQuery(DatagramProtocol):
     """One query over one UDP socket.
 
     Attributes:
-        result: the response; None when so much was forged that TCP has to decide.
-        closed: somebody has closed the socket or is about to.
+        result: the response; None after too many forged datagrams, when TCP must be used.
+        closed: whether the socket is closed or about to be.
     """
 
     noisy = False
@@ -514,7 +515,7 @@ class _UdpQuery(DatagramProtocol):
         self.result: Deferred[dns.message.Message | None] = Deferred()
 
     def start(self) -> None:
-        """Send the query; raises `UnusableAnswer` when this machine has no way to the server."""
+        """Send the query; raise `UnusableAnswer` if this machine has no route to the server."""
         assert self.transport is not None
         try:
             self.transport.connect(self._server.host, self._server.port)
@@ -523,7 +524,7 @@ class _UdpQuery(DatagramProtocol):
             raise UnusableAnswer("dns.unreachable", f"cannot send: {error.strerror}") from None
 
     def datagramReceived(self, datagram: bytes, addr: tuple[str, int]) -> None:
-        """Take the first datagram that is the answer and pass over all others."""
+        """Accept the first datagram that is the answer; ignore all others."""
         if self.result.called:
             return
         if addr[:2] != (self._server.host, self._server.port) or not _has_id(self._query, datagram):
@@ -547,15 +548,15 @@ class _UdpQuery(DatagramProtocol):
                 self.result.callback(response)
 
     def connectionRefused(self) -> None:
-        """An ICMP message: nobody listens there."""
+        """Handle an ICMP message: nothing listens there."""
         if not self.result.called:
             self.result.errback(UnusableAnswer("dns.unreachable", "nobody listens there"))
 
     def stopProtocol(self) -> None:
-        """The socket is closed: by us, or by a reactor on epoll that meets an ICMP error.
+        """Handle a closed socket: closed by us, or by a reactor on epoll after an ICMP error.
 
-        To such a reactor an error without data is the end of a connection, of UDP "connections"
-        too, and it never calls `connectionRefused`.
+        Such a reactor treats an error without data as the end of a connection, even for UDP, and
+        never calls `connectionRefused`.
         """
         if not self.closed:
             self.closed = True
@@ -581,7 +582,7 @@ class _TcpQuery(Int16StringReceiver):
         self.sendString(self._query.to_wire())  # type: ignore[no-untyped-call]
 
     def stringReceived(self, string: bytes) -> None:
-        """Take the answer; over TCP anything else is the server's own nonsense."""
+        """Accept the answer; over TCP anything else is an error of the server."""
         if self.result.called or self._has_answer:
             return
         self._has_answer = True
@@ -601,19 +602,19 @@ class _TcpQuery(Int16StringReceiver):
             self.result.callback(response)
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """The connection ended; without an answer that is a failure."""
+        """Handle the end of the connection; without an answer that is a failure."""
         if not (self.result.called or self._has_answer):
             text = "the TCP connection was closed without an answer"
             self.result.errback(UnusableAnswer("dns.unreachable", text))
 
     def close(self) -> None:
-        """Have done with the connection, whatever its state."""
+        """Close the connection, whatever its state."""
         if self.transport is not None:
             self.transport.loseConnection()
 
 
 def _has_id(query: dns.message.QueryMessage, wire: bytes) -> bool:
-    """Tell whether a message has the id of the query; cheap, unlike reading it."""
+    """Return whether a message has the id of the query; much cheaper than parsing it."""
     return len(wire) >= 2 and int.from_bytes(wire[:2], "big") == query.id
 
 
@@ -621,10 +622,10 @@ def _parse(query: dns.message.QueryMessage, wire: bytes) -> dns.message.Message 
     """Parse a response.
 
     Returns:
-        The response, or None when it does not belong to the query.
+        The response, or None if it does not belong to the query.
 
     Raises:
-        UnusableAnswer: it has the right id and is not a DNS message otherwise.
+        UnusableAnswer: the id is right, but it is not a valid DNS message.
     """
     if not _has_id(query, wire):
         return None
@@ -647,7 +648,7 @@ def _timed_out(code: str, flight: _Flight) -> ResolveError:
 
 
 def _again(reason: BaseException | None) -> BaseException | None:
-    """Return the same error for one more asker: each raises its own, with the way it takes."""
+    """Return a copy of the error for one more waiter: each has a traceback of its own."""
     if isinstance(reason, ResolveError):
         code, words, attempts = reason.code, str(reason), reason.attempts
         return ResolveError(code, words, permanent=reason.permanent, attempts=attempts)

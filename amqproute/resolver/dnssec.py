@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """DNSSEC validation in this process (RFC 4035 §5): from trust anchors down to an answer.
 
-`DnssecValidator.judge` takes a response as it came, from any name server that passes signatures on,
-and says one of three things: *secure* (every record of the chain of aliases, or the proof of its
-absence, is signed by a chain of keys that begins at an anchor), *insecure* (it is proved that a
-zone on the way is not signed), or it raises `UnusableAnswer` with ``dns.bogus``: something is
-signed wrongly, is too old, or lacks the signature it has to have. There is no fourth thing:
-whatever is not proved to be insecure has to be secure.
+`DnssecValidator.judge` takes a response as received, from any name server that passes signatures
+on. The result is *secure* (every record of the chain of aliases, or the proof of its absence, is
+signed by a chain of keys that begins at an anchor) or *insecure* (it is proved that a zone on the
+way is not signed). Otherwise it raises `UnusableAnswer` with ``dns.bogus``: a signature is wrong,
+expired or missing. There is no fourth result: an answer not proved insecure must be secure.
 
-The way down: from the anchor's zone, whose DNSKEY records have to fit the anchor, each label of the
-name asks its parent for DS records. DS records lead to the child's keys; a proof that there are
-none tells an unsigned child from a name that is no zone of its own. What was learned of zones is
-remembered for its time to live.
+Validation descends from the anchor's zone, whose DNSKEY records must match the anchor: for each
+label of the name, the parent is queried for DS records. DS records lead to the child's keys; a
+proof that there are none distinguishes an unsigned child from a name that is not a zone. Results
+for zones are cached for their time to live.
 
 The signatures themselves are checked by dnspython. Work for one answer is bounded: in records, in
 signatures tried (CVE-2023-50387) and in hashes (CVE-2023-50868).
@@ -45,25 +44,25 @@ from amqproute.resolver.nsec_denial import DenialTooCostly, NsecDenial, ZoneCut
 __all__ = ["DnssecValidator", "Fetch", "ValidationResult"]
 
 Fetch = Callable[[DnsQuestion], Awaitable[dns.message.Message]]
-"""Asks a further question of the name servers; the response with signatures, not validated."""
+"""Sends a further query to the name servers; returns the response with signatures, unvalidated."""
 
 ALGORITHMS: Final = frozenset({8, 10, 13, 14, 15, 16})
-"""Of signatures (RFC 9904): RSA with SHA-256 and SHA-512, ECDSA P-256 and P-384, Ed25519, Ed448. A
-zone that has no others counts as not signed (RFC 4035 §5.2)."""
+"""Supported signature algorithms (RFC 9904): RSA with SHA-256 and SHA-512, ECDSA P-256 and P-384,
+Ed25519, Ed448. A zone with no others counts as not signed (RFC 4035 §5.2)."""
 
 DIGESTS: Final = {1: "SHA1", 2: "SHA256", 4: "SHA384"}
 
 MAX_CHECKS: Final = 96
-"""Signatures tried for one answer, those of the zones above it included."""
+"""Signatures tried for one answer, including those of the zones above it."""
 
 MAX_KEYS: Final = 24
-"""DNSKEY records of one zone; more are taken for an attack."""
+"""DNSKEY records of one zone; more are treated as an attack."""
 
 MAX_ZONES: Final = 2000
-"""Zones and names that are remembered."""
+"""Zones and names in the cache."""
 
 LONGEST: Final = 3600.0
-"""For how many seconds what was learned of a zone is believed at most."""
+"""Seconds for which results for a zone are cached at most."""
 
 _KSK_BIT: Final = 0x0100  # "zone key" (RFC 4034 §2.1.1)
 _REVOKED: Final = 0x0080  # RFC 5011
@@ -71,11 +70,11 @@ _REVOKED: Final = 0x0080  # RFC 5011
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """What validation gave.
+    """The result of validation.
 
     Attributes:
-        is_secure: proved by signatures; False means proved to be unsigned.
-        ttl: for how many seconds that holds at most.
+        is_secure: True if proved by signatures; False if proved to be unsigned.
+        ttl: seconds for which the result holds at most.
     """
 
     is_secure: bool
@@ -84,7 +83,7 @@ class ValidationResult:
 
 @dataclass(frozen=True, slots=True)
 class _Zone:
-    """A zone, with its validated keys; without keys it is proved not to be signed."""
+    """A zone with its validated keys; without keys it is proved to be unsigned."""
 
     name: dns.name.Name
     keys: dns.rdataset.Rdataset | None
@@ -93,7 +92,7 @@ class _Zone:
 
 @dataclass(slots=True)
 class _Work:
-    """One judgment under way: how to ask, and what it may still cost."""
+    """One validation in progress: how to query, and its remaining budget."""
 
     fetch: Fetch
     checks: int = MAX_CHECKS
@@ -106,11 +105,11 @@ class _Work:
 
 
 class DnssecValidator:
-    """Validate responses.
+    """Validates responses.
 
     Args:
-        anchors: where trust begins.
-        now: the wall clock, seconds since 1970: signatures have dates.
+        anchors: the trust anchors.
+        now: returns the time, in seconds since 1970, because signatures have dates.
     """
 
     def __init__(self, anchors: Anchors, now: Callable[[], float]) -> None:
@@ -123,7 +122,7 @@ class DnssecValidator:
         return f"<DnssecValidator anchors={len(self._anchors)} zones={len(self._zones)}>"
 
     def flush(self) -> None:
-        """Forget what was learned of zones."""
+        """Forget all zones."""
         self._zones.clear()
         self._uncut.clear()
 
@@ -131,9 +130,9 @@ class DnssecValidator:
         """Validate an answer that still has its message.
 
         Raises:
-            UnusableAnswer: ``dns.bogus``, or ``dns.not-dnssec-capable`` where the name server keeps
-                the signatures of the anchor's own zone back.
-            ResolveError: a further question that it takes could not be answered.
+            UnusableAnswer: ``dns.bogus``, or ``dns.not-dnssec-capable`` if the name server
+                withholds the signatures of the anchor's own zone.
+            ResolveError: a further query needed for validation failed.
         """
         message = answer.message
         if message is None:
@@ -208,7 +207,7 @@ class DnssecValidator:
         return True
 
     def _denial(self, zone: _Zone, message: dns.message.Message, work: _Work) -> NsecDenial | None:
-        """The zone's validated records of denial; None if they cost too much to be of use."""
+        """Return the zone's validated denial records; None if they are too costly to use."""
         proofs: dict[RdataType, list[Any]] = {dns.rdatatype.NSEC: [], dns.rdatatype.NSEC3: []}
         for rrset in message.authority:
             if rrset.rdtype in proofs and rrset.name.is_subdomain(zone.name):
@@ -229,7 +228,7 @@ class DnssecValidator:
         """Return the signature that proves the records.
 
         Raises:
-            UnusableAnswer: none does.
+            UnusableAnswer: no signature does.
         """
         assert zone.keys is not None
         now = self._now()
@@ -244,7 +243,7 @@ class DnssecValidator:
                 and key.flags & _KSK_BIT
                 and dns.dnssec.key_id(key) == signature.key_tag
             ]
-            for key in keys[:2]:  # two keys of one tag happen; many are an attack
+            for key in keys[:2]:  # two keys with one tag occur; many are an attack
                 work.spend()
                 one: dict[dns.name.Name, dns.node.Node | dns.rdataset.Rdataset] = {
                     zone.name: dns.rdataset.from_rdata(0, key)
@@ -273,11 +272,11 @@ class DnssecValidator:
         signatures: list[RRSIG],
         work: _Work,
     ) -> _Zone:
-        """The zone that has to have signed records of `name`.
+        """Return the zone that must have signed the records of `name`.
 
-        Whoever has signed is asked for first: that saves the way from there to the name. A signer
-        has to be a zone of its own on the way to the name; otherwise the signature counts for
-        nothing, and the name's own zone has to be found.
+        The signer named in the records is tried first: that saves the descent to the name. A signer
+        must be a zone on the way to the name; otherwise the signature is ignored, and the name's
+        own zone must be found.
         """
         for signature in signatures[:2]:
             if name.is_subdomain(signature.signer):
@@ -288,11 +287,11 @@ class DnssecValidator:
         return await self._descend(name.parent() if above else name, work)
 
     async def _descend(self, name: dns.name.Name, work: _Work) -> _Zone:
-        """Find the zone `name` is in, from the closest anchor above it."""
+        """Return the zone that contains `name`, from the closest anchor above it."""
         anchor = name
         while anchor not in self._anchors:
             if anchor == dns.name.root:
-                return _Zone(anchor, None, float("inf"))  # nobody vouches for this part of the tree
+                return _Zone(anchor, None, float("inf"))  # no anchor covers this part of the tree
             anchor = anchor.parent()
         zone = await self._anchored(anchor, work)
         depth = len(anchor.labels)
@@ -326,7 +325,7 @@ class DnssecValidator:
         return self._remember(zone)
 
     async def _child(self, zone: _Zone, name: dns.name.Name, work: _Work) -> _Zone | None:
-        """The zone that begins at `name`, `zone` if none does, None if there is nothing below."""
+        """Return the zone that begins at `name`, `zone` if none does, None if there is no name."""
         known = self._known(name)
         if known is not None:
             return known
@@ -359,7 +358,7 @@ class DnssecValidator:
         self, zone: _Zone, name: dns.name.Name, message: dns.message.Message, work: _Work
     ) -> _Zone | None:
         alias = _find(message.answer, name, dns.rdatatype.CNAME)
-        if alias is not None:  # an alias is no zone
+        if alias is not None:  # an alias is not a zone
             self._verify(alias, _signatures(message.answer, name, alias.rdtype), zone, work)
             return zone
         denial = self._denial(zone, message, work)
@@ -388,7 +387,7 @@ class DnssecValidator:
         anchor: TrustAnchor,
         work: _Work,
     ) -> _Zone | None:
-        """The zone with its keys, if one that the anchor vouches for has signed them all."""
+        """Return the zone with its keys, if a key that matches the anchor has signed them all."""
         if len(rrset) > MAX_KEYS:
             raise UnusableAnswer("dns.bogus", f"{as_text(name)} has more than {MAX_KEYS} keys")
         trusted = [key for key in rrset if isinstance(key, DNSKEY) and _vouches(anchor, name, key)]
@@ -423,7 +422,7 @@ def _find(
 def _signatures(
     section: list[dns.rrset.RRset], name: dns.name.Name, rdtype: RdataType
 ) -> list[RRSIG]:
-    """The signatures over records of a name and type, in algorithms that are known."""
+    """Return the signatures over records of a name and type, in supported algorithms."""
     return [
         each
         for rrset in section
@@ -434,7 +433,7 @@ def _signatures(
 
 
 def _vouches(anchor: TrustAnchor, name: dns.name.Name, key: DNSKEY) -> bool:
-    """Whether the anchor, or a parent's DS records, speak for this key."""
+    """Return whether the anchor, or a parent's DS records, match this key."""
     if key.flags & _REVOKED or not key.flags & _KSK_BIT or key.protocol != 3:
         return False
     if any(

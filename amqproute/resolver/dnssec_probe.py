@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Can the name servers do DNSSEC at all? Asked once, remembered, and told with a code of its own.
+"""Detection of name servers without DNSSEC; the result is cached and has a code of its own.
 
-Without this question a domain that is not signed and a name server that hides all signatures look
-alike: both give answers without proof. With it, the second is told as ``dns.not-dnssec-capable``,
-to whoever demands DANE of a peer, and to the operator.
+Without this probe an unsigned domain and a name server that strips all signatures look alike: both
+give answers without proof. With it, the second case is reported as ``dns.not-dnssec-capable``, to
+callers that demand DANE of a peer, and to the operator.
 
-The question is for the SOA record of a zone that is surely signed: the root, or another one that
-the configuration names. An answer is *capable* when it is authenticated, by the AD bit of a trusted
-server or by validation here.
+The query is for the SOA record of a zone that is certainly signed: the root, or another one named
+in the configuration. Name servers are *capable* when the answer is authenticated, by the AD bit of
+a trusted server or by validation here.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = ["DnssecCapability", "DnssecProbe"]
 log = Logger()
 
 GOOD_SECONDS: Final = 3600.0
-"""For how long a good answer is believed."""
+"""How long a good result is cached."""
 
 BAD_SECONDS: Final = 120.0
-"""After how long a bad one is looked into again."""
+"""How long a bad result is cached."""
 
 
 class _Client(Protocol):
-    """What is asked."""
+    """The client that sends the query."""
 
     def ask(self, question: DnsQuestion) -> Deferred[DnsAnswer]:
         """As `DnsClient.ask`."""
@@ -44,12 +44,12 @@ class _Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DnssecCapability:
-    """What the name servers can do.
+    """The result of the probe.
 
     Attributes:
-        is_capable: their answers come with DNSSEC.
-        words: how that is known, or what to do about it.
-        is_certain: a name server has shown it; if not, there was no answer to tell from.
+        is_capable: whether answers come with DNSSEC.
+        words: the evidence, or the remedy.
+        is_certain: whether a name server has shown it; False if there was no answer to judge from.
     """
 
     is_capable: bool
@@ -58,13 +58,13 @@ class DnssecCapability:
 
 
 class DnssecProbe:
-    """Ask whether DNSSEC comes through.
+    """Probes whether answers come with DNSSEC.
 
     Args:
-        client: asks name servers; not through a cache.
-        clock: tells the time.
-        zone: a zone that is signed.
-        refusal: why nobody needs to be asked: the setting is off, or nobody's AD bit is believed.
+        client: queries name servers; must not use a cache.
+        clock: source of time.
+        zone: a signed zone.
+        refusal: why no query is needed: the setting is off, or no AD bit is trusted.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class DnssecProbe:
         self._logged: bool | None = None
 
     def capability(self) -> Deferred[DnssecCapability]:
-        """Return what the name servers can do; never fails, and cancelling ends the wait only."""
+        """Return the capability of the name servers; never fails; cancelling ends the wait."""
         if self._known is not None and self._until > self._clock.seconds():
             return succeed(self._known)
         waiter: Deferred[DnssecCapability] = Deferred(self._leave)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which name servers to ask: from the configuration, or from ``/etc/resolv.conf``.
+"""The name servers to use: from the configuration, or from ``/etc/resolv.conf``.
 
 Only ``nameserver`` lines count. A search list would make one address mean different domains on
-different machines, so that domains are always taken as complete; ``options timeout`` and
-``attempts`` are this package's own settings. Reading the file again and handing the result to
-`DnsClient.set_nameservers` is how a reload works.
+different machines, so domains are always taken as complete; this package has its own settings
+instead of ``options timeout`` and ``attempts``. A reload reads the file again and passes the result
+to `DnsClient.set_nameservers`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLAIN: Final = re.compile(r"(?P<host>[^:]*):(?P<port>\d+)\Z")
 
 @dataclass(frozen=True, slots=True)
 class Nameserver:
-    """Where a name server listens.
+    """The address of a name server.
 
     Attributes:
         host: an IPv4 or IPv6 address.
@@ -48,7 +48,7 @@ def parse_nameserver(text: str) -> Nameserver:
     """Read ``192.0.2.1``, ``192.0.2.1:53``, ``2001:db8::1`` or ``[2001:db8::1]:53``.
 
     Raises:
-        ValueError: it is none of these; the message says what is wrong.
+        ValueError: the text is not such an address; the message says why.
     """
     text = text.strip()
     match = _BRACKETED.match(text) or _PLAIN.match(text)
@@ -66,7 +66,7 @@ def parse_nameserver(text: str) -> Nameserver:
 
 
 def parse_resolv_conf(text: str) -> list[Nameserver]:
-    """The name servers a resolv.conf names; the local one if it names none (resolv.conf(5))."""
+    """Return the name servers in a resolv.conf; by default the local one (resolv.conf(5))."""
     servers: list[Nameserver] = []
     for line in text.splitlines():
         words = line.split("#")[0].split(";")[0].split()
@@ -82,10 +82,10 @@ def parse_resolv_conf(text: str) -> list[Nameserver]:
 
 
 def read_resolv_conf(path: Path = Path("/etc/resolv.conf")) -> list[Nameserver]:
-    """The name servers of this machine.
+    """Return the name servers of this machine.
 
     Raises:
-        OSError: the file is there and cannot be read.
+        OSError: the file exists and cannot be read.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What validated NSEC and NSEC3 records prove about a name (RFC 4035 §5.4, RFC 5155 §8). Pure.
 
-The records are given as owner and rdata, their signatures checked by the caller. `NsecDenial`
-answers
-three questions about a name of their zone: is there nothing of a type at it, is there no such name,
-and, where a zone is cut, what kind of cut it is. Where the records do not say, the answer is no.
+The records are given as owner and rdata; the caller has checked their signatures. `NsecDenial`
+answers three questions about a name of their zone: does it lack a type, does it not exist, and, at
+a zone cut, what kind of cut is it? If the records do not prove it, the answer is no.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ MAX_ITERATIONS: Final = 100
 """NSEC3 with more hash iterations proves nothing here (RFC 9276 §3.2)."""
 
 MAX_RECORDS: Final = 12
-"""So many records of denial are looked at; a proof needs three."""
+"""Denial records considered; a proof needs three."""
 
 _OPT_OUT: Final = 1
 _SHA1: Final = 1  # the only hash of NSEC3 (RFC 5155 §11)
@@ -36,11 +35,11 @@ _DNAME: Final = dns.rdatatype.DNAME
 
 
 class DenialTooCostly(Exception):
-    """The zone asks for more hashing than anybody should do for it: it counts as not signed."""
+    """The zone requires too much hashing: it counts as not signed."""
 
 
 class ZoneCut(enum.Enum):
-    """What the absence of DS records at a name means."""
+    """The meaning of the absence of DS records at a name."""
 
     NONE = "no cut"
     """The name is inside its parent's zone."""
@@ -49,10 +48,10 @@ class ZoneCut(enum.Enum):
     """Another zone begins here, and it is not signed."""
 
     NO_NAME = "no name"
-    """There is no such name, so nothing begins here or below."""
+    """The name does not exist, so no zone begins here or below."""
 
     UNPROVED = "unproved"
-    """The records do not say."""
+    """The records do not prove it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +64,15 @@ class _Hashed:
 
 
 class NsecDenial:
-    """Proofs of absence out of one response.
+    """Proofs of absence from one response.
 
     Args:
-        zone: the zone the records are of.
+        zone: the zone of the records.
         nsec: owners and records.
         nsec3: owners and records.
 
     Raises:
-        DenialTooCostly: the zone hashes too often.
+        DenialTooCostly: the zone requires too many hash iterations.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class NsecDenial:
                 self._nsec3.append(_Hashed(begin, end, rdata))
 
     def no_data(self, name: dns.name.Name, rdtype: RdataType) -> bool:
-        """Tell whether it is proved that `name` is there and has nothing of this type."""
+        """Return whether it is proved that `name` exists and has no record of this type."""
         for owner, rdata in self._nsec:
             if owner == name:
                 return _lacks(rdata, rdtype)
@@ -109,7 +108,7 @@ class NsecDenial:
         return self._wildcard_no_data(name, rdtype)
 
     def no_name(self, name: dns.name.Name) -> bool:
-        """Tell whether it is proved that there is no `name`, not even by a wildcard."""
+        """Return whether it is proved that `name` does not exist, not even by a wildcard."""
         for owner, rdata in self._nsec:
             if self._covers(owner, rdata, name) and not rdata.next.is_subdomain(name):
                 closest = _closest_encloser(owner, rdata.next, name)
@@ -121,18 +120,19 @@ class NsecDenial:
         return self._cover(dns.name.Name((b"*", *found[0].labels))) is not None
 
     def no_closer_match(self, name: dns.name.Name, labels: int) -> bool:
-        """Tell whether a wildcard answer stands: no name between the wildcard and `name`.
+        """Return whether a wildcard answer is valid: no name exists between wildcard and `name`.
 
         Args:
             name: the owner of the answer.
-            labels: of the wildcard without its asterisk, as the RRSIG says, the root not counted.
+            labels: number of labels of the wildcard without its asterisk, as in the RRSIG, without
+                the root.
         """
         if any(self._covers(owner, rdata, name) for owner, rdata in self._nsec):
             return True
         return self._cover(dns.name.Name(name.labels[-(labels + 2) :])) is not None
 
     def cut(self, name: dns.name.Name) -> ZoneCut:
-        """Tell what the absence of DS records at `name` means."""
+        """Return the meaning of the absence of DS records at `name`."""
         for owner, rdata in self._nsec:
             if owner == name:
                 return _cut_of(rdata)
@@ -163,7 +163,7 @@ class NsecDenial:
         wildcard = self._match(dns.name.Name((b"*", *closest.labels)))
         if wildcard is not None:
             return _lacks(wildcard.rdata, rdtype)
-        # No DS at a name that opt-out leaves open is no proof of anything else.
+        # With opt-out, the absence of DS at a name proves nothing else.
         return rdtype == dns.rdatatype.DS and bool(cover.rdata.flags & _OPT_OUT)
 
     def _covers(self, owner: dns.name.Name, rdata: NSEC, name: dns.name.Name) -> bool:
@@ -171,7 +171,7 @@ class NsecDenial:
         if not name.is_subdomain(self._zone) or not owner.is_subdomain(self._zone):
             return False
         if name.is_subdomain(owner) and (_delegates(rdata) or _DNAME in _types(rdata)):
-            return False  # it speaks for the parent only (RFC 6840 §4.1)
+            return False  # it belongs to the parent only (RFC 6840 §4.1)
         return bool(owner < name and (name < rdata.next or rdata.next == self._zone))
 
     def _closest(self, name: dns.name.Name) -> tuple[dns.name.Name, _Hashed] | None:
@@ -182,7 +182,7 @@ class NsecDenial:
             match = self._match(candidate)
             if match is not None:
                 if _delegates(match.rdata) and candidate != self._zone:
-                    return None  # from the wrong side of a zone cut
+                    return None  # from the parent side of a zone cut
                 cover = self._cover(next_closer)
                 return None if cover is None else (candidate, cover)
             next_closer = candidate
@@ -228,9 +228,9 @@ def _types(rdata: NSEC | NSEC3) -> set[int]:
 def _lacks(rdata: NSEC | NSEC3, rdtype: RdataType) -> bool:
     types = _types(rdata)
     if rdtype != dns.rdatatype.DS and _delegates(rdata):
-        return False  # the parent's record knows nothing of what the child has
+        return False  # the parent's record does not cover the child's types
     if rdtype == dns.rdatatype.DS and dns.rdatatype.SOA in types:
-        return False  # the child's record knows nothing of the DS, which is the parent's
+        return False  # the child's record does not cover DS, which is at the parent
     return rdtype not in types and dns.rdatatype.CNAME not in types
 
 
@@ -249,7 +249,7 @@ def _cut_of(rdata: NSEC | NSEC3) -> ZoneCut:
 def _closest_encloser(
     owner: dns.name.Name, following: dns.name.Name, name: dns.name.Name
 ) -> dns.name.Name:
-    """The longest existing ancestor of a name that lies between two neighbors."""
+    """Return the longest existing ancestor of a name that lies between two neighbors."""
 
     def shared(other: dns.name.Name) -> int:
         return name.fullcompare(other)[2]

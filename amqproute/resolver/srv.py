@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a domain to the places where its broker may be reached: `SrvResolver`.
+"""Resolution of a domain to the places where its broker can be reached: `SrvResolver`.
 
-The package docstring has the table of what each outcome means; this module is that table.
+The package docstring has the table of outcomes; this module implements it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = Logger()
 AMQPS_PORT: Final = 5671
 
 MAX_TLSA: Final = 32
-"""TLSA records of one place that are looked at."""
+"""TLSA records considered for one place."""
 MAX_GLUE: Final = 32
 """Names whose addresses are taken from the additional section of one answer; a response over TCP
 has room for thousands."""
@@ -55,27 +55,27 @@ SERVICES: Final = (
 
 _FAMILIES: Final = (dns.rdatatype.AAAA, dns.rdatatype.A)
 
-# Stricter than DNS, looser than RFC 952: real zones have hosts with underscores.
+# Stricter than DNS, looser than RFC 952: real zones have host names with underscores.
 _HOST: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?:\.(?!-)[a-z0-9_-]{1,63})*\Z")
 
 _T = TypeVar("_T")
 
 
 class DnssecUse(Enum):
-    """What DNSSEC is for (the setting ``resolver.dnssec``)."""
+    """The use of DNSSEC (the setting ``resolver.dnssec``)."""
 
     USE = "use"
-    """Where a domain is signed, go by it: names of targets, TLSA records."""
+    """Use signed data where a domain has it: names of targets, TLSA records."""
 
     REQUIRE = "require"
-    """Believe nothing without it: neither records nor their absence."""
+    """Trust nothing without it: neither records nor their absence."""
 
     OFF = "off"
-    """Never mind it: no name is learned from DNS, no TLSA record is asked for."""
+    """Ignore it: no name is learned from DNS, no TLSA record is queried."""
 
 
 class IDnsClient(Protocol):
-    """Who answers questions; `DnsClient`, or a test's fake."""
+    """The interface of `DnsClient`, also for test fakes."""
 
     def ask(self, question: DnsQuestion) -> Deferred[DnsAnswer]:
         """As `DnsClient.ask`."""
@@ -86,9 +86,9 @@ class ResolverLimits:
     """The bounds of a resolver.
 
     Attributes:
-        deadline: how long a resolution may take altogether, in seconds.
-        max_targets: how many SRV targets are looked up; those last in the order are left out.
-        max_addresses: how many addresses of one family of one target are kept.
+        deadline: total time of a resolution, in seconds.
+        max_targets: the number of SRV targets looked up; the last in the order are left out.
+        max_addresses: the number of addresses of one family kept for one target.
     """
 
     deadline: float = 20.0
@@ -98,10 +98,10 @@ class ResolverLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Failing:
-    """A look-up without an answer. A value: only what is raised to the asker is an exception.
+    """A failed lookup, as a value: only the error raised to the caller is an exception.
 
     Attributes:
-        failure: code and words.
+        failure: code and text.
         attempts: lines for the operator.
     """
 
@@ -111,12 +111,12 @@ class _Failing:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """An answer as it was come by.
+    """An answer with its origin.
 
     Attributes:
         answer: from the client or from the cache.
-        ttl: the seconds it has left.
-        stale: it is past its time.
+        ttl: the seconds left.
+        stale: whether its time has expired.
         attempts: lines for the operator.
     """
 
@@ -128,11 +128,11 @@ class _Looked:
 
 @dataclass(slots=True)
 class _Trail:
-    """What was learned on the way to one resolution.
+    """The history of one resolution.
 
     Attributes:
-        policy: says which places are dialled; None if none will be.
-        denied: why the first place is not dialled that is not; None if all are.
+        policy: decides which places may be dialled; None if none will be dialled.
+        denied: why the first denied place may not be dialled; None if there is none.
     """
 
     domain: str
@@ -145,7 +145,7 @@ class _Trail:
     failure: KnownFailure | None = None
 
     def admits(self, place: str, denied: Denied | None) -> bool:
-        """Note a place that is not dialled, and why; return whether it is."""
+        """Record why a place may not be dialled, if so; return whether it may."""
         if denied is None:
             return True
         self.denied = self.denied or denied
@@ -153,7 +153,7 @@ class _Trail:
         return False
 
     def take(self, looked: _Looked | _Failing) -> DnsAnswer | None:
-        """Note what one look-up gave; None if it failed."""
+        """Record the result of one lookup; return the answer, or None if it failed."""
         _note(self.lines, looked.attempts)
         if isinstance(looked, _Failing):
             self.failure = self.failure or looked.failure
@@ -163,7 +163,7 @@ class _Trail:
         return looked.answer
 
     def conclude(self, code: str, text: str) -> ResolveError:
-        """The end without a candidate; permanent only if nothing stale led there."""
+        """Return the error for no candidates; permanent only if no answer was stale."""
         return ResolveError(
             code,
             f"{self.domain}: {text}",
@@ -173,13 +173,13 @@ class _Trail:
         )
 
     def give_up(self, code: str, words: str) -> ResolveError:
-        """The end because something failed, with the whole story."""
+        """Return the error for a failed resolution, with its whole history."""
         return ResolveError(code, words, permanent=False, attempts=tuple(self.lines))
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A record with the service it belongs to; what `order` brings into order."""
+    """A record with its service, as an input of `order`."""
 
     record: ServiceRecord
     security: TransportSecurity
@@ -197,7 +197,7 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class DnssecTerms:
-    """Use of DNSSEC.
+    """How DNSSEC is used.
 
     Attributes:
         use: what it is used for.
@@ -212,20 +212,20 @@ DEFAULT_DNSSEC: Final = DnssecTerms()
 
 
 class SrvResolver:
-    """Resolve domains of peers by SRV, or by address where there is no SRV.
+    """Resolves domains of peers by SRV, or by address where there is no SRV.
 
     Args:
-        client: asks name servers.
-        cache: remembers what they said.
+        client: queries name servers.
+        cache: caches their answers.
         random: orders targets of equal priority (`random.Random.random`).
         clock: for the deadline.
         limits: the bounds.
-        targets: gives the rules of which places may be dialled: what a stranger's zone points to
-            is not to be connected to blindly.
-        dnssec: use of DNSSEC.
-        own: hosts and addresses with the ports at which this broker itself is reached. A target
-            that is one of them ends the list: what comes behind is not closer to the domain than
-            this broker is (RFC 5321 §5.1 has the same rule for mail).
+        targets: returns the policy of which places may be dialled: the targets in a stranger's zone
+            must not be connected to blindly.
+        dnssec: how DNSSEC is used.
+        own: hosts and addresses, with ports, at which this broker itself is reached. A target among
+            them ends the list: the targets behind it are no closer to the domain than this broker
+            (RFC 5321 §5.1 has the same rule for mail).
     """
 
     def __init__(
@@ -254,15 +254,15 @@ class SrvResolver:
         return f"<SrvResolver {self._cache!r}>"
 
     def resolve(self, domain: str, *, to_dial: bool = True) -> Deferred[Resolution]:
-        """Find where a domain's broker may be reached, in the order to try.
+        """Return the places where a domain's broker can be reached, in order of preference.
 
-        Fails with `ResolveError`; the package docstring has the codes. May fire at once when
+        Fails with `ResolveError`; the package docstring has the codes. May fire at once if
         everything is in the cache.
 
         Args:
-            domain: whose broker.
-            to_dial: leave out the places that are not dialled (`amqproute.dial_policy`). False
-                where nobody will connect, and only the records count.
+            domain: the domain.
+            to_dial: leave out places that may not be dialled (`amqproute.dial_policy`). False if
+                nobody will connect and only the records matter.
         """
         trail = _Trail(domain, [], self._targets() if to_dial else None)
         try:
@@ -285,14 +285,14 @@ class SrvResolver:
         return resolving.addTimeout(self.limits.deadline, self._clock, onTimeoutCancel=too_late)
 
     def tlsa(self, host: str, port: int) -> Deferred[TlsaAnswer]:
-        """Find the TLSA records of a host that an operator has named; never fails."""
+        """Return the TLSA records of a host named by an operator; never fails."""
         return Deferred.fromCoroutine(self._tlsa_of(host, port, (host,), []))
 
     def is_capable(self) -> Deferred[bool]:
-        """Tell whether DNSSEC may be had: unless it is sure that not; never fails.
+        """Return False only if it is certain that DNSSEC is not available; never fails.
 
-        A question that fails shows nothing. The records themselves are asked for then, and fail
-        likewise: nobody gets around DANE by keeping one answer back.
+        A failed query shows nothing. The records themselves are then queried and fail likewise:
+        withholding one answer does not bypass DANE.
         """
         if self._dnssec is DnssecUse.OFF or self._probe is None:
             return succeed(self._dnssec is not DnssecUse.OFF)
@@ -301,11 +301,11 @@ class SrvResolver:
         )
 
     def set_own(self, own: Iterable[tuple[str, int]]) -> None:
-        """Say again where this broker itself is reached."""
+        """Replace the places where this broker itself is reached."""
         self._own = frozenset(own)
 
     def forget(self, domain: str) -> int:
-        """Forget what is known of a domain and of its targets; returns how many answers.
+        """Drop the cached answers for a domain and its targets; return their number.
 
         Raises:
             InvalidField: it is not a domain.
@@ -322,7 +322,7 @@ class SrvResolver:
         )
 
     def flush(self) -> int:
-        """Forget everything; returns how many answers that were."""
+        """Drop all cached answers; return their number."""
         return self._cache.flush()
 
     async def _resolve_or_raise(self, trail: _Trail) -> Resolution:
@@ -338,7 +338,7 @@ class SrvResolver:
         raise trail.give_up(code, f"{trail.domain}: DNSSEC is required: {words}")
 
     async def _why_insecure(self) -> tuple[str, str]:
-        """Code and words for an answer that DNSSEC does not prove."""
+        """Return code and text for an answer that DNSSEC does not prove."""
         if self._dnssec is DnssecUse.OFF:
             return "dns.insecure", "resolver.dnssec is off"
         if self._probe is not None:
@@ -359,7 +359,7 @@ class SrvResolver:
             answer = trail.take(result)
             if answer is None:
                 if isinstance(result, _Failing) and result.failure.code == "dns.bogus":
-                    # Never around what fails validation.
+                    # A failed validation must not be bypassed.
                     raise trail.give_up(result.failure.code, result.failure.words)
                 continue
             if answer.outcome is not DnsOutcome.FOUND:
@@ -375,7 +375,7 @@ class SrvResolver:
             targets.extend(order(usable, self._random))
         if targets:
             return await self._from_targets(targets, trail)
-        # Nothing may be concluded from one service while nothing is known about the other.
+        # One service alone allows no conclusion while the other is unknown.
         if trail.failure is not None:
             raise trail.give_up(trail.failure.code, trail.failure.words)
         if withdrawn:
@@ -400,7 +400,7 @@ class SrvResolver:
             found_at[host] = {text for each in families if each for text in each.addresses}
             reachable[host] = self._addresses(host, families, trail)
             bases[host] = self._bases(host, families)
-        # A place that is not dialled may be this very broker, and ends the list all the same.
+        # A place that may not be dialled can be this broker, and still ends the list.
         kept = [
             target
             for target in self._closer_than_we(kept, found_at, trail)
@@ -446,10 +446,10 @@ class SrvResolver:
     def _closer_than_we(
         self, targets: list[_Target], found_at: dict[str, set[str]], trail: _Trail
     ) -> list[_Target]:
-        """The targets to which this broker may pass on what came to it as one of them.
+        """Return the targets that this broker may relay to, being one of the targets itself.
 
         Raises:
-            ResolveError: ``dns.loop-to-self``: none of the others is preferred to us.
+            ResolveError: ``dns.loop-to-self``: no other target is preferred to this broker.
         """
         ours = [
             target
@@ -485,9 +485,9 @@ class SrvResolver:
         return answer.authenticated and self._dnssec is not DnssecUse.OFF
 
     def _bases(self, host: str, answers: Sequence[DnsAnswer | None]) -> tuple[str, ...]:
-        """Where TLSA records may stand, best first (RFC 7671 §7); nowhere without signed addresses.
+        """Return the names for TLSA queries, best first (RFC 7671 §7); needs signed addresses.
 
-        RFC 7672 §2.2.2 says why not: name servers of unsigned zones are known to fail at TLSA.
+        RFC 7672 §2.2.2 explains: name servers of unsigned zones are known to fail on TLSA queries.
         """
         found = [answer for answer in answers if answer is not None and answer.addresses]
         if not found or not all(self._is_secure(answer) for answer in found):
@@ -498,7 +498,7 @@ class SrvResolver:
     async def _tlsa_of(
         self, host: str, port: int, bases: Sequence[str], lines: list[str]
     ) -> TlsaAnswer:
-        """Look the TLSA records of a place up at the first of the names that has some."""
+        """Return the TLSA records of a place, from the first of the names that has some."""
         if not bases or self._dnssec is DnssecUse.OFF:
             code, words = await self._why_insecure()
             return TlsaAnswer(host, port, TlsaState.INSECURE, code=code, words=words)
@@ -529,7 +529,7 @@ class SrvResolver:
         return TlsaAnswer(base, port, state, records)
 
     async def _from_addresses(self, trail: _Trail) -> Resolution:
-        """Neither service has records: the domain may be a host itself (A-09)."""
+        """Resolve a domain without SRV records as a host (A-09)."""
         questions = [DnsQuestion(trail.domain, family) for family in _FAMILIES]
         answers = [
             trail.take(result)
@@ -582,7 +582,7 @@ class SrvResolver:
     def _addresses(
         self, host: str, answers: Sequence[DnsAnswer | None], trail: _Trail
     ) -> tuple[str, ...]:
-        """The addresses of one host that are dialled, in the order to try."""
+        """Return the addresses of one host that may be dialled, in order of preference."""
         policy = trail.policy
         families = [
             [
@@ -601,7 +601,7 @@ class SrvResolver:
         return addresses
 
     async def _look_up(self, question: DnsQuestion) -> _Looked | _Failing:
-        """Answer a question from the cache, from the servers, or from what was once known."""
+        """Answer a question from the cache, from the servers, or from a stale entry."""
         cached = self._cache.get(question)
         if cached is not None:
             left = f"{cached.ttl:.0f} s left"
@@ -616,7 +616,7 @@ class SrvResolver:
                 return learned
             failing = learned
             self._cache.put_failure(question, failing.failure)
-        # What fails validation is an attack or a broken zone; yesterday's answer is no way around.
+        # A failed validation is an attack or a broken zone; a stale answer must not bypass it.
         code = failing.failure.code
         stale = None if code == "dns.bogus" else self._cache.stale(question)
         if stale is None:
@@ -630,7 +630,7 @@ class SrvResolver:
         return _Looked(stale.value, stale.ttl, True, (*failing.attempts, line))
 
     async def _ask(self, question: DnsQuestion) -> _Looked | _Failing:
-        """Ask the servers, and remember an answer."""
+        """Query the servers, and cache the answer."""
         try:
             answer = await self._client.ask(question)
         except ResolveError as error:
@@ -644,28 +644,28 @@ class SrvResolver:
             words = f"{question}: the answer is not authenticated and DNSSEC is required"
             attempts = (*answer.attempts, f"{question}: refused, not authenticated")
             return _Failing(KnownFailure("dns.insecure", words), attempts)
-        # The lines tell how it was come by this time; kept, they would be told as news for hours.
+        # The lines describe this query; in the cache they would look new for hours.
         kept = replace(answer, attempts=(), glue=())
         negative = answer.outcome is not DnsOutcome.FOUND
         ttl = self._cache.put(question, kept, answer.ttl, negative=negative)
-        # Nothing proves the additional section (RFC 4035 §3.2.3), so it is used where nothing is
-        # proved anyway; elsewhere its names are asked for.
+        # Nothing proves the additional section (RFC 4035 §3.2.3), so it is used only where answers
+        # are not proved anyway; elsewhere its names are queried.
         if not required and not self._is_secure(answer):
             for glue in answer.glue[:MAX_GLUE]:
-                # What was asked for is worth more than what came along (RFC 2181 §5.4.1).
+                # A direct answer ranks above additional data (RFC 2181 §5.4.1).
                 if self._cache.peek(glue.question) is None:
                     self._cache.put(glue.question, glue, glue.ttl)
         return _Looked(answer, ttl, False, answer.attempts)
 
 
 def _note(lines: list[str], attempts: Sequence[str]) -> None:
-    """Add what one look-up gave; what two have asked for at a time, a zone's keys, is told once."""
+    """Add the lines of one lookup; lines shared by two concurrent lookups appear once."""
     known = set(lines)
     lines.extend([line for line in attempts if line not in known])
 
 
 def _is_usable(record: ServiceRecord, question: DnsQuestion, trail: _Trail) -> bool:
-    """Whether a record names a place; says why not in the trail."""
+    """Return whether a record names a place; if not, record why."""
     if not record.target:
         trail.lines.append(f"{question}: target '.', no such service")
     elif not record.port:
@@ -678,10 +678,10 @@ def _is_usable(record: ServiceRecord, question: DnsQuestion, trail: _Trail) -> b
 
 
 async def _all(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Do everything at the same time.
+    """Run everything concurrently.
 
     Raises:
-        Exception: the first that one of them raises; none does for a look-up that fails.
+        Exception: the first one raised; failed lookups do not raise.
     """
     pending = [Deferred.fromCoroutine(work).addErrback(without_frames) for work in works]
     results: list[_T] = []

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order in which the targets of an SRV record set are tried (RFC 2782, "Usage rules").
 
-Pure: records in, records out, the random numbers come from the caller.
+Pure: the caller supplies the random numbers.
 
-Within one priority the records of weight 0 are put first, running sums are made, and the first
-record whose running sum is not below a random number between 0 and the total, inclusive, is next.
-That is the standard's own arithmetic, kept to the letter: a weight 0 beside others keeps its "very
-small chance". The records of one priority are shuffled first, since the standard leaves their
-arrangement open and an order taken from the server would favor whom it lists first.
+Within one priority, records of weight 0 come first, running sums are formed, and the first record
+whose running sum is not below a random number between 0 and the total, inclusive, is next. This
+follows the standard exactly: a weight 0 beside others keeps its "very small chance". The records of
+one priority are shuffled first, because the standard leaves their arrangement open and the server's
+order would favor the records listed first.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Uniform = Callable[[], float]
 
 
 class WeightedTarget(Protocol):
-    """What the order depends on."""
+    """The attributes that determine the order."""
 
     @property
     def priority(self) -> int:
-        """Lower is tried first, 0..65535."""
+        """The priority, 0..65535; lower is tried first."""
 
     @property
     def weight(self) -> int:
@@ -38,7 +38,7 @@ _W = TypeVar("_W", bound=WeightedTarget)
 
 
 def order(records: Iterable[_W], random: Uniform) -> list[_W]:
-    """Bring records into the order in which to try them."""
+    """Return the records in the order in which to try them."""
     ordered: list[_W] = []
     by_priority = sorted(records, key=lambda record: record.priority)
     for _, group in groupby(by_priority, key=lambda record: record.priority):

@@ -2,16 +2,16 @@
 """A small authoritative name server, for the demonstration and the tests. Not for production.
 
 It serves zones from text over UDP and TCP on one port: SRV with addresses in the additional
-section, CNAME chains as far as its own zones go, NXDOMAIN and NODATA with the SOA that RFC 2308
-asks for, truncation where an answer is too large for UDP. Faults can be set for each name, so that
-the bad days of DNS can be rehearsed: SERVFAIL, REFUSED, silence, delay, garbage.
+section, CNAME chains within its own zones, NXDOMAIN and NODATA with the SOA required by RFC 2308,
+truncation of answers too large for UDP. Faults can be set for each name, to rehearse failures of
+DNS: SERVFAIL, REFUSED, silence, delay, garbage.
 
-Zones that dnspython has signed (`dns.dnssec.sign_zone`, NSEC) are served with their signatures and
-proofs of absence to whoever sets the DO bit. With `ZoneAuthority.plays_resolver` it also sets the
-AD bit, as a validating resolver would, for what comes out of the zones named there.
+Zones signed by dnspython (`dns.dnssec.sign_zone`, NSEC) are served with signatures and proofs of
+absence to clients that set the DO bit. With `ZoneAuthority.plays_resolver` it also sets the AD bit,
+as a validating resolver would, for answers from the zones named there.
 
-It does without: wildcards, referrals, zone transfers, NSEC3, rate limits. It listens on loopback
-unless told otherwise.
+Not supported: wildcards, referrals, zone transfers, NSEC3, rate limits. By default it listens on
+loopback.
 
 `ZoneAuthority` is the pure part, a query's octets in and a response's octets out; `ZoneServer`
 gives it sockets.
@@ -55,25 +55,25 @@ __all__ = ["ZoneAuthority", "ZoneFault", "ZoneFaultKind", "ZoneServer"]
 log = Logger()
 
 MAX_CHAIN: Final = 16
-"""How many aliases are put into one answer."""
+"""The number of aliases in one answer."""
 
 MAX_UDP: Final = 1232
 """The largest UDP answer, whatever the client offers."""
 
 MAX_CONNECTIONS: Final = 64
-"""How many TCP connections are open at a time; further ones are closed at once."""
+"""The number of TCP connections open at a time; further ones are closed at once."""
 
 IDLE_SECONDS: Final = 10.0
-"""After how long an idle TCP connection is closed."""
+"""Time after which an idle TCP connection is closed."""
 
 MAX_REMEMBERED: Final = 1000
-"""How many questions `ZoneAuthority.asked` remembers."""
+"""The number of questions that `ZoneAuthority.asked` keeps."""
 
 _PORT_TRIES: Final = 20
 
 
 class ZoneFaultKind(Enum):
-    """What goes wrong."""
+    """The kind of a fault."""
 
     SERVFAIL = "servfail"
     REFUSED = "refused"
@@ -87,8 +87,8 @@ class ZoneFault:
     """A fault at one name.
 
     Attributes:
-        kind: what goes wrong.
-        delay: for `ZoneFaultKind.DELAY`, by how many seconds the right answer comes late.
+        kind: the kind.
+        delay: seconds by which the correct answer is late, for `ZoneFaultKind.DELAY`.
     """
 
     kind: ZoneFaultKind
@@ -97,14 +97,14 @@ class ZoneFault:
 
 @dataclass(frozen=True, slots=True)
 class ZoneReply:
-    """What to send, and after how many seconds."""
+    """A response and the seconds to wait before sending it."""
 
     wire: bytes
     delay: float = 0.0
 
 
 class ZoneAuthority:
-    """Answer queries from zones.
+    """Answers queries from zones.
 
     Args:
         zones: zone files as text, each with ``$ORIGIN`` and an SOA, or zones of dnspython made with
@@ -128,7 +128,7 @@ class ZoneAuthority:
         """Add a zone, or replace the one of the same origin.
 
         Raises:
-            ValueError: it is no zone.
+            ValueError: `zone` is not valid.
         """
         if isinstance(zone, str):
             try:
@@ -140,15 +140,15 @@ class ZoneAuthority:
         self._zones[zone.origin] = zone
 
     def set_fault(self, name: str, fault: ZoneFault, rdtype: RdataType | None = None) -> None:
-        """Let something go wrong at a name, for one type or for all."""
+        """Set a fault at a name, for one type or for all."""
         self._faults[name.lower().rstrip("."), rdtype] = fault
 
     def clear_faults(self) -> None:
-        """Let everything go right again."""
+        """Remove all faults."""
         self._faults.clear()
 
     def respond(self, wire: bytes, *, udp: bool) -> ZoneReply | None:
-        """Answer one query; None where silence is the answer."""
+        """Return the response to a query; None for silence."""
         try:
             query = dns.message.from_wire(wire)
         except (dns.exception.DNSException, ValueError):
@@ -204,7 +204,7 @@ class ZoneAuthority:
                 self._deny(response, zone, name, wants_proof=wants_proof)
                 break
             if alias in response.answer:
-                break  # a loop; the asker has to see for himself
+                break  # a loop; the client must detect it
             response.answer.append(alias)
             if wants_proof:
                 _add_signatures(response.answer, zone, alias)
@@ -237,7 +237,7 @@ class ZoneAuthority:
         *,
         wants_proof: bool,
     ) -> None:
-        """Say that there is no such data, or no such name if nothing lies at or under it."""
+        """Add the proof that data does not exist, or that the name does not."""
         is_there = any(node.is_subdomain(name) for node in zone.nodes)
         if not is_there:
             response.set_rcode(dns.rcode.NXDOMAIN)
@@ -323,11 +323,11 @@ def _format_error(wire: bytes) -> ZoneReply | None:
 
 
 class ZoneServer:
-    """Serve zones over UDP and TCP.
+    """Serves zones over UDP and TCP.
 
     Args:
         zones: as for `ZoneAuthority`.
-        reactor: listens and keeps time.
+        reactor: sockets and time.
 
     Attributes:
         authority: the zones, the faults and the questions asked.
@@ -385,7 +385,7 @@ class ZoneServer:
         return stopped
 
     def reply(self, wire: bytes, send: Callable[[bytes], object], *, udp: bool) -> None:
-        """Answer a query by way of `send`, now or later."""
+        """Answer a query through `send`, now or later."""
         reply = self.authority.respond(wire, udp=udp)
         if reply is None:
             return
@@ -401,7 +401,7 @@ class ZoneServer:
         self._late.add(call)
 
     def arrived(self, speaker: _TcpSpeaker) -> bool:
-        """Note a connection; False if there are too many."""
+        """Register a connection; return False if there are too many."""
         if len(self._speakers) >= MAX_CONNECTIONS:
             log.debug("too many TCP connections to the zone server")
             return False
@@ -409,12 +409,12 @@ class ZoneServer:
         return True
 
     def left(self, speaker: _TcpSpeaker) -> None:
-        """Note that a connection is gone."""
+        """Remove a closed connection."""
         self._speakers.discard(speaker)
 
     @property
     def reactor(self) -> ListeningReactor:
-        """What keeps the time."""
+        """The reactor."""
         return self._reactor
 
 
@@ -445,7 +445,7 @@ class _TcpSpeaker(Int16StringReceiver, TimeoutMixin):
         return cast(ITCPTransport, self.transport)
 
     def callLater(self, period: float, func: Callable[[], None]) -> IDelayedCall:
-        """The idle time runs on the server's clock."""
+        """Run the idle time on the server's clock."""
         return self._server.reactor.callLater(period, func)
 
     def connectionMade(self) -> None:
@@ -487,5 +487,5 @@ class _TcpFactory(ServerFactory):
         self._server = server
 
     def buildProtocol(self, addr: object) -> _TcpSpeaker:
-        """One speaker for one connection."""
+        """Return a protocol for one connection."""
         return _TcpSpeaker(self._server)
