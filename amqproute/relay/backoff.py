@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a destination's failures: how many, the last one, when the next attempt is due.
+"""The failures of a destination: their number, the last one, the time of the next attempt.
 
-It is data in the store, so that a restart does not hit every dead peer at once; it is persisted
-with each failed attempt and dropped with the first message that is taken. The log hears of it
-when something changes: the first failure, another cause than before, the death, the recovery; and
-of the dead once more every few hours.
+They are stored, so that a restart does not hit every dead peer at once: written with each failed
+attempt and deleted when the first message is accepted. The log reports changes: the first failure,
+a new cause, death, recovery; and dead destinations again every few hours.
 """
 
 from __future__ import annotations
@@ -25,29 +24,29 @@ from amqproute.relay.relay_terms import FIRST_WINDOW, RelayTerms
 from amqproute.relay.send_window import SendWindow
 
 BROKEN: Final = "peer.broken"
-"""The code of a peer's own fault; nothing is given up for it, and its operator has to know."""
+"""The code for faults of the peer itself; nothing is given up for them; its operator must know."""
 REMIND_MS: Final = 6 * 3600 * 1000
-"""How often the log is told of a destination that stays dead."""
+"""Interval between log lines about a destination that stays dead."""
 
 
 class BackOff:
     """The failures of one destination.
 
     Args:
-        key: names the destination.
-        begin: makes batches.
+        key: name of the destination.
+        begin: begins a batch.
         now_ms: the wall clock.
-        random: numbers from 0 to 1.
+        random: returns numbers from 0 to 1.
         terms: see `RelayTerms`.
-        holder: who holds the destination, for the note.
+        holder: the holder of the destination, for the note.
 
     Attributes:
-        failures: failed attempts since a message was taken.
-        last_error: code and words of the last one.
-        last_attempts: a line for each place that was tried then.
-        next_attempt_ms: the wall clock of the next attempt; 0 if there need be none.
-        window: what success and failure have made of it.
-        is_noted: the store has a note about the destination, or is about to.
+        failures: failed attempts since the last accepted message.
+        last_error: code and text of the last failure.
+        last_attempts: one line for each place tried in the last attempt.
+        next_attempt_ms: the wall clock of the next attempt; 0 if none is needed.
+        window: the send window, adjusted by successes and failures.
+        is_noted: whether the store has, or is about to have, a note about the destination.
     """
 
     log = Logger()
@@ -79,11 +78,11 @@ class BackOff:
 
     @property
     def dns_since_ms(self) -> int | None:
-        """Since when attempts have failed at the DNS; None if the last one did not."""
+        """Time since which attempts have failed in the DNS; None if the last one did not."""
         return self._dns_since_ms if self.last_error.startswith("dns.") else None
 
     def blame(self, verdict: FailureVerdict) -> str:
-        """Remember what went wrong; return the code of what went wrong before."""
+        """Record a failure; return the code of the previous one."""
         before = self.last_error.partition(":")[0]
         if not verdict.code.startswith("dns."):
             self._dns_since_ms = None
@@ -96,8 +95,8 @@ class BackOff:
         """Count a failed attempt; return the seconds until the next one.
 
         Args:
-            verdict: why.
-            concerned: messages in doubt; None if nobody was reached.
+            verdict: the failure.
+            concerned: messages in doubt; None if no host was reached.
             waiting: messages in the relay queue, for the log.
         """
         before = self.blame(verdict)
@@ -113,7 +112,7 @@ class BackOff:
         now_ms = self._now_ms()
         if self.failures == 1 or not self._since_ms:
             self._since_ms = self._told_ms = now_ms
-        # Whoever reads the log of today has not read that of two days ago.
+        # Readers of today's log may not know the lines of two days ago.
         is_due = self.window.is_dead and now_ms - self._told_ms >= REMIND_MS
         if died or is_due or self.failures == 1 or before not in ("", verdict.code):
             self._told_ms = now_ms
@@ -141,22 +140,22 @@ class BackOff:
         return delay
 
     def wait(self, seconds: float) -> None:
-        """Note that the next attempt is in so many seconds."""
+        """Set the time of the next attempt, in seconds from now."""
         self.next_attempt_ms = self._now_ms() + int(seconds * 1000)
         self.persist()
 
     def forget(self) -> None:
-        """Somebody is there: nothing of what was counts any more."""
+        """Reset everything after a success."""
         self.failures = 0
         self.next_attempt_ms = 0
         self.window.cohorts = 0.0
         self.persist()
 
     def clear(self) -> Deferred[None]:
-        """Have nothing of the destination in the store.
+        """Delete the note of the destination from the store.
 
         Returns:
-            Fires when that is on the disk, and all that was to be written before it.
+            Fires when this and all earlier writes are on disk.
         """
         batch = self._begin()
         batch.transaction.note(NOTE, self._key, None)
@@ -165,12 +164,12 @@ class BackOff:
         return committed
 
     def clear_note(self) -> None:
-        """Have no note in the store; nobody waits for it."""
+        """Delete the note from the store, without waiting for it."""
         if self.is_noted:
             self.clear().addErrback(self._not_persisted)
 
     def persist(self) -> None:
-        """Write what a restart has to know, if there is anything."""
+        """Write the note for a restart, if there is anything to write."""
         value = self.noted() if self.failures or self._holder else None
         if value is None and not self.is_noted:
             return
@@ -181,7 +180,7 @@ class BackOff:
 
     def _not_persisted(self, failure: Failure) -> None:
         if isinstance(failure.value, StoreUnavailable):
-            # There is one line for the disk already, and this comes with each attempt.
+            # The disk's failure is logged elsewhere; this would repeat with each attempt.
             self.log.info(
                 "{destination}: the back-off could not be stored, a restart begins anew: {error}",
                 destination=self._key,
@@ -193,7 +192,7 @@ class BackOff:
         )
 
     def noted(self) -> bytes:
-        """Return what a restart has to know: see `restore`."""
+        """Return the note for a restart: see `restore`."""
         return DestinationNote(
             self.failures,
             self.next_attempt_ms,
@@ -203,10 +202,10 @@ class BackOff:
         ).encode()
 
     def restore(self, value: bytes) -> float:
-        """Take over what an earlier run has noted (T-28).
+        """Restore the state noted by an earlier run (T-28).
 
         Returns:
-            The seconds until the next attempt; nothing or less if it is due.
+            The seconds until the next attempt; zero or negative if it is due.
         """
         noted = DestinationNote.decode(value)
         self.is_noted = True
@@ -216,7 +215,7 @@ class BackOff:
         self._dns_since_ms = self._now_ms() if noted.error.startswith("dns.") else None
         self.last_attempts = noted.attempts
         wait = (noted.next - self._now_ms()) / 1000
-        # A clock that was set back must not make it wait for a year.
+        # A clock that was set back must not cause a wait of a year.
         wait = min(wait, self._terms.schedule.last_seconds * 1.2)
         if wait > 0:
             self.next_attempt_ms = noted.next

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes one connection to a next hop: resolve, connect, prove, open, attach."""
+"""Opens one connection to a next hop: resolve, connect, verify, open, attach."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from amqproute.values import (
 from amqproute.wire.amqp10.connection import Connection
 
 MOST_CONTAINERS = 10_000
-"""Containers of which it is remembered for which domain they were reached."""
+"""Containers remembered with the domain under which they were reached."""
 
 
 class Resolver(Protocol):
-    """What finds the places of a domain: `amqproute.resolver.srv.SrvResolver`."""
+    """Locates a domain: `amqproute.resolver.srv.SrvResolver`."""
 
     def resolve(self, domain: str) -> Awaitable[Resolution]:
-        """Return where to connect to; fails with `ResolveError`."""
+        """Return the places to connect to; fails with `ResolveError`."""
 
     def forget(self, domain: str) -> object:
-        """Ask the DNS again next time."""
+        """Query the DNS again next time."""
 
 
 class PeerConnector(Protocol):
-    """What connects to a place and proves who is there: `amqproute.net.connector.Connector`."""
+    """Connects to a place and verifies the peer: `amqproute.net.connector.Connector`."""
 
     def connect(
         self,
@@ -60,7 +60,7 @@ class PeerConnector(Protocol):
 
 
 class OutgoingIdentity(Protocol):
-    """What this container is towards peers.
+    """This container as peers see it.
 
     Attributes:
         own_id: the container-id.
@@ -74,25 +74,25 @@ class OutgoingIdentity(Protocol):
         """Return a new engine in the client role."""
 
     def origin(self) -> str:
-        """Return the name that peers know us to have proved; empty for none."""
+        """Return the name of ours that peers know to be proved; empty for none."""
 
 
 class LookupListener(Protocol):
-    """Whoever keeps what each look-up leads to: `amqproute.relay.routing_decision`."""
+    """Receives the result of each look-up: `amqproute.relay.routing_decision`."""
 
     def made(
         self, hop: NextHop, candidates: Sequence[Candidate] = (), error: ResolveError | None = None
     ) -> None:
-        """A hop has been looked up."""
+        """Handle the result of the look-up of a hop."""
 
 
 class HopPlaces(NamedTuple):
-    """Where a hop can be reached.
+    """The places of a hop.
 
     Attributes:
-        candidates: in the order to try.
-        attempts: how they were found, a line each.
-        ttl: for how many seconds that is true; None for ever.
+        candidates: in order of preference.
+        attempts: how they were found, one line each.
+        ttl: seconds for which this holds; None for ever.
     """
 
     candidates: tuple[Candidate, ...]
@@ -104,8 +104,8 @@ class PlacesUnreachable(AmqprouteError):
     """No candidate of a hop could be used.
 
     Attributes:
-        verdict: of the last one tried.
-        attempts: a line for each.
+        verdict: the verdict on the last candidate.
+        attempts: one line for each candidate.
     """
 
     def __init__(self, verdict_: FailureVerdict, attempts: Sequence[str]) -> None:
@@ -118,14 +118,14 @@ class ConnectAgent:
     """Opens connections to next hops.
 
     Args:
-        resolver: finds the places of a domain.
-        connector: connects and proves.
-        identity: what this container is towards peers.
+        resolver: locates domains.
+        connector: connects and verifies.
+        identity: this container as peers see it.
         clock: for deadlines.
         now_ms: the wall clock.
-        attempt_seconds: the longest one candidate may take to an attached link.
-        decisions: is notified of what each look-up leads to; None for nobody.
-        journal: where each attempt is noted.
+        attempt_seconds: time limit for one candidate, up to the attached link.
+        decisions: receives the result of each look-up; may be None.
+        journal: records each attempt.
     """
 
     log = Logger()
@@ -152,7 +152,7 @@ class ConnectAgent:
         self._containers: OrderedDict[str, str] = OrderedDict()
 
     def domain_of(self, container: str) -> str | None:
-        """Return the domain for which a container was reached last; None if it was not of late."""
+        """Return the domain under which a container was last reached; None if unknown."""
         return self._containers.get(container)
 
     def _met(self, container: str, domain: str) -> None:
@@ -162,7 +162,7 @@ class ConnectAgent:
             self._containers.popitem(last=False)
 
     async def places(self, hop: NextHop) -> HopPlaces:
-        """Return the places to try, in order, and how they were found.
+        """Return the places to try, in order of preference, and how they were found.
 
         Raises:
             ResolveError: there are none.
@@ -186,7 +186,7 @@ class ConnectAgent:
             self._decisions.made(hop, candidates, error)
 
     def forget(self, hop: NextHop) -> None:
-        """Ask the DNS anew next time: there is reason to think that things have changed."""
+        """Query the DNS again next time, because its data may have changed."""
         if hop.via is None:
             self._resolver.forget(hop.domain)
 
@@ -194,7 +194,7 @@ class ConnectAgent:
         """Return a session with an attached link.
 
         Raises:
-            PlacesUnreachable: no candidate worked; every attempt is listed.
+            PlacesUnreachable: no candidate worked; all attempts are listed.
         """
         attempts: list[str] = []
         began = self._clock.seconds()
@@ -242,7 +242,7 @@ class ConnectAgent:
         facts: dict[str, object],
         failure: FailureVerdict | None,
     ) -> None:
-        """Have an attempt in the journal."""
+        """Record an attempt in the journal."""
         if not self._journal.is_kept:
             return
         facts |= {
@@ -270,7 +270,7 @@ class ConnectAgent:
             engine = identity.engine(hop, candidate.security)
             terms = SessionTerms(
                 own_id=identity.own_id,
-                # Each hop has a floor of its own, and so a stream of its own.
+                # Each hop has its own floor, and therefore its own stream.
                 stream=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{identity.stream}/{hop.key}")),
                 store=identity.stream,
                 origin=identity.origin(),
@@ -293,15 +293,15 @@ class ConnectAgent:
 
         call = self._clock.callLater(self.attempt_seconds, late)
         connecting = self._connector.connect(candidate, hop.domain, make, extra_names=hop.names)
-        # The connector's own failure comes first when no engine was made; once one was made, its
-        # session tells how it ended.
+        # If no engine was made, the connector's failure is the result; otherwise the session
+        # reports how it ended.
         connecting.addErrback(lambda failure: None if ready.called else ready.errback(failure))
         try:
             return await ready
         except GeneratorExit:
-            raise  # nobody waits for it any more, and nothing may run: the house is gone
+            raise  # nobody waits for it, and nothing may run: the daemon is gone
         except BaseException:
-            # Failed, late or cancelled: nothing of this attempt may live on without an owner.
+            # Failed, late or cancelled: nothing of this attempt may survive without an owner.
             connecting.cancel()
             for session in made:
                 session.abandon(deadline)
@@ -314,14 +314,14 @@ class ConnectAgent:
 def _in_order(
     candidates: Sequence[Candidate], avoid: tuple[str, int] | None
 ) -> Sequence[Candidate]:
-    """Put the one to avoid last."""
+    """Return the candidates with the one to avoid last."""
     if avoid is None:
         return candidates
     return sorted(candidates, key=lambda each: (each.host, each.port) == avoid)
 
 
 def static_candidate(via: str) -> Candidate:
-    """Return the one candidate of a static route."""
+    """Return the single candidate of a static route."""
     gateway = urlsplit(via)
     implicit = gateway.scheme == "amqps"
     return Candidate(

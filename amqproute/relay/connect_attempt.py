@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attempts of one destination to get a session: one at a time, each in its turn."""
+"""The connection attempts of one destination: one at a time, scheduled."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from amqproute.values import NextHop
 
 
 class AttemptHost(SessionListener, Protocol):
-    """Who wants a session."""
+    """The owner of an attempt: a destination that needs a session."""
 
     def wants_session(self) -> bool:
-        """Tell, when it is its turn, whether it still wants one."""
+        """Return whether a session is still needed, now that it is this attempt's turn."""
 
     def opened(self, session: PeerSession) -> None:
-        """Take the session."""
+        """Take over the new session."""
 
     def not_opened(self, verdict: FailureVerdict, attempts: tuple[str, ...]) -> None:
-        """Hear why there is none, with a line for each place that was tried."""
+        """Handle a failed attempt; `attempts` has one line for each place tried."""
 
     def broken(self, failure: Failure) -> None:
-        """Hear of a failure that nobody expected."""
+        """Handle an unexpected exception."""
 
 
 class ConnectAttempt:
-    """Gets sessions.
+    """Obtains sessions.
 
     Args:
-        hop: where to.
-        agent: makes connections.
-        starts: the line of those who are about to connect.
+        hop: the next hop.
+        agent: opens connections.
+        starts: schedules the start of attempts.
         clock: for the age of an attempt.
-        owner: who wants them, and listens to them.
+        owner: receives the sessions and listens to them.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class ConnectAttempt:
 
     @property
     def age(self) -> float | None:
-        """The seconds for which one has been under way; None if none is."""
+        """Seconds for which an attempt has been in progress; None without one."""
         return None if self._opening is None else self._clock.seconds() - self._began
 
     def ask(self, urgent: bool) -> None:
-        """Begin one in its turn, never within this call."""
+        """Request an attempt, which never starts within this call."""
         self._starts.ask(self._begin, urgent)
 
     def cancel(self) -> None:
-        """Give up the one that is under way, or waits for its turn; nobody is told."""
+        """Cancel the attempt in progress or in the queue, without notification."""
         self._starts.withdraw(self._begin)
         if self._opening is not None:
             opening, self._opening = self._opening, None

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may begin to connect, and when: no more than so many a second, over all destinations.
+"""Schedules the start of connection attempts: a rate over all destinations.
 
 After a restart every destination with a backlog wants a connection at once, and each costs a
-lookup and a TLS handshake on both sides. Here they stand in line. A lone one never waits; those
-that are known to be up (they have just called in, or an operator asks) go to the head of the line.
-To begin is a step of its own (`amqproute.turn_scheduler`).
+look-up and a TLS handshake on both sides. Here they queue. A single one never waits; those known to
+be up (the peer has just connected to us, or an operator asks) go to the head of the queue. Each
+start is a step of its own (`amqproute.turn_scheduler`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from amqproute.turn_scheduler import TurnScheduler
 
 
 class ConnectScheduler:
-    """The line.
+    """The queue of connection attempts.
 
     Args:
-        clock: for the time between two.
-        per_second: how many begin in a second, at most.
-        turns: shares the turns of the reactor out; None for one of its own.
+        clock: for the interval between two starts.
+        per_second: the maximum number of starts per second.
+        turns: schedules steps over the turns of the reactor; None for one of its own.
     """
 
     def __init__(
@@ -34,18 +34,18 @@ class ConnectScheduler:
         self._line: OrderedDict[Callable[[], None], None] = OrderedDict()
         self._turns = turns or TurnScheduler(clock)
         self._call: IDelayedCall | None = None
-        self._is_put_off = False  # a step that begins the next one
+        self._is_put_off = False  # whether a step is scheduled
         self._not_before = clock.seconds()
 
     def __len__(self) -> int:
         return len(self._line)
 
     def ask(self, begin: Callable[[], None], urgent: bool = False) -> None:
-        """Have ``begin`` called in its turn, never within this call.
+        """Schedule a call of ``begin``, never within this call.
 
         Args:
-            begin: what begins to connect. Asked for twice it is called once.
-            urgent: before all others that wait.
+            begin: starts connecting. Scheduled twice, it is called once.
+            urgent: goes ahead of all others.
         """
         self._line.setdefault(begin)
         if urgent:
@@ -53,11 +53,11 @@ class ConnectScheduler:
         self._arm()
 
     def withdraw(self, begin: Callable[[], None]) -> None:
-        """Take it out of the line, if it is there."""
+        """Remove it from the queue, if present."""
         self._line.pop(begin, None)
 
     def stop(self) -> None:
-        """Call nobody any more."""
+        """Cancel all calls."""
         self._line.clear()
         if self._call is not None and self._call.active():
             self._call.cancel()

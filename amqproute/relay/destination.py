@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One next hop: the consumer of its relay queue, and its life between connections."""
+"""One next hop: the consumer of its relay queue, and its state across connections."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class DestinationHost(Protocol):
     """The owner of destinations: the relay."""
 
     def destination_idle(self, destination: Destination) -> None:
-        """It has had nothing to do for a while."""
+        """Handle a destination that has been unused for a while."""
 
     def unfound_seconds(self) -> float:
-        """Return the least seconds until the next attempt where the DNS does not know a hop."""
+        """Return the minimum delay of the next attempt for a hop that the DNS does not know."""
 
 
 @implementer(IConsumer)
@@ -66,19 +66,19 @@ class Destination:
     """One next hop.
 
     Args:
-        hop: where to.
+        hop: the next hop.
         queue: its relay queue.
-        agent: makes connections.
-        context: what it shares with others.
+        agent: opens connections.
+        context: shared by all destinations.
         host: the owner of all destinations.
-        holder: who holds it; see `destination_quota`.
+        holder: the holder of this destination; see `destination_quota`.
 
     Attributes:
-        taker: the peer, for the journal.
-        life: where it is, and what comes next. The holds themselves are in `holds`.
+        taker: the peer's name in the journal.
+        life: its state and next step. The holds themselves are in `holds`.
     """
 
-    # Thousands of them may wait: with a dictionary each takes a kilobyte more.
+    # There may be thousands: with a dictionary each takes a kilobyte more.
     __slots__ = (
         "__weakref__",
         "_agent",
@@ -163,12 +163,12 @@ class Destination:
 
     @property
     def state(self) -> DestinationState:
-        """Where it is."""
+        """The current state."""
         return self.life.state
 
     @property
     def held(self) -> str | None:
-        """Why nothing is sent; None if it is."""
+        """Why nothing is sent; None unless held."""
         return self.life.held
 
     @property
@@ -178,63 +178,63 @@ class Destination:
 
     @property
     def held_bytes(self) -> int:
-        """Octets in memory of these."""
+        """The octets of these entries in memory."""
         return self._share.octets
 
     @property
     def session(self) -> PeerSession | None:
-        """The open session, if there is one."""
+        """The open session, or None."""
         return self._session
 
     @property
     def offers(self) -> frozenset[str]:
-        """The capabilities of the peer that is connected now."""
+        """The capabilities offered by the connected peer."""
         opened = self._session.connection.remote_open if self._session is not None else None
         return frozenset(map(str, opened.offered_capabilities)) if opened else frozenset()
 
     @property
     def failures(self) -> int:
-        """Failed attempts since a message was taken."""
+        """Failed attempts since the last accepted message."""
         return self.backoff.failures
 
     @property
     def last_error(self) -> str:
-        """Code and words of the last failure."""
+        """Code and text of the last failure."""
         return self.backoff.last_error
 
     @property
     def no_credit_since_ms(self) -> int | None:
-        """Since when the connected peer has given no credit; None while it gives some."""
+        """Time since which the connected peer has given no credit; None while it gives some."""
         return None if self._session is None else self._session.no_credit_since_ms
 
     @property
     def dns_since_ms(self) -> int | None:
-        """Since when the DNS has not said where messages go; None while it does."""
+        """Time since which the DNS has not given the peer's place; None while it does."""
         return self.backoff.dns_since_ms if self._session is None else None
 
     @property
     def rate(self) -> Rate:
-        """The most that an operator lets go there."""
+        """The operator's limit on the rate of messages."""
         return self._terms.rate(self.hop)
 
     @property
     def is_dead(self) -> bool:
-        """So many attempts have failed that nobody is expected there."""
+        """Whether so many attempts have failed that the peer counts as dead."""
         return self.window.is_dead
 
     @property
     def is_unfound(self) -> bool:
-        """Nobody has been reached there, and the DNS has not said where anybody would be."""
+        """Whether no host has been reached and the DNS has not named one."""
         return self.is_dead and not self.last_success_ms and self.last_error.startswith("dns.")
 
     @property
     def limiter(self) -> str:
-        """The setting that holds messages back now; empty if none does."""
+        """The setting that limits sending now; empty if none does."""
         return self._share.limiter
 
     @property
     def refusal(self) -> NotFound | None:
-        """Why messages for this hop are refused at admission, if they are (T-25)."""
+        """The error with which messages for this hop are refused at admission, or None (T-25)."""
         if not self.life.is_refused(self._clock.seconds()):
             return None
         code = self.last_error.partition(":")[0]
@@ -242,7 +242,7 @@ class Destination:
         return NotFound(words, info={"code": code})
 
     def snapshot(self) -> DestinationSnapshot:
-        """Return what operators see of it now."""
+        """Return the present state for operators."""
         backoff, tally, session, life = self.backoff, self.tally, self._session, self.life
         link = session.link if session is not None else None
         candidate = session.candidate if session is not None else None
@@ -283,11 +283,11 @@ class Destination:
 
     @property
     def takes_ahead(self) -> bool:
-        """See `IConsumer.takes_ahead`: without a session messages may be given up."""
+        """See `IConsumer.takes_ahead`: without a session, messages may be given up."""
         return self._session is not None
 
     def capacity(self) -> int:
-        """See `IConsumer.capacity`. Asked only when there are entries: the time to connect."""
+        """See `IConsumer.capacity`. Called only if there are entries, so it starts connecting."""
         session, life = self._session, self.life
         if life.held is not None or life.is_stopping:
             return 0
@@ -298,7 +298,7 @@ class Destination:
         if self._watch is not None and self._watch.is_draining:
             return 0
         room = session.sendable()
-        # One of the suspects breaks the connection: alone each shows whether it is the one.
+        # One of the suspects ends the connection; sent alone, each shows whether it is the cause.
         free = (1 if self.outcomes.suspects else self.window.size) - session.in_flight
         if room <= 0 or free <= 0:
             return 0
@@ -329,12 +329,12 @@ class Destination:
     # -- steps -----------------------------------------------------------------------------------
 
     def _take(self, steps: Steps = ()) -> None:
-        """Take the steps that an event leads to, and wait for the next deadline."""
+        """Execute the steps that follow from an event, and wait for the next deadline."""
         try:
             for step in steps:
                 self._take_one(step)
         finally:
-            self._arm()  # a mistake in one step must not lose the deadlines
+            self._arm()  # an exception in a step must not lose the deadlines
 
     def _take_one(self, step: NextStep) -> None:
         queue = self.queue
@@ -363,7 +363,7 @@ class Destination:
                 self._host.destination_idle(self)
 
     def _arm(self) -> None:
-        """Have one timer for the deadline that comes first."""
+        """Set one timer for the earliest deadline."""
         at = self.life.next_deadline()
         timer = self._timer
         if timer is not None:
@@ -400,7 +400,7 @@ class Destination:
         self.queue.dispatch()
 
     def resumption_refused(self) -> None:
-        """See `SessionListener.resumption_refused`: no link names what is in doubt from now on."""
+        """See `SessionListener.resumption_refused`: later links do not list deliveries in doubt."""
         if not self._resumes:
             return
         self.log.info(
@@ -417,7 +417,7 @@ class Destination:
         steps = self.life.opened()
         self._doubtful = ()
         if self.remote_id not in ("", session.remote_id):
-            # Authentication is towards a specific container (T-39): say when it is another one.
+            # Authentication is towards a specific container (T-39): report a change.
             self.log.warn(
                 "{destination} is container {container} now; it was {before}",
                 destination=self.hop.key,
@@ -467,16 +467,16 @@ class Destination:
         self._failed(verdict)
 
     def _failed(self, verdict: FailureVerdict, concerned: int | None = None) -> None:
-        """An attempt failed, or a connection was lost before it was of use.
+        """Handle a failed attempt, or a connection lost before it was useful.
 
         Args:
-            verdict: why.
-            concerned: messages in doubt; None if nobody was reached.
+            verdict: the failure.
+            concerned: messages in doubt; None if no host was reached.
         """
         self.tally.failures += 1
         life = self.life
         if concerned is None or not life.was_useful:
-            self.queue.end_sparing()  # what is overdue has had its attempt
+            self.queue.end_sparing()  # overdue messages have had their attempt
         now = self._clock.seconds()
         choice = life.failed(verdict, now)
         if choice is WaitChoice.BACK_OFF:
@@ -495,7 +495,7 @@ class Destination:
             self._waiting(life.retry_at - now)
 
     def _note_wait(self, verdict: FailureVerdict, delay: float) -> None:
-        """Have it in the journal that everything here waits."""
+        """Record in the journal that the destination's messages are deferred."""
         journal = self._context.journal
         if journal.is_kept:
             facts = {
@@ -511,19 +511,19 @@ class Destination:
             journal.note(RunEvent(RecordKind.DEFERRED, journal.now_us(), facts))
 
     def _waiting(self, delay: float) -> None:
-        """Have the store and the suspects know how long it waits."""
+        """Persist the delay, and pass it to the messages set aside."""
         self.backoff.wait(delay)
         self.outcomes.release_connect_slot(delay)
         self._arm()
 
     def _emptied(self) -> None:
-        """Its last message has left; without a connection there is soon nothing to remember."""
+        """Handle the departure of the last message; the destination can soon be removed."""
         if self._session is None:
             self.life.emptied(self._clock.seconds() + EMPTY_SECONDS)
             self._arm()
 
     def _confirmed(self, _: object) -> None:
-        """The commit that was behind all others, in case one of them failed, is on the disk."""
+        """Handle the success of the commit that followed all others, in case one of them failed."""
         is_settled = self.outcomes.is_settled and self.queue.is_settled
         self._take(self.life.confirmed(self._is_empty, is_settled, self._clock.seconds()))
 
@@ -538,32 +538,32 @@ class Destination:
         return self._session is None and not self.queue.is_used and not self.life.is_stopping
 
     def wake(self) -> None:
-        """Try now: an operator asks (T-37)."""
+        """Try now, for an operator (T-37)."""
         self._take(self.life.wake())
 
     def contacted(self) -> None:
-        """The peer has called in, so it is up: try now (T-37).
+        """Try now, because the peer has connected to us and is therefore up (T-37).
 
-        Its host may have moved, so the DNS is asked anew. An attempt that fails nevertheless
-        changes nothing about the back-off: whoever can call us but not be called by us, perhaps
-        because of a firewall, must neither be hit by each of its calls nor wait for ever longer.
+        Its host may have moved, so the DNS is queried again. If the attempt fails anyway, the
+        back-off is unchanged: a peer that can call us but cannot be called, perhaps because of a
+        firewall, must neither be tried at each of its calls nor wait longer and longer.
         """
         self._take(self.life.contacted(self._clock.seconds(), self._attempt.age))
 
     def hold(self, reason: str) -> None:
-        """Send nothing until `unhold`; new messages are still taken."""
+        """Send nothing until `unhold`; new messages are still accepted."""
         self.life.hold(reason or "held by an operator")
         self.log.info("{destination} held: {reason}", destination=self.hop.key, reason=self.held)
 
     def unhold(self) -> None:
-        """Send again."""
+        """Resume sending."""
         steps = self.life.unhold()
         if steps:
             self.log.info("{destination} released", destination=self.hop.key)
             self._take(steps)
 
     def select(self, selects: Callable[[Entry], bool] | None) -> None:
-        """Send only what this selects, and let the rest wait; None: everything."""
+        """Send only selected entries and let the others wait; None selects all."""
         if selects is not None or self._selects is not None:
             self._selects = selects
             self.queue.detach(self)
@@ -571,15 +571,15 @@ class Destination:
             self.queue.dispatch()
 
     def purge(self) -> Deferred[int]:
-        """Delete what waits here; what is in flight is the peer's to decide.
+        """Delete the waiting messages; the peer decides about those in flight.
 
         Returns:
-            A Deferred of how many messages were deleted.
+            A Deferred of the number of deleted messages.
         """
         return self.queue.purge()
 
     def _give_up(self) -> None:
-        """There is proof that the hop does not exist: what waits goes back (T-25, T-26)."""
+        """Return all waiting messages: it is proved that the hop does not exist (T-25, T-26)."""
         self.log.warn(
             "{destination} does not exist: {error}; {waiting} messages are returned",
             destination=self.hop.key,
@@ -650,7 +650,7 @@ class Destination:
         elif life.state is DestinationState.IDLE:
             self.queue.dispatch()
             if verdict.code == "connection.closed" and not life.is_stopping:
-                # At the end of the process there is no need to forget anything.
+                # At the end of the process no clean-up is needed.
                 self._host.destination_idle(self)
         if not self.queue.depth:
             life.emptied(now + self._terms.idle_seconds)
@@ -668,10 +668,10 @@ class Destination:
         )
         self.tally.stuck += verdict.code == "peer.stuck"
         if session.candidate is not None:
-            # The next attempt begins with the other hosts, if there are others.
+            # The next attempt begins with other hosts, if there are any.
             self.avoid = (session.candidate.host, session.candidate.port)
         if is_apart:
-            # It is about one message, which waits by itself: the others must not wait for it.
+            # This concerns one message, which waits alone; the others must not wait for it.
             self.tally.failures += 1
             self.backoff.blame(verdict)
             delay = self._terms.schedule.first_seconds
@@ -688,11 +688,11 @@ class Destination:
     # -- persistence -----------------------------------------------------------------------------
 
     def noted(self) -> bytes:
-        """Return what a restart has to know: see `restore`."""
+        """Return the note for a restart: see `restore`."""
         return self.backoff.noted()
 
     def restore(self, value: bytes) -> None:
-        """Take over the back-off of an earlier run (T-28)."""
+        """Restore the back-off of an earlier run (T-28)."""
         wait = self.backoff.restore(value)
         self._set_limits()
         if wait > 0:
@@ -706,7 +706,7 @@ class Destination:
     # -- terms and stopping ------------------------------------------------------------------------
 
     def adopt(self, limits: QueueLimits) -> None:
-        """Go by changed terms, and these limits of the queue."""
+        """Apply changed terms and queue limits."""
         terms = self._terms
         self._limits = limits
         self.window.adopt(FIRST_WINDOW, terms.window, terms.dead_after)
@@ -714,7 +714,7 @@ class Destination:
         self._set_limits()
 
     def _set_limits(self) -> None:
-        """The backlog of a dead destination belongs on the disk: little of it in memory."""
+        """Keep little of a dead destination's backlog in memory; the rest belongs on disk."""
         limits = self._limits
         if self.is_dead:
             limits = replace(
@@ -729,21 +729,21 @@ class Destination:
             self._watch = None
 
     def stop_sending(self) -> None:
-        """Send nothing new; outcomes of what is in flight are still taken."""
+        """Send no new entries; outcomes of entries in flight are still handled."""
         self._take(self.life.stop_sending())
 
     def forget_refusal(self) -> None:
-        """Refuse nothing any more for what the DNS has said before."""
+        """Stop refusing messages because of earlier DNS answers."""
         self._take(self.life.end_refusal())
 
     @property
     def refused_until(self) -> float:
-        """Until which second of the clock messages are refused; see `refusal`."""
+        """The time of the clock, in seconds, until which messages are refused; see `refusal`."""
         return self.life.refused_until
 
     @property
     def is_unused(self) -> bool:
-        """No connection, none on its way, and nothing that has to be remembered."""
+        """Whether there is no connection, no attempt, and no state worth keeping."""
         return (
             self.state in (DestinationState.IDLE, DestinationState.REFUSED)
             and self._session is None
@@ -752,7 +752,7 @@ class Destination:
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing in flight and nothing on its way to the store."""
+        """Whether nothing is in flight and nothing is being written to the store."""
         return not self.in_flight and self.outcomes.is_settled
 
     def stop(self) -> None:
@@ -763,7 +763,7 @@ class Destination:
         self._share.stop()
 
     def close(self) -> None:
-        """Close the connection; what is in flight stays in the store."""
+        """Close the connection; entries in flight stay in the store."""
         self._take(self.life.stop_sending())
         self.stop()
         if self._session is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a restart has to know of a destination: its back-off (T-28)."""
+"""The persistent state of a destination: its back-off (T-28)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from amqproute.jsontext import parse_json
 
 NOTE = "destination"
-"""The kind of the notes in the store."""
+"""The kind of these notes in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,10 @@ class DestinationNote:
 
     Attributes:
         failures: failed attempts in a row.
-        next: the wall clock in ms of the next attempt; 0 if there need be none.
-        error: what went wrong last.
-        attempts: a line for each place that was tried last.
-        holder: who holds the destination, as its parts; empty if that is not known.
+        next: the wall clock of the next attempt, in ms; 0 if none is needed.
+        error: the last failure.
+        attempts: one line for each place tried in the last attempt.
+        holder: the parts of the holder of the destination; empty if unknown.
     """
 
     failures: int = 0
@@ -31,15 +31,15 @@ class DestinationNote:
     holder: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        """Return it as it stands in the store."""
+        """Return the stored form."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decode(cls, value: bytes) -> DestinationNote:
-        """Read what an earlier run has written.
+        """Parse a note of an earlier run.
 
         Raises:
-            ValueError: it is no note.
+            ValueError: it is not a note.
         """
         noted = parse_json(value)
         try:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds how many destinations: names cost nothing, and each that has messages costs us.
+"""Limits the number of destinations per sender: names are free, but each destination costs memory.
 
-A destination is held by the sender whose message made it, until its last message has left. All of
-them together have a bound, and each sender a share of it: as many as would still be free afterwards
-(`broker.fair_shares`). So one sender alone has half of the bound, and of those who come without a
-name each address has half of what they have together.
+The sender whose first message creates a destination holds it until its last message has left. All
+holders together have a bound, and each sender a share of it: as many as would still be free
+afterwards (`broker.fair_shares`). So a single sender has half of the bound; senders without a name
+share by address in the same way.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ __all__ = ["OURSELVES", "DestinationHolder", "DestinationQuota", "holder_of"]
 
 SETTING = "relay.max-destinations"
 TELL_SECONDS = 600.0
-"""Between two lines of the log about the same sender."""
+"""Interval between log lines about the same sender."""
 
 
 class DestinationHolder(NamedTuple):
-    """Who holds a destination.
+    """The holder of a destination.
 
     Attributes:
-        party: the sender, as access rules write it.
-        member: the address of those without a name; None for the others.
+        party: the sender, in the form of access rules.
+        member: the address of a sender without a name; None for others.
     """
 
     party: str
@@ -39,11 +39,11 @@ class DestinationHolder(NamedTuple):
 
 
 OURSELVES = DestinationHolder("broker")
-"""Who sends reports and returns."""
+"""The holder for reports and returned messages."""
 
 
 def holder_of(origin: Origin) -> DestinationHolder:
-    """Return who holds a destination that a message makes."""
+    """Return the holder of a destination that a message creates."""
     principal = origin.principal
     if principal.kind == "anonymous":
         host = origin.connection.rpartition(":")[0].strip("[]")
@@ -56,10 +56,10 @@ class DestinationQuota:
 
     Args:
         seconds: a clock, for the log.
-        limit: gives the most of all holders together.
+        limit: returns the maximum for all holders together.
 
     Attributes:
-        refused: how many were refused.
+        refused: number of refusals.
     """
 
     log = Logger()
@@ -76,14 +76,14 @@ class DestinationQuota:
         return len(self._holders)
 
     def holder(self, key: str) -> DestinationHolder:
-        """Return who holds a destination."""
+        """Return the holder of a destination."""
         return self._holders[key]
 
     def check(self, holder: DestinationHolder) -> None:
-        """See whether one more may be made.
+        """Check whether a holder may create one more destination.
 
         Raises:
-            ResourceLimitExceeded: not by this holder.
+            ResourceLimitExceeded: it may not.
         """
         limit = self._limit()
         if self._shares.room(limit, *holder):
@@ -108,17 +108,17 @@ class DestinationQuota:
         )
 
     def add(self, key: str, holder: DestinationHolder) -> None:
-        """Count a destination in."""
+        """Count a destination."""
         self._holders[key] = holder
         self._shares.take(1, *holder)
 
     def remove(self, key: str) -> None:
-        """Count it out."""
+        """Stop counting a destination."""
         self._shares.give_back(1, *self._holders.pop(key))
 
     @property
     def reason(self) -> str:
-        """Who has reached its share, in words; empty if nobody has."""
+        """The holders that have reached their share, as text; empty if none has."""
         now = self._seconds()
         for party in [p for p, at in self._told_at.items() if now - at > TELL_SECONDS]:
             del self._told_at[party]
@@ -127,7 +127,7 @@ class DestinationQuota:
         return f"no further destinations for {', '.join(sorted(self._told_at))}"
 
     def row(self) -> dict[str, object]:
-        """Return what an operator wants to know, as a row of marks."""
+        """Return the state for operators, as a row of marks."""
         reason = self.reason
         return {
             "name": "destinations",

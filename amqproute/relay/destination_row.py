@@ -15,7 +15,7 @@ def row_of(destination: Destination) -> dict[str, object]:
 
 
 def peer_row(destination: Destination, holds: RelayHolds) -> dict[str, object]:
-    """Return the attributes of a peer: its destination's, what waits for it, what holds it."""
+    """Return the attributes of a peer: those of its destination, waiting messages, and holds."""
     queue = destination.queue
     return {
         "name": destination.hop.key,

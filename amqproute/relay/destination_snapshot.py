@@ -16,17 +16,17 @@ class DestinationSnapshot:
         queue: the name of its relay queue.
         hop: the key of the next hop.
         state: a `DestinationState`, or ``held``.
-        held: why nothing is sent; empty if it is.
-        dead: nobody is expected there.
-        window: the most messages that may be without an outcome.
-        limiter: the setting that holds messages back now; empty for none.
-        failures: failed attempts since one was of use.
-        attempts: a line for each place that was tried last.
-        next_attempt_ms: the wall clock; 0 if there need be none.
+        held: why nothing is sent; empty unless held.
+        dead: whether the peer counts as dead.
+        window: the maximum number of messages without an outcome.
+        limiter: the setting that limits sending now; empty for none.
+        failures: failed attempts since the last useful one.
+        attempts: one line for each place tried in the last attempt.
+        next_attempt_ms: the wall clock; 0 if no attempt is needed.
         container: the container-id of the peer.
-        level: security of the connection; empty without one, like `host` and `address`.
-        stuck: connections that were ended because a delivery got no outcome.
-        moves: connections that were ended because the DNS led elsewhere.
+        level: security level of the connection; empty without one, like `host` and `address`.
+        stuck: connections ended because a delivery got no outcome.
+        moves: connections ended because the DNS led elsewhere.
     """
 
     queue: str
@@ -60,5 +60,5 @@ class DestinationSnapshot:
     moves: int
 
     def row(self) -> dict[str, object]:
-        """Return the attributes by the names that management uses."""
+        """Return the attributes by their names in management."""
         return {each.name.replace("_", "-"): getattr(self, each.name) for each in fields(self)}

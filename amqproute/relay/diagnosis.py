@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a message of a relay queue has not gone yet, and which command would change that.
+"""Explains why a message is still in a relay queue, and which commands would change that.
 
-The causes are looked at in the order in which they act: what an operator has held, what is under
-way already, what the peer gave back, what is known of the way there, and last the limits of an
-open link. The first that applies is the cause; commands are complete, to be typed as they stand.
+Causes are checked in the order in which they act: operators' holds, messages in flight, messages
+returned by the peer, the state of connecting, and last the limits of an open link. The first that
+applies is reported; commands are complete and ready to be typed.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = ["why"]
 def why(
     destination: Destination, entry: Entry, holds: RelayHolds, now_ms: int
 ) -> dict[str, object]:
-    """Say why a message has not gone yet.
+    """Return why a message has not been sent yet.
 
     Args:
-        destination: of whose queue.
-        entry: it is there, or in flight.
-        holds: what operators have held.
+        destination: the destination of its queue.
+        entry: the message, waiting or in flight.
+        holds: operators' holds.
         now_ms: the wall clock.
 
     Returns:
-        ``cause``, a code; ``description`` in words; ``next``, commands; and what is known besides.
+        ``cause``, a code; ``description``, a text; ``next``, commands; and further facts.
     """
     cause, words, commands = _cause(destination, entry, holds, now_ms)
     backoff = destination.backoff
@@ -105,7 +105,7 @@ def _cause(
 
 
 def _tested(destination: Destination, entry: Entry) -> str:
-    """Return what goes the way of the message: a gateway's place is none of its own."""
+    """Return the argument of ``peer test`` for a message: its address for a gateway."""
     hop = destination.hop
     if ":" not in hop.key or "@" in hop.key:
         return hop.domain

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What senders are told of a failure on the way to a peer, and what is for operators only.
+"""What senders may learn about a failure on the way to a peer, and what only operators see.
 
-Whoever can send can choose the domain, and whoever owns a zone chooses where its records lead. What
-we tell him about our attempts to get there he would otherwise have to find out from our side of the
-firewall: that a port is closed, is filtered, or is open and speaks something else, whose
-certificate stands there, which networks are not dialled. So a place that has not proved to be the
-domain's broker is *unreached*, in one wording, whatever the reason; and what the DNS said is
-repeated without the places that were denied. Words of a peer that has proved who it is pass.
+Any sender can choose the domain, and the owner of a zone chooses where its records lead. Details of
+our connection attempts would reveal what is otherwise visible only from inside our firewall:
+whether a port is closed, filtered or open to another protocol, whose certificate a host has, which
+networks are not dialled. So a place that has not proved to be the domain's broker is *unreached*,
+in one wording, whatever the reason; DNS results are repeated without the denied places. Texts of a
+peer that has proved its identity are passed on.
 
-All reasons of one kind also lead to the same retries (`amqproute.relay.failure_table`: rows of one
-scope and action), so that the times of our look-ups, which the zone's name server sees, follow one
-schedule. What an attempt itself takes still differs: a closed port answers at once. Within the
-networks that nobody dials by default there is no attempt.
+All reasons of one kind also lead to the same retries (`amqproute.relay.failure_table`: rows with
+one scope and action), so that the times of our look-ups, which the zone's name server sees, follow
+one schedule. The duration of an attempt still differs: a closed port answers at once. Networks that
+are never dialled by default are not attempted at all.
 
 Operators see everything: the log, `peer show`, `diagnosis`, `explain` and `peer test`.
 """
@@ -24,27 +24,27 @@ from typing import Final
 __all__ = ["DENIED", "UNREACHED", "error_for_senders", "is_unreached", "row_for_senders"]
 
 UNREACHED: Final = "peer.unreached"
-"""The code that senders are given for a place that has not proved to be the domain's broker."""
+"""The code given to senders for a place that has not proved to be the domain's broker."""
 DENIED: Final = "dns.denied-target"
 
 _BEFORE_PROOF: Final = ("connect", "tls", "dane", "auth", "sasl")
-"""Kinds of codes of failures before a peer has proved who it is."""
+"""Prefixes of codes of failures before the peer has proved its identity."""
 _UNPROVED: Final = frozenset(
     ("peer.broken", "peer.failed", "peer.lost", "peer.timeout", "peer.unreached")
 )
-"""Further codes that such a failure can have."""
+"""Further codes of such failures."""
 
 
 def is_unreached(code: str) -> bool:
-    """Tell whether a code is of a failure before a peer has proved who it is."""
+    """Return whether a code belongs to a failure before the peer has proved its identity."""
     return code.partition(".")[0] in _BEFORE_PROOF or code in _UNPROVED
 
 
 def error_for_senders(error: str, hop: str) -> str:
-    """Return code and words of a failure as senders may have them.
+    """Return code and text of a failure in the form for senders.
 
     Args:
-        error: code and words, as operators see them; empty for none.
+        error: code and text for operators; empty for none.
         hop: the key of the next hop.
     """
     code = error.partition(":")[0]
@@ -58,11 +58,11 @@ def _unreached(hop: str) -> str:
 
 
 def _attempts_for_senders(code: str, lines: Sequence[str], hop: str) -> list[str]:
-    """Return the places that were tried as senders may have them: those that answered for the hop.
+    """Return the attempts in the form for senders: only those that answered for the hop.
 
     Args:
-        code: of the failure.
-        lines: a line for each attempt, or for each question to the DNS if `code` is of the DNS.
+        code: the code of the failure.
+        lines: one line for each attempt, or for each DNS query if `code` is a DNS code.
         hop: the key of the next hop.
     """
     if code == DENIED:
@@ -86,7 +86,7 @@ def _code_in(line: str) -> str:
 
 
 def row_for_senders(row: Mapping[str, object]) -> dict[str, object]:
-    """Return the attributes of a destination (`relay.destination_row`) that reports may use."""
+    """Return a destination's attributes (`relay.destination_row`) that reports may contain."""
     hop, error = str(row["hop"]), str(row["last-error"])
     said = error_for_senders(error, hop)
     lines = row["attempts"]

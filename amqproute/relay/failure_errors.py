@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a message is given up, as an error with the code that reports about it have.
+"""Errors with which messages are given up, in the codes used by reports.
 
-`failure_verdict` decides *that* it is given up; this says *what for*, in the codes of
-`amqproute.services.sender_reports`. The error's info has ``code``, the peer's own words as ``text``
-and, if it gave one, the peer's own code as ``remote-code``. Pure.
+`failure_verdict` decides *that* a message is given up; this module gives the reason, in the codes
+of `amqproute.services.sender_reports`. The error's info has ``code``, the peer's own text as
+``text`` and, if the peer gave one, the peer's own code as ``remote-code``. Pure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONGEST_CODE: Final = 64
 UNDERSTOOD: Final = frozenset(
     ("route.loop", "route.hops", "route.relay", "policy.path", "policy.origin", "reply.gone")
 )
-"""Codes in a peer's rejection that mean there what they mean here."""
+"""Codes in a peer's rejection that have the same meaning here."""
 
 BY_CONDITION: Final[dict[str, str]] = {
     conditions.NOT_FOUND: "remote.no-node",
@@ -38,16 +38,16 @@ BY_CONDITION: Final[dict[str, str]] = {
     conditions.NOT_ALLOWED: "remote.refused",
     conditions.LINK_MESSAGE_SIZE_EXCEEDED: "message.size",
 }
-"""What a rejection by a peer means that gives no code."""
+"""Codes for a peer's rejection without a code."""
 
 
 def rejection(hop: str, verdict: FailureVerdict, state: Outcome) -> spec.Error:
-    """Return why a peer's outcome ends a message.
+    """Return the error for a message ended by a peer's outcome.
 
     Args:
         hop: the key of the next hop.
-        verdict: on the outcome.
-        state: the outcome itself.
+        verdict: the verdict on the outcome.
+        state: the outcome.
     """
     error = state.error if isinstance(state, spec.Rejected) else None
     remote = _remote_code(error)
@@ -72,7 +72,7 @@ def _remote_code(error: spec.Error | None) -> str:
 
 
 def refusal(hop: str, error: AmqpError) -> spec.Error:
-    """Return why a message cannot be sent to a peer at all."""
+    """Return the error for a message that cannot be sent to a peer at all."""
     code = error.info.get("code") or BY_CONDITION.get(error.condition, "message.undeliverable")
     return spec.Error(
         condition=error.condition,
@@ -82,7 +82,7 @@ def refusal(hop: str, error: AmqpError) -> spec.Error:
 
 
 def no_route(words: str) -> spec.Error:
-    """Return why messages go back for which there is no next hop at all."""
+    """Return the error for messages that are returned because there is no next hop."""
     return spec.Error(
         condition=conditions.NOT_FOUND,
         description=words,
@@ -91,7 +91,7 @@ def no_route(words: str) -> spec.Error:
 
 
 def fault(hop: str, verdict: FailureVerdict) -> spec.Error:
-    """Return why a message is given up that ends each connection it is sent on."""
+    """Return the error for a message that ends every connection on which it is sent."""
     return spec.Error(
         condition=verdict.condition or conditions.INTERNAL_ERROR,
         description=f"{hop} ends the connection for it: {verdict.words}",

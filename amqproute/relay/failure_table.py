@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of failures: what each one reaches, and what is done about it (T-23, T-25, T-26).
+"""The table of failures: how far each one reaches, and what is done about it (T-23, T-25, T-26).
 
 Everything that can go wrong on the way to a peer has a row here: each outcome, each condition of
 the standard in a rejection and at the end of a link, session or connection, each code of the
-resolver, of connecting and of TLS. `failure_verdict` looks things up; nobody else in the house
-decides. `render` prints the table (``python -m amqproute.relay.failure_table``); a test holds
-``docs/failures.md`` equal to it, and another one looks for conditions and codes without a row.
+resolver, of connecting and of TLS. `failure_verdict` looks failures up; no other part of the
+program decides. `render` prints the table (``python -m amqproute.relay.failure_table``); a test
+keeps ``docs/failures.md`` equal to it, and another one searches for conditions and codes without a
+row.
 
 How far a failure reaches:
 
 ============  ====================================================================================
-message       this message; the others, the link and the destination are not touched by it
-link          the link as it stood; it is made again, and what was in doubt is sent again
-host          this host of the destination; the next one in the order of the DNS is tried
-destination   every host of it: nothing is tried before the back-off is over
+message       this message; other messages, the link and the destination are not affected
+link          the link; it is attached again, and messages in doubt are sent again
+host          this host of the destination; the next one in DNS order is tried
+destination   all its hosts: nothing is tried before the back-off ends
 ============  ====================================================================================
 
-Three rules stand behind the rows. *Full is not never*: what time may cure is never a reason to
-give a message up before its lifetime is over. *Nobody answers is not nobody is there*: only a
-proof in the DNS rejects. *A rejected message is that message's matter*: it never slows down the
-destination.
+Three rules determine the rows. *Full is not never*: a temporary condition is never a reason to give
+up a message before the end of its lifetime. *No answer is not absence*: only a proof in the DNS
+rejects. *A rejected message concerns only itself*: it never slows down the destination.
 
-Why two columns for a condition: ``amqp:not-found`` in a rejection is about the node that one
-message names; at the end of a link it is about a host that does not have the service.
+Why two columns for a condition: ``amqp:not-found`` in a rejection concerns the node named by one
+message; at the end of a link it concerns a host without the service.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class FailureScope(enum.Enum):
 
 
 class FailureAction(enum.Enum):
-    """What happens."""
+    """The consequence of a failure."""
 
     SETTLE = "settle"
-    """The peer has it: forget it."""
+    """The peer has the message: forget it."""
     RETRY = "retry"
-    """The message is offered, or the link made, again after a while."""
+    """The message is offered, or the link attached, again after a while."""
     COUNT = "count"
     """The same, and a failed delivery is counted."""
     REJECT = "reject"
-    """It will never be taken: dead letter, or back to its sender."""
+    """The message will never be accepted: dead letter, or back to its sender."""
     NEXT_HOST = "next-host"
     """The next candidate is tried; after the last one the destination waits."""
     DEFER = "defer"
@@ -63,12 +63,12 @@ class FailureAction(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class FailureRow:
-    """What one failure means.
+    """The consequences of one failure.
 
     Attributes:
         scope: how far it reaches.
-        action: what happens.
-        why: the reason, or what the operator should know.
+        action: what is done.
+        why: the reason, or a hint for the operator.
     """
 
     scope: FailureScope
@@ -111,7 +111,7 @@ OUTCOMES: Final[Mapping[str, FailureRow]] = {
     "modified, undeliverable-here": _never("the peer is the only way to this domain"),
     "no outcome": _later("settled without an outcome, or an outcome nobody knows: as released"),
 }
-"""What the peer says about one message (part 3 §3.4)."""
+"""Outcomes of a message from the peer (part 3 §3.4)."""
 
 _BROKEN: Final = "the message, or a field of it, is not what the peer can read; it stays so"
 _PROTOCOL: Final = "no answer to a message; as any other refusal"
@@ -147,7 +147,7 @@ REFUSALS: Final[Mapping[str, FailureRow]] = {
     conditions.TRANSACTION_ROLLBACK: _later("a transaction of the peer's own has failed"),
     conditions.TRANSACTION_TIMEOUT: _later("a transaction of the peer's own has failed"),
 }
-"""A message that was rejected with an error, by its condition."""
+"""Rejections with an error, by condition."""
 REFUSED_OTHERWISE: Final = _never("a condition of the peer's own: its words stand in the report")
 
 _FAULT: Final = (
@@ -184,7 +184,7 @@ ENDS: Final[Mapping[str, FailureRow]] = {
     conditions.TRANSACTION_ROLLBACK: _link(_FAULT),
     conditions.TRANSACTION_TIMEOUT: _link(_FAULT),
 }
-"""A link, session or connection that the peer ended with an error, by its condition."""
+"""Ends of links, sessions and connections by the peer with an error, by condition."""
 ENDED_OTHERWISE: Final = _host("without an error, or with a condition of the peer's own")
 
 _NO_PROOF: Final = "no answer is no proof that there is nobody"
@@ -254,11 +254,11 @@ CODES: Final[Mapping[str, FailureRow]] = {
     "relay.fault": _link("an exception in this broker while it sent; the log has it"),
     "peer.failed": _host("a failure nobody has a name for"),
 }
-"""Failures with a code, of the DNS, of connecting, of TLS, and of connections."""
+"""Failures with a code: DNS, connecting, TLS and connections."""
 
 
 def row_for_code(code: str) -> FailureRow:
-    """Return the row of a code; one that is not listed is as its kind is."""
+    """Return the row of a code; an unlisted code has the row of its kind."""
     row = CODES.get(code)
     if row is not None:
         return row
@@ -272,7 +272,7 @@ def row_for_code(code: str) -> FailureRow:
 SEARCHED: Final = frozenset(
     ("peer.lost", "peer.stuck", "peer.broken", "link.ended", "session.ended", "connection.ended")
 )
-"""Codes of an open connection's end for which a message may be the cause."""
+"""Codes of the end of an open connection that a message may have caused."""
 ON_PURPOSE: Final = frozenset(
     (
         conditions.CONNECTION_FORCED,
@@ -284,7 +284,7 @@ ON_PURPOSE: Final = frozenset(
         conditions.RESOURCE_LOCKED,
     )
 )
-"""With these the peer ends a connection whatever was sent on it: no message is looked for."""
+"""Conditions unrelated to messages: when a connection ends with one, no message is suspected."""
 
 SUSPICION: Final = (
     "## When a message may be the cause",

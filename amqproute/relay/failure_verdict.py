@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a failure means for delivery: the questions put to the table in `failure_table`.
+"""The meaning of failures for delivery, looked up in `failure_table`.
 
 Two questions are answered for everything that can go wrong on the way to a peer: *how far does it
-reach* (this message, the link, this host, the whole destination) and *what happens*. Nobody else
-in the house decides this. The rows, and the reason of each, stand in
-`amqproute.relay.failure_table`.
+reach* (this message, the link, this host, the whole destination) and *what is done*. No other part
+of the program decides this. The rows and their reasons are in `amqproute.relay.failure_table`.
 """
 
 from __future__ import annotations
@@ -38,30 +37,30 @@ __all__ = [
 
 
 RETRY_AFTER: Final = Symbol("retry-after")
-"""In an error's info: the seconds after which it is worth trying again, as our own refusals say."""
+"""Key in an error's info: seconds until another attempt makes sense, as in our own refusals."""
 LONGEST_RETRY: Final = 365 * 86_400
-"""What is beyond it is no number of seconds that anybody means."""
+"""Larger values of ``retry-after``, in seconds, are ignored."""
 LONGEST_CONDITION: Final = 128
 LONGEST_REFUSAL: Final = 30.0
-"""Seconds for which a proof from the DNS is believed before the resolver is asked again, whose own
-memory goes by the TTL. So a change of routes or of `resolver` is seen soon as well."""
+"""Seconds for which a DNS proof is trusted before the resolver is asked again; the resolver's own
+cache follows the TTL. So changes of routes or of `resolver` are soon noticed too."""
 SHORTEST_REFUSAL: Final = 1.0
-"""The least of these seconds; the resolver does not remember anything for less than five."""
+"""The minimum of these seconds; the resolver caches nothing for less than five."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureVerdict:
-    """What to do.
+    """The consequences of a failure.
 
     Attributes:
         scope: how far it reaches.
-        action: what happens.
-        code: a stable code for logs, reports and figures.
-        words: the cause, for people; the peer's own words where there are any.
-        condition: the AMQP condition behind it, if there is one.
-        retry_after: the seconds after which the peer asks to be tried again; 0 if it says nothing.
-            It counts only from a peer that has proved who it is.
-        lasts: for a proof of the DNS that there is nobody, the seconds for which it is believed.
+        action: what is done.
+        code: a stable code for logs, reports and statistics.
+        words: the cause as text; the peer's own text if there is one.
+        condition: the AMQP condition, if any.
+        retry_after: the seconds after which the peer asks for another attempt; 0 if not given. It
+            counts only from a peer that has proved its identity.
+        lasts: for a DNS proof of absence, the seconds for which it is trusted.
     """
 
     scope: FailureScope
@@ -87,7 +86,7 @@ def _of(row: FailureRow, code: str, words: str) -> FailureVerdict:
 
 
 def _of_error(row: FailureRow, code: str, error: spec.Error) -> FailureVerdict:
-    """Whatever the peer says is cut: it goes into the log, the store and reports."""
+    """Return a verdict with the peer's text truncated, for the log, the store and reports."""
     words = (error.description or "")[:LONGEST_DESCRIPTION]
     condition = str(error.condition)[:LONGEST_CONDITION]
     return FailureVerdict(row.scope, row.action, code, words, condition, _retry_after(error))
@@ -105,7 +104,7 @@ TEMPORARY: Final = frozenset(
     for condition, row in failure_table.REFUSALS.items()
     if row.action is FailureAction.RETRY
 )
-"""A message rejected with one of these is offered again; time may cure it."""
+"""Conditions of rejections after which a message is offered again; time may help."""
 
 
 def _of_outcome(outcome: str, code: str, words: str = "") -> FailureVerdict:
@@ -128,7 +127,7 @@ _MODIFIED: Final = _of_outcome("modified", "message.modified", "the peer could n
 
 
 def for_outcome(state: Outcome) -> FailureVerdict:
-    """Return what the peer's outcome for a message means (part 3 §3.4)."""
+    """Return the verdict on a peer's outcome for a message (part 3 §3.4)."""
     if type(state) is spec.Accepted:
         return ACCEPTED
     if isinstance(state, spec.Rejected):
@@ -148,10 +147,10 @@ def _rejected(error: spec.Error | None) -> FailureVerdict:
 
 
 def for_end(error: spec.Error | None, what: str) -> FailureVerdict:
-    """Return what it means that the peer ended the link, session or connection.
+    """Return the verdict on the end of a link, session or connection by the peer.
 
     Args:
-        error: the error it gave, if any.
+        error: the peer's error, if any.
         what: ``link``, ``session`` or ``connection``, for the code.
     """
     code = f"{what}.ended"
@@ -162,10 +161,11 @@ def for_end(error: spec.Error | None, what: str) -> FailureVerdict:
 
 
 def for_fault(error: spec.Error | None) -> FailureVerdict:
-    """Return what it means that this side ended a connection for a fault of the peer's.
+    """Return the verdict on a connection that this side ended for a fault of the peer.
 
     Args:
-        error: what it was ended with. It is ours, so its condition proves nothing about a message.
+        error: the error it was ended with. It is ours, so its condition proves nothing about a
+            message.
     """
     if error is None:
         return for_code("peer.broken", "")
@@ -175,21 +175,21 @@ def for_fault(error: spec.Error | None) -> FailureVerdict:
 
 
 def for_code(code: str, words: str) -> FailureVerdict:
-    """Return what a failure with a code of our own means."""
+    """Return the verdict on a failure with one of our own codes."""
     return _of(failure_table.row_for_code(code), code, words)
 
 
 def refusal_seconds(ttl: float | None) -> float:
-    """Return the seconds for which messages are refused after a proof that there is nobody.
+    """Return the seconds for which messages are refused after a proof of absence.
 
     Args:
-        ttl: what the proof has left of its time to live, in seconds; None if nothing says so.
+        ttl: the remaining time to live of the proof, in seconds; None if unknown.
     """
     return max(SHORTEST_REFUSAL, min(LONGEST_REFUSAL, LONGEST_REFUSAL if ttl is None else ttl))
 
 
 def for_failure(error: BaseException) -> FailureVerdict:
-    """Return what an exception on the way to an open link means."""
+    """Return the verdict on an exception on the way to an open link."""
     if isinstance(error, ResolveError):
         verdict = for_code(error.code, str(error))
         if verdict.action is not FailureAction.REJECT:
@@ -207,8 +207,8 @@ def for_failure(error: BaseException) -> FailureVerdict:
     if isinstance(error, (ConnectError, TlsError)):
         verdict = for_code(error.code, str(error))
         if verdict.scope is FailureScope.DESTINATION:
-            # What the DNS says of one host, as with TLSA records that fail, is not the last word
-            # while there is another one.
+            # A DNS failure for one host, such as failing TLSA records, is not final while there is
+            # another host.
             return FailureVerdict(
                 FailureScope.HOST, FailureAction.NEXT_HOST, verdict.code, verdict.words
             )
@@ -219,10 +219,10 @@ def for_failure(error: BaseException) -> FailureVerdict:
 
 
 class PeerFailure(Exception):
-    """An attempt to reach a peer that ended before the link was there.
+    """A failed attempt to reach a peer, before the link was attached.
 
     Attributes:
-        verdict: what it means.
+        verdict: its consequences.
     """
 
     def __init__(self, verdict: FailureVerdict) -> None:

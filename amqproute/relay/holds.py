@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds: what an operator lets not go out, with a reason, for a time, also after a restart.
+"""Holds: an operator's orders that messages must not be sent, with a reason; they are durable.
 
-A hold is an object with an id. It holds messages that are here and those that come later, until it
-is released or its time is over. One for a domain stops its relay queue: nobody connects there. One
-by a selector or by ids lets everything else on the same queues pass; it is of messages, and goes
-along with them when they are rerouted (`RelayHolds.follow`). The id of a hold is never given out
-again.
+A hold is an object with an id. It applies to present and later messages until it is released or
+expires. A hold on a domain stops its relay queue: no connection is made. A hold by selector or ids
+lets all other messages on the same queues pass; it follows its messages when they are rerouted
+(`RelayHolds.follow`). The id of a hold is never reused.
 
 Why so: an operator who stops traffic to a partner means the partner, not the messages that happen
-to wait at that moment; and who looks at a hold weeks later wants to know who made it and why.
+to wait at that moment; and somebody who sees the hold weeks later needs its author and its reason.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from amqproute.values import NextHop
 __all__ = ["HOLD_NOTES", "LAST_HOLD_NOTES", "MOST_HOLDS", "RelayHold", "RelayHolds", "RelayRoutes"]
 
 HOLD_NOTES: Final = "hold"
-"""The kind of the notes in the store."""
+"""The kind of these notes in the store."""
 LAST_HOLD_NOTES: Final = "last-hold"
-"""The kind of the one note, without a key, of the id given out last: it outlives its hold."""
+"""The kind of the single note, without a key, of the last id assigned: it outlives its hold."""
 MOST_HOLDS: Final = 1000
 LONGEST_TIMER: Final = 86_400.0
-"""Seconds; a hold that lasts longer is looked at again then."""
+"""Seconds; a longer hold is checked again after this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +46,14 @@ class RelayHold:
     """One hold.
 
     Attributes:
-        id: names it.
-        reason: for whoever asks.
-        by: who made it.
-        since_ms: when.
-        until_ms: when it ends by itself; 0 for never.
+        id: the name of the hold.
+        reason: for operators.
+        by: the operator who made it.
+        since_ms: when it was made.
+        until_ms: when it expires; 0 for never.
         to: the domain, or the key of the relay queue; empty for any.
         where: the selector; empty for every message.
-        ids: of messages; none for any.
+        ids: ids of messages; empty for any.
     """
 
     id: str
@@ -68,19 +67,19 @@ class RelayHold:
 
     @property
     def is_of_messages(self) -> bool:
-        """It holds some messages, and does not stop the way to a domain or a next hop."""
+        """Whether it holds single messages rather than a domain or a next hop."""
         return bool(self.ids or self.where)
 
     def encode(self) -> bytes:
-        """Return it as it stands in the store."""
+        """Return the stored form."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decode(cls, value: bytes) -> RelayHold:
-        """Read what an earlier run has written.
+        """Parse a hold stored by an earlier run.
 
         Raises:
-            ValueError: it is no hold.
+            ValueError: it is not a hold.
         """
         facts = parse_json(value)
         try:
@@ -104,7 +103,7 @@ class RelayHold:
 
 
 class RelayRoutes(Protocol):
-    """Where messages go, by the routes in force: a `amqproute.routing.router.Router`."""
+    """The routes in force: a `amqproute.routing.table.Router`."""
 
     def hop_of_key(self, key: str) -> NextHop:
         """Return the next hop of a relay queue, by the key in its name."""
@@ -114,7 +113,7 @@ class RelayRoutes(Protocol):
 
 
 class IHoldable(Protocol):
-    """What is held: a `Destination`."""
+    """The target of a hold: a `Destination`."""
 
     hop: NextHop
 
@@ -129,11 +128,11 @@ class RelayHolds:
     """All holds.
 
     Args:
-        begin: makes batches.
-        clock: for those that end by themselves.
+        begin: begins a batch.
+        clock: for holds that expire.
         now_ms: the wall clock.
-        routes: where messages go now.
-        destinations: those there are now, by key.
+        routes: the routes in force.
+        destinations: present destinations, by key.
     """
 
     log = Logger()
@@ -164,11 +163,11 @@ class RelayHolds:
     def recovered(
         self, notes: Mapping[str, bytes], last: Mapping[str, bytes] = MappingProxyType({})
     ) -> None:
-        """Take over the holds of an earlier run; apply them to the destinations there are.
+        """Restore the holds of an earlier run and apply them to the present destinations.
 
         Args:
             notes: of the holds.
-            last: of the id given out last.
+            last: of the last id assigned.
         """
         self._last = _number(last.get("", b"").decode("utf-8", "replace"))
         for name in sorted(notes, key=_number):
@@ -176,7 +175,7 @@ class RelayHolds:
             try:
                 hold = RelayHold.decode(notes[name])
                 self._holds[name] = hold, self._aim(hold)
-            except (AmqprouteError, ValueError, TypeError) as error:  # of a version that knew more
+            except (AmqprouteError, ValueError, TypeError) as error:  # written by a newer version
                 self.log.error(
                     "the hold {hold} cannot be understood and holds nothing: {error}",
                     hold=name,
@@ -195,11 +194,11 @@ class RelayHolds:
         ids: Iterable[int] = (),
         until_ms: int = 0,
     ) -> RelayHold:
-        """Make a hold; it is in force when this returns, and durable soon.
+        """Add a hold; it is in force when this returns, and durable soon after.
 
         Raises:
-            InvalidField: the domain is none, or the selector does not compile.
-            ResourceLimitExceeded: there are too many.
+            InvalidField: the domain is not valid, or the selector does not compile.
+            ResourceLimitExceeded: there are too many holds.
         """
         if len(self._holds) >= MOST_HOLDS:
             raise ResourceLimitExceeded(
@@ -225,7 +224,7 @@ class RelayHolds:
         return hold
 
     def release(self, name: str) -> RelayHold | None:
-        """End a hold; None if there is none of this id."""
+        """End a hold; return None if no hold has this id."""
         found = self._holds.pop(name, None)
         if found is None:
             return None
@@ -235,13 +234,14 @@ class RelayHolds:
         return found[0]
 
     def follow(self, moved: Mapping[int, int], batch: Batch) -> None:
-        """Let holds by ids hold messages by the ids that they have elsewhere.
+        """Apply holds by ids to messages that have moved and got new ids.
 
-        They do so from now on, and by the old ids until the batch is committed: it may fail.
+        The new ids are held from now on, and the old ones until the batch is committed: it may
+        fail.
 
         Args:
-            moved: old ids to those that the batch has given.
-            batch: it is about to be committed, and will be remembered with it.
+            moved: the new ids, by old ids.
+            batch: the batch of the move, about to be committed; the holds are stored with it.
         """
         concerned = [hold for hold in self if not moved.keys().isdisjoint(hold.ids)]
         for hold in concerned:
@@ -255,10 +255,10 @@ class RelayHolds:
             self.apply_all()
 
     def forget(self, ids: Collection[int]) -> None:
-        """Take ids that lead to no message any more from the holds that have others besides."""
+        """Remove ids of deleted messages from holds that have other ids as well."""
         for hold in tuple(self):
             left = set(hold.ids).difference(ids)
-            if left and len(left) < len(hold.ids):  # without ids it would hold everything
+            if left and len(left) < len(hold.ids):  # a hold without ids would apply to everything
                 self._set_ids(hold, left)
         self.apply_all()
 
@@ -281,12 +281,12 @@ class RelayHolds:
     # -- in force --------------------------------------------------------------------------------
 
     def apply_all(self) -> None:
-        """Have all destinations go by the holds and routes there are now."""
+        """Apply the present holds and routes to all destinations."""
         for destination in tuple(self._destinations.values()):
             self.apply(destination)
 
     def apply(self, destination: IHoldable) -> None:
-        """Have one destination go by the holds there are now."""
+        """Apply the present holds to one destination."""
         whole: list[str] = []
         parts: list[Picks] = []
         for hold, picks in self.at(destination.hop):
@@ -309,20 +309,20 @@ class RelayHolds:
             destination.unhold()
 
     def on(self, destination: IHoldable) -> list[RelayHold]:
-        """Return the holds that concern a destination, or some of its messages."""
+        """Return the holds on a destination, or on some of its messages."""
         return [hold for hold, _ in self.at(destination.hop)]
 
     def of(self, destination: IHoldable, entry: Entry) -> list[RelayHold]:
-        """Return the holds that hold one message."""
+        """Return the holds on one message."""
         return [hold for hold, picks in self.at(destination.hop) if picks(entry)]
 
     def held(self, destination: IHoldable, entries: Iterable[Entry]) -> set[Entry]:
-        """Return those of a destination's messages that are held."""
+        """Return the held messages among those of a destination."""
         found = [picks for _, picks in self.at(destination.hop)]
         return {entry for entry in entries if any(picks(entry) for picks in found)}
 
     def at(self, hop: NextHop) -> list[tuple[RelayHold, Picks]]:
-        """Return the holds that concern a next hop, each with what it picks there."""
+        """Return the holds on a next hop, each with the messages that it selects there."""
         found = [
             (hold, aim.of(hop.key, hop.domain, self._key_for)) for hold, aim in self._holds.values()
         ]
@@ -331,7 +331,7 @@ class RelayHolds:
     def _key_for(self, domain: str) -> str:
         return self._routes.hop(domain).key
 
-    # -- those that end by themselves ------------------------------------------------------------
+    # -- expiry ----------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         self.stop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes before a message's bare part on its next hop: a new header, and annotations."""
+"""The sections before the bare message on the next hop: a new header, and annotations."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ from amqproute.wire.amqp10 import spec
 def prefix_maker(
     own_id: str, origin: str, check_path: Callable[[object], None]
 ) -> Callable[[Entry, int], tuple[bytes, int]]:
-    """Return a function from an entry to what goes before its bare message on the next hop.
+    """Return a function that gives the sections before an entry's bare message on the next hop.
 
-    The header is encoded anew (M-04), our container is added to the trace (T-27), our name as the
-    origin to what began here; all are the same octets for most messages of a producer, so they
-    are remembered by what they come from. A message that may not travel this way has none: then
-    ``check_path`` raises.
+    The header is encoded again (M-04), our container is added to the trace (T-27), and our name as
+    the origin of messages that begin here. The result is the same for most messages of a producer,
+    so it is cached by its inputs. For a message that may not take this path, ``check_path`` raises.
     """
 
     def annotations(section: bytes) -> bytes:
@@ -43,7 +42,7 @@ def prefix_maker(
         back = old.get(RETURN_TO, "@")
         if not isinstance(back, str) or ("@" not in back and not origin):
             del new[RETURN_TO]
-        elif "@" not in back:  # a node of ours, which means nothing to others without our name
+        elif "@" not in back:  # a node of ours, unknown elsewhere without our domain
             new[RETURN_TO] = f"{from_compatibility(back) or back}@{origin}"
         return encode_annotations(new)
 
@@ -65,8 +64,8 @@ def prefix_maker(
             return remembered(header, section, entry.delivery_count), message.bare_from
         ttl = None
         if old.ttl is not None:
-            # What is left of the producer's ttl, not of the relay queue's own limit (T-30).
-            # Never more than it had: a clock may be set back.
+            # The rest of the producer's ttl, not of the relay queue's own limit (T-30), and never
+            # more than the original: a clock may be set back.
             ttl = min(int(old.ttl), max(1, entry.arrived_ms + int(old.ttl) - now_ms))
         head = fresh_header(old, entry.delivery_count, False, ttl)
         return head + annotations(section), message.bare_from

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Very large messages to a peer: on a session and a link of their own, one after the other.
+"""Very large messages to a peer: on a separate session and link, one after the other.
 
-On the link of the others one of them would keep everything behind it waiting, and on their session
-it would share the window with them. So the first one has a second link attached, to the same
-target and of the same stream, which stays as long as the connection; what goes out on the first
-link meanwhile overtakes. A peer that refuses a second link gets them on the first one.
+On the common link a very large message would delay everything behind it, and on the common session
+it would share the window. So the first one causes a second link to be attached, to the same target
+and of the same stream, for the rest of the connection; messages on the first link overtake
+meanwhile. If a peer refuses the second link, the first one is used.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ __all__ = ["LargeMessageCarrier", "LargeMessageLink"]
 
 
 class LargeMessageCarrier(Protocol):
-    """A session that has a link for very large messages.
+    """A session with a link for very large messages.
 
     Attributes:
         link: the link of the other messages.
-        is_paused: the transport has enough for now.
+        is_paused: whether the transport has enough to write for now.
     """
 
     link: Link | None
     is_paused: bool
 
     def attach_large(self) -> Link | None:
-        """Attach the second link; None if the connection is not open."""
+        """Attach the second link; return None if the connection is not open."""
 
     def head_of(self, entry: Entry) -> tuple[bytes, ...]:
         """Return the buffers that precede the rest of an entry's message on the next hop."""
@@ -49,23 +49,23 @@ class LargeMessageCarrier(Protocol):
         """Settle an entry with an outcome that the peer has not given.
 
         Args:
-            entry: its message cannot be sent, or cannot be read.
+            entry: an entry whose message cannot be sent or read.
             state: an outcome, or `UNREADABLE`.
         """
 
     def flush(self) -> None:
-        """Have what was sent written."""
+        """Write pending output."""
 
 
 class LargeMessageLink:
-    """What sends very large messages on one connection.
+    """Sends the very large messages of one connection.
 
     Args:
-        carrier: the session whose messages they are.
+        carrier: the session that they belong to.
 
     Attributes:
-        link: the second link, once it is asked for; the first one if the peer refused that.
-        waiting: entries whose turn has not come.
+        link: the second link, once requested; the first one if the peer refused it.
+        waiting: entries not yet started.
     """
 
     log = Logger()
@@ -92,27 +92,27 @@ class LargeMessageLink:
             f"<LargeMessageLink {self.link!r} waiting={len(self.waiting)} {self._large_message!r}>"
         )
 
-    # -- what is here --------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------
 
     @property
     def is_own(self) -> bool:
-        """There is a second link."""
+        """Whether there is a second link."""
         return self.link is not None and self.link is not self._carrier.link
 
     @property
     def in_flight(self) -> int:
-        """Entries without an outcome, on this link only."""
+        """The number of entries without an outcome, on this link only."""
         link = self.link if self.is_own else None
         return len(self.waiting) + (len(link.unsettled) if link is not None else 0)
 
     def deliveries(self) -> list[Delivery]:
-        """Return what is unsettled on the second link."""
+        """Return the unsettled deliveries on the second link."""
         link = self.link if self.is_own else None
         return list(link.unsettled.values()) if link is not None else []
 
     @property
     def progress(self) -> object:
-        """What changes as long as something goes out; None without anything in flight."""
+        """A value that changes with each progress; None without anything in flight."""
         large_message = self._large_message
         if large_message is not None:
             return large_message.entry.id, large_message.outgoing.missing
@@ -128,14 +128,14 @@ class LargeMessageLink:
         self.go()
 
     def attached(self, is_refused: bool) -> None:
-        """The peer has answered the second attach."""
+        """Handle the peer's answer to the second attach."""
         if is_refused:
             self.link = self._carrier.link
         self._is_attached = True
         self.go()
 
     def go(self) -> None:
-        """Send on, if something can be sent: called whenever that may have become so."""
+        """Continue sending, if possible; call this whenever it may have become possible."""
         if self._large_message is not None:
             self._large_message.go()
         while self.waiting and self._large_message is None and self._can_begin():
@@ -199,7 +199,7 @@ class LargeMessageLink:
         self.go()
 
     def end(self) -> Iterable[Entry]:
-        """Send nothing more; return what never went out."""
+        """Stop sending; return the entries that were never started."""
         self._is_over = True
         large_message, self._large_message = self._large_message, None
         if large_message is not None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a destination does next: data and decisions, without a clock, a queue or a connection.
+"""The state machine of a destination: data and decisions, without clock, queue or connection.
 
-Each event comes with the time at which it happens. It changes the data of a `DestinationLifecycle`
-and returns the steps that follow, in order; `amqproute.relay.destination.Destination` takes them,
-and calls `DestinationLifecycle.due` at `DestinationLifecycle.next_deadline`.
+Each event comes with its time. It changes the data of a `DestinationLifecycle` and returns the
+steps that follow, in order; `amqproute.relay.destination.Destination` executes them, and calls
+`DestinationLifecycle.due` at `DestinationLifecycle.next_deadline`.
 
     idle --messages_waiting--> connecting --opened--> open --ended--> idle
                                  |    ^                 |
@@ -34,18 +34,18 @@ __all__ = [
 ]
 
 EMPTY_SECONDS: Final = 1.0
-"""How long a destination without messages and connection is kept, for the next message."""
+"""How long a destination without messages and connection is kept for another message."""
 UNSURE_SECONDS: Final = 30.0
-"""The same where the store fails."""
+"""The same if the store fails."""
 CONTACT_SECONDS: Final = 2.0
-"""A peer that calls in is tried at once, but not more often than this; nor is an attempt given up
-for it that is younger."""
+"""A peer that connects to us is tried at once, but not more often than at this interval; nor is a
+younger attempt cancelled for it."""
 GRAIN: Final = 1e-6
-"""A deadline that is closer than this has come: sums of seconds are not exact."""
+"""A deadline closer than this is due: sums of seconds are not exact."""
 
 
 class DestinationState(enum.Enum):
-    """Where a destination is; see the package docstring for the transitions."""
+    """The state of a destination; see the package docstring for the transitions."""
 
     IDLE = "idle"
     CONNECTING = "connecting"
@@ -55,22 +55,22 @@ class DestinationState(enum.Enum):
 
 
 class NextStep(enum.Enum):
-    """One thing to do."""
+    """One step to execute."""
 
     CONNECT = "connect"
-    """Ask for an attempt, in its turn."""
+    """Request a connection attempt."""
     CANCEL_ATTEMPT = "cancel attempt"
     ASK_DNS = "ask DNS"
-    """Have the addresses looked up again."""
+    """Query the DNS again."""
     DISPATCH = "dispatch"
     """Have the queue deliver."""
     RESUME = "resume"
-    """The wait is over: have the queue deliver."""
+    """The delay has ended: have the queue deliver."""
     UNDEFER = "undefer"
-    """End the wait of single messages, but for those that are suspected."""
+    """End the delay of single messages, except suspects."""
     UNDEFER_ALL = "undefer all"
     CONFIRM_EMPTY = "confirm empty"
-    """Have a commit behind all others say that the messages have left the disk."""
+    """Confirm by a commit behind all others that the messages have left the disk."""
     PERSIST = "persist"
     FORGET = "forget"
     """Remove the destination."""
@@ -84,25 +84,25 @@ class WaitChoice(enum.Enum):
     """What follows a failed attempt."""
 
     GIVE_UP = "give up"
-    """There is proof that the hop does not exist: its messages go back."""
+    """It is proved that the hop does not exist: return its messages."""
     KEEP = "keep"
-    """The attempt was out of turn: the one that was planned before stays."""
+    """The attempt was an extra one: the planned one remains."""
     BACK_OFF = "back off"
-    """`DestinationLifecycle.wait_until` is to say until when."""
+    """Back off; call `DestinationLifecycle.wait_until` with the time."""
 
 
 class SessionEnd(enum.Enum):
     """How a session has ended."""
 
     STOPPED = "stopped"
-    """We stop."""
+    """The daemon stops."""
     CLOSED = "closed"
-    """We have closed it."""
+    """This side has closed it."""
     IN_DOUBT = "in doubt"
-    """It may be for a message, or was of no use."""
+    """It ended with messages in doubt, or without being useful."""
     LOST = "lost"
     LEFT = "left"
-    """The peer has closed it when it had nothing to do."""
+    """The peer has closed it while idle."""
 
 
 CLOSED_BY_US: Final = frozenset({"connection.closed", "peer.moved"})
@@ -110,20 +110,20 @@ CLOSED_BY_US: Final = frozenset({"connection.closed", "peer.moved"})
 
 @dataclass(slots=True)
 class DestinationLifecycle:
-    """The life of one destination between and during connections.
+    """The state of one destination between and during connections.
 
     Attributes:
-        state: where it is.
-        held: why nothing is sent; None if it is.
-        is_stopping: nothing new is sent any more.
-        is_urgent: the next attempt goes before those of others.
-        was_useful: the session has brought an acceptance.
-        retry_at: when the wait is over; None while it does not wait.
-        planned_retry_at: when it would have been over, had the peer not called in.
-        probe_at: when to try because the peer has called in; None for not at all.
-        check_at: when to look whether it can be removed; None for not at all.
-        contacted_at: when it was tried last because the peer had called in.
-        refused_until: until when its messages are refused.
+        state: the current state.
+        held: why nothing is sent; None unless held.
+        is_stopping: whether sending has stopped for good.
+        is_urgent: whether the next attempt precedes those of others.
+        was_useful: whether the session has brought an acceptance.
+        retry_at: when the delay ends; None without one.
+        planned_retry_at: when the delay would have ended without the peer's call.
+        probe_at: when to try because the peer has connected to us; None for never.
+        check_at: when to check whether the destination can be removed; None for never.
+        contacted_at: time of the last attempt caused by the peer's call.
+        refused_until: end of the refusal of messages.
     """
 
     state: DestinationState = DestinationState.IDLE
@@ -141,12 +141,12 @@ class DestinationLifecycle:
     # -- time ------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """Return when `due` has something to say; None for never."""
+        """Return the time of the next call of `due`; None for never."""
         deadlines = (self.retry_at, self.probe_at, self.check_at)
         return min((each for each in deadlines if each is not None), default=None)
 
     def due(self, now: float) -> Steps:
-        """Act on the deadlines that have passed."""
+        """Act on expired deadlines."""
         steps = NOTHING
         limit = now + GRAIN
         if self.retry_at is not None and self.retry_at <= limit:
@@ -161,7 +161,7 @@ class DestinationLifecycle:
     # -- connecting ------------------------------------------------------------------------------
 
     def messages_waiting(self) -> Steps:
-        """There are messages, and no session."""
+        """Handle waiting messages without a session."""
         if self.state is not DestinationState.IDLE or self.held is not None or self.is_stopping:
             return NOTHING
         self.state = DestinationState.CONNECTING
@@ -169,7 +169,7 @@ class DestinationLifecycle:
         return (NextStep.CONNECT,)
 
     def may_begin(self, has_messages: bool) -> bool:
-        """An attempt has its turn: tell whether it is still wanted."""
+        """Return whether an attempt is still needed, now that it is its turn."""
         if not has_messages or self.held is not None:
             self.state = DestinationState.IDLE
             return False
@@ -177,14 +177,14 @@ class DestinationLifecycle:
         return True
 
     def opened(self) -> Steps:
-        """There is a session."""
+        """Handle a new session."""
         self.state = DestinationState.OPEN
         self.planned_retry_at = None
         self.was_useful = False
         return NextStep.UNDEFER, NextStep.DISPATCH
 
     def failed(self, verdict: FailureVerdict, now: float) -> WaitChoice:
-        """An attempt has failed, or a session has ended before it was of use."""
+        """Handle a failed attempt, or the end of a session that was not useful."""
         planned, self.planned_retry_at = self.planned_retry_at, None
         if verdict.action is FailureAction.REJECT:
             self.state = DestinationState.REFUSED
@@ -196,7 +196,7 @@ class DestinationLifecycle:
         return WaitChoice.BACK_OFF
 
     def wait_until(self, at: float) -> None:
-        """Try again then."""
+        """Set the time of the next attempt."""
         self.state = DestinationState.WAITING
         self.retry_at = at
 
@@ -206,11 +206,11 @@ class DestinationLifecycle:
         return (NextStep.RESUME,)
 
     def ended(self, verdict: FailureVerdict, has_doubt: bool) -> SessionEnd:
-        """The session is over; where it was lost, `failed` or `wait_until` follows.
+        """Handle the end of a session; after a loss, `failed` or `wait_until` follows.
 
         Args:
-            verdict: why.
-            has_doubt: it leaves messages without an outcome.
+            verdict: the reason.
+            has_doubt: whether messages are left without an outcome.
         """
         if self.is_stopping:
             end = SessionEnd.STOPPED
@@ -225,21 +225,21 @@ class DestinationLifecycle:
         self.state = DestinationState.IDLE
         return end
 
-    # -- somebody asks for an attempt ------------------------------------------------------------
+    # -- requested attempts ----------------------------------------------------------------------
 
     def wake(self) -> Steps:
-        """An operator asks (T-37)."""
+        """Try now, for an operator (T-37)."""
         if self.state is not DestinationState.WAITING:
             return (NextStep.UNDEFER_ALL,)
         self.is_urgent = True
         return *self._resume(), NextStep.UNDEFER_ALL
 
     def contacted(self, now: float, attempt_age: float | None) -> Steps:
-        """The peer has called in, so it is up (T-37).
+        """Try now, because the peer has connected to us and is therefore up (T-37).
 
         Args:
             now: the time.
-            attempt_age: of the attempt that is being made; None for none.
+            attempt_age: age of the attempt in progress; None without one.
         """
         if self.state is DestinationState.OPEN:
             return (NextStep.UNDEFER,)
@@ -266,18 +266,18 @@ class DestinationLifecycle:
     # -- holds and refusals ----------------------------------------------------------------------
 
     def hold(self, reason: str) -> None:
-        """Send nothing."""
+        """Stop sending."""
         self.held = reason
 
     def unhold(self) -> Steps:
-        """Send again."""
+        """Resume sending."""
         if self.held is None:
             return NOTHING
         self.held = None
         return (NextStep.DISPATCH,)
 
     def is_refused(self, now: float) -> bool:
-        """Tell whether messages are refused (T-25), and end the refusal when it is over."""
+        """Return whether messages are refused (T-25); end an expired refusal."""
         if self.state is not DestinationState.REFUSED:
             return False
         if now < self.refused_until:
@@ -286,29 +286,29 @@ class DestinationLifecycle:
         return False
 
     def end_refusal(self) -> Steps:
-        """Refuse nothing any more."""
+        """End the refusal."""
         if self.state is not DestinationState.REFUSED:
             return NOTHING
         self.state = DestinationState.IDLE
         return (NextStep.DISPATCH,)
 
-    # -- the end ---------------------------------------------------------------------------------
+    # -- removal ---------------------------------------------------------------------------------
 
     def emptied(self, at: float) -> None:
-        """The last message has left: look then whether the destination can be removed."""
+        """The last message has left: check at this time whether the destination can be removed."""
         if not self.is_stopping:
             self.check_at = at
 
     def confirmed(self, is_empty: bool, is_settled: bool, now: float) -> Steps:
-        """The commit behind all others is on the disk.
+        """Handle the success of the commit that followed all others.
 
         Args:
             is_empty: there are no messages, and no session.
-            is_settled: nothing is on its way to the store.
+            is_settled: nothing is being written to the store.
             now: the time.
         """
         if not is_empty:
-            return (NextStep.PERSIST,)  # a message came while the note was being deleted
+            return (NextStep.PERSIST,)  # a message arrived while the note was being deleted
         if not is_settled:
             self.emptied(now + EMPTY_SECONDS)
             return NOTHING
@@ -318,7 +318,7 @@ class DestinationLifecycle:
         return NextStep.CANCEL_ATTEMPT, NextStep.FORGET
 
     def stop_sending(self) -> Steps:
-        """Send nothing new."""
+        """Send no new messages."""
         self.is_stopping = True
         self.retry_at = self.probe_at = None
         if self.state is DestinationState.CONNECTING:
@@ -326,5 +326,5 @@ class DestinationLifecycle:
         return (NextStep.CANCEL_ATTEMPT,)
 
     def stop(self) -> None:
-        """Have no deadline any more."""
+        """Clear all deadlines."""
         self.retry_at = self.probe_at = self.check_at = None

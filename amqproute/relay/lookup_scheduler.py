@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose new domain is looked up next: so many a second over all senders, each in its turn.
+"""Schedules the look-ups of new domains: a rate over all senders, fairly shared.
 
-A domain that no message has gone to costs look-ups before its first message is taken, whether it
-exists or not, and names cost their sender nothing. So they have a pace. Senders take turns, and
-within those without a name their addresses do: who names thousands waits for its own, and not the
-others for it. A lone one does not wait.
+A domain to which no message has gone before costs look-ups before its first message is accepted,
+whether it exists or not, and names cost their sender nothing. So look-ups have a rate. Senders take
+turns, and so do the addresses of senders without a name: a sender of thousands of names delays only
+its own look-ups. A single look-up does not wait.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ __all__ = ["BURST", "PER_SECOND", "LookupScheduler"]
 
 PER_SECOND: Final = 100.0
 BURST: Final = 20
-"""Look-ups that begin without a pause after a quiet time."""
+"""Look-ups that start without a pause after an idle time."""
 
 Begin: TypeAlias = Callable[[], bool]
 
 
 class LookupScheduler:
-    """The lines of those who wait, by sender.
+    """Queues of look-ups, by sender.
 
     Args:
-        clock: for the pace.
+        clock: for the rate.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -43,11 +43,11 @@ class LookupScheduler:
         return sum(len(line) for lines in self._parties.values() for line in lines.values())
 
     def ask(self, holder: DestinationHolder, begin: Begin) -> None:
-        """Have a look-up begin, at once or in its turn.
+        """Schedule a look-up, at once or later.
 
         Args:
-            holder: who asks.
-            begin: begins, and returns True; False if it has begun for somebody else already.
+            holder: the sender.
+            begin: starts it and returns True; False if another sender has already started it.
         """
         if not self._parties and self._wait() <= 0:
             self._begin(begin)
@@ -57,7 +57,7 @@ class LookupScheduler:
         self._arm()
 
     def stop(self) -> None:
-        """Begin nothing any more."""
+        """Cancel all look-ups that have not started."""
         self._parties.clear()
         if self._call is not None and self._call.active():
             self._call.cancel()
@@ -90,7 +90,7 @@ class LookupScheduler:
 
     def _begin(self, begin: Begin) -> bool:
         earliest = self._clock.seconds() - BURST / PER_SECOND
-        # Before it begins: the answer may be known, and lead to the next one at once.
+        # Set this first: a cached answer may lead to the next look-up at once.
         self._next_at = max(self._next_at, earliest) + 1 / PER_SECOND
         has_begun = begin()
         if not has_begun:
