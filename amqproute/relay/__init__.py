@@ -18,7 +18,7 @@ brake).
 
 `connect_agent.ConnectAgent` opens one connection: candidates in the order of the DNS, TLS with
 proof of the name, SASL EXTERNAL, open, attach to ``amqp$transfer``. `peer_session.PeerSession` then
-uses the engine: it sends entries and returns the peer's outcomes, one batch and one commit per
+uses the engine: it sends entries and reports the peer's outcomes, one batch and one commit per
 read.
 
 Modules and their decisions about a destination:
@@ -42,11 +42,11 @@ Modules and their decisions about a destination:
 
 New domains are looked up at a bounded rate, each sender in its turn (`lookup_scheduler`).
 
-What a failure means is decided in one table, `failure_table` (``docs/failures.md``), which
-`failure_verdict` consults: whether it concerns the message, the link, the host, or the destination,
-and what happens then. `retry_schedule` decides when to try again, or an authenticated peer does,
-within the same bounds; `failure_errors` chooses the code with which a message is given up;
-`error_disclosure` what senders learn of it: nothing about hosts behind our firewall.
+One table, `failure_table` (``docs/failures.md``), decides what a failure means; `failure_verdict`
+consults it: whether it concerns the message, the link, the host, or the destination, and what
+happens then. `retry_schedule` decides when to try again, or an authenticated peer does, within the
+same bounds; `failure_errors` chooses the code with which a message is given up; `error_disclosure`
+decides what senders learn of it: nothing about hosts behind our firewall.
 
 Order
 =====

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of the entries of one relay queue: every verdict about a message is applied here.
+"""Applies every verdict about a message to the entries of one relay queue.
 
 Three ways lead out of the queue: `relayed` (the peer has it), `refused` (the peer, or the message
-itself, says never) and `given_up` (there is no peer, or it cannot stand the message). One leads
-back into it: `_retry`. Whoever wants to know what happened to a message listens at these.
+itself, excludes delivery) and `given_up` (there is no peer, or the message ends its connections).
+One leads back into it: `_retry`. Listeners for the fate of messages are called here.
 
-What the events of one read decide goes into one batch; `commit` makes it durable, and only then
-the peer is answered or told how far it may forget its receipts.
+The decisions of one read's events form one batch; `commit` makes it durable, and only then the peer
+is answered, or learns which receipts it may drop.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
 
 FLOOR_EVERY = 1000
-"""Messages settled after which the peer is told how far it may forget receipts."""
+"""Settled messages after which the peer is told which receipts it may drop."""
 
 TURN_SECONDS = 20.0
-"""How long others have their turn before one comes back that was set aside: the time, too, in
-which most attempts to open a connection succeed."""
+"""How long other messages go first before one that was set aside is sent again; also the time in
+which most connection attempts succeed."""
 
 
 class JournaledConsumer(Protocol):
-    """A consumer of which the journal knows who it is."""
+    """A consumer with a name in the journal."""
 
     taker: EntryTaker
 
 
 class OutcomeProcessor:
-    """The fate of a destination's entries.
+    """Applies outcomes to the entries of a destination.
 
     Args:
-        key: names the destination, for people.
+        key: name of the destination, for people.
         queue: its relay queue.
-        consumer: itself, as the queue knows it.
-        context: what it shares with others.
+        consumer: the destination as the queue's consumer.
+        context: shared by all destinations.
 
     Attributes:
-        session: the open session, if there is one.
-        suspects: entries that may be what the peer ends connections for.
+        session: the open session, or None.
+        suspects: entries that may be the reason why the peer ends connections.
         tally: counters.
-        given_back: code and words with which the peer gave a message back last.
+        given_back: code and text of the last message that the peer gave back.
     """
 
     log = Logger()
@@ -126,29 +126,29 @@ class OutcomeProcessor:
         kinds[kind] = kinds.get(kind, 0) + count
 
     def relayed(self, entries: Sequence[Entry], state: Outcome) -> None:
-        """The peer has taken responsibility for them."""
+        """Remove entries that the peer has accepted."""
         self.tally.relayed += len(entries)
         self._settle(entries, state)
 
     def refused(self, entries: Sequence[Entry], error: spec.Error) -> None:
-        """They will never be taken there."""
+        """Dispose of entries that the peer will never accept."""
         self.tally.rejected += len(entries)
         self._settle(entries, spec.Rejected(error=error))
 
     def unsendable(self, entry: Entry, error: AmqpError) -> None:
-        """It cannot be put on the wire to this peer at all."""
+        """Dispose of an entry that cannot be sent to this peer at all."""
         self._note_rejections(1, error.condition, error.description)
         self.refused([entry], failure_errors.refusal(self._key, error))
 
     def given_up(self, entries: Sequence[Entry], error: spec.Error) -> None:
-        """There is nobody to take them, or nobody who can stand them."""
+        """Dispose of entries for which there is no peer, or that end every connection."""
         self.tally.rejected += len(entries)
         self._queue.give_up(entries, DeadLetterReason.UNDELIVERABLE, error, self._current())
         self.suspects.forget([entry.id for entry in entries])
         self._forget_retries(entries)
 
     def _retry(self, entries: Sequence[Entry], verdict: FailureVerdict) -> None:
-        """Not now: each waits alone, unless so many do that it is about the destination."""
+        """Defer entries one by one, or the whole destination if there are too many."""
         self.tally.retried += len(entries)
         self.given_back = f"{verdict.condition or verdict.code}: {verdict.words}"
         if verdict.action is FailureAction.COUNT:
@@ -163,7 +163,7 @@ class OutcomeProcessor:
                 self.session.close(for_code("peer.full", words))
             return
         if len(self._retries) > 4 * self._terms.window:
-            self._retries.clear()  # of entries that have expired meanwhile, most of them
+            self._retries.clear()  # mostly of entries that have expired since
         schedule = self._terms.schedule
         until = []
         now_ms = self._now_ms()
@@ -179,7 +179,7 @@ class OutcomeProcessor:
     def _note_deferred(
         self, entries: Sequence[Entry], verdict: FailureVerdict, until: Sequence[int]
     ) -> None:
-        """Have it in the journal that these wait, each until a time of its own."""
+        """Record in the journal that entries are deferred, each until a time of its own."""
         if self._journal.is_kept:
             facts = {
                 "node": self._queue.name,
@@ -198,26 +198,26 @@ class OutcomeProcessor:
             )
 
     def tries(self, entry: Entry) -> int:
-        """Return how often a message was sent and came back, as far as that is remembered."""
+        """Return how often a message was sent and came back, as far as remembered."""
         return max(self._retries.get(entry.id, 0), entry.delivery_count, int(entry.attempted))
 
     def judge(self, entries: Sequence[Entry], verdict: FailureVerdict) -> PoisonFinding:
-        """A connection has ended while these were in doubt: find the one that is the cause."""
+        """Find the entry that caused the end of a connection, among those in doubt."""
         return self.suspects.ended([entry.id for entry in entries], verdict.evidence)
 
     def in_doubt(
         self, entries: list[Entry], verdict: FailureVerdict, found: PoisonFinding, wait: float
     ) -> list[Entry]:
-        """Act on what `judge` has found.
+        """Act on the result of `judge`.
 
         Args:
-            entries: they have no outcome.
+            entries: the entries without an outcome.
             verdict: why the connection ended.
-            found: by `judge`.
+            found: the result of `judge`.
             wait: seconds until the next attempt.
 
         Returns:
-            Those that are to be sent again at once.
+            The entries to send again at once.
         """
         if found.entry_id is None:
             return entries
@@ -233,8 +233,8 @@ class OutcomeProcessor:
             return []
         has_others = found.others_pass or self._queue.available > 0
         if not (has_others and self.has_capacity):
-            return entries  # nobody would go first, or it is not about single messages
-        # Not before the others have had their turn on the next connection.
+            return entries  # no other message could go first, or no single message is to blame
+        # Only after the others have had their turn on the next connection.
         delay = 2 * wait + self._terms.schedule.delay(found.ends, self._random())
         self._aside[found.entry_id] = entries[0]
         self._queue.defer(entries, delay)
@@ -251,9 +251,9 @@ class OutcomeProcessor:
         return []
 
     def aside(self) -> dict[int, Entry]:
-        """Return what is set aside so that the others go first, by id.
+        """Return the entries that were set aside so that others go first, by id.
 
-        The peer's calls and new connections do not end its wait.
+        Neither the peer's calls nor new connections end their delay.
         """
         if self._aside:
             waiting = {entry.id for entry in self._queue.deferred_entries}
@@ -263,7 +263,7 @@ class OutcomeProcessor:
         return self._aside
 
     def _bring_back_one(self) -> None:
-        """Have the next message that was set aside sent now: the peer takes what it is given."""
+        """Send the next message that was set aside: the peer is accepting messages."""
         aside = self.aside()
         following = next((each for each in self._queue.deferred_entries if each.id in aside), None)
         if following is not None:
@@ -271,15 +271,15 @@ class OutcomeProcessor:
 
     @property
     def has_capacity(self) -> bool:
-        """One more message may be set aside."""
+        """Whether one more message may be set aside."""
         return len(self.aside()) < MOST_RECORDS
 
     def release_connect_slot(self, wait: float) -> None:
-        """Have the next connection begin with a message that was not alone when one ended.
+        """Let the next connection begin with a message that was not alone when one ended.
 
-        Where the peer dies at a few of them each would come back at the head otherwise, one on each
-        connection, and the others would never have a turn. So they come back one by one: at once
-        behind one that was taken, or `TURN_SECONDS` apart.
+        If the peer ends the connection for several messages, each of them would otherwise come back
+        at the head, one on each connection, and the others would never have a turn. So they come
+        back one by one: at once after an accepted message, or `TURN_SECONDS` apart.
 
         Args:
             wait: seconds until the next attempt.
@@ -306,16 +306,16 @@ class OutcomeProcessor:
                 self._retries.pop(entry.id, None)
 
     def commit(self) -> None:
-        """Commit what the events of one read have settled, and use the room it made."""
+        """Commit what one read's events have settled, and use the freed capacity."""
         batch = self._batch
         session = self.session
         if batch is None:
             if session is not None:
-                session.settle_answers()  # nothing has to be durable first
+                session.settle_answers()  # nothing needs to become durable first
             return
         self._batch = None
         mark = self._removals.commit()
-        # Removing what the peer has taken is urgent only if the peer waits for our settlement.
+        # The removal of accepted entries is urgent only if the peer waits for our settlement.
         patient = session is None or not session.has_answers
         done: Deferred[None] = batch.commit(patient)
         done.addErrback(retry_settle, batch, self._begin)
@@ -333,8 +333,8 @@ class OutcomeProcessor:
 
     def _commit_failed(self, failure: Failure, mark: int) -> None:
         self._removals.failed(mark)
-        # The entries are gone from memory and stand in the store: the peer's receipts, which the
-        # floor keeps alive, make the next start harmless.
+        # The entries are gone from memory but remain in the store: the peer's receipts, kept by the
+        # floor, make the next start harmless.
         self.log.failure(
             "{destination}: relayed messages could not be removed from the store; they will be "
             "offered again after a restart",
@@ -344,7 +344,7 @@ class OutcomeProcessor:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is on its way to the store."""
+        """Whether nothing is being written to the store."""
         return not self._removals
 
     # -- the floor ---------------------------------------------------------------------------------
@@ -356,8 +356,8 @@ class OutcomeProcessor:
     def running_floor(self) -> int:
         """Return the lowest id that may be sent again on this link.
 
-        Entries that wait after a release do not count: the peer has no receipt of them. It may
-        have one of those that were set aside while their outcome was in doubt.
+        Entries that wait after a release do not count: the peer has no receipt of them. It may have
+        receipts of entries set aside with an outcome in doubt.
         """
         lows = [self._queue.next_id, *self.aside()]
         if self.session is not None and self.session.lowest_in_flight is not None:
@@ -365,7 +365,7 @@ class OutcomeProcessor:
         return self._removals.floor(lows)
 
     def tell_floor(self) -> None:
-        """Tell the peer how far it may forget."""
+        """Tell the peer which receipts it may drop."""
         if self.session is not None:
             self._removals.count = 0
             self.session.tell_floor(self.running_floor())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection to a peer, in the client role: entries out, outcomes back."""
+"""One connection to a peer, in the client role: sends entries and receives outcomes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 CLOSED: Final = failure_verdict.for_code("connection.closed", "closed by us")
 FAULT: Final = replace(
     failure_verdict.for_code("relay.fault", "sending failed here; see the log of this broker"),
-    condition=conditions.NOT_ALLOWED,  # for good, unlike internal errors of others
+    condition=conditions.NOT_ALLOWED,  # permanent, unlike internal errors of others
 )
 _CANNOT_RESUME: Final = {
     conditions.NOT_IMPLEMENTED,  # RabbitMQ 3 ends the session with it
@@ -59,25 +59,25 @@ _CANNOT_RESUME: Final = {
     conditions.DECODE_ERROR,
 }
 KEEP_SECONDS: Final = 600
-"""For how long a peer without receipts is asked to keep what is unsettled on a lost link."""
+"""How long a peer without receipts is asked to keep the unsettled deliveries of a lost link."""
 PROVED: Final = SECURITY_LEVELS[2:]
-"""Levels of a connection to somebody who has proved to be the peer."""
+"""Levels at which the peer has proved its identity."""
 OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTerms:
-    """Facts about one connection, plain values.
+    """Facts about one connection, as plain values.
 
     Attributes:
         own_id: our container-id, for the trace.
         stream: names the store that numbers our entries.
-        store: what our journal calls that store.
-        origin: our own name, as the peer knows it proved; empty for none.
-        candidate: the place it is a connection to.
-        address: the IP address there, if it is known.
-        ttl: the seconds for which the DNS holds it for the right place; None for ever.
-        level: what the connection has reached, one of `values.SECURITY_LEVELS`.
+        store: the name of that store in our journal.
+        origin: our name as proved to the peer; empty for none.
+        candidate: the place connected to.
+        address: the IP address there, if known.
+        ttl: the seconds for which the DNS names this place; None for ever.
+        level: the security level reached, one of `values.SECURITY_LEVELS`.
     """
 
     own_id: str
@@ -94,7 +94,7 @@ class SessionListener(Protocol):
     """The owner of a session: a destination.
 
     Attributes:
-        avoid: host and port from which the last connection was lost: tried last.
+        avoid: host and port of the last lost connection: tried last.
         failures: failed attempts so far.
     """
 
@@ -102,30 +102,30 @@ class SessionListener(Protocol):
 
     @property
     def failures(self) -> int:
-        """Return how many attempts have failed since one was of use."""
+        """Return the number of failed attempts since the last useful one."""
 
     def floor(self) -> int:
         """Return the lowest id that may still be sent."""
 
     def doubtful(self) -> Sequence[int]:
-        """Return the ids of entries whose outcome an earlier link did not bring."""
+        """Return the ids of entries left without an outcome by an earlier link."""
 
     def resumption_refused(self) -> None:
-        """The peer has refused a link because it named the doubtful entries."""
+        """Handle the refusal of a link because it listed the doubtful entries."""
 
     def outcome_received(
         self, entries: Sequence[Entry], verdict: FailureVerdict, state: Outcome
     ) -> None:
-        """The peer has decided about entries; or their message cannot be sent (`UNREADABLE`)."""
+        """Handle the peer's decision about entries, or unreadable messages (`UNREADABLE`)."""
 
     def events_handled(self) -> None:
-        """All events of one read have been handled: commit what they settled."""
+        """Handle the end of the events of one read: commit what they settled."""
 
     def capacity_changed(self) -> None:
-        """More can be sent: credit, window, or a transport that drained."""
+        """Handle new capacity: credit, window, or a drained transport."""
 
     def session_ended(self, session: PeerSession, verdict: FailureVerdict) -> None:
-        """An attached session is over; `PeerSession.in_doubt` has the entries without outcome."""
+        """Handle the end of an attached session; see `PeerSession.in_doubt` for its entries."""
 
 
 @implementer(IUpgradableUser)
@@ -134,15 +134,15 @@ class PeerSession:
 
     Args:
         connection: the engine, in the client role.
-        hop: where to.
-        listener: is notified, except of an end before the link is attached.
+        hop: the next hop.
+        listener: notified of everything after the link is attached.
         terms: facts about the connection.
         now_ms: the wall clock.
-        ready: fires with this session when entries can be sent; fails with `PeerFailure` if it
-            ends before.
+        ready: fires with this session when entries can be sent; fails with `PeerFailure` if it ends
+            before that.
 
     Attributes:
-        in_doubt: once it is over, the entries whose outcome never came.
+        in_doubt: after the end, the entries without an outcome.
     """
 
     log = Logger()
@@ -206,11 +206,11 @@ class PeerSession:
         state = "over" if self._is_over else "attached" if self._is_attached else "opening"
         return f"<PeerSession {self.hop.key} {state} in-flight={self.in_flight}>"
 
-    # -- what the destination asks ---------------------------------------------------------------
+    # -- for the destination ---------------------------------------------------------------------
 
     @property
     def in_flight(self) -> int:
-        """Deliveries without an outcome."""
+        """The number of deliveries without an outcome."""
         return self._large.in_flight + (len(self.link.unsettled) if self.link is not None else 0)
 
     def holds(self) -> list[Entry]:
@@ -231,9 +231,9 @@ class PeerSession:
 
     @property
     def oldest_in_flight(self) -> object:
-        """What tells the oldest delivery that waits for its outcome from any other; None without.
+        """A value that identifies the oldest delivery without an outcome; None without one.
 
-        As long as it is being written it is another one each time that something was.
+        While that delivery is being written, the value changes with each progress.
         """
         link = self.link
         if link is None or not link.unsettled:
@@ -242,7 +242,7 @@ class PeerSession:
         return (oldest, self.connection.frames_out if self.is_paused else 0)
 
     def is_at(self, candidates: Sequence[Candidate]) -> bool:
-        """Tell whether the connection leads to one of these places."""
+        """Return whether the connection leads to one of these places."""
         here = self.candidate
         if here is None:
             return True
@@ -256,16 +256,16 @@ class PeerSession:
         return False
 
     def sendable(self) -> int:
-        """Entries that can be sent now."""
+        """The number of entries that can be sent now."""
         if self.is_paused or not self._is_attached or self._is_over or self.link is None:
             return 0
         return self.link.sendable
 
     def send(self, entries: Sequence[Entry]) -> list[tuple[Entry, AmqpError]]:
-        """Send entries; return those that can never be sent to this peer, and why.
+        """Send entries; return those that can never be sent to this peer, with the errors.
 
-        An exception that nobody foresaw ends the connection like a fault of the peer's: all of
-        them come back, and a message that does it each time is found and given up.
+        An unexpected exception ends the connection like a fault of the peer: all entries come back,
+        and a message that causes it each time is detected and given up.
         """
         try:
             return self._send(entries)
@@ -301,7 +301,7 @@ class PeerSession:
                     continue
                 send((prefix, rest_of(message.encoded, start)), tag, context=entry, resume=resume)
             except AmqpError as error:
-                # Larger than the peer takes, or a trace or an annotation that cannot be read.
+                # Larger than the peer accepts, or an unreadable trace or annotation.
                 refused.append((entry, error))
                 continue
             entry.attempted = True
@@ -311,7 +311,7 @@ class PeerSession:
         return refused
 
     def _look_at_credit(self, now_ms: int) -> None:
-        """Note since when the peer gives no credit."""
+        """Record since when the peer has given no credit."""
         link = self.link
         if link is None or link.credit > 0:
             self.no_credit_since_ms = None
@@ -321,7 +321,7 @@ class PeerSession:
     # -- very large messages -------------------------------------------------------------------
 
     def _check_size(self, size: int) -> None:
-        """Refuse what the peer does not take; what goes before the message is not counted."""
+        """Raise for a message larger than the peer accepts; added sections are not counted."""
         most = self.link.max_message_size if self.link is not None else 0
         if 0 < most < size:
             raise MessageSizeExceeded(f"the message has {size} octets, the peer takes {most}")
@@ -338,7 +338,7 @@ class PeerSession:
             return None
         properties: Mapping[str, Any] | None = None
         if self.keeps_receipts:
-            # The first link is at work: what is in flight there may come again.
+            # Deliveries in flight on the first link may be sent again.
             floor = min([self._listener.floor(), *filter(None, [self.lowest_in_flight])])
             properties = {STREAM: self._stream, STORE: self._store, FLOOR: floor}
         assert isinstance(first.target, spec.Target)
@@ -359,11 +359,10 @@ class PeerSession:
         listener.events_handled()
 
     def _resume(self, entry: Entry, tag: bytes) -> bool:
-        """Act on what the peer has kept of a delivery of an earlier link (part 2 §2.6.13).
+        """Act on the peer's state of a delivery of an earlier link (part 2 §2.6.13).
 
         Returns:
-            The peer had told its outcome already, and nobody had heard it: nothing is sent but
-            that it is settled.
+            Whether the peer already has an outcome, so that the delivery only needs to be settled.
         """
         link = self.link
         assert link is not None
@@ -377,10 +376,10 @@ class PeerSession:
         return True
 
     def _check_path(self, wanted: object) -> None:
-        """Refuse to send a message on a way that is less secure than it demands.
+        """Check that the connection is as secure as a message demands.
 
         Raises:
-            NotAllowed: with what is missing; nothing of the message has been sent then.
+            NotAllowed: with the missing property; nothing of the message has been sent.
         """
         levels = SECURITY_LEVELS
         needed = levels.index(str(wanted)) if wanted in levels[1:] else len(levels)
@@ -394,23 +393,23 @@ class PeerSession:
         raise NotAllowed(words, info={"code": "policy.path"})
 
     def tell_floor(self, floor: int) -> None:
-        """Let the peer forget receipts below the floor."""
+        """Tell the peer that it may drop receipts below the floor."""
         if self.link is not None and self.link.is_active and self.keeps_receipts:
             self.link.inform({FLOOR: floor})
             self.flush()
 
     def flush(self) -> None:
-        """Have the engine's output written in this reactor turn."""
+        """Write the engine's output in this reactor turn."""
         if self._pump is not None:
             self._pump.schedule_flush()
 
     @property
     def has_answers(self) -> bool:
-        """The peer waits for us to settle deliveries."""
+        """Whether the peer waits for us to settle deliveries."""
         return bool(self._answers)
 
     def settle_answers(self) -> None:
-        """Settle what the peer left for us to settle; our side is durable now."""
+        """Settle the deliveries that the peer left for us to settle; our side is durable now."""
         answers, self._answers = self._answers, []
         link = self.link
         if answers and link is not None and link.is_active:
@@ -419,7 +418,7 @@ class PeerSession:
             self.flush()
 
     def close(self, why: FailureVerdict = CLOSED) -> None:
-        """Close the connection politely; ``why`` is what the destination is told in the end."""
+        """Close the connection cleanly; ``why`` is the verdict passed to the destination."""
         if not self._is_over and self._pump is not None:
             self._verdict = why
             if self.connection.remote_open is not None:
@@ -429,7 +428,7 @@ class PeerSession:
                 self._pump.abort()
 
     def abandon(self, verdict_: FailureVerdict) -> None:
-        """Drop the connection: a deadline has passed."""
+        """Drop the connection after a missed deadline."""
         self._verdict = verdict_
         if self._pump is not None:
             self._pump.abort()
@@ -441,14 +440,14 @@ class PeerSession:
         self._pump = pump
 
     def secured(self, facts: TransportFacts) -> None:
-        """The connection has been upgraded to TLS."""
+        """Handle the upgrade of the connection to TLS."""
         self.level = facts.level
 
     def events(self, events: Sequence[object]) -> None:
         """See `IConnectionUser.events`."""
         handlers = self._handlers
         if events and type(last := events[-1]) is ev.ConnectionClosed:
-            # The end of the link is told first, in the same words as if the peer had ended it.
+            # The end of the link comes first, in the same form as if the peer had ended it.
             self._is_lost = not last.clean and last.error is None
         for event in events:
             handlers[type(event)](event)
@@ -471,7 +470,7 @@ class PeerSession:
             if not self.connection.has_heard and self.level == "none":
                 words = UNANSWERED_HEADER
             elif self.connection.remote_open is None and self.level != "none":
-                # Whoever refuses our certificate after the handshake has no way to say so.
+                # A host that refuses our certificate after the handshake cannot report it.
                 words += (
                     " before it was opened: as a rule the host does not take our certificate; its "
                     "operator sees the reason"
@@ -482,7 +481,7 @@ class PeerSession:
         self._finish()
         self._pump = None
 
-    # -- the way to an attached link -------------------------------------------------------------
+    # -- attaching the link ----------------------------------------------------------------------
 
     def _authenticated(self, event: ev.Authenticated) -> None:
         self.connection.open()
@@ -497,7 +496,7 @@ class PeerSession:
 
     def _attach(self) -> None:
         if self.connection.state is not LinkStateName.OPEN:
-            return  # refused by open and close in one go: the close, which follows, says why
+            return  # refused by open and close together: the close that follows has the reason
         session = self.connection.begin()
         address: str | None = self._target
         if address == ANONYMOUS:
@@ -508,12 +507,12 @@ class PeerSession:
         if self.keeps_receipts:
             properties = {STREAM: self._stream, STORE: self._store, FLOOR: self._listener.floor()}
         else:
-            # Whoever keeps no receipts may keep what is unsettled, for a while.
+            # A peer without receipts is asked to keep unsettled deliveries for a while.
             target.expiry_policy = spec.EXPIRE_CONNECTION_CLOSE
             target.timeout = UInt(KEEP_SECONDS)
             unsettled = {id_.to_bytes(TAG_OCTETS, "big"): None for id_ in self._listener.doubtful()}
         self.link = session.attach(
-            # Where it falls back, the first link's name is not free before its detach is answered.
+            # After a fallback, the first link's name is in use until its detach is answered.
             f"{self.remote_id}/{self.hop.key}{'' if self._target == self.hop.target else '/any'}",
             "sender",
             source=spec.Source(address=self.hop.key),
@@ -533,13 +532,13 @@ class PeerSession:
                 self._large.attached(is_refused=False)
             return
         if event.attach.target is None:
-            self._is_refused = True  # the detach that follows says why
+            self._is_refused = True  # the detach that follows has the reason
             return
         kept = event.attach.unsettled
         if kept and self._offered:
             self._kept = {tag: kept[tag] for tag in self._offered if tag in kept}
         if event.attach.incomplete_unsettled:
-            # Such a link may only resume; what it could resume is not worth a link of its own.
+            # Such a link may only resume deliveries, which is not worth a separate link.
             self._verdict = failure_verdict.for_code("link.incomplete", "the peer's list was cut")
             self._become_ready()
             self.close(self._verdict)
@@ -573,7 +572,7 @@ class PeerSession:
         self.connection.close()
 
     def _fall_back(self) -> bool:
-        """A peer without the service may route by `to` itself (T-34)."""
+        """Try the anonymous terminus: a peer without the service may route by `to` (T-34)."""
         if not self._is_refused:
             return False
         self._is_refused = False
@@ -586,7 +585,7 @@ class PeerSession:
         return True
 
     def _check_resumption(self, error: spec.Error | None) -> None:
-        """See whether the peer has refused the link for the deliveries it was told of."""
+        """Check whether the peer refused the link because it listed unsettled deliveries."""
         if self._offered and error is not None and error.condition in _CANNOT_RESUME:
             self._listener.resumption_refused()
 
@@ -608,7 +607,7 @@ class PeerSession:
         return self._heard(failure_verdict.for_end(error, what))
 
     def _heard(self, verdict: FailureVerdict) -> FailureVerdict:
-        """When to come back counts only from somebody who has proved to be the peer."""
+        """Ignore retry-after of a peer that has not proved its identity."""
         if verdict.retry_after and self.level not in PROVED:
             return replace(verdict, retry_after=0.0)
         return verdict
@@ -617,7 +616,7 @@ class PeerSession:
         self._verdict = failure_verdict.for_code(code, words)
 
     def _finish(self, deliveries: Sequence[Delivery] | None = None) -> None:
-        """Tell once that it is over; what was in flight is in doubt and goes back."""
+        """Report the end once; entries in flight are in doubt and go back to the queue."""
         if self._is_over:
             return
         self._is_over = True
@@ -625,7 +624,7 @@ class PeerSession:
         if self.link is not None:
             held |= dict.fromkeys([*self.link.unsettled.values(), *self._large.deliveries()])
         waiting = self._large.end()
-        # Without a context: the outcome is here, only our settling of it has not gone out.
+        # Without a context: the outcome has arrived, only our settlement has not been sent.
         self.in_doubt = [each.context for each in held if each.context is not None]
         self.in_doubt += waiting
         if self._stranded:
@@ -646,7 +645,7 @@ class PeerSession:
             state = spec.Released()
         entries = []
         for delivery in event.deliveries:
-            # The first outcome counts; a repeated one, or its settling, changes nothing.
+            # The first outcome counts; a repeated one, or its settlement, changes nothing.
             if delivery.context is not None:
                 entries.append(delivery.context)
                 delivery.context = None
@@ -664,7 +663,7 @@ class PeerSession:
 
 
 def _ip(text: str) -> object:
-    """Return an address in a form that can be compared."""
+    """Return an address in a comparable form."""
     try:
         return ip_address(text)
     except ValueError:
@@ -672,7 +671,7 @@ def _ip(text: str) -> object:
 
 
 def _nothing(_: object) -> None:
-    """Events that need no act of ours."""
+    """Ignore an event."""
 
 
 __all__ = ["PeerSession", "SessionListener", "SessionTerms"]

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which message makes a peer end the connection: it must not hold up the others for ever.
+"""Detects the message that makes a peer end the connection, so that it cannot block the others.
 
-The end of a connection says nothing about whose fault it was. After `QUIET_ENDS` connections in a
-row that ended with messages in doubt and brought no outcome, messages go one at a time. One that
-was alone in flight when the connection ended is set aside for a while, so that the others show
-whether they pass.
+The end of a connection does not show its cause. After `QUIET_ENDS` consecutive connections that
+ended with messages in doubt and brought no outcome, messages go one at a time. A message that was
+alone in flight when the connection ended is set aside for a while, to see whether the others pass.
 
-A message is convicted, and given up, only where others pass: the peer itself ended the connection
-with an error `LONE_FAULTS` times while the message was alone in flight; each time the last that
-was seen of any other message is that the peer took it; and the peer took another one after the
-first of these ends. Where nothing passes the peer has failed, not the message. Where the
-connection was lost, or was closed by us because the peer broke the protocol or hung, nothing is
-proved: such a message is set aside each time, and is kept for its whole lifetime.
+A message is convicted, and given up, only if other messages pass: the peer itself ended the
+connection with an error `LONE_FAULTS` times while the message was alone in flight; each time the
+last known outcome of any other message was acceptance; and the peer accepted another one after the
+first of these ends. If nothing passes, the peer has failed, not the message. If the connection was
+lost, or was closed by us because the peer broke the protocol or hung, nothing is proved: such a
+message is set aside each time, and is kept for its whole lifetime.
 
-Pure: neither clock nor queue; the `outcome_processor` acts on it.
+Pure: neither clock nor queue; `outcome_processor` acts on the findings.
 """
 
 from __future__ import annotations
@@ -24,32 +23,32 @@ from dataclasses import dataclass
 from typing import Final
 
 QUIET_ENDS: Final = 2
-"""Ends in a row, without an outcome in between, from which on messages go one at a time."""
+"""Consecutive ends without an outcome in between, after which messages go one at a time."""
 LONE_FAULTS: Final = 3
 """How often a message must have ended the connection alone before it is convicted."""
 MOST_RECORDS: Final = 256
-"""Messages about which something is remembered, per destination; the oldest are forgotten."""
+"""Messages with a record, per destination; the oldest records are dropped."""
 
 
 class ConnectionEnd(enum.Enum):
     """What the end of a connection proves about a message that was alone in flight."""
 
     NONE = "none"
-    """Nothing, and nothing is looked for: it was closed on purpose."""
+    """Nothing, and there is no search: it was closed on purpose."""
     LOSS = "loss"
-    """The message may have to do with it, or not: lost, hung, or a fault of the peer's own."""
+    """The message may or may not be the cause: lost, hung, or a fault of the peer."""
     FAULT = "fault"
-    """The peer ended it with an error about what it was sent."""
+    """The peer ended it with an error about something it received."""
 
 
 @dataclass(slots=True)
 class SuspectRecord:
-    """What is remembered of one message.
+    """The record of one message.
 
     Attributes:
         ends: how often the connection ended while it was alone in flight.
-        faults: those among them that count against it.
-        passed: how many others had been taken when it was alone for the first time.
+        faults: how many of those ends count against it.
+        passed: number of other messages accepted when it was alone for the first time.
     """
 
     ends: int = 0
@@ -59,13 +58,14 @@ class SuspectRecord:
 
 @dataclass(frozen=True, slots=True)
 class PoisonFinding:
-    """What is to be done after the end of a connection.
+    """The conclusion from the end of a connection.
 
     Attributes:
-        entry_id: of the message that was alone in flight; None if there is no such message.
+        entry_id: id of the message that was alone in flight, or None.
         ends: how often it was alone when a connection ended.
-        others_pass: the last other message was taken, and one was since it was alone first.
-        guilty: it is convicted: to be given up.
+        others_pass: whether the last other message was accepted, and one was accepted since it was
+            first alone.
+        guilty: whether it is convicted and must be given up.
     """
 
     entry_id: int | None = None
@@ -84,22 +84,23 @@ class PoisonMessageDetector:
         self._searched = 0
         self._taken = 0
         self._records: dict[int, SuspectRecord] = {}
-        # Whose end of the connection was seen last: an id, or None if a message was taken since.
+        # The message whose end of the connection was seen last: an id, or None if one was accepted
+        # since.
         self._last: int | None = None
-        # Whether the last that was seen of messages other than `_last` is that one was taken.
+        # Whether the last known outcome of messages other than `_last` is acceptance.
         self._before = False
 
     def __bool__(self) -> bool:
-        """Messages go one at a time."""
+        """Whether messages go one at a time."""
         return self._searched > 0
 
     @property
     def is_searching(self) -> bool:
-        """There was an end for which no cause is known: outcomes have to be reported."""
+        """Whether the cause of an end is unknown, so that outcomes must be reported."""
         return self._quiet_ends > 0 or bool(self._records)
 
     def ended(self, ids: Sequence[int], evidence: ConnectionEnd) -> PoisonFinding:
-        """Judge the end of a connection while these messages were in doubt."""
+        """Judge the end of a connection with these messages in doubt."""
         if evidence is ConnectionEnd.NONE or not ids:
             return PoisonFinding()
         self._quiet_ends += 1
@@ -131,11 +132,11 @@ class PoisonMessageDetector:
         return record
 
     def answered(self, ids: Sequence[int], *, taken: bool) -> None:
-        """Note that these have an outcome: they are no suspects any more.
+        """Clear messages that have an outcome of suspicion.
 
         Args:
-            ids: of the messages.
-            taken: the peer has accepted them, which shows that others pass.
+            ids: ids of the messages.
+            taken: whether the peer has accepted them, which shows that others pass.
         """
         self._searched = max(self._searched - len(ids), 0)
         if not self._searched:
@@ -149,7 +150,7 @@ class PoisonMessageDetector:
             self._last = None
 
     def forget(self, ids: Iterable[int]) -> None:
-        """Forget these: they are gone."""
+        """Forget messages that no longer exist."""
         for entry_id in ids:
             self._records.pop(entry_id, None)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ids the peer has taken while our store still has them: what holds the floor down.
+"""Ids that the peer has accepted while our store still has them: they hold the floor down.
 
-The peer may forget the receipt of an id once we can never send it again. An entry that the peer
-has accepted is gone from memory at once, but from the disk only with the next commit: if we crash
-before that, it is sent again, and only the receipt keeps it from being there twice.
+The peer may drop the receipt of an id once we can never send it again. An accepted entry leaves
+memory at once, but the disk only with the next commit: if we crash before that, it is sent again,
+and only the receipt prevents a duplicate.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 
 
 class ReceiptFloor:
-    """The removals of one destination that are not durable.
+    """The removals of one destination that are not yet durable.
 
     Attributes:
-        count: entries settled since the peer was last told the floor.
+        count: entries settled since the peer last got the floor.
     """
 
     __slots__ = ("_commits", "_failed", "_in_progress", "count")
@@ -27,33 +27,33 @@ class ReceiptFloor:
         self._failed: list[int] = []
 
     def __bool__(self) -> bool:
-        """Some are on their way to the store."""
+        """Whether removals are being written to the store."""
         return bool(self._in_progress)
 
     def add(self, ids: Sequence[int]) -> None:
-        """Note entries that are settled with the commit that is being gathered."""
+        """Add entries settled by the current batch."""
         self._in_progress.setdefault(self._commits, []).append(min(ids))
         self.count += len(ids)
 
     def commit(self) -> int:
-        """Close what has been gathered; return its mark, for `done` or `failed`."""
+        """Close the current batch; return its mark, for `done` or `failed`."""
         mark = self._commits
         self._commits += 1
         return mark
 
     def done(self, mark: int) -> None:
-        """These are durable."""
+        """Handle a durable batch."""
         self._in_progress.pop(mark, None)
 
     def failed(self, mark: int) -> None:
-        """These stand in the store still, and will until it is opened again.
+        """Handle a failed batch: its entries remain in the store until it is opened again.
 
-        Only the lowest counts, since the floor is below all that come after it.
+        Only the lowest id counts, because the floor is below all later ones.
         """
         lows = [*self._failed, *self._in_progress.pop(mark, ())]
         self._failed = [min(lows)] if lows else []
 
     def floor(self, others: Iterable[int]) -> int:
-        """Return the lowest of the ids here and of those given, which are at least one."""
+        """Return the lowest of the ids here and of the given ones; there must be at least one."""
         lows = [low for lows in self._in_progress.values() for low in lows]
         return min([*others, *self._failed, *lows])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rejections by partners: counted by kind, and each kind logged once for a while.
+"""Rejections by partners: counted by kind, with one log line per kind and interval.
 
 A partner that rejects messages rejects many. The log has a line, with the condition and the
-partner's words, when a partner rejects for the first time in a way (`kind_of`), and again after
-`QUIET_SECONDS` with how many there were since. How many there are in all is shown by `peer show`,
-and those of the last hour by `status`.
+partner's text, when a partner first rejects in a certain way (`kind_of`), and again after
+`QUIET_SECONDS` with the number since. `peer show` has the total, and `status` the number of the
+last hour.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from amqproute.plurals import counted
 __all__ = ["MOST_REMEMBERED", "QUIET_SECONDS", "RejectionCounts", "kind_of"]
 
 QUIET_SECONDS: Final = 3600.0
-"""Between two lines of the log about one kind of rejections by one partner."""
+"""Interval between log lines about one kind of rejection by one partner."""
 MOST_REMEMBERED: Final = 10_000
-"""Partners and kinds of which it is remembered that the log was told."""
+"""Bound on remembered pairs of partner and kind."""
 
 _KINDS: Final[Mapping[str, str]] = {
     conditions.LINK_MESSAGE_SIZE_EXCEEDED: "too big",
@@ -38,24 +38,24 @@ _KINDS: Final[Mapping[str, str]] = {
 
 
 def kind_of(condition: str | None) -> str:
-    """Return the kind of a rejection by its condition; one of a few."""
+    """Return the kind of a rejection by its condition; there are only a few kinds."""
     return _KINDS.get(condition or "", "other")
 
 
 @dataclass(slots=True)
 class _Remembered:
-    """What the log was told of one kind at one partner."""
+    """The last log line about one kind at one partner."""
 
     since: float
     count: int = 0
 
 
 class RejectionCounts:
-    """What partners rejected.
+    """Counts rejections by partners.
 
     Args:
-        seconds: a clock that is never set back.
-        recent: where the last hour is counted.
+        seconds: a monotonic clock.
+        recent: counters of the last hour.
     """
 
     log = Logger()
@@ -69,16 +69,16 @@ class RejectionCounts:
         return len(self._remembered)
 
     def note(self, partner: str, count: int, condition: str | None, words: str) -> str:
-        """Count rejections, and have the log tell of them if it is time.
+        """Count rejections, and log them if a line is due.
 
         Args:
             partner: the key of the next hop.
-            count: messages.
-            condition: with which they were rejected, if there is one.
-            words: the partner's.
+            count: number of messages.
+            condition: the condition of the rejection, if any.
+            words: the partner's text.
 
         Returns:
-            Their kind.
+            The kind.
         """
         kind = kind_of(condition)
         self._recent.add(RecentEvent("rejected", partner, kind, condition or ""), count)

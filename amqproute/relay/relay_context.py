@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all destinations share."""
+"""Objects and settings shared by all destinations."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["RelayContext", "RelayEnvironment"]
 
 @dataclass(frozen=True, slots=True)
 class RelayEnvironment:
-    """Time and chance.
+    """Time and randomness.
 
     Attributes:
         clock: for timers.
         now_ms: the wall clock.
-        random: numbers from 0 to 1.
-        turns: shares the turns of the reactor out among costly steps; None for one of its own.
+        random: returns numbers from 0 to 1.
+        turns: schedules costly steps over the turns of the reactor; None for one of its own.
     """
 
     clock: IReactorTime
@@ -40,12 +40,12 @@ class RelayContext:
     """The parts that every destination uses.
 
     Attributes:
-        environment: time and chance.
-        begin: makes batches.
-        terms: what the configuration says.
-        starts: the line of those who are about to connect.
-        rejections: counts what peers reject, for the log.
-        journal: where attempts and deferrals are noted.
+        environment: time and randomness.
+        begin: begins a batch.
+        terms: the configuration.
+        starts: schedules connection attempts.
+        rejections: counts rejections by peers, for the log.
+        journal: records attempts and deferrals.
     """
 
     environment: RelayEnvironment

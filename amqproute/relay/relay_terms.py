@@ -12,7 +12,7 @@ from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.values import NextHop
 
 FIRST_WINDOW = 50
-"""Window of a destination about which nothing is known yet."""
+"""Initial window of a destination without history."""
 NO_RATE = Rate()
 
 
@@ -25,8 +25,8 @@ class RelayBounds:
     """Bounds on all destinations together.
 
     Attributes:
-        connects_per_second: connections that are begun.
-        most_destinations: those with messages or a connection; see `destination_quota`.
+        connects_per_second: rate of new connections.
+        most_destinations: destinations with messages or a connection; see `destination_quota`.
     """
 
     connects_per_second: float = 50.0
@@ -39,7 +39,7 @@ class RelayTerms:
 
     Attributes:
         schedule: back-off of destinations and of released messages.
-        window: the most entries without an outcome at once; see `send_window.SendWindow`.
+        window: the maximum number of entries without an outcome; see `send_window.SendWindow`.
         idle_seconds: an idle connection is closed after this time.
         window_bytes: bound on the octets of messages without an outcome.
         dead_after: failed attempts in a row after which a destination counts as dead.
@@ -61,7 +61,7 @@ class RelayTerms:
     part_bytes: int = field(default=UNBOUNDED, init=False)
 
     def adopt(self, other: RelayTerms) -> None:
-        """Copy everything that is configured from other terms."""
+        """Copy all configured values from other terms."""
         for each in fields(self):
             if each.init:
                 setattr(self, each.name, getattr(other, each.name))

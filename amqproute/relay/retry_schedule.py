@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When to try again (T-28): pure, with the random number passed in."""
+"""The times of retries (T-28): pure, with the random number passed in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 DOUBLINGS = 60
-"""Beyond this many doublings the delay is the longest one anyway."""
+"""Beyond this many doublings the delay has reached its maximum anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,25 +22,25 @@ class RetrySchedule:
     last_seconds: float = 300.0
 
     def delay(self, failures: int, random: float) -> float:
-        """Return the seconds to wait after so many failures in a row.
+        """Return the seconds to wait after this many consecutive failures.
 
         Args:
             failures: one or more.
-            random: from 0 to 1. It stretches the delay to 0.8 to 1.2 of itself, so that peers
-                which failed together do not come back together.
+            random: from 0 to 1. It scales the delay by 0.8 to 1.2, so that peers that failed
+                together are not retried together.
         """
         doublings = min(max(failures, 1) - 1, DOUBLINGS)
         delay = min(self.last_seconds, self.first_seconds * 2.0**doublings)
         return delay * (0.8 + 0.4 * random)
 
     def asked(self, seconds: float, random: float) -> float:
-        """Return the seconds to wait where the peer has said how long.
+        """Return the seconds to wait if the peer has given a delay.
 
-        Not less than after a first failure, nor longer than after many, whatever it says; and
-        never earlier than it says within that.
+        The result is at least the delay after a first failure and at most the longest one; within
+        these limits it is never shorter than the peer's.
 
         Args:
-            seconds: what it said.
+            seconds: the peer's delay.
             random: from 0 to 1; see `delay`.
         """
         bounded = min(self.last_seconds, max(self.first_seconds, seconds))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decision about a next hop: where messages go, what is to be proved there, or what stops them.
+"""Decisions about next hops: places, the proof required at each, or the reason for failure.
 
-One function makes it of what the DNS said and what is demanded of each place. The daemon makes one
-whenever it looks a hop up, keeps the last for operators, and says so in the log when it changes;
-`amqproute explain` makes one with the same function of the same parts. The order of the places is
-not part of it, since among equal priorities each look-up draws its own (RFC 2782); nor are times.
+One function derives them from the DNS and the required levels. The daemon makes one at each look-up
+of a hop, keeps the last for operators, and logs changes; `amqproute explain` makes one with the
+same function from the same inputs. The order of the places is not part of it, because among equal
+priorities each look-up draws its own (RFC 2782); nor are times.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from amqproute.values import Candidate, NextHop
 __all__ = ["MOST_KEPT", "OK", "Decision", "Find", "RoutingDecisions", "decision_of", "demands_of"]
 
 Find: TypeAlias = Callable[[Candidate, str, Sequence[str]], Awaitable[TrustDemand]]
-"""`Connector.demand_for`: a coroutine of what has to be proved at a candidate."""
+"""`Connector.demand_for`: a coroutine that returns the proof required at a candidate."""
 
 OK: Final = "ok"
 MOST_KEPT: Final = 1000
 
 
 class Decision(TypedDict):
-    """What was decided about a hop.
+    """A decision about a hop.
 
     Attributes:
-        code: ``ok``, or the one that stops it.
-        permanent: messages go back for it.
-        places: in the order of priority, weight, host and port.
+        code: ``ok``, or the code of the failure.
+        permanent: whether messages are returned for it.
+        places: sorted by priority, weight, host and port.
     """
 
     hop: str
@@ -51,7 +51,7 @@ class Decision(TypedDict):
 async def demands_of(
     hop: NextHop, candidates: Iterable[Candidate], find: Find
 ) -> list[TrustDemand]:
-    """Return what has to be proved at each candidate."""
+    """Return the proof required at each candidate."""
     return [await find(each, hop.domain, hop.names) for each in candidates]
 
 
@@ -64,9 +64,9 @@ def decision_of(
     """Return the decision about a hop.
 
     Args:
-        hop: where to.
-        candidates: as the resolver gave them.
-        demands: what has to be proved at each.
+        hop: the next hop.
+        candidates: from the resolver.
+        demands: the proof required at each candidate.
         error: why there are no candidates.
     """
     pairs = sorted(
@@ -127,7 +127,7 @@ class RoutingDecisions:
         candidates: Sequence[Candidate] = (),
         error: ResolveError | None = None,
     ) -> None:
-        """Keep what was decided about a hop; see `decision_of`."""
+        """Keep the decision about a hop; see `decision_of`."""
         kept = Deferred.fromCoroutine(self._keep(hop, candidates, error))
         kept.addErrback(self._broken, hop)
 
@@ -153,7 +153,7 @@ class RoutingDecisions:
         self.log.failure("{destination}: no decision kept", failure, destination=hop.key)
 
     def rows(self) -> list[dict[str, object]]:
-        """Return them, for the management node."""
+        """Return all decisions, for the management node."""
         return [
             {"name": key, "type": "decision", **decision} for key, decision in self._kept.items()
         ]

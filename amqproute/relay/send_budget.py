@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one destination may send now: its turn, its octets, its rate.
+"""The budget of one destination: its turn, its octets, its rate.
 
-Fairness between destinations: whoever has a backlog gives the reactor back after `TURN_MESSAGES`
-or `TURN_BYTES`, so that the others, and everybody else in the house, get their turn; it goes on
-in the next one. The octets of messages without an outcome are bounded as their number is, since
-they stay in memory until the peer has them. And an operator may bound the rate.
+Fairness between destinations: a destination with a backlog yields the reactor after `TURN_MESSAGES`
+or `TURN_BYTES`, so that all others in the process get their turn; it continues in the next one. The
+octets of messages without an outcome are bounded like their number, because they stay in memory
+until the peer has them. In addition an operator may limit the rate.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from amqproute.relay.relay_terms import RelayTerms
 from amqproute.values import NextHop
 
 TURN_MESSAGES = 250
-"""Messages that one destination sends before others have their turn: a few milliseconds."""
+"""Messages that one destination sends before others get their turn: a few milliseconds."""
 TURN_BYTES = 1024 * 1024
 SHORTEST_WAIT = 0.01
-"""Seconds that a limiter makes a destination wait at least: it is not woken for each token."""
+"""Minimum seconds that a limiter delays a destination, so that it is not woken for each token."""
 
 
 class SendBudget:
     """The share of one destination.
 
     Args:
-        queue: is dispatched when there is room again.
+        queue: dispatched when there is capacity again.
         clock: for turns and rates.
         terms: the bounds; see `RelayTerms`.
-        hop: whose rate.
+        hop: the hop whose rate applies.
 
     Attributes:
-        octets: of the messages without an outcome.
+        octets: octets of the messages without an outcome.
     """
 
     def __init__(self, queue: Queue, clock: IReactorTime, terms: RelayTerms, hop: NextHop) -> None:
@@ -54,7 +54,7 @@ class SendBudget:
         self.adopt()
 
     def adopt(self) -> None:
-        """Go by changed terms."""
+        """Apply changed terms."""
         rate = self._terms.rate(self._hop)
         if not rate:
             self._limiter = None
@@ -63,17 +63,17 @@ class SendBudget:
 
     @property
     def limiter(self) -> str:
-        """The setting that holds messages back now; empty if none does."""
+        """The setting that limits sending now; empty if none does."""
         return "" if self._limiter is None else self._limiter.denying(self._clock.seconds())
 
     def of(self, count: int) -> int:
-        """Return how many of so many messages may be sent now."""
+        """Return how many of `count` messages may be sent now."""
         left = self._messages_left
         terms = self._terms
         window = min(terms.window_bytes, terms.part_bytes)
         octets = min(self._bytes_left, window - self.octets)
         if left <= 0 or octets <= 0:
-            return 0  # the next turn comes, or an outcome
+            return 0  # resumed by the next turn or an outcome
         mean = self._mean
         if not mean:
             resident = self._queue.resident
@@ -99,7 +99,7 @@ class SendBudget:
         self._queue.dispatch()
 
     def sent(self, entries: Sequence[Entry]) -> None:
-        """These are being sent."""
+        """Count entries that are being sent."""
         count = len(entries)
         octets = sum([len(entry.message.encoded) for entry in entries])
         self.octets += octets
@@ -109,7 +109,7 @@ class SendBudget:
         if (self._messages_left <= 0 or self._bytes_left <= 0) and self._turn is None:
             self._turn = self._clock.callLater(0, self._next_turn)
         if self._limiter is not None:
-            # In all, not only what is in memory: the line is what may be thin.
+            # The whole size, not only the part in memory: the network may be the bottleneck.
             whole = sum([entry.message.size for entry in entries])
             self._limiter.spend(count, whole, self._clock.seconds())
 
@@ -120,11 +120,11 @@ class SendBudget:
         self._queue.dispatch()
 
     def done(self, entries: Sequence[Entry]) -> None:
-        """These have an outcome, or cannot be sent."""
+        """Handle entries that have an outcome, or cannot be sent."""
         self.octets -= sum([len(entry.message.encoded) for entry in entries])
 
     def ended(self) -> None:
-        """The session is over: nothing is without an outcome."""
+        """Handle the end of the session: no entry is in flight."""
         self.octets = 0
 
     def stop(self) -> None:

@@ -1,38 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many messages may be without an outcome at one destination, and when it counts as dead.
+"""The number of messages in flight to one destination, and when it counts as dead.
 
-The window is what a destination has as a consumer of its relay queue; the credit that the peer
-grants bounds it further. It begins small and doubles with each round trip (slow start), so that
-what has piled up during an outage does not fall on a peer that has just come back; after a
-failure it is cut in half, and after a lost link it grows from about there on by one for each
-window full of outcomes.
+The window is the capacity of a destination as a consumer of its relay queue; the credit granted by
+the peer limits it further. It starts small and doubles with each round trip (slow start), so that
+the backlog of an outage does not flood a peer that has just returned; after a failure it is halved,
+and after a lost link it grows from about there by one for each window full of outcomes.
 
-Only failed *attempts* count against it: no host reached, or a link lost with messages in doubt.
-What a peer says about one message never does. A failed attempt counts as the share of the window
-that it concerned, so a link lost with a tenth of the window in doubt is a tenth of a *cohort*;
-after `dead_after` cohorts without an outcome in between the destination is dead.
+Only failed *attempts* count: no host reached, or a link lost with messages in doubt. Outcomes of
+single messages never do. A failed attempt counts as the share of the window that it affected, so a
+link lost with a tenth of the window in doubt is a tenth of a *cohort*; after `dead_after` cohorts
+without an outcome in between, the destination is dead.
 
 A link that is lost with messages in doubt and has brought no outcome at all is *barren*. After
-`BARREN_LINKS` of them the window is one message: if one of several in flight ends the link before
-the others have their outcome, as it does at brokers that end it for a full queue, nothing would
-ever get through otherwise.
+`BARREN_LINKS` of them the window is one message: if one of several messages in flight ends the link
+before the others have their outcome, as at brokers that end it for a full queue, nothing would get
+through otherwise.
 
-Why the window does not grow while it is not used: growth that nothing has tested is worth
-nothing, and the failure that would take it back would come too late.
+Why the window does not grow while unused: untested growth has no value, and the failure that would
+undo it would come too late.
 """
 
 from __future__ import annotations
 
 BARREN_LINKS = 3
-"""Links lost in a row without an outcome, after which messages go one at a time."""
+"""Consecutive links lost without an outcome, after which messages go one at a time."""
 
 
 class SendWindow:
     """The window of one destination; pure.
 
     Args:
-        first: where it begins, and begins again after a death.
-        limit: the largest it becomes.
+        first: the initial size, also after a death.
+        limit: the maximum size.
         dead_after: cohorts of failed attempts after which the destination counts as dead.
 
     Attributes:
@@ -55,16 +54,16 @@ class SendWindow:
 
     @property
     def size(self) -> int:
-        """Messages that may be without an outcome."""
+        """The number of messages that may be without an outcome."""
         return int(self._size)
 
     @property
     def is_dead(self) -> bool:
-        """So many attempts have failed that nobody is expected there."""
+        """Whether so many attempts have failed that the peer counts as dead."""
         return self.cohorts >= self.dead_after
 
     def adopt(self, first: int, limit: int, dead_after: float) -> None:
-        """Go by other bounds from now on."""
+        """Apply other bounds."""
         self._first = min(first, limit)
         self._limit = limit
         self.dead_after = dead_after
@@ -72,11 +71,11 @@ class SendWindow:
         self._threshold = max(1.0, min(self._threshold, float(limit)))
 
     def succeeded(self, count: int, in_flight: int) -> None:
-        """Outcomes have come: somebody is there.
+        """Handle outcomes: the peer is up.
 
         Args:
-            count: how many.
-            in_flight: how many were without an outcome before them.
+            count: number of outcomes.
+            in_flight: number of messages without an outcome before them.
         """
         self.cohorts = 0.0
         self._barren = 0
@@ -87,12 +86,12 @@ class SendWindow:
         self._size = min(size, float(self._limit))
 
     def failed(self, concerned: int | None = None) -> None:
-        """An attempt has failed.
+        """Handle a failed attempt.
 
         Args:
-            concerned: messages in doubt after it; None if nobody was reached at all.
+            concerned: messages in doubt after it; None if no host was reached.
         """
-        # Of the window as it was before messages went one at a time: few stay few.
+        # Relative to the window before messages went one at a time.
         usual = max(self._size, float(self._first))
         share = 1.0 if concerned is None else min(1.0, max(1, concerned) / usual)
         self.cohorts += share
@@ -108,5 +107,5 @@ class SendWindow:
         least = min(float(self._first), self._size)
         self._size = max(1.0, least, self._size * (1.0 - share / 2))
         if concerned is not None:
-            # Nobody there says nothing about how much is too much; a lost link may.
+            # An unreachable host says nothing about the right size; a lost link may.
             self._threshold = min(float(self._limit), max(self._size, 4.0 * self._first))

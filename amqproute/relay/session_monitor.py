@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who looks after an open connection: is it used, is it answered, is it the right place still?
+"""Monitors an open connection: whether it is used, answered, and still at the right place.
 
 ============  ====================================================================================
 unused        nothing in flight and nothing waiting for a while: the connection is closed
-stuck         one delivery has been without an outcome for too long, though all of it is written
-moved         the DNS, asked again when its answer has run out, leads elsewhere: nothing more is
-              sent, the outcomes of what is in flight are waited for, and we go there
+stuck         one delivery has been without an outcome for too long after it was written
+moved         the DNS, queried again when its answer has expired, leads elsewhere: nothing more
+              is sent, outcomes are awaited, and the next connection goes there
 ============  ====================================================================================
 
-In each case the connection ends, and the destination learns from the verdict why.
+In each case the connection ends, and the verdict gives the destination the reason.
 
-None of this costs anything for a message. What is stuck is found by looking at the oldest delivery
-from time to time: if it is the one that was the oldest before, nobody has told its outcome.
+None of this costs anything per message. A stuck delivery is found by checking the oldest delivery
+from time to time: if it is the same as before, it has had no outcome.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from amqproute.values import NextHop
 
 SHORTEST_TTL = 30.0
 LONGEST_TTL = 3600.0
-"""Between these, in seconds, lies the time after which the DNS is asked again."""
+"""Bounds of the time, in seconds, after which the DNS is queried again."""
 LOOKS = 4
-"""How often the oldest delivery is looked at within the time it may take."""
+"""Number of checks of the oldest delivery within the time it may take."""
 LOOKUP_SECONDS = 60.0
 DRAIN_SECONDS = 30.0
-"""How long outcomes are waited for on a connection that is to be left for another place."""
+"""How long to wait for outcomes on a connection that will move to another place."""
 
 
 class SessionMonitor:
-    """Looks after one session of a destination.
+    """Monitors one session of a destination.
 
     Args:
-        session: it.
-        hop: where it leads.
-        agent: asks the DNS.
+        session: the session.
+        hop: its next hop.
+        agent: queries the DNS.
         clock: for timers.
         idle_seconds: how long a connection may be unused.
         settle_seconds: how long a delivery may be without an outcome.
-        is_unused: whether it has been unused for so long.
-        before_close: called when it is about to be closed politely.
+        is_unused: returns whether the session has been unused for that long.
+        before_close: called before a clean close.
 
     Attributes:
-        is_draining: nothing may be sent any more.
+        is_draining: whether sending has stopped.
     """
 
     log = Logger()
@@ -89,7 +89,7 @@ class SessionMonitor:
         self._arm_moved()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Cancel the timers."""
         for call in self._calls.values():
             if call.active():
                 call.cancel()
@@ -159,7 +159,7 @@ class SessionMonitor:
         self.read()
 
     def read(self) -> None:
-        """What was to be read has been: if it was the last outcome that was waited for, leave."""
+        """Leave a draining connection after its last outcome; called after each read."""
         if self.is_draining and not self._session.in_flight:
             self._leave()
 
@@ -168,7 +168,7 @@ class SessionMonitor:
         self._session.close(for_code("peer.moved", "the DNS names other hosts now"))
 
     def _unanswered(self, failure: Failure) -> None:
-        """The connection stands: that the DNS fails, or denies, is no reason to end it."""
+        """Keep the connection: a DNS failure or denial is no reason to end it."""
         self._looking_up = None
         if not isinstance(failure.value, (AmqprouteError, CancelledError, DeadlineError)):
             self._broken(failure)
