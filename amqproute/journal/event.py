@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens, as the reactor tells it: cheap to make, and turned into records elsewhere.
+"""Events, as the reactor makes them: cheap to create, and turned into records elsewhere.
 
-An event refers to what is there anyway, a list of entries and a few facts that all of them share;
-it is made once for a batch. What costs time (digests, reading properties, JSON) is done when
-somebody asks for its `JournalEvent.runs`, on another thread. Nothing that an event refers to
-changes any more when it is made, but for the caches of a message, which are left alone here.
+An event refers to existing objects, a list of entries and a few facts that all of them share; it is
+made once per batch. Costly work (digests, reading properties, JSON) is done when its
+`JournalEvent.runs` are first requested, on another thread. Nothing that an event refers to changes
+after its creation, except the caches of a message, which are not used here.
 
-Events of a transaction are given to it (`IStoreTransaction.record`): the store tells of them when
-they are committed, and only then. Others go to the journal directly (`IJournal.note`).
+Events of a transaction are added to it (`IStoreTransaction.record`): the store passes them on when
+it is committed, and only then. Others go to the journal directly (`IJournal.note`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from amqproute.wire.amqp10 import sections, spec
 from amqproute.wire.amqp10.sections import SectionOffsets
 
 _MAKING: Final = threading.Lock()
-"""Held while an event is made: a few milliseconds at most."""
+"""Held while the runs of an event are made: a few milliseconds at most."""
 _LARGE: Final = 32 * 1024
 _LATEST_US: Final = (1 << 63) - 1
 _LATEST_MS: Final = _LATEST_US // 1000
@@ -53,11 +53,11 @@ NO_COLUMNS: Final[Mapping[str, Sequence[object]]] = {}
 
 @dataclass(slots=True)
 class MessageRun:
-    """Records of one kind and one instant, as they are written.
+    """Records of one kind and one instant, in the form to be written.
 
     Attributes:
-        kind: of all.
-        count: how many.
+        kind: the kind of all records.
+        count: the number of records.
         time_us: the wall clock.
         shared: the object ``all`` as JSON.
         columns: the object ``each`` as JSON.
@@ -71,16 +71,16 @@ class MessageRun:
 
 
 UNKNOWN: Final = Principal("anonymous")
-"""Whoever it was that handed over what a start finds in the store. Not to be compared: it is no
-principal, and equals one."""
+"""The unknown sender of an entry found at start. Compare it by identity: it is not a real principal
+but equals one."""
 
 
 class EntryTaker(NamedTuple):
-    """How the journal says that somebody has taken entries.
+    """The journal's description of a consumer that takes entries.
 
     Attributes:
-        kind: of the ending.
-        facts: fields that are true of all.
+        kind: the kind of the end.
+        facts: fields shared by all records.
     """
 
     kind: RecordKind
@@ -88,17 +88,17 @@ class EntryTaker(NamedTuple):
 
 
 SOMEBODY: Final = EntryTaker(RecordKind.DELIVERED)
-"""A consumer that does not say who it is."""
+"""A consumer without a description."""
 
 
 class JournalEvent:
-    """Something that has happened, or happens with the transaction it is given to.
+    """Something that has happened, or happens with the transaction it is added to.
 
     Attributes:
-        time_us: when, by the wall clock.
-        number: among those that the store has committed; 0 for others.
-        committed_us: when that was; 0 before, and for others.
-        ends: something that stands in the store ends with it: it may not be lost, whatever happens
+        time_us: the wall clock.
+        number: its number among committed events; 0 for others.
+        committed_us: time of the commit; 0 before it, and for others.
+        ends: whether an entry in the store ends with it: then it must not be lost, whatever happens
             after the commit.
     """
 
@@ -117,21 +117,21 @@ class JournalEvent:
 
     @property
     def is_heavy(self) -> bool:
-        """Much is to be read for it: better at once, than by the commit that would carry it."""
+        """Whether making the runs reads a lot: do it early, not in the commit that carries it."""
         return False
 
     @property
     def settle_us(self) -> int | None:
-        """How long the commit took, if that is known and of interest."""
+        """The duration of the commit, if known and of interest."""
         if not self.committed_us:
             return None
         return max(0, self.committed_us - self.time_us)
 
     def runs(self) -> Sequence[MessageRun]:
-        """Return what is written; made when first asked for, on whatever thread.
+        """Return the runs to write; made at the first call, on any thread.
 
-        The journal's thread and whoever has the store carry it may ask at once. It is made once:
-        who came second would find the messages gone that it is made from.
+        The journal's thread and the store's may call at the same time. The runs are made once: a
+        second attempt would find the source messages gone.
         """
         if self._runs is None:
             with _MAKING:
@@ -144,17 +144,17 @@ class JournalEvent:
         raise NotImplementedError
 
     def _let_go(self) -> None:
-        """Drop the messages that it was made from."""
+        """Drop the source messages."""
 
 
 class RunEvent(JournalEvent):
-    """A run as it is.
+    """An event given as a run.
 
     Args:
-        kind: of the records.
+        kind: the kind of the records.
         time_us: the wall clock.
-        shared: fields that are true of all.
-        columns: fields in which they differ; without any it is one record.
+        shared: fields shared by all records.
+        columns: fields that differ; without any it is one record.
     """
 
     __slots__ = ("_columns", "_kind", "_shared")
@@ -173,7 +173,7 @@ class RunEvent(JournalEvent):
 
     @property
     def settle_us(self) -> int | None:
-        """It is not what somebody waits for."""
+        """None: nobody waits for it."""
         return None
 
     def _made(self) -> Sequence[MessageRun]:
@@ -200,11 +200,11 @@ class DepartureEvent(JournalEvent):
     """Entries that end.
 
     Args:
-        kind: how.
+        kind: the kind of end.
         time_us: the wall clock.
-        node: which they were on.
-        entries: they are not changed any more.
-        facts: fields that are true of all.
+        node: their node.
+        entries: must not change any more.
+        facts: fields shared by all records.
     """
 
     __slots__ = ("_entries", "facts", "kind", "node")
@@ -225,11 +225,11 @@ class DepartureEvent(JournalEvent):
 
     @property
     def ends(self) -> bool:
-        """See `JournalEvent.ends`: if one of them has a row."""
+        """See `JournalEvent.ends`: whether any of the entries has a row."""
         return any(entry.durable and entry.stored for entry in self._entries)
 
     def without(self, others: Container[int]) -> DepartureEvent:
-        """Return the same of those entries that are not among these ids."""
+        """Return the same event without the entries that have these ids."""
         left = [entry for entry in self._entries if entry.id not in others]
         return DepartureEvent(self.kind, self.time_us, self.node, left, self.facts)
 
@@ -258,24 +258,24 @@ class DepartureEvent(JournalEvent):
         return runs
 
     def _let_go(self) -> None:
-        # Whether it ends something is asked before the commit, and again after a failed one.
+        # `ends` is used before the commit, and again after a failed one.
         if self.committed_us:
             self._entries = ()
 
 
 Came = tuple[str, Any, Origin, bytes, Any]
-"""What a node has taken: its name; the entry, or the message of which it keeps none itself; who has
-sent it; under which delivery-tag; and the kind of the record, if it is not that of the origin, or
-how many copies were made."""
+"""A message taken by a node: the node's name; the entry, or the message if no entry was made; its
+sender; its delivery-tag; and the kind of the record, if other than that of the origin, or the
+number of copies."""
 
 
 class ArrivalEvent(JournalEvent):
-    """What came in one batch.
+    """Arrivals in one batch.
 
     Args:
         time_us: the wall clock.
-        came: in order; see `Came`.
-        domain: the organization here.
+        came: the arrivals in order; see `Came`.
+        domain: our organization.
     """
 
     __slots__ = ("_came", "_domain")
@@ -287,7 +287,7 @@ class ArrivalEvent(JournalEvent):
 
     @property
     def is_heavy(self) -> bool:
-        """See `JournalEvent.is_heavy`: one of the bodies tells what kind of messages these are."""
+        """See `JournalEvent.is_heavy`: judged by one of the bodies."""
         came = self._came
         if not came:
             return False
@@ -344,12 +344,12 @@ class ArrivalEvent(JournalEvent):
 
 
 def _expires_us(entry: Entry) -> int:
-    """Return when a life ends that is none, or so long that its end is no number of a record."""
+    """Return the recorded expiry of an entry that has no lifetime, or too long a one."""
     return 1000 * entry.arrived_ms if entry.expires_ms == FLEETING_MS else _LATEST_US
 
 
 def _alike(came: Sequence[Came]) -> Sequence[Sequence[Came]]:
-    """Split what came where node, origin or kind change; nearly always that is nowhere."""
+    """Split arrivals where node, origin or kind change; usually nowhere."""
     nodes, _, origins, _, hows = zip(*came, strict=True)
     if len(set(nodes)) == len(set(map(id, origins))) == len(set(hows)) == 1:
         return [came]
@@ -367,7 +367,7 @@ _Facts = tuple[str | None, str | None, str | None, str | None, int | None]
 
 
 def _add_facts(columns: dict[str, Sequence[Any]], messages: Sequence[Message]) -> None:
-    """Read what records say of messages, without their caches: they are another thread's."""
+    """Read the fields of messages without their caches, which belong to another thread."""
     facts: list[_Facts] = []
     notes: list[_Notes] = []
     last_head: bytes | None = None
@@ -412,7 +412,7 @@ def _facts(message: Message, encoded: bytes, offsets: SectionOffsets) -> _Facts:
 
 
 def name_of(value: object) -> tuple[str | None, str | None]:
-    """Return a message-id as records have it: as text, and its type."""
+    """Return a message-id in the form of records: as text, with its type."""
     if value is None:
         return None, None
     if isinstance(value, int):
@@ -450,7 +450,7 @@ def _read_notes(head: bytes) -> _Notes:
 
 
 def _return_address(annotations: Mapping[Any, Any]) -> str | None:
-    """Return where a failure is reported to, if the message wants that and says where."""
+    """Return the address for failure reports, if the message requests them and has one."""
     address, wishes = annotations.get(RETURN_TO), annotations.get(REPORT)
     if not isinstance(address, str) or len(address) > LONGEST_NAME:
         return None
@@ -473,7 +473,7 @@ def _run(
     shared: Mapping[str, Any],
     columns: Mapping[str, Sequence[Any]],
 ) -> MessageRun:
-    """Make a run; what is the same in all records goes to what they share, what is null goes."""
+    """Make a run; equal values move to the shared fields, nulls are omitted."""
     common = {name: value for name, value in shared.items() if value is not None}
     own = {}
     for name, values in columns.items():
@@ -487,27 +487,27 @@ def _run(
 
 
 _WHOLE: Final = frozenset({"ranges", "detail"})
-"""What is worth nothing in part, and bounded by whoever makes it."""
+"""Fields that are useless in part, and bounded by their authors."""
 
 
 def _fitted(field: str, value: Any) -> Any:
-    """Return a value of a field no longer than a record has room for."""
+    """Return a field's value, shortened to the limit of records."""
     if field == "node":
         return named(value)
     return value if field in _WHOLE else _short(value)
 
 
 def _short(value: Any) -> Any:
-    """Cut words that somebody else has chosen."""
+    """Shorten a text chosen by somebody else."""
     return value[:MAX_WORDS] if type(value) is str and len(value) > MAX_WORDS else value
 
 
 def because(error: spec.Error | None, code: str | None = None) -> dict[str, object]:
-    """Return the fields that say why, from an error of the protocol.
+    """Return the fields for the reason, from a protocol error.
 
     Args:
-        error: what was told.
-        code: unless the error has one of its own.
+        error: the error sent or received.
+        code: used unless the error has a code of its own.
     """
     if error is None:
         return {"code": code}
@@ -521,17 +521,17 @@ def because(error: spec.Error | None, code: str | None = None) -> dict[str, obje
 
 @implementer(IJournal)
 class NullJournal:
-    """No journal."""
+    """A journal that keeps nothing."""
 
     is_kept = False
     domain = ""
 
     def now_us(self) -> int:
-        """See `IJournal.now_us`: nobody wants to know."""
+        """See `IJournal.now_us`: always the same."""
         return 0
 
     def note(self, event: JournalEvent) -> None:
-        """See `IJournal.note`: nothing is kept."""
+        """See `IJournal.note`: does nothing."""
 
 
 SILENCE: Final = NullJournal()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which entries a store should have, by its journal: the last stock, and what happened since.
+"""The entries that a store should have, by its journal: the last stock and later records.
 
-The journal is never ahead of the store: a record is written once the commit is done. It may be a
-second behind, and the store's outbox then has the endings that it lacks. What a full disk did not
-take, or damage took away, is gone: a journal that is not whole proves nothing about single entries.
+The journal is never ahead of the store: a record is written after its commit. It may be a second
+behind, and then the store's outbox has the missing ends. Records dropped on a full disk or lost by
+damage are gone: an incomplete journal proves nothing about single entries.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from amqproute.journal.recovery import first_damage, whole_lines
 __all__ = ["ExpectedEntries", "living", "named_by"]
 
 MOST_READ_BYTES: Final = 512 * 1024 * 1024
-"""How far back the journal is read for a stock, and for names."""
+"""Limit of reading the journal backwards, for a stock and for names."""
 
 
 @dataclass(slots=True)
 class ExpectedEntries:
-    """What the journal says is there.
+    """The entries that should exist according to the journal.
 
     Attributes:
-        ids: of entries that have begun and not ended.
+        ids: ids of entries that have begun and not ended.
         stream: names the store that numbers them.
-        is_all: there was a stock to begin with, or the journal's beginning.
-        is_whole: no record that was read for this is missing: no line is damaged, and none says
-            that others could not be written. Without, some of the entries may have ended.
+        is_all: whether a stock, or the journal's beginning, was found.
+        is_whole: whether no relevant record is missing: no line is damaged, and none reports
+            unwritten records. Otherwise some of the entries may have ended.
     """
 
     ids: set[int] = field(default_factory=set)
@@ -42,14 +42,14 @@ class ExpectedEntries:
 
 
 def living(directory: Path, budget: int = MOST_READ_BYTES) -> ExpectedEntries:
-    """Read which entries there should be.
+    """Return the entries that should exist.
 
     Args:
-        directory: of the journal.
+        directory: the journal.
         budget: octets that may be read.
 
     Raises:
-        OSError: as it comes.
+        OSError: reading failed.
     """
     found = ExpectedEntries()
     chosen: list[Path] = []
@@ -65,7 +65,7 @@ def living(directory: Path, budget: int = MOST_READ_BYTES) -> ExpectedEntries:
             found.stream = lines[-1].body["stream"]
         stocks += sum(1 for line in lines if _ends_stock(line, found.stream))
         if stocks > 1:
-            break  # the whole of the last one is behind the end of the one before
+            break  # the last stock lies entirely after the end of the one before
     begun: set[int] = set()
     ended: set[int] = set()
     stock: set[int] = set()
@@ -79,12 +79,12 @@ def living(directory: Path, budget: int = MOST_READ_BYTES) -> ExpectedEntries:
             if line.body["stream"] != found.stream:
                 continue
             if line.kind == RecordKind.START:
-                stock.clear()  # the one that was being taken will not end
+                stock.clear()  # the stock being taken will not end
                 seen.clear()
                 is_twofold = False
             elif _ends_stock(line, found.stream):
                 found.ids = (stock | begun) - ended
-                if not is_twofold:  # else the end of the other one is still to come
+                if not is_twofold:  # else the end of the other stock is still to come
                     stock, begun = set(), set()
                 seen.clear()
                 is_twofold = False
@@ -106,12 +106,12 @@ def living(directory: Path, budget: int = MOST_READ_BYTES) -> ExpectedEntries:
 def named_by(
     directory: Path, stream: str, ids: Collection[int], budget: int = MOST_READ_BYTES
 ) -> dict[int, JournalRecord]:
-    """Return the records by which entries have begun, as far as they are found.
+    """Return the records with which entries have begun, as far as they are found.
 
     Args:
-        directory: of the journal.
-        stream: names the store that numbers them.
-        ids: of the entries.
+        directory: the journal.
+        stream: names the store that numbers the entries.
+        ids: ids of the entries.
         budget: octets that may be read.
     """
     wanted = set(ids)
@@ -158,7 +158,7 @@ def _durable(line: JournalLine) -> Iterator[int]:
 
 
 def _ids_of_ranges(text: str) -> Iterator[int]:
-    """Yield the ids that a stock says: ``1-5 9 12-20``."""
+    """Yield the ids in the ranges of a stock: ``1-5 9 12-20``."""
     for part in text.split():
         first, _, last = part.partition("-")
         yield from range(int(first), int(last or first) + 1)

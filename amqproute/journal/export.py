@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of a journal that a partner may have: ids and digests of what passed between the two.
+"""The part of a journal for a partner: ids and digests of messages exchanged between the two.
 
 An export is a folder of segments like a journal's own, with the same names of records
-(`JournalRecord.event_id`), so that it is read by whoever reads journals. It says nothing of what
-happened
-before and behind the hop between the two: no addresses, nodes, clients, connections. Nor does it
-show sizes: where digests are equal the octets are, so each side knows those of what both have from
-its own journal; of what the partner never got, they would help to guess what it was.
+(`JournalRecord.event_id`), so any reader of journals can read it. It reveals nothing of the path
+before and behind the hop between the two: no addresses, nodes, clients, connections. It has no
+sizes either: where digests are equal the octets are, so each side knows the sizes of common
+messages from its own journal; sizes of messages that the partner never got would help to guess
+their content.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FIELDS: Final = (
     "durable",
     "count",
 )
-"""What is said of each record, besides its kind, its time and whose it is."""
+"""The fields of an exported record, besides its kind, time and owner."""
 PEER: Final = "peer:"
 RELAY_PREFIX: Final = "amqp$out/"
 _OF_MESSAGES: Final = {
@@ -66,15 +66,15 @@ _OF_ALL: Final = {RecordKind.START, RecordKind.STOP, RecordKind.GAP}
 
 @dataclass(slots=True)
 class ExportSummary:
-    """What was done.
+    """The result of an export.
 
     Attributes:
-        segments: files that were written.
-        records: in them.
-        messages: records among these that are about a message.
-        is_known: the journal has something of the partner, at whatever time.
-        partners: those that it has something of, as far as one was looked for.
-        owner: whose journal it is.
+        segments: number of files written.
+        records: number of records in them.
+        messages: how many of these records are about a message.
+        is_known: whether the journal has any record of the partner.
+        partners: partners in the journal, as far as it was searched.
+        owner: the owner of the journal.
     """
 
     segments: int = 0
@@ -86,22 +86,22 @@ class ExportSummary:
 
 
 class WrongExportTarget(ValueError):
-    """A folder into which an export must not go; the words say why."""
+    """A folder that must not receive an export; the text gives the reason."""
 
 
 def export(directory: Path, target: Path, peer: str, since_us: int, until_us: int) -> ExportSummary:
-    """Write the part of a journal that concerns a partner; nothing if it knows of none such.
+    """Write the part of a journal that concerns a partner; nothing if the partner is unknown.
 
     Args:
-        directory: of the journal.
-        target: a folder, made if need be; segments of the same name are written anew.
+        directory: the journal.
+        target: a folder, created if necessary; segments of the same name are replaced.
         peer: the partner's domain.
-        since_us: from this time on, microseconds since the epoch,
-        until_us: and up to this one.
+        since_us: start of the period, microseconds since the epoch.
+        until_us: end of the period.
 
     Raises:
-        WrongExportTarget: what is in the folder is a journal, or was exported for somebody else.
-        OSError: as the files have it.
+        WrongExportTarget: the folder has a journal, or an export for another partner.
+        OSError: reading or writing failed.
     """
     _check_target(target, peer)
     done = ExportSummary()
@@ -120,7 +120,7 @@ def export(directory: Path, target: Path, peer: str, since_us: int, until_us: in
 
 
 def _check_target(target: Path, peer: str) -> None:
-    """Refuse a folder where files would be lost, or somebody would get what is not for him."""
+    """Refuse a folder in which files would be lost, or would reach the wrong partner."""
     if read_head(target) is not None:
         raise WrongExportTarget(f"{target} is a journal")
     for path in segments(target):
@@ -142,7 +142,7 @@ def _write(held: list[tuple[Path, bytes]], done: ExportSummary) -> None:
 def _part(
     file: BinaryIO, path: Path, peer: str, span: tuple[int, int], done: ExportSummary
 ) -> tuple[Path, bytes]:
-    """Return where the part of a segment goes that goes out, and its octets, if there is any."""
+    """Return the target and the octets of a segment's exported part, if any."""
     name = Path(path.parent.name, path.name)
     written: list[bytes] = []
     last = GENESIS
@@ -156,7 +156,7 @@ def _part(
         if not done.is_known:
             _look_for(peer, line, done)
         if line.kind == RecordKind.SEGMENT:
-            if path.parent.name == OPEN:  # whoever reads journals leaves that alone
+            if path.parent.name == OPEN:  # readers of journals skip that folder
                 name = Path(day_of(line.time), closed_name(path, line.body["broker"]))
             last, octets = _written(line, [_only(line)], last, PEER + peer)
             written.append(octets)
@@ -170,7 +170,7 @@ def _part(
 
 
 def _look_for(peer: str, line: JournalLine, done: ExportSummary) -> None:
-    """See whether a line is about the partner, or whom else it is about."""
+    """Record whether a line is about the partner, or which other partner it is about."""
     done.owner = str(line.body["domain"])
     for record in line.records():
         for who in (record.sender, record.peer):
@@ -187,7 +187,7 @@ def _only(line: JournalLine) -> JournalRecord:
 
 
 def _runs(line: JournalLine, peer: str) -> Iterator[list[JournalRecord]]:
-    """Yield those records of a line that go out, in runs of consecutive sequences."""
+    """Yield the exported records of a line, in runs of consecutive sequences."""
     kept = [(place, each) for place, each in enumerate(line.records()) if _concerns(each, peer)]
     for _, run in groupby(enumerate(kept), lambda pair: pair[1][0] - pair[0]):
         yield [record for _, (_, record) in run][:LONGEST_RUN]
@@ -218,7 +218,7 @@ def _written(
             columns[name] = values
     shared: dict[str, Any] = {}
     if line.kind == RecordKind.SEGMENT:
-        # Whom it is for: sequences have gaps here, and nothing is missing.
+        # The partner: sequences have gaps in an export, and nothing is missing.
         shared |= {"previous": previous, "peer": partner}
     for name in ("sender", "peer"):
         who = getattr(first, name)

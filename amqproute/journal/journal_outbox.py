@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between the store and the journal: what is committed is told, and what ends is carried.
+"""Connects the store with the journal: passes on committed events, and has commits carry them.
 
-The journal's disk may be a second behind the store's, and a crash must not find an entry that has
-left the store while nothing says what became of it. So the commit that ends entries has in it, as
-one row, what the journal has not on its disk: the endings, and the arrivals that it was told of
-since its last fdatasync. An arrival by itself carries nothing: as long as its row stands in the
-store, the next start finds it there.
+The journal's disk may be a second behind the store's, and a crash must not leave an entry that has
+left the store without a recorded end. So a commit that ends entries carries, as one row, what the
+journal does not yet have on disk: the ends, and the arrivals since its last fdatasync. An arrival
+alone needs no such row: as long as its own row is in the store, the next start finds it.
 
-Everything that the store tells has a *number*. A line of the journal says which numbers it is of
-(``o``), so that a start knows what of the outbox it has already. What is carried has a checksum.
+Every event passed on by the store has a *number*. A line of the journal has the number of its event
+(``o``), so a start knows which part of the outbox is already in the journal. Carried events have a
+checksum.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from amqproute.journal.event import JournalEvent, MessageRun
 from amqproute.jsontext import parse_json
 
 MOST_UNSAVED: Final = 20_000
-"""Events that wait for the journal's disk and may be carried. When a disk stands still, older ones
-are left out: what they began stands in the store, unless it ended just then."""
+"""Events that wait for the journal's disk and may be carried. If a disk hangs, older ones are left
+out: the entries that they began are in the store, unless they ended just then."""
 
 
 @implementer(IOutbox)
 class JournalOutbox:
-    """Told by the store's thread.
+    """Called on the store's thread.
 
     Args:
         now_us: the wall clock, microseconds since the epoch.
@@ -53,11 +53,11 @@ class JournalOutbox:
         self._failed = False
 
     def begin(self, last: int) -> None:
-        """Go on after this number; nothing has been told before."""
+        """Continue after this number; call this before anything else."""
         self._last = self._durable = last
 
     def is_durable(self, number: int) -> None:
-        """The journal has everything up to this number on its disk; told by its thread."""
+        """Handle a sync: events up to this number are on disk. Called on the journal's thread."""
         self._durable = number
 
     def carry(self, events: Sequence[JournalEvent]) -> tuple[int, bytes, int] | None:
@@ -70,7 +70,7 @@ class JournalOutbox:
         try:
             return self._carried(events)
         except Exception:
-            # A fault of ours: the messages go on, and the journal has what it has.
+            # A fault of ours: messages go on, and the journal keeps what it already has.
             if not self._failed:
                 self._failed = True
                 self.log.failure("the journal cannot say what has happened")
@@ -108,9 +108,10 @@ def _row(number: int, run: MessageRun) -> str:
 
 
 def read_rows(rows: Sequence[tuple[int, bytes]]) -> tuple[list[tuple[int, MessageRun]], int]:
-    """Return what rows of the outbox carry, with the numbers, in order; and how many are damaged.
+    """Return the events in rows of the outbox, with their numbers, and the count of damaged ones.
 
-    What does not match its checksum is left out: a false record is worse than one that is missing.
+    Lines that do not match their checksums are left out: a false record is worse than a missing
+    one.
     """
     carried: list[tuple[int, MessageRun]] = []
     damaged = 0
@@ -127,10 +128,10 @@ def read_rows(rows: Sequence[tuple[int, bytes]]) -> tuple[list[tuple[int, Messag
 
 
 def _read_line(line: bytes) -> tuple[int, MessageRun]:
-    """Read a line of a row.
+    """Parse a line of a row.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the line is damaged.
     """
     text, _, checksum = line.rpartition(b",")
     body = parse_json(line)

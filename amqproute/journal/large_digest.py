@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The digest of a very large message that was not seen coming: if need be it is read, in parts.
+"""The digest of a very large message found at start: computed from the store, part by part.
 
-Of what comes in, the digest is made on the way (`amqproute.interfaces.IStore.draft`), and the store
-keeps it with the body. This is for what a start finds in the store and not in the journal: of a
-body that a release has stored which kept none, it is made now.
+For incoming messages the digest is made on the way (`amqproute.interfaces.IStore.draft`) and stored
+with the body. This module is for messages that a start finds in the store and not in the journal,
+if an earlier release stored the body without a digest.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from amqproute.wire.amqp10.body_scanner import BodyScanner
 __all__ = ["find_digest"]
 
 PART_BYTES: Final = 256 * 1024
-"""Octets that are read at a time: to hash them keeps the reactor for a quarter of a millisecond."""
+"""Octets read at a time: hashing them occupies the reactor for a quarter of a millisecond."""
 
 
 async def find_digest(message: Message) -> None:
-    """Have the rest of a message know its digest.
+    """Make sure that the rest of a message has a digest.
 
     Args:
-        message: one with a rest.
+        message: a message with a rest.
 
     Raises:
-        StoreError: it cannot be read.
-        DecodeError: what was read is no body.
+        StoreError: the rest cannot be read.
+        DecodeError: the octets read are not a body.
     """
     rest = message.rest
     assert rest is not None

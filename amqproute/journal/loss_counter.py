@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many records are lost if the daemon ends now: a number in a file, for the next start.
+"""The number of records that would be lost if the daemon ended now, kept in a file.
 
-A full disk takes no ``gap`` record. The file has its room since the journal began, and is
-overwritten where it stands; the next start that can write makes a ``gap`` of it.
+A full disk has no space for a ``gap`` record. The space of this file is allocated when the journal
+begins, and it is overwritten in place; the next start that can write turns it into a ``gap``
+record.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ log = Logger()
 
 
 class LossCounter:
-    """The file.
+    """The file with the number.
 
     Args:
-        directory: of the journal.
+        directory: the journal.
 
     Attributes:
-        count: what was written last; -1 before.
+        count: the last number written; -1 before.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -37,14 +38,14 @@ class LossCounter:
         self._has_failed = False
 
     def read(self) -> int:
-        """Return the number; 0 if there is none that can be read."""
+        """Return the number; 0 if none can be read."""
         try:
             return int(self._path.read_bytes())
         except (OSError, ValueError):
             return 0
 
     def write(self, count: int) -> None:
-        """Have the number on the disk; where that takes none, the log is all there is."""
+        """Write the number to disk; if that fails, it is only in the log."""
         if count == self.count:
             return
         try:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a journal, or an export of one.
+"""Reads a journal, or an export of one.
 
-Everything in order, what concerns one message, and whether it is what was written. Following one
-that is being written is in `amqproute.journal.tail`.
+In order, for one message, or to verify it. Following a journal that is being written is in
+`amqproute.journal.tail`.
 
-It needs the files and no daemon, and takes no lock: a journal that is being written is read as far
-as it goes. A segment that is moved to its day meanwhile is found there.
+Reading needs only the files, no daemon and no lock: a journal that is being written is read up to
+its present end. A segment that is moved to its day meanwhile is found there.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from amqproute.journal.record import (
 from amqproute.journal.segments import HEAD, OPEN, JournalHead, closed, opened, parts_of, read_head
 
 MOST_ENTRIES: Final = 10_000
-"""Entries of one message that are followed: copies of copies, at most."""
+"""Bound on the entries of one message that are followed: copies of copies."""
 _TAIL: Final = 1 << 20
-"""Octets at the end of a segment in which its last line is looked for."""
+"""Octets at the end of a segment that are searched for its last line."""
 FEW: Final = 200
-"""Entries that are looked for in the text of lines, before these are decoded."""
+"""Number of entries up to which the text of lines is searched before they are decoded."""
 
 
 def segments(directory: Path) -> list[Path]:
-    """Return all segments in their order, what is being written last."""
-    # In this order: one that is moved meanwhile is then seen twice, and not never.
+    """Return all segments in order; the one being written is last."""
+    # In this order, a segment moved meanwhile is seen twice rather than never.
     being_written = opened(directory)
     paths = list(closed(directory))
     moved = set(map(parts_of, paths))
@@ -52,7 +52,7 @@ def segments(directory: Path) -> list[Path]:
 
 
 def open_segment(path: Path, directory: Path) -> BinaryIO | None:
-    """Open a segment, wherever it is by now."""
+    """Open a segment, wherever it has been moved; None if it was removed."""
     with suppress(FileNotFoundError):
         return path.open("rb")
     parts = parts_of(path)
@@ -64,18 +64,18 @@ def open_segment(path: Path, directory: Path) -> BinaryIO | None:
 
 
 def is_journal(directory: Path) -> bool:
-    """Whether there is a journal, or an export of one, in a directory."""
+    """Return whether a directory has a journal, or an export of one."""
     return read_head(directory) is not None or bool(segments(directory))
 
 
 def exported_for(directory: Path) -> str | None:
-    """Return for whom what is in a directory was exported; None for a journal itself."""
+    """Return the partner of the export in a directory; None for a journal."""
     paths = [] if read_head(directory) is not None else segments(directory)
     return partner_of(paths[0]) if paths else None
 
 
 def partner_of(path: Path) -> str | None:
-    """Return for whom a segment was exported; None if it was not."""
+    """Return the partner that a segment was exported for; None for a journal's own."""
     try:
         with path.open("rb") as file:
             line = read_line(file.readline())
@@ -86,7 +86,7 @@ def partner_of(path: Path) -> str | None:
 
 
 def octets_of(directory: Path) -> Iterator[bytes]:
-    """Iterate over all whole lines, in order, as they stand in the files."""
+    """Iterate over the octets of all whole lines, in order."""
     for path in segments(directory):
         file = open_segment(path, directory)
         if file is None:
@@ -100,11 +100,11 @@ def octets_of(directory: Path) -> Iterator[bytes]:
 def lines(
     directory: Path, wanted: Callable[[bytes], bool] = lambda _: True
 ) -> Iterator[JournalLine]:
-    """Iterate over all lines that can be read.
+    """Iterate over all readable lines.
 
     Args:
-        directory: of the journal.
-        wanted: told the octets of a line; what it does not want is not decoded.
+        directory: the journal.
+        wanted: called with the octets of a line; False skips the line without decoding it.
     """
     for octets in octets_of(directory):
         if wanted(octets):
@@ -121,7 +121,7 @@ def records(directory: Path) -> Iterator[JournalRecord]:
 
 
 def newest_streams(directory: Path) -> dict[str, str]:
-    """Return for each journal the stream of its newest record: the store that is there now."""
+    """Return for each journal the stream of its newest record: the present store."""
     found: dict[str, str] = {}
     for path in reversed(segments(directory)):
         parts = parts_of(path)
@@ -146,14 +146,14 @@ def newest_streams(directory: Path) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class JournalFlaw:
-    """Where a journal is not what was written.
+    """A place where a journal differs from what was written.
 
     Attributes:
         segment: the file; None for the journal as a whole.
-        line: in it, from 1; 0 for none.
-        first: of the records concerned.
-        last: of these.
-        words: what is wrong.
+        line: the line, from 1; 0 for none.
+        first: the first record concerned.
+        last: the last record concerned.
+        words: the problem.
     """
 
     segment: Path | None
@@ -174,18 +174,19 @@ class JournalFlaw:
 
 @dataclass(slots=True)
 class JournalVerdict:
-    """What `verify` has found.
+    """The result of `verify`.
 
     Attributes:
         journal: its name.
-        segments: files that were looked at.
-        records: in them, as far as the first flaw.
+        segments: number of files read.
+        records: number of records in them, up to the first flaw.
         first: sequence of the first record; 0 for none.
-        last: of the last one.
-        hash: of the last line: whoever has noted it elsewhere can compare.
-        partner: for whom it was exported; None for the journal itself.
-        flaw: the first one; None if there is none.
-        notes: what is no flaw: a torn end, segments removed for their age, records counted as lost.
+        last: sequence of the last record.
+        hash: hash of the last line, for comparison with a copy kept elsewhere.
+        partner: the partner of the export; None for a journal.
+        flaw: the first flaw, or None.
+        notes: facts that are not flaws: a torn end, segments removed for their age, records counted
+            as lost.
     """
 
     journal: str
@@ -200,14 +201,14 @@ class JournalVerdict:
 
 
 def verify(directory: Path) -> list[JournalVerdict]:
-    """Look at every line of every journal in a directory, and at its place in the chain.
+    """Check every line of every journal in a directory, and its place in the chain.
 
     Returns:
-        A verdict for each journal; there is more than one only where files of several were put
-        together. Of an export, it is about each file by itself: what of the journal was left out of
-        it, and whether whole files or the last lines of one are missing, it does not show.
+        A verdict for each journal; there is more than one only if files of several are in one
+        directory. In an export each file is checked by itself: records left out, missing files and
+        a missing end of a file do not show.
     """
-    head = read_head(directory)  # first: what is written while we look is behind it
+    head = read_head(directory)  # first: anything written meanwhile comes after it
     paths: dict[str, list[Path]] = {}
     for path in segments(directory):
         parts = parts_of(path)
@@ -226,7 +227,7 @@ def verify(directory: Path) -> list[JournalVerdict]:
 
 
 class _Verifier:
-    """Looks at one journal."""
+    """Verifies one journal."""
 
     def __init__(self, directory: Path, journal: str, head: JournalHead | None) -> None:
         self._directory = directory
@@ -252,7 +253,7 @@ class _Verifier:
         return verdict
 
     def _removed(self, path: Path) -> None:
-        """Begin anew behind what the daemon has removed since we looked, by its head's word."""
+        """Start again after segments removed by the daemon meanwhile, according to the head."""
         now, before, parts = read_head(self._directory), self._head, parts_of(path)
         if now is None or before is None or parts is None or now.first_seq <= parts[1]:
             return
@@ -260,7 +261,7 @@ class _Verifier:
         self._previous = self._next = None
 
     def run_export(self, paths: list[Path], partner: str) -> JournalVerdict:
-        """Look at what was exported: the chain begins anew with each file, and has gaps."""
+        """Verify an export: the chain restarts with each file, and has gaps."""
         verdict = self._verdict
         verdict.partner = partner
         for path in paths:
@@ -319,7 +320,7 @@ class _Verifier:
         return None
 
     def _may_be_lost(self, path: Path) -> bool:
-        """Whether all that the head knows to be on the disk is before the next line."""
+        """Return whether everything that the head knows to be on disk precedes the next line."""
         head, parts = self._head, parts_of(path)
         if head is None or parts is None or path.parent.name != OPEN:
             return False
@@ -375,7 +376,7 @@ class _Verifier:
         return None
 
     def _first(self, path: Path, number: int, line: JournalLine) -> JournalFlaw | None:
-        """See whether the journal begins where it should."""
+        """Check that the journal begins where it should."""
         said = line.body["all"].get("previous")
         previous = said if line.kind == RecordKind.SEGMENT and isinstance(said, str) else GENESIS
         self._previous, self._next = previous, line.seq
@@ -396,7 +397,7 @@ class _Verifier:
             )
             return None
         if line.seq < first:
-            # Removed from the list of those that are kept, and still there: no harm.
+            # Removed from the retained part, but still there: harmless.
             return None
         return JournalFlaw(path, number, first, line.seq - 1, "missing: removed from the beginning")
 
@@ -413,7 +414,7 @@ class _Verifier:
 
 
 def _is_put_back(line: JournalLine, expected: int) -> bool:
-    """Whether a line says that all sequences since the expected one were left out before it."""
+    """Return whether a line says that all sequences since the expected one were skipped."""
     said = line.body["all"]
     return (
         line.kind == RecordKind.SEGMENT
@@ -432,16 +433,16 @@ def find(
     entry: int | None = None,
     digest: str | None = None,
 ) -> list[JournalRecord]:
-    """Return all records about a message, in order: its own, its copies', and its parents'.
+    """Return all records about a message, its copies and its parents, in order.
 
-    The journal is read twice: first for what the message is called, then for what happened to it.
-    Records about a destination that it waited for are among them.
+    The journal is read twice: first for the names of the message, then for its records. Records
+    about a destination that it waited for are included.
 
     Args:
-        directory: of the journal.
+        directory: the journal.
         message_id: as text; a ``binary`` in hexadecimal.
-        entry: the broker's number for it, on any of its nodes.
-        digest: of the bare message.
+        entry: its id on any node.
+        digest: digest of the bare message.
     """
     name = None if message_id is None else named(message_id)
     seen = _entries_of(directory, name, entry, digest)
@@ -453,7 +454,7 @@ def find(
 def _entries_of(
     directory: Path, message_id: str | None, entry: int | None, digest: str | None
 ) -> set[tuple[str, int]]:
-    """Return the streams and ids of the entries that these name."""
+    """Return the streams and ids of the entries that match."""
     if entry is not None:
         needle = str(entry).encode()
     elif message_id is not None:
@@ -512,7 +513,7 @@ def _story(directory: Path, seen: set[tuple[str, int]]) -> list[JournalRecord]:
 
 
 def _mentions(seen: Collection[tuple[str, int]]) -> Callable[[bytes], object]:
-    """Return what tells whether the text of a line may be about one of these entries."""
+    """Return a predicate: whether the text of a line may be about one of these entries."""
     if len(seen) > FEW:
         return lambda octets: b'"entry":' in octets
     numbers = b"|".join(sorted({b"%d" % entry for _, entry in seen}))
@@ -538,7 +539,7 @@ GOES: Final = {
 
 
 def as_json(record: JournalRecord) -> dict[str, object]:
-    """Return a record as programs get it: what is known of it."""
+    """Return a record for programs: all fields that are known."""
     facts: dict[str, object] = {"event_id": record.event_id}
     for name in record.__dataclass_fields__:
         value = getattr(record, name)

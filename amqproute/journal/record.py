@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records of the audit journal: kinds, fields, and the line that a run of records becomes.
+"""Records of the audit journal: kinds, fields, and the line written for a run of records.
 
-Standard library only, and nothing else of the house: the pipeline reads journals with this module
-where no broker is installed.
+This module uses only the standard library: the pipeline reads journals with it where no broker is
+installed.
 
-A record says what happened to one entry (one message on one node) or to the broker. What happens
-in one commit or one disposition happens to many messages at once, so records are written in
-*runs*: one line for records that share a kind and an instant. A line is one JSON object::
+A record is about one entry (one message on one node) or about the broker. Events of one commit or
+one disposition concern many messages at once, so records are written in *runs*: one line for
+records of the same kind and instant. A line is one JSON object::
 
     {"h":"<64 hex>","v":1,"kind":"received","journal":"9f3c2a1b7d5e4f60",
      "broker":"mx1.alpha.example","domain":"alpha.example","stream":"5d0c...","seq":41,"n":2,
@@ -14,15 +14,15 @@ in one commit or one disposition happens to many messages at once, so records ar
      "all":{"node":"amqp$out/beta.example","sender":"user:ann"},
      "each":{"entry":[7,8],"size":[1102,1101],"digest":["...","..."]}}
 
-What is true of every record of the run stands in ``all``; what differs stands in ``each``, a list
-with one item for each record. Record number ``i`` has the sequence ``seq + i``. A field that is in
-neither is not known, and its value is None; so is a null in a list.
+Values common to all records of the run are in ``all``; values that differ are in ``each``, a list
+with one item for each record. Record number ``i`` has the sequence ``seq + i``. A field in neither
+is unknown, and its value is None, as is a null in a list.
 
 ``h`` chains the lines: it is the SHA-256, in hexadecimal, of the ``h`` before it (64 octets of
-ASCII) and of the octets of this line behind ``"h":"...",`` up to its last brace. The line therefore
-always begins with ``{"h":"`` and 64 digits, and nobody has to agree on how JSON is spelled. The
-first line of a segment has the kind ``segment``, which is no record of a message; it stands for the
-end of the segment before by its field ``previous``.
+ASCII) and of the octets of this line after ``"h":"...",`` up to its last brace. The line therefore
+always begins with ``{"h":"`` and 64 digits, and no canonical form of JSON is needed. The first line
+of a segment has the kind ``segment``, which is not a record of a message; its field ``previous``
+connects it to the end of the segment before.
 
 Why so: a line for each record would cost 3.6 us for the JSON and 500 octets, half of them the same
 in all; in runs of 64 a record costs 0.4 us and about 120 octets.
@@ -41,61 +41,62 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 VERSION: Final = 1
-"""Of the schema. A reader takes every version up to its own: fields are added, never changed.
+"""Version of the schema. A reader accepts every version up to its own: fields are added, never
+changed.
 
-A reader passes over a field that it does not know. One without which it is right all the same is
-added without another version, so that partners with an earlier release read on; in what was written
-before, it is None. So was `JournalRecord.bare_size`."""
+A reader ignores unknown fields. A field that readers do not need is added without a new version, so
+that partners with an earlier release can still read the journal; in older records it is None.
+`JournalRecord.bare_size` was such an addition."""
 
 LONGEST_RUN: Final = 64
-"""Records in a line, at most: what is damaged is told by the line."""
+"""Maximum number of records in a line, since damage affects whole lines."""
 
 END_OF_SEQ: Final = 1 << 62
-"""Sequences are below this, so that whoever counts on from one stays within 64 bits."""
+"""Bound on sequences, so that counting on from one stays within 64 bits."""
 
 MAX_WORDS: Final = 256
-"""Characters of words taken from a peer or a client into a record."""
+"""Maximum length of a text taken from a peer or a client, in characters."""
 
 LONGEST_NAME: Final = 512
-"""Characters of a name that somebody else has given (`named`)."""
+"""Maximum length of a name given by somebody else, in characters (`named`)."""
 
 GENESIS: Final = "0" * 64
-"""What stands for the line before the first line of a journal."""
+"""Stands for the hash of the line before the first line of a journal."""
 
 PUT_BACK: Final = "journal.restored"
-"""The ``code`` of a segment before which sequences were left out, since they may be in use."""
+"""The ``code`` of a segment before which sequences were skipped, because they may be in use."""
 
 _HEAD: Final = '{"h":"'
 _BEHIND: Final = len(_HEAD) + 64 + len('",')
 
 
 class RecordKind(StrEnum):
-    """What a record says. The entry it is about *begins*, *ends*, or goes on."""
+    """The kind of a record. Its entry *begins*, *ends*, or goes on."""
 
     RECEIVED = "received"
-    """Taken from a client or a peer, committed if it is durable, and in its node: begins. One
-    record says the route (``to``), the place (``node``) and the spool entry too, where all of it
-    happens at once. Without ``entry``: taken by a node that keeps copies only; ``copies`` says how
-    many, and each has a record ``routed``."""
+    """Accepted from a client or a peer, committed if durable, and on its node: begins. One record
+    covers the route (``to``), the node (``node``) and the spool entry too, if all happen at once.
+    Without ``entry``: accepted by a node that keeps only copies; ``copies`` is their number, and
+    each has a record ``routed``."""
 
     ROUTED = "routed"
     """Put on another node within the broker: a copy of ``parent`` (a subscription, a binding, a
-    dead letter, a move), which begins; or, with ``parent`` equal to ``entry``, the same entry on
+    dead letter, a move), which begins; or, if ``parent`` equals ``entry``, the same entry on
     another node, which goes on."""
 
     SPOOLED = "spooled"
-    """Like `ROUTED`, and the node is a relay queue: it waits for its next hop."""
+    """Like `ROUTED`, on a relay queue: it waits for its next hop."""
 
     ATTEMPT = "attempt"
-    """A connection to a next hop was tried, with ``host``, the stages' durations and, unless it
-    succeeded, what went wrong. About a destination, not about an entry."""
+    """A connection attempt to a next hop, with ``host``, the stages' durations and, unless it
+    succeeded, the failure. About a destination, not about an entry."""
 
     RELAYED = "relayed"
     """The next hop has taken responsibility: ends."""
 
     DEFERRED = "deferred"
-    """The next hop, or everything on the way to it, said: not now. With ``entry``: this message
-    was given back; without: ``count`` messages wait for the destination until ``until``."""
+    """Postponed by the next hop or on the way to it. With ``entry``: this message was given back;
+    without: ``count`` messages wait for the destination until ``until``."""
 
     DELIVERED = "delivered"
     """A consumer has accepted it: ends."""
@@ -104,57 +105,58 @@ class RecordKind(StrEnum):
     """A consumer gave it back; it is available again."""
 
     REJECTED = "rejected"
-    """With ``entry``: refused by a consumer or the next hop, and nothing keeps it: ends. Without:
-    refused at the door, so never accepted."""
+    """With ``entry``: refused by a consumer or the next hop, and kept nowhere: ends. Without:
+    refused on arrival, so never accepted."""
 
     DUPLICATE = "duplicate"
-    """A peer or a client sent again what had been taken: answered, not stored."""
+    """Sent again by a peer or a client: answered, not stored."""
 
     EXPIRED = "expired"
-    """Its time was over, and nothing keeps it: ends."""
+    """Expired, and kept nowhere: ends."""
 
     DEAD_LETTERED = "dead-lettered"
-    """Could not be delivered, and went to the dead-letter node (`ROUTED` begins it there): ends."""
+    """Undeliverable, and moved to the dead-letter node (`ROUTED` begins it there): ends."""
 
     REPORTED = "reported"
     """A delivery report about ``parent`` was made and put on a node as ``entry``: begins."""
 
     RETURNED = "returned"
-    """Sent back to where it came from (`SPOOLED` or `ROUTED` begins it on its way): ends."""
+    """Returned to its sender (`SPOOLED` or `ROUTED` begins it on its way): ends."""
 
     DELETED = "deleted"
-    """Taken away on purpose, by an operator, with its node, replaced by a newer value, or not
-    needed by anybody any more; ``code`` says which: ends."""
+    """Removed on purpose: by an operator, with its node, replaced by a newer value, or not needed
+    any more; ``code`` says which: ends."""
 
     OPERATOR = "operator"
-    """Somebody changed something by the management node: ``operator``, ``action``, ``detail``."""
+    """A change through the management node: ``operator``, ``action``, ``detail``."""
 
     CONFIGURED = "configured"
-    """A configuration was loaded, or refused (``condition``); ``digest`` is of its text."""
+    """A configuration was loaded, or refused (``condition``); ``digest`` is the digest of its
+    text."""
 
     START = "start"
-    """The broker runs."""
+    """The broker has started."""
 
     STOP = "stop"
-    """The broker has stopped in good order: this is its last record until the next `START`."""
+    """The broker has stopped cleanly: this is its last record until the next `START`."""
 
     RECOVERY = "recovery"
-    """At a start. With ``entry``: it stands in the store, and no record of its beginning was
-    written: it begins if it is not known otherwise. Without: ``count`` entries were found; or, with
-    a ``code``, the store or the journal was put back from a backup."""
+    """At start. With ``entry``: found in the store without a record of its beginning: it begins if
+    not known otherwise. Without: ``count`` such entries were found; or, with a ``code``, the store
+    or the journal was restored from a backup."""
 
     STOCK = "stock"
-    """Which entries a node holds at about this time: ``ranges``, ``count``. What has begun, has not
-    ended and is in no stock is lost. A list of all nodes takes many records; the one that ends it
-    has no node."""
+    """The entries that a node holds at about this time: ``ranges``, ``count``. An entry that has
+    begun, has not ended and is in no stock is lost. A list of all nodes takes many records; the one
+    that ends it has no node."""
 
     GAP = "gap"
     """``count`` records could not be written, for the reason in ``words``."""
 
     SEGMENT = "segment"
     """First line of a segment; ``previous`` is the hash before it. With a ``code``, the ``count``
-    sequences before it were left out: the journal was put back from a backup, and they may be in
-    use in what was written since."""
+    sequences before it were skipped: the journal was restored from a backup, and they may be in use
+    in records written since."""
 
 
 BEGINS: Final = frozenset(
@@ -166,7 +168,7 @@ BEGINS: Final = frozenset(
         RecordKind.RECOVERY,
     }
 )
-"""Kinds by which an entry comes into being, unless ``entry`` is None or equals ``parent``."""
+"""Kinds with which an entry begins, unless ``entry`` is None or equals ``parent``."""
 
 ENDS: Final = frozenset(
     {
@@ -179,64 +181,63 @@ ENDS: Final = frozenset(
         RecordKind.DELETED,
     }
 )
-"""Kinds by which an entry ends, unless ``entry`` is None."""
+"""Kinds with which an entry ends, unless ``entry`` is None."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRecord:
-    """One event. None stands for what is not known or does not apply.
+    """One event. None means unknown or not applicable.
 
     Attributes:
-        v: version of the schema it was written by.
+        v: version of the schema in which it was written.
         kind: one of `RecordKind`; a later version may have more.
-        journal: names the journal, for life: 16 hexadecimal digits, drawn when it was made.
+        journal: name of the journal, for life: 16 hexadecimal digits, drawn at its creation.
         broker: container-id of the broker.
         domain: the organization, by the broker's first domain.
-        stream: names the store that numbers the entries; another one after a restore.
-        seq: sequence within the journal, from 1; gaps are told by records `SEGMENT`.
+        stream: names the store that numbers the entries; changes after a restore.
+        seq: sequence within the journal, from 1; records `SEGMENT` report gaps.
         time: wall clock, microseconds since the epoch.
-        entry: the broker's number for the message on its node; within `stream`, never used twice.
-        parent: the entry that this one comes from.
+        entry: id of the message on its node; unique within `stream`.
+        parent: the entry from which this one was made.
         node: name of the node.
-        message_id: as text; a ``binary`` in hexadecimal. Beyond 512 characters: the first 256,
-            and a SHA-256 of all.
+        message_id: as text; a ``binary`` in hexadecimal. Above 512 characters: the first 256, and a
+            SHA-256 of all.
         message_id_type: ``string``, ``ulong``, ``uuid``, ``binary``.
-        to: the address the message is for, normalized.
-        origin: domain the message comes from, as proved to the brokers on its way.
-        sender: who handed it over, as in access rules: ``user:ann``, ``peer:alpha.example``.
-        peer: who took it, or should: ``peer:beta.example``, ``user:bob``.
+        to: the address of the message, normalized.
+        origin: the domain that the message comes from, as proved to the brokers on its way.
+        sender: the principal that handed it over: ``user:ann``, ``peer:alpha.example``.
+        peer: the principal that took it, or should: ``peer:beta.example``, ``user:bob``.
         connection: the broker's name for the connection.
         link: name of the link.
-        level: what the connection had reached: ``none``, ``tls``, ``authenticated``, ``dane``.
-        size: octets of the message as it is stored here, with what each broker adds to it.
-        bare_size: octets of the bare message, those that `large_digest` is of: the same at every
-            broker.
+        level: security level of the connection: ``none``, ``tls``, ``authenticated``, ``dane``.
+        size: octets of the message as stored here, including additions by each broker.
+        bare_size: octets of the bare message, covered by `digest`: the same at every broker.
         priority: of the message.
-        durable: it has to survive the broker.
-        expires: when the message is worth nothing any more, microseconds since the epoch.
-        digest: SHA-256 of the bare message, in hexadecimal; of the configuration's text.
-        from_stream: `stream` of the broker that handed it over, if that is one of ours.
+        durable: whether it must survive the broker.
+        expires: when the message expires, microseconds since the epoch.
+        digest: SHA-256 of the bare message, in hexadecimal; or of the configuration's text.
+        from_stream: `stream` of the broker that handed it over, if it is one of ours.
         from_entry: `entry` there. With `from_stream`, the same hop seen from its other end.
-        trail: container-ids the message had passed before, oldest first, between spaces.
-        copies: how many entries were made of it.
-        attempt: which attempt this was, from 1.
+        trail: container-ids that the message had passed, oldest first, separated by spaces.
+        copies: number of entries made of it.
+        attempt: number of the attempt, from 1.
         host: place of the attempt, ``host:port`` or ``address:port``.
         condition: the AMQP condition.
         code: our own code for the reason, as in ``docs/failures.md``.
-        words: the same in words, shortened.
+        words: the reason as text, shortened.
         until: time of the next attempt, microseconds since the epoch.
         queue_us: microseconds from its arrival on the node to the hand-over that succeeded.
         resolve_us: microseconds for finding the hosts.
         connect_us: microseconds from the first octet to an open link: TCP, TLS, SASL, open, attach.
         wire_us: microseconds from the hand-over to the outcome.
         settle_us: microseconds from the outcome (or the arrival, for `RECEIVED`) to the commit.
-        operator: who did it, as in access rules.
-        action: what was asked for.
+        operator: the principal who did it.
+        action: the requested action.
         detail: further facts: of a request, a JSON object as text; of a configuration, its file.
         ranges: ids as text, ``1-5 9 12-20``.
         count: a number of entries or records.
         previous: hash of the last line of the segment before.
-        return_to: the address that failures are reported to, where the message asks for it.
+        return_to: the address for failure reports, if the message requests them.
     """
 
     v: int
@@ -290,7 +291,7 @@ class JournalRecord:
 
     @property
     def event_id(self) -> str:
-        """What names this record among all records of all journals: the same in every copy."""
+        """The name of this record among all records of all journals: the same in every copy."""
         return f"{self.journal}-{self.seq}"
 
 
@@ -310,30 +311,30 @@ def _type_of(annotation: str, name: str) -> Type:
 FIELDS: Final[Mapping[str, Type]] = {
     field.name: _type_of(str(field.type), field.name) for field in dataclasses.fields(JournalRecord)
 }
-"""Every field of a record and its type: what a schema elsewhere is made from."""
+"""Every field of a record and its type; other schemas are derived from it."""
 
 LINE_FIELDS: Final = ("v", "kind", "journal", "broker", "domain", "stream", "seq", "time")
-"""Fields that stand on the line itself; `seq` there is of the first record."""
+"""Fields of the line itself; `seq` there is that of the first record."""
 
 RUN_FIELDS: Final = tuple(name for name in FIELDS if name not in LINE_FIELDS)
-"""Fields that stand in ``all`` or in ``each``."""
+"""Fields in ``all`` or in ``each``."""
 
 
 class InvalidLine(ValueError):
-    """A line that is no line of a journal, with the reason in words."""
+    """Not a line of a journal; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalLine:
-    """One line as it stands in a segment.
+    """One line of a segment.
 
     Attributes:
         hash: its place in the chain.
-        kind: of all its records.
+        kind: the kind of all its records.
         seq: sequence of its first record.
-        count: how many records it has.
+        count: number of its records.
         time: wall clock, microseconds since the epoch.
-        body: the whole object, as JSON says it.
+        body: the whole object as parsed JSON.
     """
 
     hash: str
@@ -367,22 +368,22 @@ def tail(
     shared: Mapping[str, object],
     columns: Mapping[str, Sequence[object]],
 ) -> bytes:
-    """Write a run as a line without its place in the chain: what `chained` completes.
+    """Encode a run as a line without its hash, for `chained` to complete.
 
     Args:
         kind: see `RecordKind`.
-        journal: as the next three, see `JournalRecord`.
+        journal: see `JournalRecord`, also for the next three.
         broker: its container-id.
         domain: the first of its own.
-        stream: of its store.
+        stream: the stream of its store.
         seq: sequence of the first record.
         count: records in the run, at most `LONGEST_RUN`.
         time_us: the wall clock.
-        shared: fields that all of them have in common.
-        columns: fields in which they differ; each with `count` values.
+        shared: fields with the same value in all of them.
+        columns: fields that differ; each with `count` values.
 
     Returns:
-        The octets behind the hash, the final line feed not among them.
+        The octets after the hash, without the final line feed.
     """
     return assemble(
         kind,
@@ -411,13 +412,13 @@ def assemble(
     columns: str,
     carried: int | None = None,
 ) -> bytes:
-    """Do what `tail` does, with the same arguments but for ``all`` and ``each`` as JSON already.
+    """Encode like `tail`, from ``all`` and ``each`` that are already JSON.
 
     Args:
         shared: the object ``all`` as JSON.
         columns: the object ``each`` as JSON.
         carried: the field ``o`` of the line: the number under which the store may have carried the
-            run in its outbox. It is the daemon's own, for what it does after a crash.
+            run in its outbox. Only the daemon uses it, after a crash.
     """
     own = "" if carried is None else f',"o":{carried}'
     return (
@@ -428,10 +429,10 @@ def assemble(
 
 
 def named(name: str) -> str:
-    """Return a name as records have it: what is very long keeps its beginning and gets a digest.
+    """Return a name in the form of records: a very long one is cut and gets a digest.
 
-    The protocol sets no limit to a message-id, and nobody shall be able to crowd others' records
-    out by the length of one. Every broker shortens alike, so that shortened names still compare.
+    The protocol sets no limit to a message-id, and nobody may displace the records of others by the
+    length of one. Every broker shortens in the same way, so that shortened names are comparable.
     """
     if len(name) <= LONGEST_NAME:
         return name
@@ -440,27 +441,27 @@ def named(name: str) -> str:
 
 
 encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-"""Writes JSON as it stands in a line."""
+"""Encodes JSON in the form of lines."""
 _quoted: Final = lru_cache(maxsize=64)(encode)
 
 
 def link(previous: str, line_tail: bytes) -> str:
-    """Return the hash of a line from the one before it and from its tail."""
+    """Return the hash of a line, from the hash of the one before and from its own tail."""
     return hashlib.sha256(previous.encode() + line_tail).hexdigest()
 
 
 def chained(previous: str, line_tail: bytes) -> tuple[str, bytes]:
-    """Give a line its place in the chain.
+    """Complete a line with its hash.
 
     Returns:
-        Its hash, and the octets to write, with the final line feed.
+        The hash, and the octets to write, with the final line feed.
     """
     own = link(previous, line_tail)
     return own, b'{"h":"%s",%s\n' % (own.encode(), line_tail)
 
 
 def _decode(octets: bytes) -> Any:
-    """As `amqproute.jsontext.parse_json`: this module needs nothing but the standard library."""
+    """As `amqproute.jsontext.parse_json`: this module may use only the standard library."""
     try:
         return json.loads(octets, parse_float=_finite, parse_constant=_finite)
     except RecursionError:
@@ -475,14 +476,14 @@ def _finite(text: str) -> float:
 
 
 def read_line(octets: bytes, previous: str | None = None) -> JournalLine:
-    """Read one line.
+    """Parse one line.
 
     Args:
-        octets: with or without its line feed.
-        previous: the hash of the line before; None for no look at the chain.
+        octets: with or without the line feed.
+        previous: the hash of the line before; None to skip the check of the chain.
 
     Raises:
-        InvalidLine: torn, damaged, of a later schema, or not what follows `previous`.
+        InvalidLine: torn, damaged, of a later schema, or not the successor of `previous`.
     """
     octets = octets.rstrip(b"\n")
     head = octets[:_BEHIND]
@@ -493,13 +494,13 @@ def read_line(octets: bytes, previous: str | None = None) -> JournalLine:
         raise InvalidLine("its hash does not follow from its text and the line before")
     try:
         body = _decode(octets)
-    except ValueError as error:  # a wrong encoding is one too
+    except ValueError as error:  # includes encoding errors
         raise InvalidLine(f"not JSON: {error}") from None
     return JournalLine(own, *_checked(body), body)
 
 
 def _checked(body: Any) -> tuple[str, int, int, int]:
-    """Look at the form of a line; return kind, sequence, count and time."""
+    """Check the form of a line; return kind, sequence, count and time."""
     if not isinstance(body, dict):
         raise InvalidLine("not an object")
     version = body.get("v")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records in words, for people who look for a message at three in the morning."""
+"""Records as text, for people who search for a message at three in the morning."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _YEAR_10000_US: Final = 253_402_300_800_000_000
 
 
 def when(us: int) -> str:
-    """Return an instant, UTC, to the millisecond."""
+    """Return a time, UTC, to the millisecond."""
     if not 0 <= us < _YEAR_10000_US:
-        return f"{us} us"  # nothing but a changed journal says so, and that is to be readable too
+        return f"{us} us"  # only in a tampered journal, which must be readable too
     return f"{datetime.fromtimestamp(us / 1e6, UTC):%Y-%m-%d %H:%M:%S}.{us // 1000 % 1000:03}"
 
 
@@ -30,7 +30,7 @@ def line_of(record: JournalRecord) -> str:
 
 
 def said(record: JournalRecord) -> str:
-    """Return what a record says, without its time and kind."""
+    """Return the content of a record as text, without its time and kind."""
     speak = _WORDS.get(record.kind)
     return _other(record) if speak is None else speak(record)
 

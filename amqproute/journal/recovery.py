@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a start does with the journal that it finds: mend its end, and know what it says.
+"""Recovery of the journal at start: repair its end, and read its state.
 
-A crash leaves a segment in the folder ``open``. Its last line may be torn: it is cut off, for what
-it said stands in the store (`amqproute.journal.journal_outbox`). So are the lines of an event of
-which not all were written, where the store has carried it: it is written again. A power failure may
-leave a hole with whole lines behind it: it begins behind what the head says was on the disk, and
-all is cut off from there on. Where something before that cannot be read, somebody or something has
-changed the file, and it is left as it is for ``amqproute journal verify`` to say so.
+A crash leaves a segment in the folder ``open``. Its last line may be torn: it is cut off, because
+its content is in the store (`amqproute.journal.journal_outbox`). The same is done to the lines of
+an event that was written only in part, if the store has carried it: it is written again. A power
+failure may leave a hole followed by whole lines: it lies after the end known to the head, and
+everything from there on is cut off. If anything before that is unreadable, the file has been
+changed; it is left unchanged for ``amqproute journal verify`` to report.
 
-Where the head is a copy, or is missing beside segments, the journal may be older than it was: it
-then goes on behind every sequence that may have been in use (`beyond`). That costs nothing if it
-was not older, as when the files were moved to another machine, or their owner was changed.
+If the head is a copy, or is missing while there are segments, the journal may be older than it once
+was: it then continues after every sequence that may have been in use (`beyond`). That is harmless
+if it was not older, for example if the files were moved to another machine, or their owner was
+changed.
 """
 
 from __future__ import annotations
@@ -44,27 +45,28 @@ from amqproute.journal.segments import (
 )
 
 HORIZON_IDS: Final = 65_536
-"""Ids may come into the journal in another order than they were given out, but not by more."""
+"""Ids may enter the journal in another order than they were assigned, but at most this far
+apart."""
 NOBODY_KNOWS: Final = 1 << 63
-"""Stands for the last record on the disk where no head tells it."""
+"""Stands for the last record on disk if no head gives it."""
 LOOK_BACK_BYTES: Final = 64 * 1024 * 1024
-"""How much of the journal is read for what it says of the latest arrivals."""
+"""How much of the journal is read for the latest arrivals."""
 
 log = Logger()
 
 
 @dataclass(slots=True)
 class JournalRecovery:
-    """What there is.
+    """The state of a recovered journal.
 
     Attributes:
         journal: its name; a new one if there was none.
-        place: where it goes on.
+        place: where it continues.
         head: what is known of its beginning.
-        is_new: there was none.
-        torn_bytes: what was cut off.
-        put_back: why it may be older than it was, in words; empty if nothing speaks for that.
-        scans: what was read of its segments, by journal and first sequence.
+        is_new: whether there was no journal.
+        torn_bytes: octets cut off.
+        put_back: why it may be older than it once was; empty if it is not.
+        scans: scanned segments, by journal and first sequence.
     """
 
     journal: str
@@ -78,12 +80,12 @@ class JournalRecovery:
 
 @dataclass(slots=True)
 class JournalStart:
-    """The latest arrivals that the journal knows of.
+    """The latest arrivals known to the journal.
 
     Attributes:
-        ids: of entries.
-        above: all entries with larger ids, if the journal knows them, are among the ids; 0: all
-            there ever were.
+        ids: ids of entries.
+        above: all entries with larger ids that the journal knows are among the ids; 0: the ids are
+            complete.
     """
 
     ids: set[int] = field(default_factory=set)
@@ -91,7 +93,7 @@ class JournalStart:
 
 
 def whole_lines(path: Path) -> Iterator[JournalLine]:
-    """Iterate over the lines of a segment, up to the first that cannot be read."""
+    """Iterate over the lines of a segment, up to the first unreadable one."""
     with path.open("rb") as file:
         for octets in file:
             line = whole_line(octets)
@@ -101,10 +103,10 @@ def whole_lines(path: Path) -> Iterator[JournalLine]:
 
 
 def first_damage(path: Path) -> int | None:
-    """Return at which octet a segment is not what was written; None if all of it is.
+    """Return the offset of the first damage in a segment; None if there is none.
 
     Each line is compared with the hash of the line before. A torn end, which a crash leaves in the
-    folder ``open``, is no damage.
+    folder ``open``, is not damage.
     """
     return _damage_in(path, scan(path))
 
@@ -123,12 +125,12 @@ def recover(
     carried: Sequence[tuple[int, MessageRun]] = (),
     now_us: Callable[[], int] = lambda: 0,
 ) -> JournalRecovery:
-    """Mend what a crash has left; afterwards nothing is in the folder ``open``.
+    """Repair the journal after a crash; afterwards the folder ``open`` is empty.
 
     Args:
-        directory: of the journal.
+        directory: the journal.
         broker: container-id, for names of files.
-        carried: what the store has carried, by number.
+        carried: events that the store has carried, by number.
         now_us: the wall clock.
 
     Raises:
@@ -145,7 +147,7 @@ def recover(
         head = JournalHead(secrets.token_hex(8), 0, GENESIS)
         write_head(directory, head, is_lasting=True)
     if head is not None and not paths:
-        # If somebody has removed everything, it goes on behind that, so that it shows.
+        # If everything was removed, continue after it, so that the removal shows.
         place = JournalPosition(head.seq + 1, head.hash, head.carried)
         found = JournalRecovery(head.journal, place, head, is_new=not head.seq)
     else:
@@ -163,7 +165,7 @@ def _mended(
     paths: Sequence[Path],
     carried: Sequence[tuple[int, MessageRun]],
 ) -> JournalRecovery:
-    """Mend the segments in ``open``, and read where the journal ends."""
+    """Repair the segments in ``open``, and find the end of the journal."""
     parts = parts_of(paths[-1])
     assert parts is not None
     journal = parts[0]
@@ -203,7 +205,7 @@ def _mended(
 
 
 def _leap(found: JournalRecovery, directory: Path, head: JournalHead | None, now_us: int) -> None:
-    """Go on where no record has ever been, if the journal may be older than it was."""
+    """Skip sequences that may be in use, if the journal may be older than it once was."""
     if head is None or head.journal != found.journal:
         found.put_back = "there are segments and no head: nobody knows how far they went"
     elif head.is_copy:
@@ -228,10 +230,10 @@ def _leap(found: JournalRecovery, directory: Path, head: JournalHead | None, now
 
 
 def beyond(seq: int, now_us: int) -> int:
-    """Return a sequence that no record has, whatever was written since a copy was made.
+    """Return an unused sequence, whatever was written since a copy was made.
 
-    Sequences grow by less than one for each microsecond: the number of these is behind all of them.
-    Where the clock was set back, or never set, chance has to do.
+    Sequences grow by less than one per microsecond, so the number of microseconds since the epoch
+    exceeds all of them. If the clock was set back, or never set, only chance helps.
     """
     if now_us > seq:
         return now_us
@@ -239,7 +241,7 @@ def beyond(seq: int, now_us: int) -> int:
 
 
 def _scanned(path: Path, found: JournalRecovery) -> SegmentScan:
-    """Return what a segment says; it is read once."""
+    """Return the scan of a segment; each segment is read once."""
     key = parts_of(path)
     if key not in found.scans:
         found.scans[key] = scan(path)
@@ -247,13 +249,13 @@ def _scanned(path: Path, found: JournalRecovery) -> SegmentScan:
 
 
 def _cut(path: Path, found: SegmentScan, lines: Mapping[int, int], safe: int) -> int:
-    """Cut off a torn end; return how much that was.
+    """Cut off a torn end; return the number of octets.
 
     Args:
-        path: of the segment.
-        found: what it says.
-        lines: by number, how many lines an event has.
-        safe: the last record that was on the disk for certain.
+        path: the segment.
+        found: its scan.
+        lines: the number of lines of each carried event, by number.
+        safe: the last record that was certainly on disk.
     """
     parts = parts_of(path)
     seq = found.end.seq or (0 if parts is None else parts[1])
@@ -282,7 +284,7 @@ def _cut(path: Path, found: SegmentScan, lines: Mapping[int, int], safe: int) ->
 def missing(
     carried: Sequence[tuple[int, MessageRun]], found: JournalRecovery
 ) -> list[tuple[int, MessageRun]]:
-    """Return what the store has carried and the journal lacks."""
+    """Return the carried events that the journal lacks."""
     return [(number, run) for number, run in carried if number > found.place.carried]
 
 
@@ -296,12 +298,12 @@ def begun_by(run: MessageRun) -> list[int]:
 
 
 def begun(directory: Path, stream: str, found: JournalRecovery) -> JournalStart:
-    """Return which entries the journal says have begun lately.
+    """Return the entries that have begun lately according to the journal.
 
     Args:
-        directory: of the journal.
+        directory: the journal.
         stream: names the store that numbers them.
-        found: what `recover` has found; what that has read is not read again.
+        found: the result of `recover`; segments scanned there are not read again.
     """
     known = JournalStart()
     budget = LOOK_BACK_BYTES
@@ -327,5 +329,5 @@ def begun(directory: Path, stream: str, found: JournalRecovery) -> JournalStart:
             return known
     head = read_head(directory)
     if head is not None and head.first_seq > 1:
-        known.above = lowest  # what began earlier may have been removed for its age
+        known.above = lowest  # earlier records may have been removed for their age
     return known

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a segment once, as a start needs it: where it ends, whether it is damaged, what began in it.
+"""Reads a segment once, at start: its end, damage, and the entries that began in it.
 
-A start reads whole segments of up to 64 MiB while nobody is served yet, and most lines of a busy
-broker are of one record. To decode a line as JSON takes five times as long as to hash it, and the
-hash proves more: a line whose hash follows from its text and the line before is what this journal
-has written. So every line is hashed, and its few fields of interest are taken from the octets by
-their place. Only a line that is spelled in another way, or whose hash does not follow, is decoded.
+A start reads whole segments of up to 64 MiB before anybody is served, and most lines of a busy
+broker have one record. Decoding a line as JSON takes five times as long as hashing it, and the hash
+proves more: a line whose hash follows from its text and the line before was written by this
+journal. So every line is hashed, and its few fields of interest are taken from the octets by
+position. Only a line in another spelling, or with a wrong hash, is decoded.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ _FIELDS: Final = re.compile(
     rb'"seq":(\d{1,18}),"n":(\d{1,2}),"time":(\d{1,18})(?:,"o":(\d{1,18}))?,"all":\{'
     % (VERSION, _STRING, _STRING, _STRING)
 )
-"""A line up to its field ``all``, as `amqproute.journal.record.assemble` writes it."""
-# Within a string the quotation mark before the colon has a backslash before it.
+"""A line up to its field ``all``, in the form of `amqproute.journal.record.assemble`."""
+# Within a string the quotation mark before the colon is escaped by a backslash.
 _ENTRIES: Final = re.compile(rb'"entry":(?:\[([0-9,]+)\]|(\d+))')
 _BEGINS: Final = frozenset(str(kind).encode() for kind in BEGINS)
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPosition:
-    """Where a journal stands between two lines.
+    """A position between two lines.
 
     Attributes:
-        octets: before it in the segment.
-        seq: of the next record; 0 if the segment has no line before.
-        hash: of the line before.
-        carried: the highest number, among what the store has told, on a line before.
+        octets: offset in the segment.
+        seq: sequence of the next record; 0 if the segment has no line before.
+        hash: hash of the line before.
+        carried: the highest event number on a line before.
     """
 
     octets: int = 0
@@ -63,12 +63,12 @@ class ScanPosition:
 
 @dataclass(frozen=True, slots=True)
 class LastEvent:
-    """The last lines of a segment, if they are of one event of the store.
+    """The last lines of a segment, if they belong to an event of the store.
 
     Attributes:
-        number: of the event.
-        lines: how many of its lines are there.
-        start: where they begin.
+        number: number of the event.
+        lines: how many of its lines exist.
+        start: the position of the first one.
     """
 
     number: int
@@ -78,16 +78,15 @@ class LastEvent:
 
 @dataclass(slots=True)
 class SegmentScan:
-    """What a segment says.
+    """The content of a segment.
 
     Attributes:
-        end: behind the last line that can be read.
-        time_us: when the first line was written; 0 without one.
-        damage: at which octet begins the first line that does not follow from the one before; None
-            if all of them follow.
-        is_followed: behind `end` there is something that cannot be read, and whole lines behind it.
-        last: the event that the last line is of; None if it is of none.
-        lines: that were read.
+        end: position after the last readable line.
+        time_us: time of the first line; 0 without one.
+        damage: offset of the first line that does not follow from the one before; None if all do.
+        is_followed: whether whole lines follow after something unreadable at `end`.
+        last: the event of the last line; None if it has none.
+        lines: number of lines read.
         decoded: how many of them had to be decoded as JSON.
     """
 
@@ -101,7 +100,7 @@ class SegmentScan:
     _begun: list[tuple[int, bytes, bytes]] = field(default_factory=list)
 
     def begun(self, stream: str) -> set[int]:
-        """Return which entries of a store began, by the lines before any damage.
+        """Return the entries of a store that began, from the lines before any damage.
 
         Args:
             stream: names the store.
@@ -115,14 +114,14 @@ class SegmentScan:
         return ids
 
     def cut(self, position: ScanPosition) -> None:
-        """The segment was cut off at a position: nothing counts that stood behind it."""
+        """Record that the segment was cut off at a position: nothing after it counts."""
         self.end = position
         self.last = None
         self.is_followed = False
 
 
 def whole_line(octets: bytes) -> JournalLine | None:
-    """Return a line; None for one that is torn or none."""
+    """Parse a line; return None if it is torn or invalid."""
     try:
         return read_line(octets) if octets.endswith(b"\n") else None
     except InvalidLine:
@@ -130,10 +129,10 @@ def whole_line(octets: bytes) -> JournalLine | None:
 
 
 def scan(path: Path) -> SegmentScan:
-    """Read a segment up to the first line that cannot be read.
+    """Read a segment up to the first unreadable line.
 
     Raises:
-        OSError: as it comes.
+        OSError: reading failed.
     """
     found = SegmentScan()
     begun = found._begun
@@ -154,7 +153,7 @@ def scan(path: Path) -> SegmentScan:
             if follows and fields is not None and fields[1] in _BEGINS:
                 entries = _ENTRIES.search(octets, fields.end())
                 if entries is None and b'"entry":' in octets:
-                    fields = None  # spelled in another way
+                    fields = None  # another spelling
             if follows and fields is not None:
                 kind, stream, seq_text, count, time_text, number_text = fields.groups()
                 line_seq, line_count, time_us = int(seq_text), int(count), int(time_text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal's files: where they stand, how they grow, are closed, moved and removed.
+"""The journal's files: where they are, and how they are written, closed, moved and removed.
 
 ::
 
@@ -8,19 +8,19 @@
     journal/head                                                   where the journal ends
     journal/lost                                                   see `loss_counter`
 
-A segment is closed when it is large or old enough, and is moved as a whole then: whoever reads the
-folders of the days never sees half of one. ``head`` says how far the journal goes, and where it
-begins once old segments have been removed: without it the loss of its last records could not be
-told from a journal that ends there.
+A segment is closed when it is large or old enough, and then moved as a whole: a reader of the
+folders of the days never sees half of one. ``head`` gives the end of the journal, and its beginning
+once old segments have been removed: without it, a journal that has lost its last records would look
+complete.
 
-A journal that was put back from a backup would name new records like those that were written since
-the backup, and whoever has collected the latter would take the new ones for copies of them. The
-head says when it was written, by the clock of the file system, which says it too: of a file that
-was copied, or came out of an archive, it says something else. The journal then goes on at a
-sequence that has never been used (`amqproute.journal.recovery.beyond`), and its next segment says
-so.
+A journal restored from a backup would give new records the names of records written since the
+backup, and anybody who has collected those would take the new ones for copies. The head contains
+the time of its own writing, by the clock of the file system, and the file's metadata has it too:
+they differ for a file that was copied, or came out of an archive. The journal then continues at a
+sequence that has never been used (`amqproute.journal.recovery.beyond`), and its next segment
+records that.
 
-All of it is called on the journal's own thread and raises `OSError` as it comes.
+All functions are called on the journal's own thread and raise `OSError`.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ OPEN: Final = "open"
 HEAD: Final = "head"
 SUFFIX: Final = ".jsonl"
 USUAL_PART: Final = 5
-"""A fifth of the file system is what a journal may come to unless something else is said."""
+"""The default bound on the journal is a fifth of the file system."""
 LONGEST_GAP_DAYS: Final = 7
-"""From one segment to the next no more days than these count for the age of what came before."""
+"""Days from one segment to the next beyond these do not count for the age of older segments."""
 DAY_US: Final = 86_400_000_000
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _NAME: Final = re.compile(r"(?:(?P<broker>.+)-)?(?P<journal>[0-9a-f]{16})-(?P<seq>\d{20})\.jsonl")
@@ -63,7 +63,7 @@ _NAME: Final = re.compile(r"(?:(?P<broker>.+)-)?(?P<journal>[0-9a-f]{16})-(?P<se
 
 @dataclass(frozen=True, slots=True)
 class SegmentNames:
-    """What every line says of where it comes from.
+    """Fields of every line that name its source.
 
     Attributes:
         journal: the journal's own name, 16 hexadecimal digits.
@@ -80,13 +80,13 @@ class SegmentNames:
 
 @dataclass(slots=True)
 class JournalPosition:
-    """Where a journal stands between two lines.
+    """A position between two lines of a journal.
 
     Attributes:
-        seq: of the next record.
-        hash: of the last line.
-        carried: the highest number, among what the store has told, that has been written.
-        skipped: how many sequences were left out before the next record.
+        seq: sequence of the next record.
+        hash: hash of the last line.
+        carried: the highest event number written.
+        skipped: number of sequences skipped before the next record.
     """
 
     seq: int = 1
@@ -97,16 +97,16 @@ class JournalPosition:
 
 @dataclass(frozen=True, slots=True)
 class JournalHead:
-    """What the file ``head`` says.
+    """The content of the file ``head``.
 
     Attributes:
-        journal: which journal.
-        seq: of the last record; 0 for none.
-        hash: of the last line.
-        first_seq: of the first record that has not been removed for its age or the journal's size.
+        journal: name of the journal.
+        seq: sequence of the last record; 0 for none.
+        hash: hash of the last line.
+        first_seq: sequence of the first record that has not been removed for age or size.
         first_previous: the hash of the line before that one.
         carried: see `JournalPosition`.
-        is_copy: the file is not the one that was written here, but a copy of it.
+        is_copy: whether the file is a copy rather than the one written here.
     """
 
     journal: str
@@ -123,11 +123,11 @@ _WRITTEN: Final = "written_us"
 
 
 def read_head(directory: Path) -> JournalHead | None:
-    """Return what the head says, or None if there is none that can be read."""
+    """Return the head, or None if none can be read."""
     try:
         with (directory / HEAD).open("rb") as file:
             written = parse_json(file.read())
-            # Heads of early releases do not say it.
+            # Heads of early releases lack it.
             is_other = _WRITTEN in written and is_copy(file.fileno(), written[_WRITTEN] * 1000)
         return JournalHead(**{name: written[name] for name in _FIELDS}, is_copy=is_other)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -135,9 +135,9 @@ def read_head(directory: Path) -> JournalHead | None:
 
 
 def write_head(directory: Path, head: JournalHead, is_lasting: bool = False) -> None:
-    """Replace the head, as a whole; it is on the disk then, if it is to be lasting.
+    """Replace the head atomically, and sync it if `is_lasting`.
 
-    If it is not, a power failure may leave the one before; never one that is empty.
+    Otherwise a power failure may leave the previous head, but never an empty one.
     """
     written = {name: getattr(head, name) for name in _FIELDS}
     fresh = directory / f"{HEAD}.new"
@@ -156,7 +156,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def parts_of(path: Path) -> tuple[str, int] | None:
-    """Return journal and first sequence of a segment by its name; None for another file."""
+    """Return journal and first sequence from the name of a segment; None for another file."""
     found = _NAME.fullmatch(path.name)
     return None if found is None else (found["journal"], int(found["seq"]))
 
@@ -169,15 +169,15 @@ def days(directory: Path) -> list[Path]:
 
 
 def closed(directory: Path, journal: str | None = None) -> Iterator[Path]:
-    """Iterate over the closed segments in their order.
+    """Iterate over the closed segments in order.
 
     Args:
-        directory: of the journal.
-        journal: only those of one journal; None for all.
+        directory: the journal.
+        journal: the name of one journal; None for all.
     """
     found = []
     for day in days(directory):
-        with suppress(FileNotFoundError, NotADirectoryError):  # removed for its age just now
+        with suppress(FileNotFoundError, NotADirectoryError):  # just removed for its age
             for path in day.iterdir():
                 parts = parts_of(path)
                 if parts is not None and journal in (None, parts[0]):
@@ -189,14 +189,14 @@ def closed(directory: Path, journal: str | None = None) -> Iterator[Path]:
 
 
 def opened(directory: Path) -> list[Path]:
-    """Return what is being written; more than one only after a crash."""
+    """Return the segments being written; more than one only after a crash."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return sorted(each for each in (directory / OPEN).iterdir() if parts_of(each) is not None)
     return []
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory as durable as what they name."""
+    """Sync a directory, so that the names in it are durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -205,21 +205,21 @@ def sync_directory(directory: Path) -> None:
 
 
 def safe(name: str) -> str:
-    """Return a container-id as a part of a file's name."""
+    """Return a container-id in a form usable in a file's name."""
     return re.sub(r"[^A-Za-z0-9._]", "_", name)[:100].lstrip(".") or "_"
 
 
 def day_of(time_us: int) -> str:
-    """Return the name of the folder for a segment that begins at a time."""
+    """Return the name of the folder for a segment that begins at this time."""
     return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%d")
 
 
 def ages(paths: Sequence[Path], now_us: int) -> list[int]:
-    """Return how many days ago each segment began, given in their order.
+    """Return how many days ago each segment began, in the given order.
 
-    What the wall clock says from one segment to the next counts `LONGEST_GAP_DAYS` at most, and
-    never less than nothing: it may have been set wrong for a while, and no segment is to go for
-    that. A daemon that runs writes more often.
+    A step of the wall clock from one segment to the next counts at most `LONGEST_GAP_DAYS`, and
+    never less than zero: the clock may have been wrong for a while, which must not cost a segment.
+    A running daemon writes more often.
     """
     later = datetime.fromtimestamp(now_us / 1e6, UTC).date()
     age = 0
@@ -228,7 +228,7 @@ def ages(paths: Sequence[Path], now_us: int) -> list[int]:
         try:
             day = date.fromisoformat(path.parent.name)
         except ValueError:
-            day = later  # 0000-99-99, say: nobody's day
+            day = later  # not a date, such as 0000-99-99
         age += min(max((later - day).days, 0), LONGEST_GAP_DAYS)
         later = day
         found.append(age)
@@ -236,7 +236,7 @@ def ages(paths: Sequence[Path], now_us: int) -> list[int]:
 
 
 def closed_name(path: Path, broker: str) -> str:
-    """Return the name that a segment in ``open`` has once it is closed."""
+    """Return the name that a segment in ``open`` gets when it is closed."""
     return f"{safe(broker)}-{path.name}"
 
 
@@ -244,19 +244,19 @@ class JournalSegments:
     """Writes lines.
 
     Args:
-        directory: of the journal; it is there.
-        names: what each line says.
-        place: where to go on.
+        directory: the journal; it must exist.
+        names: the fields that name the source.
+        place: where to continue.
         head: what is known of its beginning.
         now_us: the wall clock.
-        write: as `os.write`; tests put a full disk here.
+        write: as `os.write`; tests supply a full disk.
 
     Attributes:
-        place: where it stands.
-        size: octets of the segment that is being written.
-        written_bytes: octets that were written by this.
-        closed_bytes: of closed segments, as far as it is known: those closed since the start, and
-            from the first `retain` on all of them.
+        place: the present position.
+        size: octets of the segment being written.
+        written_bytes: octets written by this object.
+        closed_bytes: octets of closed segments as far as known: those closed since the start, and
+            all of them after the first `retain`.
     """
 
     def __init__(
@@ -284,28 +284,27 @@ class JournalSegments:
         self._is_folder_synced = False
 
     def rename(self, names: SegmentNames) -> None:
-        """Say something else of where lines come from; between two segments."""
+        """Change the fields that name the source; between two segments."""
         self._names = names
 
     @property
     def is_open(self) -> bool:
-        """A segment is being written."""
+        """Whether a segment is being written."""
         return self._file >= 0
 
     @property
     def needs_sync(self) -> bool:
-        """Something was written since the last `sync`."""
+        """Whether anything was written since the last `sync`."""
         return self._unsynced
 
     def append(self, lines: Sequence[tuple[int, int | None, MessageRun]]) -> int:
-        """Write runs, all of them or nothing.
+        """Write runs, all of them or none.
 
         Args:
-            lines: number among what the store has told, 0 for none; how long the commit took, if
-                that is known; and the run.
+            lines: event number, 0 for none; duration of the commit, if known; and the run.
 
         Returns:
-            How many records that were.
+            The number of records.
         """
         if self._file < 0:
             self._begin()
@@ -377,7 +376,7 @@ class JournalSegments:
         place.seq, place.hash, place.skipped = place.seq + 1, last, 0
 
     def _write(self, octets: bytes) -> None:
-        """Write them all; what was there before is all there is if that fails."""
+        """Write all octets; restore the former end if that fails."""
         view = memoryview(octets)
         at = 0
         try:
@@ -393,7 +392,7 @@ class JournalSegments:
         self._unsynced = True
 
     def sync(self) -> None:
-        """Have on the disk what has been written."""
+        """Sync what has been written."""
         if self._unsynced:
             os.fdatasync(self._file)
             self._note_head()
@@ -412,7 +411,7 @@ class JournalSegments:
         write_head(self._directory, self._head, is_lasting)
 
     def close(self) -> Path | None:
-        """Close the segment and move it to its day; return where it is now."""
+        """Close the segment and move it to its day; return its new path."""
         if self._file < 0:
             return None
         os.fsync(self._file)
@@ -428,21 +427,21 @@ class JournalSegments:
         return moved
 
     def drop(self) -> None:
-        """Let go of the file as it is: the daemon gives up."""
+        """Close the file without further work, because the daemon gives up."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def retain(self, keep_us: int, most_bytes: int) -> list[Path]:
-        """Remove closed segments that are too old, or more than there may be.
+        """Remove closed segments that are too old or exceed the bound.
 
         Args:
-            keep_us: how long a segment is kept after the day it began on; 0 for ever. See `ages`
-                for what counts.
-            most_bytes: octets of closed segments; 0 for a part of the file system.
+            keep_us: how long a segment is kept after the day on which it began; 0 for ever. See
+                `ages`.
+            most_bytes: bound on the octets of closed segments; 0 for a part of the file system.
 
         Returns:
-            What was removed.
+            The removed segments.
         """
         now_us = self._now_us()
         limit = day_of(now_us - keep_us) if keep_us else ""
@@ -454,14 +453,14 @@ class JournalSegments:
         excess = sum(size for _, size in all_) - most_bytes
         removed: list[Path] = []
         days_ago = ages([path for path, _ in all_], now_us)
-        # The last one is always kept: the chain goes on from it.
+        # The last one is always kept: the chain continues from it.
         for (path, size), age in zip(all_[:-1], days_ago, strict=False):
             if not (day_of(now_us - age * DAY_US) < limit or excess > 0):
                 break
             excess -= size
             removed.append(path)
         if removed:
-            # First: what is left over by a crash does no harm, what is missing would be a flaw.
+            # First: a leftover file after a crash is harmless, a missing one would be a flaw.
             self._begins_at(all_[len(removed)][0])
         self.closed_bytes = excess + most_bytes
         for path in removed:
@@ -477,17 +476,17 @@ class JournalSegments:
             with path.open("rb") as file:
                 previous = read_line(file.readline()).body["all"].get("previous", GENESIS)
         except InvalidLine:
-            previous = GENESIS  # the file was damaged, which is what `verify` will say
+            previous = GENESIS  # the file was damaged; `verify` reports it
         old = self._head
         self._head = JournalHead(old.journal, old.seq, old.hash, parts[1], previous, old.carried)
         write_head(self._directory, self._head, is_lasting=True)
 
 
 def move(path: Path, day: Path, broker: str) -> Path:
-    """Move a segment that is complete to its day."""
+    """Move a complete segment to its day."""
     day.mkdir(mode=0o700, exist_ok=True)
     target = day / closed_name(path, broker)
-    if path.exists():  # else it was moved, and what follows failed
+    if path.exists():  # else it was already moved, and a later step failed
         path.rename(target)
     sync_directory(day)
     sync_directory(path.parent)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last records of a journal, and those that come.
+"""The last records of a journal, and new ones as they are written.
 
-What is followed is read on from where it was read to. As long as one segment is being written, that
-costs a look at the folder ``open`` and what has come; the segments of the days are listed when one
-has been closed.
+A follower continues reading where it stopped. While one segment is being written, that costs a
+check of the folder ``open`` and the new octets; the segments of the days are listed when one has
+been closed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ CHUNK_BYTES: Final = 256 * 1024
 def last(
     directory: Path, count: int, wanted: Callable[[JournalRecord], bool] = lambda _: True
 ) -> tuple[list[JournalRecord], tuple[str, int]]:
-    """Return what is wanted of the last records, and where the journal ends.
+    """Return the wanted ones of the last records, and the end of the journal.
 
     Args:
-        directory: of the journal.
-        count: so many records are looked at.
-        wanted: which of them are returned; the others take no memory.
+        directory: the journal.
+        count: the number of records examined.
+        wanted: selects the records to return; others take no memory.
 
     Returns:
-        The records, and the place: the journal's name, and the sequence after its last record.
+        The records, and the position: the journal's name, and the sequence after its last record.
     """
     kept: list[JournalRecord] = []
     end = ("", 1)
@@ -68,12 +68,12 @@ def last(
 def follow(
     directory: Path, after: tuple[str, int], sleep: Callable[[float], object] = time.sleep
 ) -> Iterator[JournalRecord | None]:
-    """Iterate over records as they are written; None whenever there is nothing new for now.
+    """Iterate over records as they are written; yield None whenever there is none for now.
 
     Args:
-        directory: of the journal.
-        after: a place that `last` has returned.
-        sleep: between two looks.
+        directory: the journal.
+        after: a position returned by `last`.
+        sleep: called between two checks.
     """
     journal, seq = after
     done: tuple[str, int] | None = None
@@ -81,7 +81,7 @@ def follow(
     calm = 0
     while True:
         now = _folders(directory)
-        # A folder's time is no finer than a few milliseconds: once more, for what came within.
+        # A folder's time has a resolution of milliseconds: check once more for later changes.
         calm = calm + 1 if now == before else 0
         before = now
         found = False
@@ -94,7 +94,7 @@ def follow(
                 growing = _Growing(file)
                 is_growing = True
                 while is_growing:
-                    # First: what comes before it is closed is there then.
+                    # First: everything written before the close is then visible.
                     is_growing = _is_growing(directory, path)
                     for record in growing.records(seq):
                         journal, seq, found = record.journal, record.seq + 1, True
@@ -108,7 +108,7 @@ def follow(
 
 
 def _from(directory: Path, journal: str, seq: int) -> list[Path]:
-    """Return the segments in which there may be records from a sequence on."""
+    """Return the segments that may have records from a sequence on."""
     paths = [
         path for path in segments(directory) if journal in ("", (parts_of(path) or ("", 0))[0])
     ]
@@ -118,16 +118,16 @@ def _from(directory: Path, journal: str, seq: int) -> list[Path]:
 
 
 def _folders(directory: Path) -> object:
-    """Return what is another thing whenever a segment has been begun or closed."""
+    """Return a value that changes whenever a segment is begun or closed."""
     folders = []
     for day in days(directory):
-        with suppress(FileNotFoundError):  # removed for its age just now
+        with suppress(FileNotFoundError):  # just removed for its age
             folders.append((day.name, day.stat().st_mtime_ns))
     return opened(directory), folders
 
 
 def _is_growing(directory: Path, path: Path) -> bool:
-    """Whether a segment is the one that is being written."""
+    """Return whether a segment is the one being written."""
     return path.parent.name == OPEN and opened(directory)[-1:] == [path]
 
 
@@ -135,7 +135,7 @@ class _Growing:
     """A segment that is read as it grows.
 
     Args:
-        file: it; wherever it is moved to.
+        file: the open file, wherever it is moved.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -143,7 +143,7 @@ class _Growing:
         self._at = 0
 
     def records(self, seq: int) -> Iterator[JournalRecord]:
-        """Iterate over what has come since the last time, from a sequence on."""
+        """Iterate over records added since the last call, from a sequence on."""
         for line in self._lines():
             if line.seq + line.count > seq:
                 for record in line.records():
@@ -152,7 +152,7 @@ class _Growing:
 
     def _lines(self) -> Iterator[JournalLine]:
         if self._at > os.fstat(self._file).st_size:
-            # The disk did not take the end of it, and what had been written of that was cut off.
+            # The disk refused the end of it, and the part already written was cut off.
             self._at = 0
         resumed_at = self._at
         rest = b""
@@ -163,7 +163,7 @@ class _Growing:
                     line = read_line(octets)
                 except InvalidLine:
                     if 0 < resumed_at == self._at:
-                        # It was cut off, and something else written there, while nobody looked.
+                        # It was cut off and overwritten since the last check.
                         self._at = 0
                         yield from self._lines()
                         return
