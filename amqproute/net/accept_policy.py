@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets a place at a listener, and whose place is taken back for it: decisions without sockets.
+"""Admission of connections at listeners, and which connections make room: no sockets here.
 
-A connection is *mute* until its peer has authenticated and opened. Mute connections are what a
-stranger can make for nothing, so they are shared out:
+A connection is *mute* until its peer has authenticated and opened. Strangers can make mute
+connections at no cost, so these are shared out:
 
-* An address (IPv6: a /64) and a network (IPv4: a /24, IPv6: a /48) may have so many mute
-  connections at a listener. A listed network, such as a NAT gateway, has a share of its own size,
-  for each address in it and for all of them.
-* When a share or all places are taken, the oldest mute connection makes room: within the share, or
-  of the network that has the largest part of its share. It is taken back at once from a network
-  with more than the newcomer's, or for a known address, and otherwise only after `LEAST_SECONDS`:
-  a connection that is closed before its peer could have answered helps nobody.
-* Two tenths of all places are kept: `RESERVED` for addresses whose peers have authenticated before
-  and for other domains' brokers, and as much again for those brokers only. The memory of such
-  addresses is bounded and ages (`MOST_ADDRESSES`, `MEMORY_SECONDS`). Their mute connections do not
-  count towards their network.
+* An address (IPv6: a /64) and a network (IPv4: a /24, IPv6: a /48) have a share of mute connections
+  at a listener. A listed network, such as a NAT gateway, has a share of its own size, for each of
+  its addresses and for all of them.
+* When a share or all places are in use, the oldest mute connection makes room: within the share, or
+  of the network that uses the largest part of its share. It is closed at once for a newcomer from a
+  network with fewer, or from a known address, and otherwise only after `LEAST_SECONDS`: closing a
+  connection before its peer could answer helps nobody.
+* Two tenths of all places are reserved: one (`RESERVED`) for addresses whose peers have
+  authenticated before and for brokers of other domains, and one for those brokers only. The memory
+  of such addresses is bounded and ages (`MOST_ADDRESSES`, `MEMORY_SECONDS`). Their mute connections
+  do not count towards their network.
 
-* A user, or another domain's broker, may have as many connections at a listener, and at all of them
-  together, as places would still be free of other authenticated ones: one alone has half. Who has
-  a number of connections by contract is held to that instead, by the front end.
+* A user, or another domain's broker, may have as many connections, at one listener and at all of
+  them, as places would still be free of other authenticated ones: one alone has half. A user with a
+  number of connections by contract is limited to that number instead, by the frontend.
 
-Unix sockets have no shares by address, and may have the kept places.
+Unix sockets have no shares by address, and may use the reserved places.
 
 `AcceptPolicy` covers all listeners of a daemon and their common limit; `ListenerPlaces` is the part
-of one listener. Each decision takes a time that does not grow with the number of connections.
+of one listener. The time of each decision is independent of the number of connections.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ __all__ = [
 ]
 
 LEAST_SECONDS: Final = 3.0
-"""How long a mute connection is left alone by newcomers that have no better claim."""
+"""Age up to which a mute connection is not closed for newcomers without a better claim."""
 
 RESERVED: Final = 10
-"""One place of so many is kept for known addresses, and one for other domains' brokers."""
+"""One place in this many is reserved for known addresses, and one for other domains' brokers."""
 
 MOST_ADDRESSES: Final = 10_000
-"""Known addresses, and as many of brokers; the one that was away longest is forgotten first."""
+"""Bound on known addresses, and on those of brokers; the least recently used is forgotten."""
 
 MEMORY_SECONDS: Final = 7 * 86400.0
 """How long an address is known after its last authentication."""
 
 _IPV4_PREFIX: Final = 24
 _IPV6_PREFIX: Final = 48
-_HOST_PREFIX: Final = 64  # of IPv6: whoever has one address of a /64 has all (RFC 4291 §2.5.4)
+_HOST_PREFIX: Final = 64  # of IPv6: who owns one address of a /64 owns all (RFC 4291 §2.5.4)
 _CLASSES: Final = 33
 
 _NONE: Final[OrderedDict[Hashable, float]] = OrderedDict()
@@ -71,7 +71,7 @@ IpNetwork = IPv4Network | IPv6Network
 
 
 class PeerStanding(IntEnum):
-    """What is known of an address or a connection's peer, from nothing to most."""
+    """How well an address or a connection's peer is known, in ascending order."""
 
     STRANGER = 0
     ANONYMOUS = 1
@@ -88,7 +88,7 @@ class AcceptTerms:
         per_address: mute connections of one address.
         per_network: mute connections of one network.
         shares: listed networks and their shares; the narrowest counts.
-        balancers: networks that have to speak the PROXY protocol, and alone may.
+        balancers: networks that must, and alone may, use the PROXY protocol.
     """
 
     places: int
@@ -100,19 +100,19 @@ class AcceptTerms:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Let the connection in."""
+    """Accept the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Close the new connection; `limit` says which bound it has met, in words."""
+    """Close the new connection; `limit` is the bound it has met, as text."""
 
     limit: str
 
 
 @dataclass(frozen=True, slots=True)
 class CloseFirst:
-    """Close the mute connection `victim`, report its end with `leave`, and let the new one in."""
+    """Close the mute connection `victim`, report its end with `leave`, and accept the new one."""
 
     victim: Hashable
     limit: str
@@ -123,7 +123,7 @@ AcceptDecision = Admit | Refuse | CloseFirst
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a connection comes from, as it is accounted for; no address for a unix socket."""
+    """The accounting keys of a connection's origin; no address for a unix socket."""
 
     address: str
     network: str
@@ -157,7 +157,7 @@ class _Users:
             del self._count[user]
 
     def excess(self, user: str, places: int) -> int:
-        """Return the share of a user who has more than it; 0 for others."""
+        """Return the share of a user who exceeds it; 0 for others."""
         own = self._count.get(user, 0)
         share = max(1, (places - (self._total - own) + 1) // 2)
         return share if own > share else 0
@@ -191,8 +191,8 @@ class AcceptPolicy:
 
     Attributes:
         limit: as given; may be lowered before the first connection.
-        count: connections there are.
-        users: authenticated ones by user.
+        count: present connections.
+        users: authenticated connections by user.
     """
 
     def __init__(self, limit: int) -> None:
@@ -210,26 +210,26 @@ class AcceptPolicy:
         return places
 
     def standing(self, address: str, now: float) -> PeerStanding:
-        """Return what is known of an address in the form of `address_key`."""
+        """Return the standing of an address in the form of `address_key`."""
         if not address or self._brokers.has(address, now):
             return PeerStanding.BROKER
         return PeerStanding.KNOWN if self._known.has(address, now) else PeerStanding.STRANGER
 
     def remember(self, address: str, standing: PeerStanding, now: float) -> None:
-        """Note that somebody at an address, in the form of `address_key`, has authenticated."""
+        """Record that a peer at an address, in the form of `address_key`, has authenticated."""
         if address and standing >= PeerStanding.KNOWN:
             (self._brokers if standing is PeerStanding.BROKER else self._known).add(address, now)
 
     def leave(self, key: Hashable) -> None:
-        """Note that a connection is gone from whatever listener it came in by."""
+        """Record the end of a connection, at any listener."""
         for places in self._listeners:
             places.leave(key)
 
     def fullest(self) -> tuple[int, Hashable, float] | None:
-        """Return the network with the largest part of its share; None if nobody is mute.
+        """Return the network that uses the largest part of its share; None if none is mute.
 
         Returns:
-            Its class, and key and time of arrival of its oldest mute connection.
+            Its class, and the key and arrival time of its oldest mute connection.
         """
         found = [each for places in self._listeners if (each := places.fullest()) is not None]
         return max(found, key=lambda each: (each[0], -each[2]), default=None)
@@ -240,8 +240,8 @@ class ListenerPlaces:
 
     Attributes:
         terms: its shares.
-        closed: mute connections that have made room, since the start.
-        refused: connections that were refused, since the start.
+        closed: mute connections closed to make room, since the start.
+        refused: connections refused, since the start.
     """
 
     def __init__(self, policy: AcceptPolicy, terms: AcceptTerms) -> None:
@@ -250,10 +250,10 @@ class ListenerPlaces:
         self.refused = 0
         self._policy = policy
         self._entries: dict[Hashable, _Entry] = {}
-        # Mute connections, the oldest first, with the time of their arrival.
+        # Mute connections with their arrival times, oldest first.
         self._by_address: dict[str, OrderedDict[Hashable, float]] = {}
         self._by_network: dict[str, OrderedDict[Hashable, float]] = {}
-        # Networks by the part of their share that is taken, in powers of two.
+        # Networks by the used part of their share, in powers of two.
         self._classes: list[dict[str, None]] = [{} for _ in range(_CLASSES)]
         self._class_of: dict[str, int] = {}
         self._anonymous: dict[str, int] = {}
@@ -265,20 +265,20 @@ class ListenerPlaces:
 
     @property
     def mute(self) -> int:
-        """Mute connections there are."""
+        """Number of mute connections."""
         return sum(map(len, self._by_network.values()))
 
     def adopt(self, terms: AcceptTerms) -> None:
-        """Go by other terms from the next connection on; nobody is closed for them."""
+        """Apply other terms from the next connection on; no connection is closed for them."""
         self.terms = terms
         self._shares = sorted(terms.shares, key=lambda each: each[0].prefixlen, reverse=True)
 
     def decide(self, host: str, now: float) -> AcceptDecision:
-        """Decide about a new connection; changes nothing but the counts of refusals.
+        """Decide about a new connection; changes only the counters of refusals.
 
         Args:
             host: its IP address; empty for a unix socket.
-            now: of the monotonic clock, seconds.
+            now: monotonic time, seconds.
         """
         decision = self._decide(self._source(host, now), now)
         if isinstance(decision, CloseFirst):
@@ -288,7 +288,7 @@ class ListenerPlaces:
         return decision
 
     def enter(self, key: Hashable, host: str, now: float) -> None:
-        """Note that a connection was let in."""
+        """Record an accepted connection."""
         source = self._source(host, now)
         self._entries[key] = _Entry(source, now)
         self._policy.count += 1
@@ -300,17 +300,17 @@ class ListenerPlaces:
     def authenticated(
         self, key: Hashable, standing: PeerStanding, now: float, user: str = ""
     ) -> str | None:
-        """Note who a connection's peer is; nothing if it has left.
+        """Record the peer of a connection; does nothing if the connection has ended.
 
         Args:
-            key: of the connection.
-            standing: of its peer.
-            now: of the monotonic clock, seconds.
-            user: has a share of the places; empty for nobody.
+            key: the connection.
+            standing: the standing of its peer.
+            now: monotonic time, seconds.
+            user: the user with a share of the places; empty for nobody.
 
         Returns:
-            The share, in words, that the user has exceeded with this connection. It is counted
-            nevertheless, for as long as it is open.
+            The share, as text, that the user exceeds with this connection, or None. The connection
+            is counted anyway while it is open.
         """
         entry = self._entries.get(key)
         if entry is None or entry.standing is not PeerStanding.STRANGER:
@@ -336,7 +336,7 @@ class ListenerPlaces:
         return None
 
     def leave(self, key: Hashable) -> None:
-        """Note that a connection is gone; nothing if that was noted."""
+        """Record the end of a connection; does nothing the second time."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return
@@ -353,7 +353,7 @@ class ListenerPlaces:
                 del self._anonymous[entry.source.network]
 
     def fullest(self) -> tuple[int, Hashable, float] | None:
-        """As `AcceptPolicy.fullest`, of this listener."""
+        """As `AcceptPolicy.fullest`, for this listener."""
         for number in range(_CLASSES - 1, -1, -1):
             for network in self._classes[number]:
                 key, since = next(iter(self._by_network[network].items()))
@@ -399,7 +399,7 @@ class ListenerPlaces:
         return Refuse(limit)
 
     def _source(self, host: str, now: float) -> _Source:
-        """Return where a connection is accounted for."""
+        """Return the accounting keys of a connection."""
         terms = self.terms
         address = _parsed(host)
         if address is None:
@@ -428,7 +428,7 @@ class ListenerPlaces:
         self._classify(source)
 
     def _class(self, source: _Source, more: int = 0) -> int:
-        """Return the class of a network: a wide share is as full as a narrow one by its part."""
+        """Return the class of a network: the used part of its share, whatever the share's size."""
         count = len(self._by_network.get(source.network, ())) + more
         part = -(-count * self.terms.per_network // max(1, source.network_share))
         return min(part.bit_length(), _CLASSES - 1)
@@ -448,7 +448,7 @@ class ListenerPlaces:
 
 
 def contains(networks: Sequence[IpNetwork], host: str) -> bool:
-    """Tell whether an address is in one of the networks; no for what is no IP address."""
+    """Return whether an address is in one of the networks; False for other text."""
     address = _parsed(host)
     return address is not None and any(
         network.version == address.version and address in network for network in networks
@@ -472,7 +472,7 @@ def _own_key(address: IPv4Address | IPv6Address) -> str:
 
 
 def _open_to(standing: PeerStanding, places: int) -> int:
-    """How many of some places those of a standing may see taken and still get one."""
+    """Return how many of `places` may be in use for a peer of this standing to get one."""
     kept = places // RESERVED
     return places - kept * max(0, PeerStanding.BROKER - max(standing, PeerStanding.ANONYMOUS))
 
@@ -480,9 +480,9 @@ def _open_to(standing: PeerStanding, places: int) -> int:
 def _replace(
     mute: OrderedDict[Hashable, float], share: int, now: float, limit: str
 ) -> AcceptDecision:
-    """Replace the oldest of a full share, if it had its time.
+    """Replace the oldest connection of a full share, if it is old enough.
 
-    One after the other and never all of them in a burst, which everybody else would feel.
+    One after the other and never all of them at once, which would affect everybody else.
     """
     key, since = next(iter(mute.items()))
     newest = next(reversed(mute.values()))

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A certificate authority in a directory, for trying out, for tests, for closed groups of peers.
+"""A certificate authority in a directory, for trials, tests, and closed groups of peers.
 
-`make_authority` writes ``DIR/ca.pem`` and ``DIR/ca-key.pem``; `issue` writes
-``DIR/NAME/chain.pem`` and ``DIR/NAME/key.pem`` for each name. Whoever trusts ``ca.pem`` accepts
-the names in those certificates: the DNS-ID ``NAME`` and the SRV-IDs ``_amqps.NAME`` and
-``_amqp.NAME`` (RFC 4985), good for both sides of a connection.
+`make_authority` writes ``DIR/ca.pem`` and ``DIR/ca-key.pem``; `issue` writes ``DIR/NAME/chain.pem``
+and ``DIR/NAME/key.pem`` for each name. Peers that trust ``ca.pem`` accept the names in those
+certificates: the DNS-ID ``NAME`` and the SRV-IDs ``_amqps.NAME`` and ``_amqp.NAME`` (RFC 4985), for
+both sides of a connection.
 
-Why so: an authority on a disk, without a pass phrase, is not for the open Internet. It is here
-because the first thing everybody needs to see two brokers talk is four files that fit together.
-Keys are P-256 with mode 0600; nothing is ever overwritten, for a replaced authority key would
-silently make every certificate of the old one useless.
+Why so: an authority on disk, without a passphrase, is not for the open Internet. It exists because
+the first requirement for two brokers to communicate is four matching files. Keys are P-256 with
+mode 0600; nothing is ever overwritten, because a replaced authority key would silently invalidate
+every certificate issued before.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ DNS_SRV_NAME: Final = ObjectIdentifier("1.3.6.1.5.5.7.8.7")
 """id-on-dnsSRV: the type of a subjectAltName otherName that is an SRV-ID (RFC 4985 §2)."""
 
 SERVICES: Final = ("_amqps", "_amqp")
-"""The services a certificate names, as they stand in the owner names of SRV records."""
+"""The services named in a certificate, in the form of SRV owner names."""
 
-_BACKDATED: Final = datetime.timedelta(minutes=5)  # for clocks of peers that are a little behind
+_BACKDATED: Final = datetime.timedelta(minutes=5)  # for peers whose clocks are slightly behind
 _IA5STRING: Final = 0x16
 # One label or more; the left-most may be a lone asterisk. Also keeps '/' and '..' out of paths.
 _NAME: Final = re.compile(
@@ -68,17 +68,17 @@ def make_authority(
     days: float = 3650,
     now: datetime.datetime | None = None,
 ) -> Path:
-    """Make an authority and return the path of its certificate, which peers have to trust.
+    """Create an authority and return the path of its certificate, which peers must trust.
 
     Args:
-        directory: made if it is not there (mode 0700).
-        name: the common name; it is what an operator sees as issuer.
-        days: how long it is valid.
+        directory: created if missing (mode 0700).
+        name: the common name; operators see it as the issuer.
+        days: the period of validity.
         now: the present; the system's clock if None.
 
     Raises:
-        TlsError: ``tls.exists`` if there is an authority already, ``tls.file`` if the files
-            cannot be written.
+        TlsError: ``tls.exists`` if there is an authority already, ``tls.file`` if the files cannot
+            be written.
     """
     root = Path(directory)
     certificate_path, key_path = root / "ca.pem", root / "ca-key.pem"
@@ -124,23 +124,24 @@ def issue(
     """Issue one certificate, with its own key, for each name.
 
     Args:
-        directory: where `make_authority` has been.
-        names: domain names; ``*.`` in front is allowed.
-        days: how long they are valid from now.
+        directory: the directory of the authority.
+        names: domain names; a leading ``*.`` is allowed.
+        days: period of validity from now.
         serial: the serial number; random if None. Only for a single name.
-        not_before: instead of a little before now.
-        not_after: instead of `days` after now.
+        not_before: start of validity; by default slightly before now.
+        not_after: end of validity; by default `days` from now.
         dns_names: the DNS-IDs; the name itself if None.
         srv_names: the SRV-IDs such as ``_amqps.beta.example``; both services of the name if None.
-        addresses: IP addresses to name as well.
-        client: good for the side that connects (extended key usage).
-        server: good for the side that accepts.
+        addresses: IP addresses to include.
+        client: valid for the connecting side (extended key usage).
+        server: valid for the accepting side.
         folder: the folder below `directory`; the name if None. Only for a single name.
         now: the present; the system's clock if None.
 
     Raises:
-        TlsError: ``tls.exists`` if a folder has a certificate already (nothing is issued then),
-            ``tls.file`` if a file cannot be read or written, ``tls.request`` if a name is none.
+        TlsError: ``tls.exists`` if a folder has a certificate already (then nothing is issued),
+            ``tls.file`` if a file cannot be read or written, ``tls.request`` if a name is not
+            valid.
     """
     root = Path(directory)
     wanted = [_checked_name(name) for name in names]
@@ -153,7 +154,7 @@ def issue(
     authority, authority_key = _load_authority(root)
     present = now or datetime.datetime.now(datetime.UTC)
     begins = not_before or present - _BACKDATED
-    # No certificate outlives the authority: verifiers would call it expired on that day anyway.
+    # No certificate outlives the authority: verifiers would consider it expired anyway.
     ends = not_after or min(present + datetime.timedelta(days=days), authority.not_valid_after_utc)
     if ends <= begins:
         raise TlsError(
@@ -241,7 +242,7 @@ def _alternative_names(
 
 
 def _distinguished(name: str) -> x509.Name:
-    # A common name has 64 characters at most (RFC 5280, ub-common-name); nobody verifies it.
+    # A common name has 64 characters at most (RFC 5280, ub-common-name); it is never verified.
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
 
 
@@ -307,7 +308,7 @@ def _make_directory(path: Path) -> None:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that appears whole or not at all, and only if there is none of that name."""
+    """Write a file atomically, and only if no file has this name."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

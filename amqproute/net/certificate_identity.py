@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which names a certificate proves, and whether it proves the one that was wanted. Pure.
+"""The names that a certificate proves, and whether they include a given one. Pure.
 
-A peer is what stands behind the ``@`` of an address, so its certificate has to name that *domain*,
-not the host that an SRV record happens to point at: an unsigned DNS answer proves nothing
-(RFC 9525 §6.3). A domain is named by a DNS-ID (``beta.example``) or, more narrowly, by an SRV-ID
-(``_amqps.beta.example``, RFC 4985). The common name is never looked at (RFC 9525 §2).
+A peer is the domain after the ``@`` of an address, so its certificate must name that *domain*, not
+the host in an SRV record: an unsigned DNS answer proves nothing (RFC 9525 §6.3). A domain is named
+by a DNS-ID (``beta.example``) or, more narrowly, by an SRV-ID (``_amqps.beta.example``, RFC 4985).
+The common name is ignored (RFC 9525 §2).
 
-There are two questions. The side that connects knows whom it wants: `match`. The side that accepts
-asks who this is: `peer_domains`. A wildcard answers the first but not the second, since
-``*.example.net`` is anybody's guess.
+There are two questions. The connecting side knows the name that it expects: `match`. The accepting
+side asks who the peer is: `peer_domains`. A wildcard answers the first question but not the second,
+because ``*.example.net`` is not one domain.
 
 The comparison itself is that of `service_identity` (wildcards only as the whole left-most label).
-Names in a certificate that are malformed are skipped one by one, not held against the others.
+Malformed names in a certificate are skipped one by one; the others still count.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ __all__ = [
 
 DNS_SRV_NAME: Final = x509.ObjectIdentifier("1.3.6.1.5.5.7.8.7")
 _IA5STRING: Final = 0x16
-# What an authority was talked into writing around a name is not stripped: it is another name.
+# Characters around a name are not stripped: with them it is another name.
 _NAME: Final = re.compile(r"[a-z0-9*_-]{1,63}(?:\.[a-z0-9*_-]{1,63})*")
 _SHOWN: Final = 10  # names of a certificate that an error message lists
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateNames:
-    """The names in a certificate, lower case, in the order in which they stand.
+    """The names in a certificate, lower case, in their original order.
 
     Attributes:
         dns: DNS-IDs, wildcards among them.
@@ -66,11 +66,11 @@ class CertificateNames:
 
 @dataclass(frozen=True, slots=True)
 class NameMatch:
-    """Whether a certificate proves a name; true in a condition if it does.
+    """Whether a certificate proves a name; its truth value is the answer.
 
     Attributes:
         is_proved: the answer.
-        explanation: how, or the name wanted, the names found, and the cure.
+        explanation: how, or the expected name, the names found, and the remedy.
     """
 
     is_proved: bool
@@ -81,7 +81,7 @@ class NameMatch:
 
 
 def names_of(certificate: x509.Certificate) -> CertificateNames:
-    """Read the names in subjectAltName; unreadable ones are left out."""
+    """Return the names in subjectAltName, without unreadable ones."""
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except (x509.ExtensionNotFound, ValueError, x509.DuplicateExtension):
@@ -106,15 +106,15 @@ def match(
     extra_names: Iterable[str] = (),
     is_host: bool = False,
 ) -> NameMatch:
-    """Tell whether the certificate proves that its holder speaks for `domain` (RFC 9525 §6).
+    """Return whether the certificate proves that its holder speaks for `domain` (RFC 9525 §6).
 
     Args:
-        certificate: the end entity's, whose chain somebody else has verified.
-        domain: a domain name, or an IP address where an operator configured one.
-        services: SRV-IDs of which services count.
-        extra_names: further host names that prove it as well: an SRV target out of a signed
-            zone, or what a route says.
-        is_host: it is the host of a URL; no DNS record says anything about it.
+        certificate: the end entity's; its chain must have been verified.
+        domain: a domain name, or an IP address configured by an operator.
+        services: services whose SRV-IDs count.
+        extra_names: further host names that prove it too: an SRV target from a signed zone, or the
+            names of a route.
+        is_host: whether it is the host of a URL, without DNS records.
     """
     found = names_of(certificate)
     wanted = [domain, *(name for name in extra_names if _normal(name) != _normal(domain))]
@@ -130,7 +130,7 @@ def match(
 
 
 def _cure_for_domain(domain: str) -> str:
-    """Say what helps where a certificate does not prove a domain that the DNS leads to."""
+    """Return the remedy if a certificate does not prove a domain located by DNS."""
     return (
         f"Cure: the peer's certificate has to name {domain} (DNS-ID {domain} or SRV-ID "
         f"_amqps.{domain}), or {domain}'s SRV records have to be signed with DNSSEC and lead to "
@@ -139,7 +139,7 @@ def _cure_for_domain(domain: str) -> str:
 
 
 def _cure_for_host(host: str) -> str:
-    """Say what helps where a certificate does not prove the host of a URL."""
+    """Return the remedy if a certificate does not prove the host of a URL."""
     kind = "as an IP address" if is_address(host) else "as a DNS name"
     return (
         f"Cure: connect to a name that the certificate has, or have a certificate made that names "
@@ -152,8 +152,8 @@ def peer_domains(
 ) -> frozenset[str]:
     """Return the domains that a connecting peer may speak for.
 
-    Plain DNS-IDs, and the domains of SRV-IDs of our services. A wildcard proves no domain, for
-    it does not say which one.
+    These are plain DNS-IDs, and the domains of SRV-IDs of our services. A wildcard proves no
+    domain, because it does not name one.
     """
     found = names_of(certificate)
     domains = {name for name in found.dns if _dns_pattern(name) is not None and "*" not in name}
@@ -165,7 +165,7 @@ def peer_domains(
 
 
 def is_address(name: str) -> bool:
-    """Tell an IP address from a domain name."""
+    """Return whether a name is an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

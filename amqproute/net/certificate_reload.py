@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates that change while the daemon runs: files are watched, old connections drained.
+"""Certificates that change while the daemon runs: watching files, draining old connections.
 
-`FileWatch` looks at the files every few seconds. A change is acted on when the files have stood
-still for one more look, so that a program that writes certificate and key one after the other is
-waited for; and what is read then is checked as at the start. A pair that does not fit, or half a
-file, is refused: what was in force stays, the log says why, once, and the next change is a new
-chance. No signal is needed; a reload (SIGHUP) does the same at once.
+`FileWatch` checks the files every few seconds. A change takes effect when the files have been
+stable for one more check, so that a program can write certificate and key one after the other; the
+new files are checked as at start. A pair that does not match, or half a file, is refused: the old
+one stays in force, the reason is logged once, and the next change is another chance. No signal is
+needed; a reload (SIGHUP) does the same at once.
 
-New connections use what is in force, old ones keep what they began with (see
-`pump.TransportFacts.own_serial`). `stale` finds those of them that should not live on, and
-`retire` closes one politely: messages without an outcome are sent again on the next connection,
-where receipts keep them from arriving twice.
+New connections use the certificate in force, existing ones keep theirs (see
+`pump.TransportFacts.own_serial`). `stale` finds connections that should end, and `retire` closes
+one cleanly: messages without an outcome are sent again on the next connection, where receipts
+prevent duplicates.
 
-Why so: polling. Five `stat` calls in ten seconds cost nothing and see every way of replacing a
-file, symbolic links of a secret store included, at which inotify has to be told each directory.
+Why so: polling. Five `stat` calls in ten seconds cost nothing and detect every way of replacing a
+file, including symbolic links of a secret store, for which inotify would need a watch on each
+directory.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = ["FileWatch", "StaleConnections", "retire", "stale"]
 log = Logger()
 
 WARN_BEFORE: Final = 14 * 86400.0
-"""A certificate of ours that ends sooner is warned of, once a day."""
+"""Remaining validity below which our certificate causes a warning, once a day."""
 
 _DAY: Final = 86400.0
 
@@ -45,13 +46,13 @@ _Look = tuple[tuple[Path, int, int, int], ...]
 
 
 class FileWatch:
-    """Have the contexts read their files again when these change.
+    """Makes the contexts read their files again when these change.
 
     Args:
-        contexts: whose files.
-        clock: tells the time, and calls.
-        seconds: between two looks.
-        changed: called after a reload that took effect.
+        contexts: the contexts whose files are watched.
+        clock: source of time and calls.
+        seconds: interval between two checks.
+        changed: called after a successful reload.
     """
 
     def __init__(
@@ -71,19 +72,19 @@ class FileWatch:
         self._call: IDelayedCall | None = None
 
     def start(self) -> None:
-        """Begin; the files as they are now are taken to be in force."""
+        """Start; the present files are taken to be in force."""
         self._taken = self._seen = _look(self._contexts.files)
         self._warn_of_end()
         self._call = self._clock.callLater(self._seconds, self._tick)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         call, self._call = self._call, None
         if call is not None and call.active():
             call.cancel()
 
     def reloaded(self) -> None:
-        """Note that somebody else has read the files."""
+        """Record that the files have been read by another part of the daemon."""
         self._taken = self._seen = _look(self._contexts.files)
 
     def _tick(self) -> None:
@@ -99,7 +100,7 @@ class FileWatch:
             self._seen = now
             return
         if now != self._seen:
-            self._seen = now  # still being written, perhaps: the next look will tell
+            self._seen = now  # perhaps still being written: the next check shows
             return
         try:
             self._contexts.reload()
@@ -114,7 +115,7 @@ class FileWatch:
             )
         else:
             if _look(self._contexts.files) != now:
-                return  # changed under our hands: once more
+                return  # changed meanwhile: once more
             log.info("certificate files read again")
             self._changed()
         self._taken = now
@@ -149,7 +150,7 @@ def _look(paths: Iterable[Path]) -> _Look:
 
 
 class StaleConnections(enum.Enum):
-    """Why a connection should not live on."""
+    """Why a connection should end."""
 
     OURS_OLD = "made with an older certificate of ours"
     THEIRS_EXPIRED = "the peer's certificate has expired"
@@ -161,12 +162,12 @@ def stale(
     contexts: TlsContexts,
     wanted: Iterable[StaleConnections] = tuple(StaleConnections),
 ) -> Iterator[tuple[EngineProtocol, StaleConnections]]:
-    """Find the connections that should not live on, each with the first reason.
+    """Find the connections that should end, each with the first reason.
 
     Args:
         connections: of listeners and connectors.
-        contexts: what is in force now.
-        wanted: which reasons count.
+        contexts: the contexts in force.
+        wanted: the reasons that count.
     """
     reasons = frozenset(wanted)
     present = datetime.datetime.fromtimestamp(contexts.now(), datetime.UTC)
@@ -193,7 +194,7 @@ def _reasons(
 
 
 def retire(connection: EngineProtocol, reason: StaleConnections) -> None:
-    """Close a connection politely; the other side may come back at once."""
+    """Close a connection cleanly; the other side may reconnect at once."""
     if connection.is_over:
         return
     if not connection.has_engine:

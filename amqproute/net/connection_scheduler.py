@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shares the processor out among connections: none of them makes the others wait.
+"""Shares processor time among connections, so that none of them delays the others.
 
-All connections of a reactor work under one `ConnectionScheduler`. What a read brings is acted on at
-once, as long as that costs no more than a *slice*. A connection that has more to do waits, is not
-read meanwhile, and goes on in a later turn of the reactor, so that in between others are read,
-timers run and commits are answered. In one turn all connections together spend about one slice:
-with many greedy ones each turn stays as short as with one.
+All connections of a reactor work under one `ConnectionScheduler`. A read is processed at once, if
+that costs no more than a *slice*. A connection with more work waits, is not read meanwhile, and
+continues in a later turn of the reactor, so that in between others are read, timers run and commits
+are answered. In one turn all connections together spend about one slice: many busy connections do
+not make a turn longer than one.
 
-Who goes next is decided as in start-time fair queueing (Goyal, Vin and Cheng, 1996), on two levels:
-among parties, and among the connections of a party. A party is a user, a peer, or an address whose
+The order follows start-time fair queueing (Goyal, Vin and Cheng, 1996), on two levels: among
+parties, and among the connections of a party. A party is a user, a peer, or an address whose
 connections have not logged in, or only as anonymous. Each has a virtual time, which grows by the
-work that it is given, and the one with the earliest is next. Whoever has only just read something
-is one slice ahead of those that have waited since an earlier read. A party that asks for less than
-its share is therefore served before all that ask for more, and those share what is left evenly,
-whatever the number of their frames and of their connections.
+work done for it, and the earliest is next. A connection that has only just read is one slice ahead
+of those waiting since an earlier read. A party that needs less than its share is therefore served
+before all that need more, and those share the rest evenly, whatever the number of their frames and
+connections.
 
-Work is counted in units by the engines, from the input alone. Where the scheduler is given a clock
-of processor time it corrects the count: what took longer is charged as longer, and the next slices
-of that connection get fewer units. Without one, everything here is a function of the input.
+Engines count work in units, from the input alone. With a clock of processor time, the scheduler
+corrects the count: slow work is charged accordingly, and the next slices of that connection get
+fewer units. Without one, everything here is a function of the input.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from amqproute.wire.input_cost import SLICE
 __all__ = ["CROWD", "ConnectionScheduler", "PartyShare", "ScheduledWork", "SchedulerShare"]
 
 CROWD: Final = 16
-"""Connections that may wait with a large read each (`net.direct_write.FULL_BYTES`)."""
+"""Number of waiting connections that may each have a large read (`net.direct_write.FULL_BYTES`)."""
 _UNITS_PER_SECOND: Final = 1_000_000
 _SMALLEST_SLICE: Final = 250
-"""Units of a slice of whoever's units take long."""
+"""Minimum units of a slice, for connections whose units take long."""
 _DEAREST: Final = 32.0
 _LONGEST: Final = 5.0
-"""Microseconds that a slice may take for each of its units before the next ones get fewer."""
+"""Microseconds per unit of a slice above which the next slices get fewer units."""
 
 
 class PartyShare:
-    """What the connections of one party have had of the processor together."""
+    """Processor time used by the connections of one party together."""
 
     __slots__ = ("__weakref__", "_is_queued", "_now", "_start", "_waiting")
 
@@ -62,12 +62,12 @@ class PartyShare:
 
 
 class SchedulerShare:
-    """What one connection has had of the processor.
+    """Processor time used by one connection.
 
     Attributes:
-        party: whose connection it is; one of its own until it is given another.
-        is_waiting: it has input left and waits for its turn.
-        slices: how often it has been served.
+        party: the party of the connection; one of its own until assigned.
+        is_waiting: whether it has input left and waits for its turn.
+        slices: number of slices so far.
     """
 
     __slots__ = ("_dearness", "_is_queued", "_start", "is_waiting", "party", "slices")
@@ -77,8 +77,8 @@ class SchedulerShare:
         self.is_waiting = False
         self.slices = 0
         self._start = 0.0  # virtual time within the party
-        self._is_queued = False  # it stands in a heap, whether it still waits or not
-        self._dearness = 1.0  # what its units count
+        self._is_queued = False  # it is in a heap, even if it no longer waits
+        self._dearness = 1.0  # cost of one of its units
 
     def __repr__(self) -> str:
         return f"<SchedulerShare from {self._start:.0f}{' waits' * self.is_waiting}>"
@@ -88,18 +88,18 @@ class ScheduledWork(Protocol):
     """A connection, as the scheduler sees it.
 
     Attributes:
-        share: what it has had of the processor.
+        share: the processor time it has used.
     """
 
     share: SchedulerShare
 
     def work(self, budget: int) -> int:
-        """Act on input for about `budget` units; return how many it was."""
+        """Process input worth about `budget` units; return the actual number."""
         ...
 
     @property
     def has_work(self) -> bool:
-        """Whether there is input left that may be acted on."""
+        """Whether there is input left that may be processed."""
         ...
 
 
@@ -108,12 +108,12 @@ class ConnectionScheduler:
 
     Args:
         clock: the reactor, for its turns.
-        processor_time: returns the seconds of processor time that this thread has used; None to
-            count units only.
-        slice_units: what one connection may spend at once, and all together in one turn.
-        crowd: where so many wait it is half of that, so that turns are shorter for all.
-        turns: shares turns out between those who wait and other work that may be put off; None to
-            serve them in each turn.
+        processor_time: returns the processor time of this thread in seconds; None to count only
+            units.
+        slice_units: the budget of one connection at a time, and of all together in one turn.
+        crowd: number of waiting connections from which the budget is halved, for shorter turns.
+        turns: shares turns between waiting connections and other deferrable work; None to serve
+            them in each turn.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class ConnectionScheduler:
         self._slice = self._full_slice = slice_units
         self._crowd = crowd
         self._turns = turns
-        self._is_put_off = False  # a step that serves those who wait
+        self._is_put_off = False  # whether a step for waiting connections is scheduled
         self._spent = 0.0  # in this turn
-        self._now = 0.0  # virtual time: the start of the slice that was given last
+        self._now = 0.0  # virtual time: the start of the last slice
         self._parties: WeakValueDictionary[str, PartyShare] = WeakValueDictionary()
         self._waiting: list[tuple[float, int, PartyShare]] = []
         self._order = count()
@@ -143,7 +143,7 @@ class ConnectionScheduler:
         return f"<ConnectionScheduler {self.waiting} wait, {self._spent:.0f} spent>"
 
     def party(self, name: str) -> PartyShare:
-        """Return what a party has, the same as long as it has connections."""
+        """Return the share of a party, the same object while it has connections."""
         found = self._parties.get(name)
         if found is None:
             found = self._parties[name] = PartyShare()
@@ -153,26 +153,27 @@ class ConnectionScheduler:
         """Count a connection towards another party from now on."""
         share = worker.share
         share.party = party
-        share._start = party._now  # what it has had before, it had of the other's share
+        share._start = party._now  # its earlier work was charged to the other party
 
     @property
     def waiting(self) -> int:
-        """How many connections wait for their turn."""
+        """Number of connections that wait for their turn."""
         return self._queued
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so many wait that each should read little at a time."""
+        """Whether so many connections wait that each should read little at a time."""
         return self._queued >= self._crowd
 
     def may_work(self, worker: ScheduledWork) -> bool:
-        """Whether a connection may act at once on what it has read; else it has to `wait`."""
+        """Return whether a connection may process its read at once; if not, call `wait`."""
         share = worker.share
         party = share.party
         half = self._slice // 2
         if party._start - half <= self._now and share._start - half <= party._now:
-            # It has had less than others: as much again is kept for its kind in each turn. One that
-            # uses most of a slice with each read is not of that kind, however soon it reads again.
+            # It has used less than others: each turn reserves a second slice for such connections.
+            # One that uses most of a slice with each read is not among them, however soon it reads
+            # again.
             return self._spent < 2 * self._slice
         if self._spent >= self._slice:
             return False
@@ -182,7 +183,7 @@ class ConnectionScheduler:
         return not waiting or party._start - self._slice <= waiting[0][0]
 
     def serve(self, worker: ScheduledWork) -> None:
-        """Let a connection work for one slice, charge it, and have it wait if it has more."""
+        """Let a connection work for one slice, charge it, and queue it if it has more."""
         share = worker.share
         party = share.party
         budget = max(_SMALLEST_SLICE, int(self._slice / share._dearness))
@@ -198,16 +199,16 @@ class ConnectionScheduler:
         self._spent += cost
         if share.party is party:
             share._start = start + cost
-        else:  # it has logged in meanwhile
+        else:  # it has meanwhile logged in
             party = share.party
             party._start = max(party._start, self._now)
-        if self._spent * 4 >= self._slice:  # else there is no need to know where a turn ends
+        if self._spent * 4 >= self._slice:  # else the end of the turn does not matter
             self._schedule()
         if worker.has_work:
             self._queue(worker, share._start, party._start)
 
     def _work(self, worker: ScheduledWork, budget: int) -> float:
-        """Let a connection work; return what it costs."""
+        """Let a connection work; return the cost."""
         processor_time = self._processor_time
         if processor_time is None:
             return worker.work(budget)
@@ -215,13 +216,13 @@ class ConnectionScheduler:
         units = worker.work(budget)
         took = (processor_time() - began) * _UNITS_PER_SECOND
         share = worker.share
-        # Half-way to what would have made this slice last as long as it may.
+        # Half-way to the cost that would have given this slice its maximum duration.
         wanted = share._dearness * took / (_LONGEST * self._slice)
         share._dearness = min(_DEAREST, max(1.0, (share._dearness + wanted) / 2))
         return max(units, took)
 
     def wait(self, worker: ScheduledWork) -> None:
-        """Have a connection served in a later turn, unless it waits or is being served."""
+        """Schedule a connection for a later turn, unless it is waiting or being served."""
         if worker is not self._served:
             share = worker.share
             party = share.party
@@ -256,7 +257,7 @@ class ConnectionScheduler:
             heapq.heappush(self._waiting, (place, next(self._order), party))
 
     def forget(self, worker: ScheduledWork) -> None:
-        """Serve a connection no more until it waits again."""
+        """Stop serving a connection until it waits again."""
         if worker.share.is_waiting:
             self._unqueue(worker.share)
         if not self._queued:
@@ -267,7 +268,7 @@ class ConnectionScheduler:
                 self._turn_call = None
 
     def _clear(self, party: PartyShare) -> None:
-        """Take out those of a party that do not wait any more; none does."""
+        """Remove the connections of a party from its heap when none of them waits any more."""
         party._is_queued = False
         for _, _, worker in party._waiting:
             worker.share._is_queued = False
@@ -284,7 +285,7 @@ class ConnectionScheduler:
         if self._turns is None:
             self._serve_waiting()
             return
-        # Those who have had less than their share wait for no other work.
+        # Connections below their share do not wait for other work.
         self._serve_up_to(self._now - self._slice // 2)
         if self._waiting and not self._is_put_off:
             self._is_put_off = True
@@ -292,11 +293,11 @@ class ConnectionScheduler:
 
     def _serve_waiting(self) -> None:
         self._is_put_off = False
-        self._spent = 0.0  # the turn has begun, whichever of its calls comes first
+        self._spent = 0.0  # the turn begins with whichever call comes first
         self._serve_up_to(math.inf)
 
     def _serve_up_to(self, place: float) -> None:
-        """Serve those who wait at this place or before until a slice is spent."""
+        """Serve waiting connections up to this place until a slice is spent."""
         try:
             while self._waiting and self._spent < self._slice and self._waiting[0][0] <= place:
                 party = heapq.heappop(self._waiting)[2]
@@ -311,13 +312,13 @@ class ConnectionScheduler:
                 self._schedule()
 
     def _serve_one(self, party: PartyShare) -> None:
-        """Serve the connection of a party that is next, if one waits."""
+        """Serve the next waiting connection of a party, if any."""
         while party._waiting:
             worker = heapq.heappop(party._waiting)[2]
             share = worker.share
             share._is_queued = False
             if share.is_waiting:
                 self._unqueue(share)
-                if worker.has_work:  # it may have to wait for something else by now
+                if worker.has_work:  # it may by now wait for something else
                     self.serve(worker)
                     return

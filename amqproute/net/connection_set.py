@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connections of one listener, or of the connector, and how to be rid of all of them."""
+"""The connections of one listener, or of the connector, and a way to close them all."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["ConnectionSet"]
 
 
 class _Droppable(Protocol):
-    """What can be dropped."""
+    """A connection that can be dropped."""
 
     def abort(self) -> None:
-        """Drop the connection without a word."""
+        """Drop the connection without a closing handshake."""
         ...
 
 
@@ -22,12 +22,12 @@ C = TypeVar("C", bound=_Droppable)
 
 
 class ConnectionSet(set[C]):
-    """Those that are there: whoever makes them adds and discards them."""
+    """Present connections; their owner adds and discards them."""
 
     _all_gone: Deferred[None] | None = None
 
     def drop_all(self) -> Deferred[None]:
-        """Drop the connections that are there, without a word; fires when all are gone."""
+        """Drop all connections without a closing handshake; fires when all are gone."""
         if not self:
             return succeed(None)
         if self._all_gone is None:
@@ -37,7 +37,7 @@ class ConnectionSet(set[C]):
         return self._all_gone
 
     def tell_if_gone(self) -> None:
-        """Tell whoever waits for it that the last one is gone; to be called after each loss."""
+        """Fire the Deferred of `drop_all` after the last connection; call this after each loss."""
         if self._all_gone is not None and not self:
             gone, self._all_gone = self._all_gone, None
             gone.callback(None)

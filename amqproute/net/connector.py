@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connecting: to a candidate of a peer's domain, or to a URL.
 
-The addresses of a candidate are tried in their order, a new one each `ConnectPace.stagger_seconds`
-or as soon as one has failed, and the first TCP connection wins (RFC 8305 §5). Then comes TLS.
-Should it fail on that connection, the addresses not yet disproved get their turn: one of several
-machines behind a name may have been forgotten when certificates were renewed.
+The addresses of a candidate are tried in order, a new one every `ConnectPace.stagger_seconds` or as
+soon as one has failed, and the first TCP connection wins (RFC 8305 §5). Then TLS follows. If it
+fails on that connection, the remaining addresses are tried: one of several machines behind a name
+may have been forgotten when certificates were renewed.
 
-With implicit TLS the Deferred fires when the peer has proved its name and the engine has been
-started; with an upgrade when the TCP connection is there, and the engine's user sees the rest.
-In TLS 1.3 a client is done before the server has looked at the client's certificate: that *we*
-were refused shows as a `TlsError` in the `lost` of the user. When nothing works the failure is one
+With implicit TLS the Deferred fires when the peer has proved its name and the engine has started;
+with an upgrade, when the TCP connection exists, and the engine's user handles the rest. In TLS 1.3
+a client finishes before the server has checked the client's certificate: a refusal of *our*
+certificate appears as a `TlsError` in the user's `lost`. If nothing works, the failure is one
 `ConnectError` that lists every address.
 
-What a peer has to prove is decided before anybody connects, by `amqproute.net.peer_trust.demand`
-from the peer's level and from what the DNS says of the candidate: where nothing would do, as with
-TLSA records that fail validation, nobody connects, and the `ConnectError` has that code. What was
-reached stands in `TransportFacts.level` of the protocol.
+What a peer must prove is decided before connecting, by `amqproute.net.peer_trust.demand` from the
+peer's level and the candidate's DNS data: if nothing would suffice, for example because TLSA
+records fail validation, no connection is made, and the `ConnectError` has that code.
+`TransportFacts.level` of the protocol holds the level reached.
 
-Where the records of a domain lead is judged by `amqproute.dial_policy` before each connection,
-address by address, as they are then: an address that is not dialled counts as one that has failed,
-with the code ``dns.denied-target``. The gateway of a static route and the host of a URL are the
-operator's own words, and are not judged.
+The addresses in a domain's records are judged by `amqproute.dial_policy` before each connection,
+one by one, with their values at that time: a denied address counts as failed, with the code
+``dns.denied-target``. The gateway of a static route and the host of a URL are the operator's
+choice, and are not judged.
 
 Everything is bounded: a TCP connection by `ConnectPace.connect_seconds`, a TLS handshake by
 `PumpLimits.tls_seconds`, all together by `ConnectPace.total_seconds`. Cancelling the Deferred
@@ -87,7 +87,7 @@ _MakeProtocol = Callable[[Deferred[EngineProtocol]], EngineProtocol]
 
 
 class _Failed(NamedTuple):
-    """An address that did not do."""
+    """An address that failed."""
 
     address: str
     code: str
@@ -96,12 +96,12 @@ class _Failed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConnectPace:
-    """How patiently to connect, in seconds.
+    """Timing of connecting, in seconds.
 
     Attributes:
-        stagger_seconds: until the next address is tried beside the one that has not answered.
-        connect_seconds: for one TCP connection.
-        total_seconds: for one candidate with all its addresses.
+        stagger_seconds: delay before the next address is tried in parallel.
+        connect_seconds: limit of one TCP connection.
+        total_seconds: limit of one candidate with all its addresses.
     """
 
     stagger_seconds: float = 0.25
@@ -113,7 +113,7 @@ class Connector:
     """Makes connections, with our certificate.
 
     Attributes:
-        connections: those that it has made and that are there.
+        connections: the present connections made by this connector.
     """
 
     def __init__(
@@ -128,18 +128,18 @@ class Connector:
         tlsa: Callable[[str, int], Deferred[TlsaAnswer]] | None = None,
         targets: Callable[[], TargetPolicy] = TargetPolicy.of,
     ) -> None:
-        """Prepare.
+        """Initialize.
 
         Args:
             reactor: with IReactorTCP, IReactorTime, and for names and sockets
                 IReactorPluggableNameResolver and IReactorUNIX.
-            contexts: our certificate and whom we trust; None if there will be no TLS.
-            pace: how patiently.
+            contexts: our certificate and trusted authorities; None if TLS is not used.
+            pace: timing.
             limits: of each connection.
-            scheduler: shares the processor out among connections; None for one for each.
-            policy_for: what is wanted of a domain's broker.
-            tlsa: looks up the TLSA records of a host that a static route names.
-            targets: gives the rules of which places the DNS may lead to.
+            scheduler: shares processor time among connections; None for a separate one for each.
+            policy_for: returns the trust policy of a domain.
+            tlsa: looks up the TLSA records of a host named by a static route.
+            targets: returns the policy of which places the DNS may lead to.
         """
         self._reactor = reactor
         self._contexts = contexts
@@ -151,19 +151,19 @@ class Connector:
         self.connections: ConnectionSet[EngineProtocol] = ConnectionSet()
 
     def drop_all(self) -> Deferred[None]:
-        """Drop the connections that are there, without a word; fires when all are gone."""
+        """Drop all connections without a closing handshake; fires when all are gone."""
         return self.connections.drop_all()
 
     def connect(
         self, candidate: Candidate, domain: str, make: Make, *, extra_names: Sequence[str] = ()
     ) -> Deferred[EngineProtocol]:
-        """Connect to a candidate, which has to prove that it is `domain`'s.
+        """Connect to a candidate, which must prove that it belongs to `domain`.
 
         Args:
-            candidate: where; without addresses its host is looked up by the system.
-            domain: the name wanted of the certificate, and sent as SNI.
-            make: makes engine and user; called once a connection has won, at most once per
-                address, and a second time only after the `lost` of the first user.
+            candidate: the place; without addresses the system looks its host up.
+            domain: the name expected in the certificate, and sent as SNI.
+            make: makes engine and user; called once a connection has won, at most once per address,
+                and a second time only after the `lost` of the first user.
             extra_names: host names that the certificate may prove instead.
 
         Returns:
@@ -175,7 +175,7 @@ class Connector:
     async def demand_for(
         self, candidate: Candidate, domain: str, extra_names: Sequence[str] = ()
     ) -> TrustDemand:
-        """Decide what has to be proved at a candidate of a domain."""
+        """Return what must be proved at a candidate of a domain."""
         policy = DEFAULT_POLICY if self._policy_for is None else self._policy_for(domain)
         asks = candidate.source == "static" and policy.level is TrustLevel.DANE
         if asks and self._tlsa is not None and not certificate_identity.is_address(candidate.host):
@@ -186,12 +186,12 @@ class Connector:
     def connect_url(
         self, url: Url, make: Make, *, name: str | None = None
     ) -> Deferred[EngineProtocol]:
-        """Connect to a URL: no SRV records, and the certificate has to name the host.
+        """Connect to a URL: no SRV records, and the certificate must name the host.
 
         Args:
             url: from `parse_url`.
             make: makes engine and user.
-            name: the name wanted of the certificate, if not the host.
+            name: the name expected in the certificate, if not the host.
 
         Returns:
             A Deferred of the protocol; fails with `ConnectError`.
@@ -223,7 +223,7 @@ class Connector:
             )
         try:
             if (ailment := self._contexts.ailment) is not None:
-                raise ailment  # nobody would believe us, and the other side would only log it
+                raise ailment  # peers would refuse us, and only their logs would show it
             return ConnectionSecurity(self._contexts.creator_for(wanted), implicit=implicit)
         except TlsError as error:
             raise ConnectError(error.code, str(error)) from error
@@ -261,8 +261,8 @@ class Connector:
             port: the TCP port.
             security: what is demanded.
             make: makes engine and user.
-            where: host and port, for people.
-            by_dns: the domain whose records lead here; None if the operator says so.
+            where: host and port, as text.
+            by_dns: the domain whose records lead here; None if configured by the operator.
         """
         deadline = self._reactor.seconds() + self._pace.total_seconds
         failures: list[_Failed] = []
@@ -323,7 +323,7 @@ class Connector:
             return await ready
         except CancelledError:
             raise
-        except Exception as error:  # every way in which the system may refuse is one outcome
+        except Exception as error:  # every kind of refusal by the system is one outcome
             words = f"unix:{path}: {_words(error)}"
             raise ConnectError(_code(error), f"no connection to {words}", (words,)) from error
 
@@ -340,7 +340,7 @@ class Connector:
         )
 
     async def _look_up(self, host: str) -> list[str]:
-        """Ask the system for the addresses of a name that an operator configured."""
+        """Return the addresses that the system finds for a configured name."""
         receiver = _Addresses()
         self._reactor.nameResolver.resolveHostName(receiver, host)
         done = receiver.done
@@ -355,7 +355,7 @@ class Connector:
 
 
 class _Dialed(ConnectionOwner):
-    """Keeps a connection in the set of those there are, and reports whether it got ready."""
+    """Adds a connection to the set of present ones, and reports when it is ready."""
 
     def __init__(
         self, connections: ConnectionSet[EngineProtocol], ready: Deferred[EngineProtocol]
@@ -379,9 +379,9 @@ class _Race:
     """TCP connections to several addresses, of which the first wins.
 
     Attributes:
-        failures: address, code and words of each that failed.
-        ready: of the winner: fires when its engine has been started, fails if it is lost before.
-        done: fires with the winner and its address, or None when nobody has answered.
+        failures: address, code and text of each failure.
+        ready: for the winner: fires when its engine has started, fails if it is lost before that.
+        done: fires with the winner and its address, or None if no address has answered.
     """
 
     def __init__(
@@ -392,7 +392,7 @@ class _Race:
         pace: ConnectPace,
         protocol: _MakeProtocol,
     ) -> None:
-        """Prepare; `protocol` makes the protocol of the winner."""
+        """Initialize; `protocol` makes the protocol of the winner."""
         self.failures: list[_Failed] = []
         self.ready: Deferred[EngineProtocol] = Deferred()
         self.done: Deferred[tuple[EngineProtocol, str] | None] = Deferred(lambda _: self.stop())
@@ -406,7 +406,7 @@ class _Race:
         self._is_decided = False
 
     def start_next(self) -> None:
-        """Try the next address, and have the one after it tried soon."""
+        """Try the next address, and schedule the one after it."""
         self._next_call = None
         if self._is_decided or not self._waiting:
             return
@@ -424,7 +424,7 @@ class _Race:
         )
 
     def stop(self) -> None:
-        """Give up all that have not won."""
+        """Abandon all connections that have not won."""
         self._is_decided = True
         if self._next_call is not None:
             self._next_call.cancel()
@@ -433,13 +433,13 @@ class _Race:
             attempt.cancel()
 
     def give_up(self) -> None:
-        """Decide that nobody has won: there is no time left."""
+        """End the race without a winner: the time is over."""
         if not self._is_decided:
             self.stop()
             self.done.callback(None)
 
     def _won(self) -> TwistedProtocol | None:
-        """Make the protocol of the first connection, and of no other."""
+        """Make the protocol of the first connection only."""
         if self._is_decided:
             return None
         self._is_decided = True
@@ -475,13 +475,13 @@ class _Once(Factory):
         self._make_protocol = make_protocol
 
     def buildProtocol(self, addr: IAddress | None) -> TwistedProtocol | None:
-        """Make the protocol, or None to have the connection closed."""
+        """Return the protocol, or None to close the connection."""
         return self._make_protocol()
 
 
 @implementer(IResolutionReceiver)
 class _Addresses:
-    """Collects what the system's resolver finds."""
+    """Collects the results of the system's resolver."""
 
     def __init__(self) -> None:
         self.done: Deferred[list[str]] = Deferred(self._cancel)
@@ -502,7 +502,7 @@ class _Addresses:
 
     def _cancel(self, _: object) -> None:
         if self._resolution is not None:
-            with suppress(NotImplementedError):  # a look-up in a thread cannot be called back
+            with suppress(NotImplementedError):  # a look-up in a thread cannot be cancelled
                 self._resolution.cancel()
 
 
@@ -522,7 +522,7 @@ def _words(error: BaseException) -> str:
     if isinstance(error, twisted_error.TimeoutError):
         return "no answer in time"
     if isinstance(error, twisted_error.ConnectError) and isinstance(error.args[0], Failure):
-        return str(error.args[0].value)  # closed before it was open: words for a person
+        return str(error.args[0].value)  # closed before it was open: a readable text
     if isinstance(error, twisted_error.ConnectError) and isinstance(error.osError, int):
         words = os.strerror(error.osError)
         return words[:1].lower() + words[1:]
@@ -530,7 +530,7 @@ def _words(error: BaseException) -> str:
 
 
 def _no_connection(where: str, port: int, failures: Sequence[_Failed]) -> ConnectError:
-    """Put all failures into one error; TLS failures tell most, then refusals, then silence."""
+    """Combine all failures into one error, ranked: TLS failures, refusals, silence."""
     attempts = tuple(
         f"[{each.address}]:{port}: {each.code}: {each.words}"
         if ":" in each.address

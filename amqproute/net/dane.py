@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLSA records against certificates (RFC 6698, RFC 7671). Pure.
 
-Which records can be used at all is `usable`; whether a chain fits one of them is `match_chain`.
+`usable` selects the records that can be used; `match_chain` compares a chain with them.
 
 =================  ==========================================================================
-usage              what it takes here
+usage              requirement
 =================  ==========================================================================
-3 DANE-EE          the peer's own certificate or key is the one published; neither its names nor
-                   its dates are looked at (RFC 7671 §5.1): the signed record says both
-2 DANE-TA          an authority in the peer's chain is the one published; the chain holds up to it,
-                   in signatures and dates, and the certificate has a name that was asked for
-1, 0 PKIX-EE, -TA  the same beside, not instead of, an ordinary chain to a trusted authority, and
-                   only for a peer of whom DANE is demanded: where it is merely preferred they
-                   count as unusable (RFC 7672 §3.1.3)
+3 DANE-EE          the published certificate or key is the peer's own; its names and dates are
+                   ignored (RFC 7671 §5.1): the signed record vouches for both
+2 DANE-TA          the published certificate is an authority in the peer's chain; the chain up to it
+                   is valid, in signatures and dates, and the certificate has an expected name
+1, 0 PKIX-EE, -TA  the same in addition to, not instead of, an ordinary chain to a trusted
+                   authority, and only if DANE is required of the peer: where DANE is merely
+                   preferred they count as unusable (RFC 7672 §3.1.3)
 =================  ==========================================================================
 
-A peer that changes its key publishes both records for a while: any that fits will do.
+A peer that changes its key publishes both records for a while: one match is enough.
 
-Limits: a DANE-TA authority has to be in the peer's chain, as RFC 7671 §5.2.2 asks of servers;
-    only
-a record with the whole certificate (2 0 0) stands in for it.
+Limits: a DANE-TA authority must be in the peer's chain, as RFC 7671 §5.2.2 requires of servers;
+only a record with the whole certificate (2 0 0) can replace it.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ _LONGEST_CHAIN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class TlsaFit:
-    """A record that a chain fits.
+    """A record that matches a chain.
 
     Attributes:
-        record: which.
-        needs_name: the certificate has to have a name that was asked for, too.
-        needs_pkix: its chain has to end at a trusted authority, too.
-        failure: the record names an authority of the chain, and the way from there to the
-            certificate does not hold: why.
+        record: the record.
+        needs_name: whether the certificate must also have an expected name.
+        needs_pkix: whether its chain must also end at a trusted authority.
+        failure: why the chain from the record's authority to the certificate is not valid; None if
+            it is.
     """
 
     record: Tlsa
@@ -71,8 +70,9 @@ def usable(records: Iterable[Tlsa], *, is_demanded: bool) -> tuple[Tlsa, ...]:
     Of several digests of one kind only the strongest counts (RFC 7671 §9).
 
     Args:
-        records: as published.
-        is_demanded: DANE is a must, not only preferred: usages 0 and 1 count as well.
+        records: the published records.
+        is_demanded: whether DANE is required rather than preferred: then usages 0 and 1 count as
+            well.
     """
     least = PKIX_TA if is_demanded else DANE_TA
     good = [
@@ -98,26 +98,26 @@ def usable(records: Iterable[Tlsa], *, is_demanded: bool) -> tuple[Tlsa, ...]:
 
 
 def matches(record: Tlsa, certificate: x509.Certificate) -> bool:
-    """Tell whether a record is of this certificate."""
+    """Return whether a record matches this certificate."""
     return _association(record.selector, record.matching, certificate) == record.data
 
 
 def record_of(
     certificate: x509.Certificate, *, usage: int = DANE_EE, selector: int = 1, matching: int = 1
 ) -> Tlsa:
-    """Return the record to publish for a certificate: of its key (3 1 1) unless told otherwise."""
+    """Return the record to publish for a certificate, by default for its key (3 1 1)."""
     return Tlsa(usage, selector, matching, _association(selector, matching, certificate))
 
 
 def match_chain(
     records: Sequence[Tlsa], chain: Sequence[x509.Certificate], now: datetime.datetime
 ) -> tuple[TlsaFit, ...]:
-    """Return the records that fit, best first: those without further conditions.
+    """Return the matching records, best first: those without further conditions.
 
     Args:
-        records: usable ones.
-        chain: the peer's certificate, and the others it has sent, in any order.
-        now: the present; for the dates of a chain to a DANE-TA authority.
+        records: usable records.
+        chain: the peer's certificate, then the others it has sent, in any order.
+        now: the present, for the dates of a chain to a DANE-TA authority.
     """
     if not chain:
         return ()
@@ -159,7 +159,7 @@ def _path_failure(
     others: Sequence[x509.Certificate],
     now: datetime.datetime,
 ) -> str | None:
-    """Why the chain from this authority to the certificate does not hold; None if it does."""
+    """Return why the chain from this authority to the certificate is not valid, or None."""
     store = crypto.X509Store()
     store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
     store.set_time(now)

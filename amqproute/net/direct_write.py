@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends what is written at once, where the transport holds nothing back; reads in fit sizes.
+"""Immediate writes where the transport has no backlog, and reads of suitable sizes.
 
-Twisted's transports keep what is written for the next turn of the reactor: they ask the kernel to
-be told when the socket can take something, are told, send, and ask not to be told any more. That
-joins many small writes, but the pump joins them already; for a lone message it is three system
-calls and a turn of waiting on each of its legs. A `DirectWriter` offers the bytes to the socket
-where
-they are written, and leaves to the transport what the socket does not take: its buffer, its
-producers and its errors work as ever.
+Twisted's transports keep written data for the next turn of the reactor: they register for
+writability, are notified, send, and unregister. That joins many small writes, but the pump joins
+them already; a single message costs three system calls and a turn of waiting on each hop. A
+`DirectWriter` offers the bytes to the socket at once, and leaves the rest to the transport: its
+buffer, its producers and its errors work as usual.
 """
 
 from __future__ import annotations
@@ -20,26 +18,27 @@ from twisted.internet.abstract import FileDescriptor
 __all__ = ["PIECE_BYTES", "DirectWriter", "is_fit", "joined"]
 
 READ_BYTES: Final = 64 * 1024
-"""Octets of one read at most, while little comes: so much the allocator has without the kernel."""
+"""Maximum octets of one read while traffic is low: the allocator provides them without the
+kernel."""
 FULL_BYTES: Final = 1024 * 1024
-"""The same behind a read of `MUCH_BYTES`, and octets of one write. Each read is one batch: in reads
-of 64 KiB bodies of that size would come one by one, for half as much CPU again."""
+"""The same after a read of `MUCH_BYTES`, and the octets of one write. Each read is one batch: in
+reads of 64 KiB, bodies of that size would arrive one by one, for 50 % more CPU."""
 MUCH_BYTES: Final = 32 * 1024
 PIECE_BYTES: Final = 128 * 1024
-"""What is joined, encrypted or decrypted in one go: it stays in the processor's cache meanwhile."""
+"""Size of pieces that are joined, encrypted or decrypted, so that they stay in the cache."""
 
 
 def is_fit(transport: object) -> bool:
-    """Whether a transport can be written to without its buffer: a socket, not a TLS layer."""
+    """Return whether a transport can be bypassed for writing: a socket, not a TLS layer."""
     return isinstance(transport, FileDescriptor)
 
 
 MOST_BUFFERS: Final = 512
-"""Of one sendmsg(2); the system's bound is 1,024."""
+"""Buffers of one sendmsg(2); the system's bound is 1,024."""
 
 
 def joined(parts: Sequence[bytes]) -> Sequence[bytes]:
-    """Join small parts: to one, or to some of `PIECE_BYTES` and a little more."""
+    """Join small parts into one, or into several of slightly more than `PIECE_BYTES`."""
     if len(parts) == 1:
         return parts
     if sum(map(len, parts)) <= PIECE_BYTES:
@@ -55,7 +54,7 @@ def joined(parts: Sequence[bytes]) -> Sequence[bytes]:
 
 
 class DirectWriter:
-    """A transport to write to; everything but writing goes to the transport itself.
+    """A transport with its own `write`; everything else is passed to the transport.
 
     Between `gather` and `send` all writes become one: a TLS layer writes piece by piece.
     """
@@ -73,24 +72,24 @@ class DirectWriter:
         return getattr(self._transport, name)
 
     def came(self, size: int) -> None:
-        """Learn what a read has brought: the next one is for as much."""
+        """Record the size of a read; it sets the size of the next one."""
         if (size >= MUCH_BYTES) is not self._is_much:
             self._is_much = not self._is_much
             self._transport.bufferSize = FULL_BYTES if self._is_much else READ_BYTES
 
     def gather(self) -> None:
-        """Keep what is written from here on until `send`."""
+        """Keep written data from now on until `send`."""
         self._is_gathering = True
 
     def write(self, data: bytes) -> None:
-        """Keep `data` while gathering; else leave it to the transport."""
+        """Keep `data` while gathering; else pass it to the transport."""
         if self._is_gathering:
             self._parts.append(data)
         else:
             self._transport.write(data)
 
     def send(self) -> None:
-        """Send what was gathered, as much of it as the socket takes; the transport has the rest."""
+        """Send the gathered data as far as the socket takes it; the transport gets the rest."""
         self._is_gathering = False
         parts = self._parts
         if not parts:
@@ -101,7 +100,7 @@ class DirectWriter:
             transport.connected
             and not transport.disconnecting
             and not transport.dataBuffer
-            and not transport._tempDataBuffer  # Twisted has no public word for it
+            and not transport._tempDataBuffer  # Twisted has no public name for it
         ):
             parts = _sent(transport, parts)
         for part in parts:
@@ -109,9 +108,9 @@ class DirectWriter:
 
 
 def _sent(transport: Any, parts: list[bytes]) -> list[bytes]:
-    """Offer these to the socket; return what it has not taken.
+    """Offer parts to the socket; return what it has not taken.
 
-    A failure is met again, and handled, when the transport tries the same.
+    The transport meets and handles a failure again when it tries the same.
     """
     try:
         sent = transport.socket.sendmsg(parts[:MOST_BUFFERS])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a TLS handshake failed, in words for an operator: from what OpenSSL and the transport say.
+"""Explains failed TLS handshakes to operators, from OpenSSL's and the transport's errors.
 
-The other side's alert (RFC 8446 §6.2) is one word, and often a poor one: a peer whose verification
-is a program's, and not OpenSSL's, can say ``internal error`` and nothing else. What our own side
-knows makes a sentence of it: whose certificate was on the table, the name that the client had asked
-for, and whether the other side spoke TLS at all.
+The other side's alert (RFC 8446 §6.2) is one word, and often a poor one: a peer whose own code
+verifies certificates, rather than OpenSSL, may send just ``internal error``. Knowledge of our own
+side turns it into a sentence: which certificate was used, the name that the client requested, and
+whether the other side spoke TLS at all.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _ABOUT_VERSIONS: Final = frozenset({"protocol version", "insufficient security"}
 
 @dataclass(frozen=True, slots=True)
 class HandshakeProgress:
-    """How far a handshake had come when it failed.
+    """The state of a handshake when it failed.
 
     Attributes:
-        is_client: we have connected; else we were connected to.
-        is_answered: the other side has shown a certificate, or has agreed on a cipher.
-        server_name: which name the client has asked for (SNI); empty for none.
-        own: our certificate, if we have one.
+        is_client: whether we are the connecting side.
+        is_answered: whether the other side has shown a certificate, or has agreed on a cipher.
+        server_name: the name that the client requested (SNI); empty for none.
+        own: our certificate, if any.
     """
 
     is_client: bool
@@ -61,11 +61,11 @@ class HandshakeProgress:
 
 
 def explain(error: BaseException, progress: HandshakeProgress | None = None) -> TlsError:
-    """Say why a handshake failed.
+    """Return the reason for a failed handshake.
 
     Args:
-        error: what OpenSSL or the transport reported.
-        progress: how far it had come; None if that is not known.
+        error: the error of OpenSSL or the transport.
+        progress: the state of the handshake; None if unknown.
     """
     is_unanswered = progress is not None and progress.is_client and not progress.is_answered
     if not isinstance(error, SSL.Error):
@@ -113,7 +113,7 @@ def _of_a_loss(
 
 
 def _of_an_alert(alert: str, progress: HandshakeProgress | None) -> str:
-    """Say what the other side means by an alert."""
+    """Return the meaning of an alert from the other side."""
     own = None if progress is None else progress.own
     if alert in _ABOUT_VERSIONS:
         return "the peer has no version of TLS in common with us, which is 1.2 at least"
@@ -151,7 +151,7 @@ def _of_an_alert(alert: str, progress: HandshakeProgress | None) -> str:
 
 
 def reasons_of(error: SSL.Error) -> str:
-    """Return what OpenSSL says, in lower case, divided by semicolons."""
+    """Return OpenSSL's reasons in lower case, separated by semicolons."""
     queue = error.args[0] if error.args else None
     if isinstance(queue, list):
         return "; ".join(str(each[2]).lower() for each in queue) or "unexpected end of file"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protocols of a listener, and the choice of one for each connection.
 
-`OfferedProtocols.make` is what a `amqproute.net.listener.Listener` is given to make engine and user
-of a connection. With one protocol they are made at once. With several the connection begins with a
-`amqproute.wire.protocol_choice.ProtocolChooser`, and engine and user of its protocol take it over
-when the first octets have come.
+A `amqproute.net.listener.Listener` uses `OfferedProtocols.make` to make the engine and the user of
+a connection. With one protocol they are made at once. With several, the connection begins with a
+`amqproute.wire.protocol_choice.ProtocolChooser`, and the engine and user of the chosen protocol
+take over after the first octets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OfferedProtocol:
 
     Attributes:
         name: for the log.
-        headers: what its connections begin with, see `amqproute.wire.protocol_choice`.
+        headers: the first octets of its connections, see `amqproute.wire.protocol_choice`.
         make: makes engine and user of a connection.
     """
 
@@ -42,12 +42,12 @@ class OfferedProtocols:
     """The protocols of a listener.
 
     Args:
-        protocols: the first one is for whoever speaks none of them.
-        seconds: how long a connection may take until it is known what it speaks; the deadline of
-            the protocol's own handshake counts from the same beginning.
+        protocols: the first one answers clients that speak none of them.
+        seconds: time limit for the choice; the deadline of the protocol's own handshake starts at
+            the same time.
 
     Raises:
-        ValueError: a connection could be for two of them.
+        ValueError: a connection could belong to two of them.
     """
 
     def __init__(self, protocols: Sequence[OfferedProtocol], seconds: float) -> None:
@@ -68,7 +68,7 @@ class OfferedProtocols:
 
 @implementer(IConnectionUser)
 class _ChooserUser:
-    """The user of a connection whose protocol is not known yet."""
+    """The user of a connection whose protocol is not yet known."""
 
     def __init__(self, protocols: Sequence[OfferedProtocol], facts: TransportFacts) -> None:
         self._protocols = protocols

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The addresses of this host's interfaces: `OwnAddresses`.
 
-They are read where a sandboxed daemon may read them: IPv4 by the ioctl SIOCGIFCONF, IPv6 from
-``/proc/self/net/if_inet6``. Both list addresses, and not routes, of which a router has a million;
-neither needs a netlink socket, which the unit does not permit.
+They are read in ways open to a sandboxed daemon: IPv4 by the ioctl SIOCGIFCONF, IPv6 from
+``/proc/self/net/if_inet6``. Both list addresses rather than routes, of which a router has a
+million; neither needs a netlink socket, which the unit does not permit.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _NAME_OCTETS: Final = 16
 _ROW_OCTETS: Final = _NAME_OCTETS + (24 if struct.calcsize("P") == 8 else 16)
 """The size of C's ``struct ifreq``."""
 _ADDRESS: Final = slice(_NAME_OCTETS + 4, _NAME_OCTETS + 8)
-"""Where ``sin_addr`` stands in it."""
+"""The position of ``sin_addr`` in it."""
 _FIRST_ROWS: Final = 64
 _MOST_ROWS: Final = 1 << 16
 FRESH_SECONDS: Final = 1.0
-"""How long what was read counts."""
+"""How long a result is cached."""
 
 Address = IPv4Address | IPv6Address
 
 
 class OwnAddresses:
-    """Call it for the addresses that this host has now.
+    """A callable that returns the present addresses of this host.
 
     Args:
         seconds: a monotonic clock.
@@ -52,7 +52,7 @@ class OwnAddresses:
         self._failed = ""
 
     def __call__(self) -> Collection[Address]:
-        """Return them; those known last where they cannot be read, which the log says once."""
+        """Return the addresses; if they cannot be read, the last known ones, and log that once."""
         now = self._seconds()
         if now >= self._until:
             self._until = now + FRESH_SECONDS
@@ -79,7 +79,7 @@ def _ipv4_addresses() -> list[IPv4Address]:
             (used, _) = struct.unpack("@iP", fcntl.ioctl(handle.fileno(), _SIOCGIFCONF, asked))
             if used < len(buffer) or rows >= _MOST_ROWS:
                 break
-            rows *= 4  # the kernel cuts the list off without a word
+            rows *= 4  # the kernel truncates the list silently
     octets = buffer.tobytes()[:used]
     found = (octets[at : at + _ROW_OCTETS] for at in range(0, used, _ROW_OCTETS))
     return [IPv4Address(row[_ADDRESS]) for row in found]

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a peer has to prove, and whether it has. Pure; the relay and ``explain`` ask the same.
+"""What a peer must prove, and whether it has. Pure; shared by the relay and ``explain``.
 
 Two questions, each answered in one function:
 
-* `demand`: from what the operator wants of a peer (`TrustPolicy`) and what the DNS says of a place
-  (`PeerPlace`): what has to be proved there (`TrustDemand`), or the one code for which nobody
-  connects;
-* `judge`: from a demand and what the peer has shown (`ShownCertificate`): the level that was
-  reached, or why it was not (`TrustVerdict`).
+* `demand`: from the operator's policy (`TrustPolicy`) and the DNS data of a place (`PeerPlace`),
+  what must be proved there (`TrustDemand`), or the code of the reason not to connect;
+* `judge`: from a demand and what the peer has shown (`ShownCertificate`), the level reached, or the
+  reason for refusal (`TrustVerdict`).
 
 The table
 =========
-With level ``dane-or-pkix``, which is the default:
+For level ``dane-or-pkix``, the default:
 
 ==========  =======================  ==============  =============================================
 SRV         TLSA                     server name     accepted if
@@ -25,16 +24,17 @@ secure      present, none usable     the target      PKIX, as before
 secure      failed or bogus          --              never: ``dns.bogus``, ``dns.servfail``, ...
 ==========  =======================  ==============  =============================================
 
-The other levels are rows of their own: ``dane`` takes the rows with usable records and no other
-(``dane.absent``, ``dane.unusable``, ``dns.insecure``, ``dns.not-dnssec-capable``); ``pkix`` takes
-an authority's word for the domain, whatever the DNS says; ``pin`` takes the certificates or keys
-that the operator lists, whatever their names and dates; ``tls`` encrypts and proves nothing;
-``none`` does not even that where the place speaks plain AMQP.
+The other levels are rows of their own: ``dane`` takes only the rows with usable records (else
+``dane.absent``, ``dane.unusable``, ``dns.insecure``, ``dns.not-dnssec-capable``); ``pkix`` trusts
+an authority about the domain, whatever the DNS says; ``pin`` takes the certificates or keys listed
+by the operator, whatever their names and dates; ``tls`` encrypts and proves nothing; ``none`` does
+not even encrypt if the place speaks plain AMQP.
 
 For a static route the operator has named the host. Its level holds as configured, and
-``dane-or-pkix`` is PKIX there: DANE for a host that is not found by SRV has to be asked for.
+``dane-or-pkix`` means PKIX there: DANE for a host that is not found by SRV must be requested
+explicitly.
 
-What is reached is one of `amqproute.values.SECURITY_LEVELS`: ``none``, ``tls``, ``authenticated``
+The level reached is one of `amqproute.values.SECURITY_LEVELS`: ``none``, ``tls``, ``authenticated``
 (PKIX or pin), ``dane``.
 """
 
@@ -75,7 +75,7 @@ _PIN: Final = re.compile(r"(?P<kind>sha256|key-sha256):(?P<digest>[0-9a-fA-F:]+)
 
 
 class TrustLevel(enum.StrEnum):
-    """What the operator wants proved (the setting ``peers.DOMAIN.level``)."""
+    """The operator's requirement (the setting ``peers.DOMAIN.level``)."""
 
     NONE = "none"
     TLS = "tls"
@@ -87,10 +87,10 @@ class TrustLevel(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyPin:
-    """A certificate, or a key, that an operator has learned some other way.
+    """A certificate, or a key, that an operator trusts explicitly.
 
     Attributes:
-        is_key: it is of the public key, and outlives the certificate's renewal.
+        is_key: whether it is of the public key, which outlives the certificate's renewal.
         digest: SHA-256 of the certificate or of its SubjectPublicKeyInfo.
     """
 
@@ -98,7 +98,7 @@ class KeyPin:
     digest: bytes
 
     def fits(self, certificate: x509.Certificate) -> bool:
-        """Tell whether it is this certificate, or has this key."""
+        """Return whether this is the certificate, or its key."""
         encoding = serialization.Encoding.DER
         if self.is_key:
             octets = certificate.public_key().public_bytes(
@@ -110,28 +110,28 @@ class KeyPin:
 
 
 def parse_pin(text: str) -> KeyPin:
-    """Read ``sha256:HEX`` (of the certificate) or ``key-sha256:HEX`` (of its key).
+    """Parse ``sha256:HEX`` (of the certificate) or ``key-sha256:HEX`` (of its key).
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither.
     """
     found = _PIN.fullmatch(text.strip())
     digits = "" if found is None else found["digest"].replace(":", "")
     if found is None or len(digits) != 64:
         raise ValueError(
-            f"{text!r} is no pin; write sha256: or key-sha256: and the 64 hexadecimal digits that "
-            "`amqproute certs show` prints"
+            f"{text!r} is not a pin; write sha256: or key-sha256: and the 64 hexadecimal digits "
+            "that `amqproute certs show` prints"
         )
     return KeyPin(found["kind"] == "key-sha256", bytes.fromhex(digits))
 
 
 @dataclass(frozen=True, slots=True)
 class TrustPolicy:
-    """What the operator wants of a peer.
+    """The operator's requirement for a peer.
 
     Attributes:
-        level: how much.
-        pins: for `TrustLevel.PIN`, any of which will do.
+        level: the level.
+        pins: for `TrustLevel.PIN`; one match is enough.
     """
 
     level: TrustLevel = TrustLevel.DANE_OR_PKIX
@@ -143,16 +143,16 @@ DEFAULT_POLICY: Final = TrustPolicy()
 
 @dataclass(frozen=True, slots=True)
 class PeerPlace:
-    """What is known of a place before anybody connects.
+    """Facts about a place before connecting.
 
     Attributes:
-        domain: whose broker is wanted there: what stands in the addresses.
+        domain: the domain whose broker is expected there, as in addresses.
         host: the SRV target, the domain itself, or the host of a static route.
-        is_secure: DNSSEC proves that `host` is the domain's.
-        tlsa: what is known of its TLSA records; None if nobody has asked.
+        is_secure: whether DNSSEC proves that `host` belongs to the domain.
+        tlsa: the state of its TLSA records; None if not queried.
         names: further names that the operator accepts.
-        is_static: the operator has named the host.
-        is_plain: TLS is not what this place begins with.
+        is_static: whether the operator has named the host.
+        is_plain: whether the place does not begin with TLS.
     """
 
     domain: str
@@ -165,7 +165,7 @@ class PeerPlace:
 
 
 def place_of(candidate: Candidate, domain: str, names: Sequence[str] = ()) -> PeerPlace:
-    """Return what is known of a candidate of a domain."""
+    """Return the facts about a candidate of a domain."""
     return PeerPlace(
         domain,
         candidate.host,
@@ -190,20 +190,20 @@ class TrustMethod(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TrustDemand:
-    """What has to be proved at a place.
+    """What must be proved at a place.
 
     Attributes:
-        method: how; `TrustMethod.REFUSED` if nothing that could be proved there would do.
-        domain: whose broker is wanted.
-        names: any of which the certificate has to have, where names matter.
-        server_name: what to send as SNI.
-        level: what is reached if it is proved; one of `amqproute.values.SECURITY_LEVELS`.
+        method: how; `TrustMethod.REFUSED` if no proof would suffice.
+        domain: the domain whose broker is expected.
+        names: names of which the certificate must have one, where names matter.
+        server_name: the SNI to send.
+        level: the level reached by the proof; one of `amqproute.values.SECURITY_LEVELS`.
         records: usable TLSA records, for `TrustMethod.DANE`.
-        owner: where they stand.
+        owner: the owner name of these records.
         pins: for `TrustMethod.PIN`.
-        code: ``ok``, or why it is refused.
-        words: the same for people.
-        is_host: `domain` is the host of a URL; no DNS record says anything about it.
+        code: ``ok``, or the code of the refusal.
+        words: the same as text.
+        is_host: whether `domain` is the host of a URL, without DNS records.
     """
 
     method: TrustMethod
@@ -226,7 +226,7 @@ class ShownCertificate:
     Attributes:
         chain: its certificate, then the others.
         chain_failure: why the chain does not lead to a trusted authority; None if it does.
-        revoked: that the operator's revocation lists name one of them; None if not.
+        revoked: the error if the operator's revocation lists name one of them; else None.
         host: the IP address that it has connected from; empty if it has none.
     """
 
@@ -242,8 +242,8 @@ class TrustVerdict:
 
     Attributes:
         failure: why not; None if it has.
-        level: what is reached.
-        words: by what.
+        level: the level reached.
+        words: the proof, as text.
     """
 
     failure: TlsError | None
@@ -252,7 +252,7 @@ class TrustVerdict:
 
 
 def demand(policy: TrustPolicy, place: PeerPlace) -> TrustDemand:
-    """Decide what has to be proved at a place; see the table of the module."""
+    """Decide what must be proved at a place; see the table of the module."""
     domain, level = place.domain, policy.level
     if level is TrustLevel.NONE and place.is_plain:
         return TrustDemand(
@@ -302,7 +302,7 @@ def _by_authority(
 
 
 def _by_dns(place: PeerPlace, tlsa: TlsaAnswer | None, *, is_demanded: bool) -> TrustDemand:
-    """The rows of the table."""
+    """Apply the rows of the table."""
     state = TlsaState.INSECURE if tlsa is None else tlsa.state
     code, words = ("dns.insecure", "nobody asked") if tlsa is None else (tlsa.code, tlsa.words)
     if tlsa is not None and state is TlsaState.FAILED:
@@ -440,7 +440,7 @@ def _judge_fit(wanted: TrustDemand, shown: ShownCertificate, fit: dane.TlsaFit) 
 
 
 def _brief(record: Tlsa) -> str:
-    """A record with the beginning of its data."""
+    """Return a record with the beginning of its data."""
     data = record.data.hex()
     rest = "..." if len(data) > 64 else ""
     return f"{record.usage} {record.selector} {record.matching} {data[:64]}{rest}"

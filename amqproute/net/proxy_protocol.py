@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The header of the PROXY protocol, version 2: what a load balancer says of the client behind it.
+"""The PROXY protocol, version 2: the client's address in a header from a load balancer.
 
 The balancer connects in its own name and sends, before the client's first octet (and before TLS),
 sixteen fixed octets, the addresses, and extensions (type, length, value), which are skipped. The
-specification is HAProxy's ``proxy-protocol.txt``, section 2.2. Version 1, which is text, is not
-read; nor are commands and families that tell no address: a client without an address would have
-nobody's share.
+specification is HAProxy's ``proxy-protocol.txt``, section 2.2. Version 1, a text protocol, is not
+supported; nor are commands and families without addresses: a client without an address could not be
+accounted for.
 
 Pure: octets in, a header or an error out.
 """
@@ -22,8 +22,8 @@ __all__ = ["MOST_OCTETS", "ProxyHeader", "ProxyHeaderError", "read_proxy_header"
 SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
 
 MOST_OCTETS: Final = 4096
-"""The longest header that is read, extensions and all; the specification has senders keep the
-usual ones below 536."""
+"""The longest header accepted, including extensions; the specification has senders keep the usual
+ones below 536."""
 
 _FIXED: Final = 16
 _LOCAL: Final = 0
@@ -33,16 +33,16 @@ _TCP6: Final = 0x21
 
 
 class ProxyHeaderError(ValueError):
-    """What came is no header that can be used; the words say why."""
+    """The octets are not a usable header; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """A header that was read.
+    """A parsed header.
 
     Attributes:
-        size: its octets; what follows them is the client's.
-        host: the client's IP address; None for the balancer's own connections, as its checks are
+        size: its octets; the octets after it belong to the client.
+        host: the client's IP address; None for the balancer's own connections, such as its checks
             (command LOCAL).
         port: the client's TCP port.
     """
@@ -53,10 +53,10 @@ class ProxyHeader:
 
 
 def read_proxy_header(data: bytes) -> ProxyHeader | None:
-    """Read the header at the beginning of what was received; None while it is incomplete.
+    """Parse the header at the beginning of received data; return None while it is incomplete.
 
     Raises:
-        ProxyHeaderError: it cannot become a header.
+        ProxyHeaderError: the data cannot become a valid header.
     """
     if data[: len(SIGNATURE)] != SIGNATURE[: len(data)]:
         if data.startswith(b"PROXY "):
@@ -76,7 +76,7 @@ def read_proxy_header(data: bytes) -> ProxyHeader | None:
     if len(data) < size:
         return None
     if command == _LOCAL:
-        return ProxyHeader(size, None, 0)  # whatever it says of addresses is to be ignored
+        return ProxyHeader(size, None, 0)  # addresses must be ignored
     return _proxied(data, family, length, size)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The type of a whole reactor, for code that hands it on to several parts."""
+"""The type of a whole reactor, for code that passes it to several components."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ class IReactor(
     IReactorUDP,
     IReactorUNIX,
 ):
-    """All that the daemon and the commands use of a reactor. Twisted's on Unix have it all."""
+    """The parts of a reactor that are used here; Twisted's on Unix have all of them."""

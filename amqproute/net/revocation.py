@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificate revocation lists (RFC 5280 §5) out of files, and what they say of a chain.
+"""Certificate revocation lists (RFC 5280 §5): reading them, and checking a chain.
 
-A list counts for the certificates of its issuer. Authorities of which there is no list are not
-held against their certificates: the operator gives the lists he has. A list past its next update
-still revokes what it names, and the log says that it is old; whoever cuts off its renewal gains
-that newly revoked certificates are not known, not that all peers are refused.
+A list counts for the certificates of its issuer. Certificates of authorities without a list are
+accepted: the operator provides the lists available. A list past its next update still revokes its
+certificates, and the log warns that it is old; an attacker who blocks its renewal can hide newly
+revoked certificates, but cannot get all peers refused.
 
-Limits: indirect and delta lists are refused, OCSP is not asked: there are no connections to
-    third
-parties in the middle of a handshake.
+Limits: indirect and delta lists are refused; OCSP is not used: no connections to third parties are
+made in the middle of a handshake.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _PEM: Final = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", 
 
 
 class Revocations:
-    """What the lists say."""
+    """The content of all lists."""
 
     __slots__ = ("_by_issuer",)
 
@@ -45,7 +44,7 @@ class Revocations:
         return sum(map(len, self._by_issuer.values()))
 
     def failure(self, chain: Sequence[x509.Certificate]) -> TlsError | None:
-        """Return why a chain may not be used; None if no list names one of its certificates."""
+        """Return why a chain must not be used; None if no list names one of its certificates."""
         if not self._by_issuer:
             return None
         for depth, certificate in enumerate(chain):
@@ -66,12 +65,12 @@ def read_revocations(
 
     Args:
         paths: the files; a PEM file may hold several lists.
-        authorities: those of the trust file; a list that bears the name of one has to bear its
+        authorities: those of the trust file; a list with the name of one of them must have its
             signature too.
         now: the present.
 
     Raises:
-        TlsError: ``tls.crl``: a file cannot be read, is no list, or one with a false signature.
+        TlsError: ``tls.crl``: a file cannot be read, is not a list, or has a false signature.
     """
     lists: list[x509.CertificateRevocationList] = []
     for path in paths:

@@ -1,34 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS contexts that can be reloaded, verification inside the handshake, and failures in words.
+"""TLS contexts that can be reloaded, verification inside the handshake, readable failures.
 
-`TlsContexts` reads three files and keeps two OpenSSL contexts, one for each side. They are built
-at (re)load and shared by all connections; what differs from connection to connection, whether a
-client certificate is asked for and which name the peer has to prove, is set on the connection. A
-reload therefore costs nothing per connection, counts for new connections only, and leaves the old
-pair in force when the new one is unusable.
+`TlsContexts` reads three files and keeps two OpenSSL contexts, one for each side. They are built at
+(re)load and shared by all connections; the differences between connections, whether a client
+certificate is requested and which name the peer must prove, are set on the connection. A reload
+therefore costs nothing per connection, applies to new connections only, and leaves the old pair in
+force if the new one is unusable.
 
-The peer's chain *and name* are verified by the callback that OpenSSL runs during the handshake:
-a wrong peer gets an alert and not one octet of the application. The callback leaves its verdict
-in a `Verification` on the TLS protocol, because OpenSSL's own error says only ``certificate verify
-failed``; `translate` turns the verdict, or an OpenSSL error, into a `TlsError` whose code and
-words an operator can act on. What has to be proved, and whether it is, `amqproute.net.peer_trust`
-decides, once, at the last call of the callback; before that the chain is only collected, and what
-OpenSSL has against it noted, for a certificate that DANE or a pin vouches for needs no authority.
+The peer's chain *and name* are verified by the callback that OpenSSL runs during the handshake: a
+wrong peer gets an alert and not one octet of the application. The callback leaves its verdict in a
+`Verification` on the TLS protocol, because OpenSSL's own error is just ``certificate verify
+failed``; `translate` turns the verdict, or an OpenSSL error, into a `TlsError` with code and text
+for operators. What must be proved, and whether it is, `amqproute.net.peer_trust` decides once, at
+the last call of the callback; earlier calls only collect the chain and record OpenSSL's objections,
+because a certificate backed by DANE or a pin needs no authority.
 
-On the accepting side the name is not known before the certificate is, and whether DANE vouches for
-it takes questions to the DNS. Those are asked between the handshake and the first octet of the
-application (`Verification.conclude`, `amqproute.net.inbound_trust`).
+The accepting side learns the name only with the certificate, and DANE requires DNS queries. These
+are made between the handshake and the first octet of the application (`Verification.conclude`,
+`amqproute.net.inbound_trust`).
 
-Certificates on revocation lists (``tls.crl``) are refused in both directions, whatever else speaks
-for them (`amqproute.net.revocation`).
+Certificates on revocation lists (``tls.crl``) are refused in both directions, whatever else is in
+their favor (`amqproute.net.revocation`).
 
 Why so: no session tickets and no session cache. Connections between brokers live for hours, and a
 resumed session would skip exactly the verification that a reload of the trust file may have
-changed. Compression and renegotiation are off; TLS 1.2 with forward secrecy is the least.
+changed. Compression and renegotiation are off; TLS 1.2 with forward secrecy is the minimum.
 
-Extended key usage: a certificate that is good for servers only is accepted from a connecting peer
-too. Both ends of a link between organizations are servers, and public authorities no longer
-issue certificates with the client usage.
+Extended key usage: a certificate for servers only is accepted from a connecting peer too. Both ends
+of a link between organizations are servers, and public authorities no longer issue certificates
+with the client usage.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ class TlsConclusion:
     """What an accepted peer has proved.
 
     Attributes:
-        domains: those it may speak for.
+        domains: the domains it may speak for.
         level: one of `amqproute.values.SECURITY_LEVELS`.
-        failure: why it is refused altogether; None if it is not.
+        failure: why it is refused altogether, or None.
     """
 
     domains: frozenset[str]
@@ -120,26 +120,26 @@ class TlsConclusion:
 
 
 class PeerJudge(Protocol):
-    """Who decides about accepted peers: `amqproute.net.inbound_trust.InboundTrust`."""
+    """Decides about accepted peers: `amqproute.net.inbound_trust.InboundTrust`."""
 
     def may_prove(self, certificate: x509.Certificate) -> bool:
-        """Tell whether this certificate could be good without a trusted authority."""
+        """Return whether this certificate could be good without a trusted authority."""
 
     def conclude(self, shown: ShownCertificate) -> TlsConclusion | Deferred[TlsConclusion]:
         """Decide; never fails."""
 
 
 class Verification:
-    """What one handshake is to establish, and what it found.
+    """The demand on one handshake, and its result.
 
     Attributes:
-        failure: why the peer was refused; None while nothing speaks against it.
-        is_proved: whether what was demanded, if anything, was found proved. It is looked at once
-            more after the handshake, so that a callback which was never called cannot pass for
-            one that had no objection.
-        level: what was reached; one of `amqproute.values.SECURITY_LEVELS`.
-        domains: those that an accepted peer may speak for, or that a server has proved.
-        own: the certificate of ours that is in use, or None.
+        failure: why the peer was refused; None without objection.
+        is_proved: whether the demand, if any, was found proved. It is checked once more after the
+            handshake, so that a callback that was never called cannot pass for one without
+            objection.
+        level: the level reached; one of `amqproute.values.SECURITY_LEVELS`.
+        domains: the domains that an accepted peer may speak for, or that a server has proved.
+        own: our certificate in use, or None.
     """
 
     __slots__ = (
@@ -165,12 +165,12 @@ class Verification:
         now: Callable[[], float] = time.time,
         own: x509.Certificate | None = None,
     ) -> None:
-        """Prepare.
+        """Initialize.
 
         Args:
             demand: what the server has to prove; None on the accepting side.
-            judge: who decides about clients; None if authorities alone do.
-            revocations: what is not valid any more.
+            judge: decides about clients; None if only authorities count.
+            revocations: the revocation lists.
             now: the wall clock, seconds since 1970.
             own: our certificate in use.
         """
@@ -189,7 +189,7 @@ class Verification:
     def __call__(
         self, connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int
     ) -> bool:
-        """Take one certificate of the chain; OpenSSL calls this from the root to the leaf.
+        """Check one certificate of the chain; OpenSSL calls this from the root to the leaf.
 
         Nothing may be raised here: an exception in an OpenSSL callback would be lost.
         """
@@ -201,12 +201,12 @@ class Verification:
             return False
 
     def conclude(self, host: str = "") -> Deferred[None] | None:
-        """Decide what is left after the handshake; None if nothing has to be waited for.
+        """Make the decisions left after the handshake; return None if nothing must be waited for.
 
         Args:
             host: the IP address of the other end; empty if it has none.
 
-        When it is done, `failure`, `level` and `domains` hold. The Deferred never fails.
+        Afterwards `failure`, `level` and `domains` are final. The Deferred never fails.
         """
         if self._demand is not None or not self._chain:
             return None
@@ -223,7 +223,7 @@ class Verification:
 
     @property
     def own_serial(self) -> int | None:
-        """The serial number of the certificate of ours that is in use, or None."""
+        """The serial number of our certificate in use, or None."""
         return None if self.own is None else self.own.serial_number
 
     @property
@@ -232,10 +232,10 @@ class Verification:
         return bool(self._chain)
 
     def let_go(self) -> None:
-        """Hold nothing of the peer any more: the connection is lost.
+        """Drop all references to the peer after the connection is lost.
 
         pyOpenSSL keeps the callback of a connection in a cycle, so this object stays until garbage
-        is collected; certificates are some kilobytes.
+        collection; certificates are some kilobytes.
         """
         self._chain.clear()
         self._chain_failure = self.failure = None
@@ -260,19 +260,19 @@ class Verification:
             self._chain_failure = self._chain_failure or _chain_error(certificate, error, depth)
             if self._needs_authority:
                 self.failure = self._chain_failure
-                return False  # at once: the alert then tells the peer what OpenSSL has found
+                return False  # at once: the alert then carries OpenSSL's finding to the peer
             return True  # the last call decides
         return depth > 0 or self._decide(certificate)
 
     @property
     def _needs_authority(self) -> bool:
-        """Whether nothing but a trusted authority can vouch for the peer."""
+        """Whether only a trusted authority can vouch for the peer."""
         if self._demand is None:
             return self._judge is None
         return self._demand.method is TrustMethod.PKIX
 
     def _decide(self, certificate: x509.Certificate) -> bool:
-        """Decide inside the handshake what can be decided there."""
+        """Make the decisions that are possible inside the handshake."""
         shown = self._shown()
         if self._demand is None:
             self.failure = shown.revoked
@@ -294,7 +294,7 @@ class Verification:
 
 @implementer(IOpenSSLServerConnectionCreator)
 class ServerCreator:
-    """Makes the OpenSSL connection of each accepted peer, from the contexts then in force."""
+    """Makes the OpenSSL connection of each accepted peer from the contexts in force."""
 
     def __init__(
         self,
@@ -312,7 +312,7 @@ class ServerCreator:
 
     # Any: Twisted's TLS protocol, which gets an attribute of ours.
     def serverConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:
-        """Make a connection, and give its `Verification` to the protocol on top of it."""
+        """Make a connection, and attach its `Verification` to the protocol on top of it."""
         loaded = self._contexts.loaded
         connection = SSL.Connection(loaded.server, None)
         verification = Verification(
@@ -321,14 +321,14 @@ class ServerCreator:
             now=self._contexts.now,
             own=loaded.chain[0] if loaded.chain else None,
         )
-        tlsProtocol.verification = verification  # Twisted has taken the connection's app data
+        tlsProtocol.verification = verification  # Twisted uses the connection's app data
         connection.set_verify(self._mode, verification)
         return connection
 
 
 @implementer(IOpenSSLClientConnectionCreator)
 class ClientCreator:
-    """Makes the OpenSSL connection to one peer, which has to prove what is demanded."""
+    """Makes the OpenSSL connection to one peer, which must prove what is demanded."""
 
     def __init__(self, contexts: TlsContexts, demand: TrustDemand) -> None:
         self._contexts = contexts
@@ -337,7 +337,7 @@ class ClientCreator:
 
     # Any: as above.
     def clientConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:
-        """Make a connection, and give its `Verification` to the protocol on top of it."""
+        """Make a connection, and attach its `Verification` to the protocol on top of it."""
         loaded = self._contexts.loaded
         connection = SSL.Connection(loaded.client, None)
         verification = Verification(
@@ -346,7 +346,7 @@ class ClientCreator:
             now=self._contexts.now,
             own=loaded.chain[0] if loaded.chain else None,
         )
-        tlsProtocol.verification = verification  # Twisted has taken the connection's app data
+        tlsProtocol.verification = verification  # Twisted uses the connection's app data
         connection.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, verification)
         if self._server_name is not None:
             connection.set_tlsext_host_name(self._server_name)
@@ -355,13 +355,13 @@ class ClientCreator:
 
 @dataclass(frozen=True, slots=True)
 class LoadedCertificate:
-    """What one reading of the files gave.
+    """The result of reading the files.
 
     Attributes:
         server: the context for accepted connections.
         client: the context for connections to peers.
         chain: our certificate and its intermediates; empty without one.
-        revocations: the certificates that are not valid any more.
+        revocations: the revocation lists.
     """
 
     server: SSL.Context
@@ -376,10 +376,10 @@ class LoadedCertificate:
 
 
 class TlsContexts:
-    """Our certificate, our key, whom we trust, and the OpenSSL contexts made of them.
+    """Our certificate and key, the trusted authorities, and the OpenSSL contexts made of them.
 
     Attributes:
-        loaded: what is in force.
+        loaded: the files in force.
         now: the wall clock, seconds since 1970.
     """
 
@@ -397,18 +397,18 @@ class TlsContexts:
         """Load and check.
 
         Args:
-            certificate: PEM file, our certificate first and its intermediates behind it; None
-                for a program that only connects and shows none.
+            certificate: PEM file, our certificate first, then its intermediates; None for a program
+                that only connects and shows none.
             private_key: PEM file with its key.
-            trust: PEM file with the authorities that peers' certificates have to come from;
-                ``system`` or None for those of the operating system.
+            trust: PEM file with the authorities for peers' certificates; ``system`` or None for
+                those of the operating system.
             crl: PEM or DER files with certificate revocation lists.
             now: the wall clock, seconds since 1970.
             checks_dates: refuse a certificate of ours that is not valid now; else see `ailment`.
-            warns: say it in the log if others can read the key; an examination says it itself.
+            warns: log a warning if other users can read the key; `check` reports it itself.
 
         Raises:
-            TlsError: ``tls.file`` for what cannot be read, ``tls.key`` for a key of another
+            TlsError: ``tls.file`` for unreadable files, ``tls.key`` for a key of another
                 certificate, ``tls.expired`` and ``tls.not-yet-valid`` for the dates of ours.
         """
         if (certificate is None) != (private_key is None):
@@ -425,7 +425,7 @@ class TlsContexts:
 
     @property
     def ailment(self) -> TlsError | None:
-        """Why our certificate cannot be used now, for its dates; None if it can, or there is none.
+        """Why the dates of our certificate forbid its use now; None if valid or without one.
 
         ``tls.expired`` or ``tls.not-yet-valid``.
         """
@@ -451,7 +451,7 @@ class TlsContexts:
 
     @property
     def certificate(self) -> x509.Certificate | None:
-        """Our certificate, as it is in force."""
+        """Our certificate in force."""
         return self.loaded.chain[0] if self.loaded.chain else None
 
     @property
@@ -461,10 +461,10 @@ class TlsContexts:
         return tuple(each for each in found if each is not None)
 
     def reload(self) -> None:
-        """Read the files again, for connections made from now on.
+        """Read the files again, for new connections.
 
         Raises:
-            TlsError: they cannot be used; what was in force stays in force.
+            TlsError: the files cannot be used; the old ones stay in force.
         """
         loaded = self._load()
         if (error := self._dates(loaded)) is not None:
@@ -472,7 +472,7 @@ class TlsContexts:
         self._take(loaded)
 
     def adopt(self, other: TlsContexts) -> None:
-        """Take over files and contexts of another, for connections made from now on."""
+        """Take over the files and contexts of `other`, for new connections."""
         self._certificate = other._certificate
         self._private_key = other._private_key
         self._trust = other._trust
@@ -496,12 +496,12 @@ class TlsContexts:
         client_certificate: ClientCertificateMode = "optional",
         judge: PeerJudge | None = None,
     ) -> IOpenSSLServerConnectionCreator:
-        """Return what makes TLS connections on the accepting side.
+        """Return the factory of TLS connections on the accepting side.
 
         Args:
             client_certificate: ``optional`` verifies one that is shown, ``required`` ends the
-                handshake without one, ``none`` does not ask.
-            judge: decides about peers' certificates; None to go by trusted authorities alone.
+                handshake without one, ``none`` requests none.
+            judge: decides about peers' certificates; None if only trusted authorities count.
 
         Raises:
             TlsError: ``tls.file`` if there is no certificate of ours to show.
@@ -515,10 +515,10 @@ class TlsContexts:
     def client_creator(
         self, domain: str, extra_names: Sequence[str] = ()
     ) -> IOpenSSLClientConnectionCreator:
-        """Return what makes TLS connections to one peer, which has to prove a name by PKIX.
+        """Return the factory of TLS connections to one peer, which must prove a name by PKIX.
 
         Args:
-            domain: the name that the peer has to prove, and that is sent as server name (SNI).
+            domain: the name that the peer must prove, and that is sent as server name (SNI).
             extra_names: host names that may be proved instead (see `certificate_identity.match`).
 
         Raises:
@@ -530,11 +530,11 @@ class TlsContexts:
         )
 
     def creator_for(self, demand: TrustDemand) -> IOpenSSLClientConnectionCreator:
-        """Return what makes TLS connections to a peer that has to prove what is demanded.
+        """Return the factory of TLS connections to a peer that must prove what is demanded.
 
         Raises:
-            TlsError: ``tls.name`` if the name to ask for cannot be one; or the demand's own code
-                if there is nothing that could be proved.
+            TlsError: ``tls.name`` if the name to request is not valid; or the demand's own code if
+                no proof would suffice.
         """
         if demand.method in (TrustMethod.REFUSED, TrustMethod.PLAIN):
             raise TlsError(demand.code, demand.words)
@@ -574,7 +574,7 @@ class TlsContexts:
 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """What an operator wants to see of a certificate.
+    """Facts about a certificate for operators.
 
     Attributes:
         subject: the distinguished name, RFC 4514.
@@ -604,7 +604,7 @@ class CertificateFacts:
 
 
 def describe(certificate: x509.Certificate) -> CertificateFacts:
-    """Collect what is worth showing of a certificate."""
+    """Return the facts about a certificate."""
     return CertificateFacts(
         subject=certificate.subject.rfc4514_string(),
         issuer=certificate.issuer.rfc4514_string(),
@@ -631,13 +631,13 @@ def translate(
     *,
     is_client: bool = False,
 ) -> TlsError:
-    """Say why a TLS handshake failed.
+    """Return the reason for a failed TLS handshake.
 
     Args:
-        failure: what the transport reported.
-        verification: the connection's, which knows better if it refused the peer.
-        connection: OpenSSL's, which knows how far the handshake has come.
-        is_client: whether we have connected.
+        failure: the transport's error.
+        verification: the connection's; preferred if it refused the peer.
+        connection: OpenSSL's; shows how far the handshake has come.
+        is_client: whether we are the connecting side.
     """
     if verification is not None and verification.failure is not None:
         return verification.failure
@@ -684,8 +684,8 @@ def _make_context(
     else:
         store = context.get_cert_store()
         assert store is not None
-        # What stands in the trust file is trusted, an intermediate authority or a single peer's
-        # certificate as well: the usual thing between two organizations.
+        # Everything in the trust file is trusted, including an intermediate authority or a single
+        # peer's certificate: that is common between two organizations.
         store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
         for certificate in trusted:
             store.add_cert(crypto.X509.from_cryptography(certificate))
@@ -705,7 +705,7 @@ def _read_certificates(path: Path) -> tuple[x509.Certificate, ...]:
 
 
 def _described_pem(octets: bytes, wanted: bytes) -> str:
-    """Say what a file holds in place of a PEM block, in words for an operator."""
+    """Describe the content of a file without the expected PEM block, for an operator."""
     labels = list(dict.fromkeys(_PEM_LABEL.findall(octets)))
     if wanted in labels:
         return "what stands in it under that heading is cut short or damaged"

@@ -2,13 +2,13 @@
 """TLS on top of any transport, in pieces of many records.
 
 Twisted's layer encrypts, and takes out of OpenSSL, one record of at most 16 KiB after the other,
-and copies each beforehand; what it is given to decrypt goes into OpenSSL's buffer as a whole, which
-keeps the size it once had. Here both go in pieces of `PIECE_BYTES`: few calls, and what is at work
-stays in the processor's cache.
+and copies each beforehand; input to be decrypted goes into OpenSSL's buffer as a whole, which never
+shrinks. Here both go in pieces of `PIECE_BYTES`: few calls, and the working set stays in the
+processor's cache.
 
-A record takes some 10 microseconds, and may hold a single octet: 64 KiB are 2,800 of these. So a
+A record takes some 10 microseconds, and may hold a single octet: 64 KiB can be 2,800 of these. So a
 read has `READ_RECORDS` decrypted at once, which is enough for a mebibyte in records of full size.
-The rest waits, encrypted, until whoever is above asks for more (`RecordLayer.go_on`).
+The rest waits, encrypted, until the layer above asks for more (`RecordLayer.go_on`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from amqproute.tracebacks import without_frames
 __all__ = ["LAST_RECORDS", "READ_RECORDS", "RecordFactory", "RecordLayer"]
 
 RECORD_BYTES: Final = 16 * 1024
-"""What one TLS record holds at most (RFC 8446 section 5.1)."""
+"""Maximum octets in one TLS record (RFC 8446 section 5.1)."""
 READ_RECORDS: Final = 64
-"""Records that are decrypted when a read brings them."""
+"""Records decrypted at once when a read arrives."""
 LAST_RECORDS: Final = 1024
-"""Records that are decrypted when the connection is lost: the rest of a read, unless they are
-shorter than those of any honest peer."""
+"""Records decrypted when the connection is lost: the rest of a read, unless they are shorter than
+those of any honest peer."""
 
 
 class RecordLayer(TLSMemoryBIOProtocol):
@@ -45,13 +45,13 @@ class RecordLayer(TLSMemoryBIOProtocol):
     Twisted's own default also gathers small writes over a reactor turn; the pump does that.
 
     Attributes:
-        records: decrypted so far.
+        records: number of records decrypted so far.
     """
 
     records = 0
 
     verification: tls.Verification | None = None  # set by the creators of `amqproute.net.tls`
-    outlet: DirectWriter | None = None  # to write to, in place of the transport
+    outlet: DirectWriter | None = None  # replaces the transport for writing
     before_handshake: Callable[[bytes], None] | None = None  # takes octets, and calls `decrypt`
     _allowance = 0
     _is_stuck = False  # OpenSSL may have more records than were allowed
@@ -61,31 +61,31 @@ class RecordLayer(TLSMemoryBIOProtocol):
         self._encrypted: deque[memoryview] = deque()
 
     def makeConnection(self, transport: ITransport) -> None:
-        """Begin the handshake; records go through the outlet from then on."""
+        """Start the handshake; records go through the outlet from then on."""
         super().makeConnection(transport)  # type: ignore[no-untyped-call] # Twisted's
         if self.outlet is not None and self.transport is not None:
             self.transport = cast(Any, self.outlet)
 
     def dataReceived(self, data: bytes) -> None:
-        """Decrypt, or have the octets of the handshake wait for their turn."""
+        """Decrypt, or queue the octets of the handshake."""
         if self.before_handshake is not None and not self._handshakeDone:
             self.before_handshake(data)
         else:
             self.decrypt(data)
 
     def decrypt(self, data: bytes) -> None:
-        """Decrypt the first records of a read, and hand them over as one."""
+        """Decrypt the first records of a read, and pass them on as one."""
         if not self._lostTLSConnection:
             self._encrypted.append(memoryview(data))
             self.go_on(READ_RECORDS)
 
     @property
     def is_behind(self) -> bool:
-        """Octets have come that are not decrypted; `go_on` does it."""
+        """Whether octets have arrived that are not decrypted; see `go_on`."""
         return bool(self._is_stuck or self._encrypted) and not self._lostTLSConnection
 
     def go_on(self, records: int) -> None:
-        """Decrypt at most so many records of what has come, and hand them over as one."""
+        """Decrypt at most `records` more records, and pass them on as one."""
         above: Any = self.wrappedProtocol
         self._allowance = records
         above.read_begins()
@@ -101,7 +101,7 @@ class RecordLayer(TLSMemoryBIOProtocol):
             above.read_ends()
 
     def _flushReceiveBIO(self) -> None:
-        """Hand over the records that OpenSSL has, as many as are allowed."""
+        """Pass on the records that OpenSSL has, as many as are allowed."""
         receive = self._tlsConnection.recv
         while not self._lostTLSConnection:
             self._is_stuck = not self._allowance  # there may be more
@@ -125,13 +125,13 @@ class RecordLayer(TLSMemoryBIOProtocol):
         self._flushSendBIO()  # type: ignore[no-untyped-call] # Twisted's
 
     def _tlsShutdownFinished(self, reason: Failure | None) -> None:
-        """Keep why TLS has ended, without the frames it came through: they hold this layer."""
+        """Keep the reason for the end of TLS without its frames, which hold this layer."""
         if reason is not None:
             without_frames(reason)
         super()._tlsShutdownFinished(reason)  # type: ignore[no-untyped-call] # Twisted's
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """End, and hold nothing of the connection any more."""
+        """End, and drop all references to the connection."""
         if self.is_behind and self._handshakeDone:
             self.go_on(LAST_RECORDS)
         self._encrypted.clear()
@@ -145,7 +145,7 @@ class RecordLayer(TLSMemoryBIOProtocol):
         self._producer = None
 
     def _write(self, data: bytes) -> None:
-        """Encrypt, and hand over all records of a piece as one."""
+        """Encrypt, and pass on all records of a piece as one."""
         if len(data) <= RECORD_BYTES or not self._handshakeDone or self._lostTLSConnection:
             super()._write(data)  # type: ignore[no-untyped-call] # Twisted's
             return
@@ -158,7 +158,7 @@ class RecordLayer(TLSMemoryBIOProtocol):
                 while at < stop:
                     at += encrypt(octets[at : min(at + RECORD_BYTES, stop)])
                 self._hand_down()
-        except SSL.WantReadError:  # the peer negotiates anew
+        except SSL.WantReadError:  # the peer renegotiates
             with contextlib.suppress(SSL.WantReadError):
                 self._hand_down()
             self._bufferedWrite(data[at:])  # type: ignore[no-untyped-call] # Twisted's
@@ -166,12 +166,12 @@ class RecordLayer(TLSMemoryBIOProtocol):
             self._tlsShutdownFinished(Failure())  # type: ignore[no-untyped-call] # Twisted's
 
     def _hand_down(self) -> None:
-        # There is room for what each record has besides.
+        # Allow for the overhead of each record.
         below: Any = self.transport
         below.write(self._tlsConnection.bio_read(2 * PIECE_BYTES))
 
 
 class RecordFactory(TLSMemoryBIOFactory):
-    """Makes layers, as Twisted wants it."""
+    """Makes record layers, as Twisted expects."""
 
     protocol = RecordLayer
