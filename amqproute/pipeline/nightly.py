@@ -106,8 +106,7 @@ def _refreshed(warehouse: Warehouse, reuse: Reuse) -> WarehouseSnapshot:
     for window in _windows(base.pending):
         touched = touched_days(warehouse, base, window.made)
         added += _made(warehouse, base, window, touched, reuse)
-        made = {"hops": touched.entries, "messages": touched.messages}
-        gone += [part for table in MADE for part in base.of(table, made.get(table, window.made))]
+        gone += [part for table in MADE for part in base.of(table, touched.of(table))]
     return warehouse.publish(base, added, gone)
 
 
@@ -119,17 +118,19 @@ def _made(
     reuse: Reuse,
 ) -> list[TablePart]:
     """Make everything of the days of a window, which nobody reads yet."""
-    of_these = F.col("day").between(F.lit(window.made[0]), F.lit(window.made[-1]))
+    changed = touched.of("hops")
     near = warehouse.read("runs", window.read, base)
-    entries = _entries(warehouse, base, window, touched.entries)
-    others = base.of("hops", set(window.read) - touched.entries)
+    entries = _entries(warehouse, base, window, changed)
+    others = base.of("hops", set(window.read) - changed)
     known = warehouse.read_parts("hops", [*others, *entries])
-    stay = base.of("hops", set(window.made) - touched.entries)
+    stay = base.of("hops", set(window.made) - changed)
+    timed = _timed([*others, *entries], touched.of("latencies"))
+    figured = warehouse.read_parts("hops", timed)
     fresh = warehouse.read_parts("hops", [*stay, *entries])
     # Judged by what queues held up to the end of the window, as in the night in which a day was
     # made for the last time.
     stocked = warehouse.read("runs", [day for day in window.read if day >= window.made[0]], base)
-    runs = warehouse.read("runs", window.made, base)
+    runs = warehouse.read("runs", touched.of("reasons"), base)
     has_rejects = bool(base.of("rejects", window.read))
     rejects = warehouse.read("rejects", window.read, base) if has_rejects else None
     doubtful = judged(stocked, fresh, reuse=reuse)
@@ -138,8 +139,8 @@ def _made(
         "messages": _messages(warehouse, base, window, touched, entries, reuse),
         "balance": balance(fresh, doubtful),
         # By when something ended, which may be a day that is made, of entries of one that is not.
-        "latencies": latencies(known),
-        "volumes": volumes(known),
+        "latencies": latencies(figured),
+        "volumes": volumes(figured),
         "reasons": reasons(runs),
         "queues": queues(fresh),
     }
@@ -148,6 +149,7 @@ def _made(
         within = violations(stocked, doubtful, rejects).unionByName(altered)
         frames["violations"] = within.unionByName(between_brokers)
         for table, rows in frames.items():
+            of_these = F.col("day").isin(sorted(touched.of(table)))
             added += warehouse.stage(table, rows.where(of_these))
     return added
 
@@ -161,6 +163,12 @@ def _entries(
     if others := base.of("hops", set(window.read) - set(days)):
         rows = without(rows, _ENTRY, warehouse.read_parts("hops", others).select(*_ENTRY))
     return warehouse.stage("hops", rows)
+
+
+def _timed(entries: Iterable[TablePart], days: Collection[date]) -> list[TablePart]:
+    """Return those of the entries that may have begun or ended on some days."""
+    reached = {(day + timedelta(n)).isoformat() for day in days for n in range(-REACH, 2)}
+    return [part for part in entries if part.day in reached]
 
 
 _ENTRY: Final = ("stream", "entry")
@@ -185,9 +193,9 @@ def _messages(
         entries: those that were made now.
         reuse: keeps what is computed on the way.
     """
-    days = touched.messages
+    days = touched.of("messages")
     around = {day.isoformat() for day in _around(base, "messages", window, days)}
-    there = [*base.of("hops", set(window.read) - touched.entries), *entries]
+    there = [*base.of("hops", set(window.read) - touched.of("hops")), *entries]
     near = [part for part in there if part.day in around]
     far = [part for part in there if part.day not in around]
     above = warehouse.read_parts("hops", there) if far else None

@@ -13,8 +13,8 @@ already, by which they are recognized and left out (`without`).
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Final
 
@@ -33,12 +33,16 @@ class TouchedDays:
     """Days to make anew.
 
     Attributes:
-        entries: those of which the table ``hops`` changes.
-        messages: those of which ``messages`` changes, all of `entries` among them.
+        days: all of them; whatever may change with them, as what conservation says.
+        tables: those of some tables, which are fewer.
     """
 
-    entries: frozenset[date]
-    messages: frozenset[date]
+    days: frozenset[date]
+    tables: Mapping[str, frozenset[date]] = field(default_factory=dict)
+
+    def of(self, table: str) -> frozenset[date]:
+        """Return those of a table."""
+        return self.tables.get(table, self.days)
 
 
 _HOPS: Final = "hops"
@@ -60,7 +64,7 @@ def touched_days(
     new = {day for day in days if day in base.pending or day in told["runs"] - told[_HOPS]}
     old = set(days) - new
     if not base.of(_HOPS, old):
-        return TouchedDays(frozenset(days), frozenset(days))
+        return TouchedDays(frozenset(days))
     fields = ("entry", "parent", "from_stream", "from_entry", "trail")
     runs = warehouse.read("runs", new, base).where(F.col("kind").isin(KINDS))
     records = spread(runs, fields)
@@ -73,23 +77,40 @@ def touched_days(
     entries, messages = warehouse.read(_HOPS, old, base), warehouse.read("messages", old, base)
     root = F.struct(F.col("trace_stream").alias("stream"), F.col("trace_entry").alias("entry"))
     hops = F.transform("hops", lambda hop: F.struct(hop["stream"], hop["entry"]))
-    there = entries.select(F.lit(_HOPS).alias("table"), "day", "stream", "entry").unionByName(
+    ended = F.timestamp_micros("ended_us").cast("date").alias("ended")
+    there = entries.select(F.lit(_HOPS).alias("table"), "day", ended, "stream", "entry")
+    there = there.unionByName(
         messages.select(
-            F.lit("messages").alias("table"), "day", F.inline(F.concat(F.array(root), hops))
-        ).toDF("table", "day", "stream", "entry")
+            F.lit("messages").alias("table"),
+            "day",
+            F.lit(None).cast("date").alias("ended"),
+            F.inline(F.concat(F.array(root), hops)).alias("stream", "entry"),
+        )
     )
-    touched = there.join(keys, ["stream", "entry"], "left_semi").select("table", "day")
+    columns = ["table", "day", "ended"]
+    touched = there.join(keys, ["stream", "entry"], "left_semi").select(*columns)
     bridged = F.lit(_BRIDGED).alias("table")
-    for rows in (entries, records.withColumn("day", F.lit(None).cast("date"))):
-        touched = touched.unionByName(rows.where(may_be_bridged()).select(bridged, "day"))
+    for rows in (entries, records):
+        none = [F.lit(None).cast("date").alias(name) for name in columns[1:]]
+        touched = touched.unionByName(rows.where(may_be_bridged()).select(bridged, *none))
     found = touched.distinct().collect()
     # A hop over a broker without a journal is found by the message alone, whatever the days.
     if any(row["table"] == _BRIDGED for row in found):
-        return TouchedDays(frozenset(days), frozenset(days))
-    changed = new | {row.day for row in found if row["table"] == _HOPS}
+        return TouchedDays(frozenset(days))
     unmade = old & (told[_HOPS] - told["messages"])
-    several = changed | unmade | {row.day for row in found}
-    return TouchedDays(frozenset(changed), frozenset(several))
+    changed = new | {row.day for row in found if row["table"] == _HOPS}
+    ended_before = {row.ended for row in found if row.ended is not None}
+    figures = frozenset(changed | unmade | ended_before) & frozenset(days)
+    tables = {
+        _HOPS: frozenset(changed),
+        "messages": frozenset(changed | unmade | {row.day for row in found}),
+        # By when something began or ended; by the day of a record; by the day of an entry.
+        "latencies": figures,
+        "volumes": figures,
+        "reasons": frozenset(new | unmade),
+        "queues": frozenset(changed | unmade),
+    }
+    return TouchedDays(frozenset(days), tables)
 
 
 def without(rows: DataFrame, key: tuple[str, str], *others: DataFrame) -> DataFrame:
