@@ -95,8 +95,6 @@ _ONCE: Final = sorted(
 
 PARQUET: Final = {
     "parquet.size.statistics.enabled": "false",
-    "parquet.column.statistics.enabled": "false",
-    **{f"parquet.column.statistics.enabled#{name}": "true" for name in ("journal", "kind", "seq")},
     **{
         f"parquet.enable.dictionary#{column}": "false"
         for name in _ONCE
@@ -104,8 +102,7 @@ PARQUET: Final = {
     },
 }
 """Options of Spark's writer. Of columns whose values come once a dictionary is built in vain, which
-takes half as long again as all the rest. The least and the most of a column serve those filters
-only that look for a few of many rows."""
+takes half as long again as all the rest; and nothing reads how large the values of a page are."""
 
 TIME_ZONE: Final = "spark.sql.session.timeZone"
 """Setting of a session by which it tells the day of a time."""

@@ -153,9 +153,15 @@ class TouchedTests(SparkCase):
                 beta.end(RecordKind.DELIVERED, 500, "dead", peer="user:eve")
                 again = {"node": "orders", "from_stream": alpha.stream, "from_entry": 3}
                 beta.write(RecordKind.DUPLICATE, again)
+                # Of the second day; that it had left a day earlier comes late.
+                alpha.at = day * DAY + 40
+                alpha.end(RecordKind.RELAYED, 13, "amqp$out/beta.example", peer="peer:beta.example")
             nights.append([journal.segment(self.folder / "all") for journal in self.journals])
         self.sent(77, 5000)
-        nights.append([alpha.segment(self.folder / "all")])
+        late = [alpha.segment(self.folder / "all")]
+        alpha.at = 2 * DAY + 50
+        alpha.end(RecordKind.DELIVERED, 13, "amqp$out/beta.example", peer="user:ann")
+        nights.append([*late, alpha.segment(self.folder / "all")])
         return nights
 
     def at_night(self, day: int) -> None:
@@ -196,7 +202,7 @@ class TouchedTests(SparkCase):
         for table in MADE:
             rows = [sorted(map(str, each.read(table).collect())) for each in (whole, grown)]
             self.assertEqual(*rows, table)
-        days = [[0], [0, 1], [2], [0, 1, 3], [0]]
+        days = [[0], [0, 1], [2], [0, 1, 3], [0, 1, 2]]
         for table in ("hops", "messages"):
             self.assertEqual([night[table] for night in self.remade], days, table)
 
