@@ -27,7 +27,7 @@ BASIS   := setup.cfg pyproject.toml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test golden test-long test-crash test-cluster test-network test-systemd faults \
+.PHONY: help demo test golden test-long test-crash test-cluster test-network test-systemd faults fuzz \
 	lock sbom \
 	attacks damage soak mutants bench lint types wheel format clean
 
@@ -60,6 +60,9 @@ test-network: $(VENV)/.test ## five organizations on hosts of their own, on a ba
 
 test-systemd: $(VENV)/.test ## the units under a systemd that runs, with the pipeline (as root)
 	AMQPROUTE_SYSTEMD=long timeout --kill-after=20 3600 $(TRIAL) tests.integration.test_machine
+
+fuzz: $(VENV)/.test ## 20,000 broken streams of AMQP 0-9-1; FUZZ="SEED STREAMS"
+	timeout --kill-after=20 7200 $(BIN)/python -m tests.frontends.amqp09.fuzz $(FUZZ)
 
 faults: $(VENV)/.test ## the fault campaign, long: writes benchmarks/faults.md
 	timeout --kill-after=20 7200 $(BIN)/python -m benchmarks.faults $(FAULTS)

@@ -311,6 +311,7 @@ class Origin:
         link: name of the link.
         level: what the connection has reached, one of `SECURITY_LEVELS`.
         store: the name of a relaying peer's store in its journal.
+        protocol: what the connection speaks, for the journal; empty for AMQP 1.0.
     """
 
     principal: Principal
@@ -329,6 +330,7 @@ class Origin:
     link: str = ""
     level: str = ""
     store: str = ""
+    protocol: str = ""
 
 
 ANSWERING: Final = Origin(ANONYMOUS_PRINCIPAL, event="routed")

@@ -317,6 +317,7 @@ class ArrivalEvent(JournalEvent):
             "connection": origin.connection or None,
             "link": _short(origin.link) or None,
             "level": origin.level or None,
+            "protocol": origin.protocol or None,
             "parent": origin.parent,
             "copies": how if isinstance(how, int) else None,
         }

@@ -238,6 +238,7 @@ class JournalRecord:
         count: a number of entries or records.
         previous: hash of the last line of the segment before.
         return_to: the address for failure reports, if the message requests them.
+        protocol: what the connection speaks if that is not AMQP 1.0: ``AMQP 0-9-1``, ``AMQP 0-9``.
     """
 
     v: int
@@ -288,6 +289,7 @@ class JournalRecord:
     count: int | None = None
     previous: str | None = None
     return_to: str | None = None
+    protocol: str | None = None
 
     @property
     def event_id(self) -> str:

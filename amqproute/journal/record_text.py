@@ -69,10 +69,14 @@ def _named(record: JournalRecord) -> str:
     return f"; {', '.join(parts)}" if parts else ""
 
 
+def _protocol(record: JournalRecord) -> str:
+    return f", {record.protocol}" if record.protocol else ""
+
+
 def _received(record: JournalRecord) -> str:
     said = f"from {record.sender or 'somebody'}"
     if record.connection:
-        said += f" ({record.connection}, {record.level or 'none'})"
+        said += f" ({record.connection}, {record.level or 'none'}{_protocol(record)})"
     if record.entry is None:
         said += f", {record.copies or 0} copies by {record.node}"
     else:
@@ -101,6 +105,8 @@ def _attempt(record: JournalRecord) -> str:
 
 def _taken(record: JournalRecord) -> str:
     said = f"{record.peer or 'somebody'} has it"
+    if record.protocol:
+        said += f", by {record.protocol}"
     if record.host:
         said += f", at {record.host}"
     if record.attempt and record.attempt > 1:

@@ -25,9 +25,11 @@ Format of a report
 ================
 
 A durable message for the return address: an amqp-value section with a map (`body_of_report`), its
-subject for people, the correlation-id that of the original's message-id. Its keys are stable; new
-ones may be added. ``code`` is one of `CODES`, for programs; ``text`` is the other side's own text,
-``words`` a sentence for people.
+subject for people, the correlation-id that of the original's message-id. The values of `HEAD_KEYS`
+are application properties as well: filters select by them, and clients of AMQP 0-9-1, which see the
+body as encoded octets, have them as headers. Keys are stable; new ones may be added. ``code`` is
+one of `CODES`, for programs; ``text`` is the other side's own text, ``words`` a sentence for
+people.
 
 No foreign text in our name
 ==========================
@@ -101,6 +103,8 @@ WORDS: Final = frozenset((FAILURE, DELAY, RELAYED, DELIVERED, RETURN, NEVER))
 NOTHING: Final[frozenset[str]] = frozenset()
 
 UNREPORTED: Final = Origin(ANONYMOUS_PRINCIPAL, event="reported")
+HEAD_KEYS: Final = ("kind", "final", "code", "condition", "text", "words", "to")
+"""Keys of a report that are application properties of its message as well."""
 LONGEST_TEXT: Final = 1000
 STORE_LOST: Final = "store.lost"
 MOST_ATTEMPTS: Final = 32
@@ -556,6 +560,12 @@ def _sentence(code: str, to: str, facts: spec.Fields) -> str:
     return f"{words} {text}" if text else words
 
 
+def _heads(body: spec.Fields) -> dict[str, object]:
+    """Return what of a report filters can select by, and clients of AMQP 0-9-1 read as headers."""
+    found = {name: body.get(name) for name in HEAD_KEYS}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def encode_report(
     address: str, message_id: str, body: spec.Fields, ttl: UInt, secure_path: object = None
 ) -> Message:
@@ -578,6 +588,7 @@ def encode_report(
                 sections.encode_header(spec.Header(durable=True, ttl=ttl)),
                 encode_annotations(annotations),
                 codec.encode(properties),
+                sections.encode_section(spec.SECTION_APPLICATION_PROPERTIES, _heads(body)),
                 sections.encode_section(spec.SECTION_AMQP_VALUE, body),
             )
         )

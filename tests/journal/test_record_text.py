@@ -42,6 +42,16 @@ SAID: list[tuple[RecordKind, dict[str, Any], str]] = [
     ),
     (
         RecordKind.RECEIVED,
+        {"sender": "user:ann", "connection": "c", "protocol": "AMQP 0-9-1", "entry": 7},
+        "from user:ann (c, none, AMQP 0-9-1), on here",
+    ),
+    (
+        RecordKind.DELIVERED,
+        {"peer": "user:ann", "protocol": "AMQP 0-9"},
+        "user:ann has it, by AMQP 0-9",
+    ),
+    (
+        RecordKind.RECEIVED,
         {"entry": 7, "node": "q", "size": 10, "bare_size": 10, "durable": True},
         "from somebody, on q; 10 octets",
     ),

@@ -19,7 +19,10 @@ from amqproute.relay.destination import Destination
 from amqproute.relay.destination_row import row_of
 from amqproute.relay.error_disclosure import DENIED
 from amqproute.services.sender_reports import CODES, check_wishes, wishes
+from amqproute.translation.message_content import DeliveryState, content_of
 from amqproute.values import ORIGIN, REPORT, REPORT_KIND, RETURN_TO
+from amqproute.wire.amqp09.arguments import decode_properties
+from amqproute.wire.amqp09.methods import BasicProperties
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol, UInt, ULong
 from tests.support.asserts import HouseTestCase
@@ -115,6 +118,19 @@ class KindTests(ReportCase):
         self.assertEqual(encoded.properties.subject, "failure: remote.no-node")
         self.assertEqual(encoded.annotations, {REPORT_KIND: "failure"})
         self.assertTrue(encoded.durable)
+        heads = encoded.application_properties
+        self.assertEqual(
+            {name: report[name] for name in ("kind", "final", "code", "text", "words", "to")},
+            {name: value for name, value in heads.items() if name != "condition"},
+        )
+        self.assertEqual(heads["condition"], report["condition"])
+        # A client of 0-9-1 reads it without a decoder for AMQP 1.0.
+        content = content_of(encoded, DeliveryState("back", 0))
+        seen = decode_properties(60, content.property_octets)
+        assert isinstance(seen, BasicProperties)
+        headers = seen.headers or {}
+        self.assertEqual([headers[name] for name in heads], list(heads.values()))
+        self.assertEqual(seen.correlation_id, str(number))
 
     def test_usual(self) -> None:
         """Who says nothing gets report and message; who says what, gets that; or nothing."""

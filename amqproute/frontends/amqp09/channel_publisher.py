@@ -167,6 +167,7 @@ class ChannelPublisher(PublishingEndpoint):
                 connection=connection.facts.remote,
                 link=f"channel {owner.channel.number}",
                 level=connection.facts.level,
+                protocol=connection.journal_protocol or "",
             ),
             connection.limits.link_credit,
         )

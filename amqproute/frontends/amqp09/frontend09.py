@@ -85,6 +85,11 @@ class Frontend09(ClientConnection):
         return self.engine.version
 
     @property
+    def journal_protocol(self) -> str:
+        """See `ClientConnection.journal_protocol`."""
+        return f"AMQP {self.engine.version.value}"
+
+    @property
     def client_capabilities(self) -> frozenset[str]:
         """Extensions that the client understands."""
         return self.engine.peer_capabilities
@@ -424,7 +429,7 @@ class Frontend09(ClientConnection):
             "container": short(str(self.engine.peer_properties.get("product", ""))),
             "tls": self.facts.tls_version or "",
             **self.host_facts,
-            "protocol": f"AMQP {self.engine.version.value}",
+            "protocol": self.journal_protocol,
             "since-ms": self.since_ms,
             "age-ms": max(0, self.now_ms() - self.since_ms),
             "links": self.link_count,

@@ -356,6 +356,11 @@ class ClientConnection(ABC):
                 info={"limiter": "connections", "retry-after": RETRY_SECONDS},
             )
 
+    @property
+    def journal_protocol(self) -> str | None:
+        """What the journal calls its protocol; None for AMQP 1.0."""
+        return None
+
     # -- the transport ---------------------------------------------------------------------------
 
     def connected(self, pump: IConnectionPump) -> None:
@@ -506,6 +511,7 @@ class ClientConnection(ABC):
                 "sender": str(self.principal),
                 "connection": self.facts.remote,
                 "level": self.facts.level,
+                "protocol": self.journal_protocol,
                 "count": count,
                 "condition": str(error.condition),
                 "code": (error.info or {}).get("code"),

@@ -70,15 +70,15 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
         self.dynamic = dynamic
         self.is_volatile = isinstance(source, Subscription)
         self._bytes = 0
-        self.taker = EntryTaker(
-            RecordKind.DELIVERED,
-            {
-                "peer": str(connection.principal),
-                "connection": connection.facts.remote,
-                "link": name,
-                "level": connection.facts.level,
-            },
-        )
+        facts = {
+            "peer": str(connection.principal),
+            "connection": connection.facts.remote,
+            "link": name,
+            "level": connection.facts.level,
+        }
+        if connection.journal_protocol is not None:
+            facts["protocol"] = connection.journal_protocol
+        self.taker = EntryTaker(RecordKind.DELIVERED, facts)
 
     # -- IConsumer -------------------------------------------------------------------------------
 
