@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,17 +22,21 @@ from amqproute.address import (
 )
 from amqproute.broker.binding import Binding, BindingDeclaration
 from amqproute.broker.commit_batch import Batch
+from amqproute.broker.declaration_checks import circles, impossible
 from amqproute.broker.disposal import Disposal
 from amqproute.broker.dynamic_node_terms import DynamicTerms
 from amqproute.broker.entry_removal import DAMAGED, DISCARD, IDisposal
+from amqproute.broker.exchanges.argument_rules import EffectiveTerm
 from amqproute.broker.exchanges.exchange_target import ExchangeTarget
+from amqproute.broker.exchanges.queue_settings import kind_of, terms_in_force, with_terms
 from amqproute.broker.exchanges.topology import Topology
+from amqproute.broker.exchanges.topology_policies import NO_POLICIES, PolicySet
 from amqproute.broker.exchanges.topology_record import TOPOLOGY_NOTES, topology_notes
 from amqproute.broker.fair_shares import FairShares
 from amqproute.broker.hosted_queues import HostedQueues, HostQueues
 from amqproute.broker.lifetime_policy import LifetimePolicy
 from amqproute.broker.node_context import NodeContext
-from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration, circles, impossible
+from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.node_deletion import NodeDeletion
 from amqproute.broker.node_limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.node_options import QueueOptions
@@ -138,6 +143,7 @@ class Broker:
         )
         self.hosts: Mapping[str, int | None] = {}
         self._topology_shares = FairShares()
+        self._policies: Mapping[str, PolicySet] = {}
         self.topologies: dict[str, Topology] = {}
         self.topology = self.topology_of("")
         self.disposal = Disposal(
@@ -161,6 +167,7 @@ class Broker:
         if topology is None:
             queues = HostQueues(self.nodes, self.dynamic, host)
             topology = Topology(queues, self._context, host, self._topology_shares)
+            topology.adopt_policies(self._policies.get(host, NO_POLICIES))
             self.topologies[host] = topology
         return topology
 
@@ -307,15 +314,56 @@ class Broker:
         if node.name in self.topics:
             self._retire_topic(node.name)
         queue = self.nodes.get(node.name)
+        wanted = self._under_policies(node)
         if queue is None:
-            queue = self._make(node.name, node.limits, options=node.options, rows=node.rows)
+            queue = self._make(node.name, wanted.limits, options=wanted.options, rows=node.rows)
             self.nodes[node.name] = queue
             topology, local = self._topology_at(node.name)
             topology.queue_made(local)
-        queue.limits = node.limits
-        queue.options = node.options
-        queue.dead_letter_name = node.dead_letter
-        queue.dead_letter_target = node.dead_letter_target
+        queue.declaration = node
+        queue.options = wanted.options
+        queue.dead_letter_name = wanted.dead_letter
+        queue.dead_letter_target = wanted.dead_letter_target
+        queue.limits = wanted.limits
+
+    def _under_policies(self, node: NodeDeclaration) -> NodeDeclaration:
+        """Return a declaration with what arguments and policies say."""
+        terms = terms_in_force(node, self._policies_at(node.name))
+        return with_terms(node, {key: term.value for key, term in terms.items()})
+
+    def terms_of(self, name: str) -> dict[str, EffectiveTerm]:
+        """Return what arguments, options and policies say of a queue, and where each value stands.
+
+        Empty if there is no queue of this name, and for dynamic nodes, to which no policy applies.
+        """
+        queue = self.nodes.get(name)
+        if queue is None or queue.declaration is None:
+            return {}
+        return terms_in_force(replace(queue.declaration, name=name), self._policies_at(name))
+
+    def _policies_at(self, name: str) -> PolicySet:
+        """Return the policies of the virtual host of a node."""
+        return self._policies.get(host_of(name), NO_POLICIES)
+
+    def adopt_policies(self, policies: Mapping[str, PolicySet]) -> None:
+        """Have other policies in force, for exchanges and queues.
+
+        Queues that no policy applies to, neither before nor now, are not touched.
+
+        Args:
+            policies: by virtual host; that of ``/`` is empty.
+        """
+        before, self._policies = self._policies, policies
+        for host, topology in self.topologies.items():
+            topology.adopt_policies(policies.get(host, NO_POLICIES))
+        for name, queue in tuple(self.nodes.items()):
+            node = queue.declaration
+            if node is None:
+                continue
+            kind, (host, local) = kind_of(node), split_host(name)
+            both = (each.get(host, NO_POLICIES) for each in (before, policies))
+            if any(any(each.of_queue(local, kind)) for each in both):
+                self._declare_queue(replace(node, name=name))
 
     def _declare_topic(self, node: TopicDeclaration) -> None:
         if node.name in self.nodes:
@@ -445,9 +493,14 @@ class Broker:
         if isinstance(node, Queue):
             topology, local = self._topology_at(name)
             topology.rename_queue(local, local_name(new_name))
+            if node.declaration is not None:
+                self._declare_queue(replace(node.declaration, name=new_name))
         for queue in self.nodes.values():
             if queue.dead_letter_name == name:
                 queue.dead_letter_name = new_name
+            there = queue.declaration
+            if there is not None and there.dead_letter == name:
+                queue.declaration = replace(there, dead_letter=new_name)
         for declaration, binding in list(self.bindings.items()):
             if name in (declaration.source, declaration.target):
                 del self.bindings[declaration]
@@ -479,6 +532,8 @@ class Broker:
         if isinstance(node, Queue):
             node.is_ending = False
             self.nodes[node.name] = node
+            if node.declaration is not None:
+                self._declare_queue(replace(node.declaration, name=node.name))
         else:
             self.topics[node.name] = node
         for each, is_active in withdrawal.bindings.items():

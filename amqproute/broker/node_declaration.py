@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes as the configuration declares them, and what cannot be declared together."""
+"""Nodes as the configuration, an operator or a client declares them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.node_limits import QueueLimits, TopicLimits
 from amqproute.broker.node_options import USUAL_OPTIONS, QueueOptions
-from amqproute.errors import AmqpError
 from amqproute.translation.dead_letters import DeadLetterTarget
 
-__all__ = ["NodeDeclaration", "TopicDeclaration", "circles", "impossible"]
+__all__ = ["NodeDeclaration", "TopicDeclaration"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +24,8 @@ class NodeDeclaration:
         options: its habits.
         rows: the name of its rows in the store, if that is not its own.
         dead_letter_target: the exchange that these entries are published to instead, or None.
+        terms: the arguments with which a client declared it, checked, by their names without
+            ``x-``; None if no client did.
     """
 
     name: str
@@ -34,6 +34,7 @@ class NodeDeclaration:
     options: QueueOptions = USUAL_OPTIONS
     rows: str | None = None
     dead_letter_target: DeadLetterTarget | None = None
+    terms: Mapping[str, int | bool | str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,59 +48,3 @@ class TopicDeclaration:
 
     name: str
     limits: TopicLimits = field(default_factory=TopicLimits)
-
-
-def impossible(
-    declared: Mapping[str, NodeDeclaration | TopicDeclaration],
-    aliases: Mapping[str, str],
-    bindings: Sequence[BindingDeclaration],
-) -> list[str]:
-    """Name what is wrong with aliases and bindings, whatever nodes there are already (A-08)."""
-    problems = [
-        f"aliases: {alias}: is the name of a node" for alias in aliases if alias in declared
-    ]
-    problems += [
-        f"aliases: {alias}: leads to {name}, which is not a node"
-        for alias, name in aliases.items()
-        if name not in declared
-    ]
-    problems += circles(bindings, aliases)
-    for each in bindings:
-        source = declared.get(aliases.get(each.source, each.source))
-        target = aliases.get(each.target, each.target)
-        if source is None:
-            problems.append(f"bindings: {each.name}: there is no node {each.source!r}")
-        elif each.mode == ("move" if isinstance(source, TopicDeclaration) else "copy"):
-            problems.append(f"bindings: {each.name}: topics copy, queues move")
-        if "@" not in target and target not in declared:
-            problems.append(f"bindings: {each.name}: there is no node {each.target!r}")
-        try:
-            each.filters(lambda: 0)
-        except AmqpError as error:
-            problems.append(f"bindings: {each.name}: {error.description}")
-    return problems
-
-
-def circles(bindings: Iterable[BindingDeclaration], aliases: Mapping[str, str]) -> list[str]:
-    """Name the bindings along which a message would come back to where it was."""
-    graph: dict[str, list[BindingDeclaration]] = {}
-    for each in bindings:
-        graph.setdefault(aliases.get(each.source, each.source), []).append(each)
-
-    def leads_to(start: str, wanted: str) -> bool:
-        seen, open_ = set(), [start]
-        while open_:
-            name = open_.pop()
-            if name == wanted:
-                return True
-            if name not in seen:
-                seen.add(name)
-                open_ += [aliases.get(each.target, each.target) for each in graph.get(name, ())]
-        return False
-
-    return [
-        f"bindings: {each.name}: messages would go in a circle"
-        for source, line in graph.items()
-        for each in line
-        if leads_to(aliases.get(each.target, each.target), source)
-    ]

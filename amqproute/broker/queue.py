@@ -64,6 +64,7 @@ from amqproute.broker.expiry import (
 from amqproute.broker.length_limit import take_excess
 from amqproute.broker.lifetime_policy import LifetimePolicy
 from amqproute.broker.node_context import NodeContext
+from amqproute.broker.node_declaration import NodeDeclaration
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.node_options import Duplicates, QueueOptions
 from amqproute.broker.outcomes import Outcome
@@ -130,6 +131,8 @@ class Queue:
 
     Attributes:
         state: what it holds.
+        declaration: what it was declared with, without what policies say; None for dynamic
+            queues and those that clients cannot address.
         dead_letter_name: the node for its dead letters, or None.
         dead_letter_target: the exchange for its dead letters, or None; it goes before the node.
         publishers: the links that send to it, which share its free space.
@@ -162,6 +165,7 @@ class Queue:
         "_store",
         "dead_letter_name",
         "dead_letter_target",
+        "declaration",
         "life",
         "publishers",
         "state",
@@ -198,6 +202,7 @@ class Queue:
         self._again = False
         self._pages = 0  # that cursors have read
         self._quarantined = _NO_IDS  # of entries that prepared branches hold
+        self.declaration: NodeDeclaration | None = None
         self.dead_letter_name: str | None = None
         self.dead_letter_target: DeadLetterTarget | None = None
         self.life: LifetimePolicy | None = None

@@ -44,7 +44,6 @@ from amqproute.errors import StoreError
 MOST_TRANSIENT: Final = 10_000
 """Transient and exclusive queues that clients have declared, in all virtual hosts; a user at most
 what stays free."""
-MOST_MS: Final = (1 << 32) - 1
 
 
 class QueueRegistry(Protocol):
@@ -102,6 +101,19 @@ class _Transient:
     connection: Hashable | None
 
 
+@dataclass(slots=True)
+class _Expiry:
+    """The time after which a queue ends that nobody uses.
+
+    Attributes:
+        ms: how long that is.
+        alarm: goes off then.
+    """
+
+    ms: int
+    alarm: Alarm
+
+
 class QueueDeclarations:
     """Declared queues of one virtual host, by their names there.
 
@@ -131,7 +143,7 @@ class QueueDeclarations:
         self._transient: dict[str, _Transient] = {}
         self._of_connection: dict[Hashable, dict[str, None]] = {}
         self._shares = shares or FairShares()
-        self._expiry: dict[str, Alarm] = {}
+        self._expiry: dict[str, _Expiry] = {}
         self._pending = PendingChanges()
 
     def __repr__(self) -> str:
@@ -261,6 +273,15 @@ class QueueDeclarations:
         if not is_watched:  # it may have been renamed
             self._watch(queue, self.declaration(name))
 
+    def policies_changed(self) -> None:
+        """Have the times in force after which queues end, as policies say now."""
+        for name, queue in tuple(self._queues.items()):
+            if name not in self._transient and self._registry.declared(self._full(name)) is None:
+                continue
+            expiry = self._expiry.get(name)
+            if self._expires_ms(name) != (0 if expiry is None else expiry.ms):
+                self._watch(queue, self.declaration(name))
+
     def used(self, name: str) -> None:
         """Note that a client has used a queue: its ``x-expires`` begins anew."""
         if name in self._expiry:
@@ -324,8 +345,8 @@ class QueueDeclarations:
 
     def stop(self) -> None:
         """Stop the timers."""
-        for alarm in self._expiry.values():
-            alarm.stop()
+        for expiry in self._expiry.values():
+            expiry.alarm.stop()
 
     def _end_transient(self, name: str) -> None:
         made = self._transient.pop(name)
@@ -344,26 +365,34 @@ class QueueDeclarations:
     def _watch(self, queue: Queue, declaration: QueueDeclaration) -> None:
         name = declaration.name
         self._unwatch(name)
-        expires_ms = _expires_ms(declaration.arguments)
-        if declaration.exclusive or declaration.auto_delete or expires_ms:
+        expires_ms = self._expires_ms(name)
+        is_mortal = declaration.exclusive or declaration.auto_delete or bool(expires_ms)
+        if is_mortal and not isinstance(queue.life, DeclaredLifetime):
             queue.life = life = DeclaredLifetime(declaration.exclusive, queue)
             life.when_unused = partial(self._unused, queue)
+            if queue.consumers:
+                life.attached(None)  # a policy has come while it is in use
         if expires_ms:
-            self._expiry[name] = Alarm(self._clock)
+            self._expiry[name] = _Expiry(expires_ms, Alarm(self._clock))
             self._arm(name)
 
     def _unwatch(self, name: str) -> None:
-        alarm = self._expiry.pop(name, None)
-        if alarm is not None:
-            alarm.stop()
+        expiry = self._expiry.pop(name, None)
+        if expiry is not None:
+            expiry.alarm.stop()
 
     def _arm(self, name: str) -> None:
-        expires_ms = _expires_ms(self.declaration(name).arguments)
-        self._expiry[name].set(expires_ms / 1000, partial(self._expired, name))
+        expiry = self._expiry[name]
+        expiry.alarm.set(expiry.ms / 1000, partial(self._expired, name))
+
+    def _expires_ms(self, name: str) -> int:
+        """Return how long a queue stays that nobody uses, by argument or policy; 0 for ever."""
+        term = self._broker.terms_of(self._full(name)).get("expires")
+        return 0 if term is None else int(term.value)
 
     def _expired(self, name: str) -> None:
         queue = self._queues.get(name)
-        if queue is None or not _expires_ms(self.declaration(name).arguments):
+        if queue is None or not self._expires_ms(name):
             self._unwatch(name)  # it went, and another one has its name
         elif queue.consumers:
             self._arm(name)
@@ -440,6 +469,11 @@ class HostedDeclarations:
         for host in {"", *map(host_of, self._broker.nodes)}:
             self.of(host).recovered()
 
+    def policies_changed(self) -> None:
+        """See `QueueDeclarations.policies_changed`."""
+        for each in self._hosts.values():
+            each.policies_changed()
+
     def watch(self, name: str) -> None:
         """See `QueueDeclarations.watch`; the name is the one within the broker."""
         host, local = split_host(name)
@@ -449,11 +483,6 @@ class HostedDeclarations:
         """Stop the timers."""
         for each in self._hosts.values():
             each.stop()
-
-
-def _expires_ms(arguments: Mapping[str, object]) -> int:
-    value = arguments.get("x-expires")
-    return value if isinstance(value, int) and 0 < value <= MOST_MS else 0
 
 
 __all__ = ["MOST_TRANSIENT", "HostedDeclarations", "QueueDeclarations", "QueueRegistry"]

@@ -28,6 +28,10 @@ RemoteService = Literal["$management", "amqp$admin", "amqp$dtxCoordinator"]
 Mechanism = Literal["EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS"]
 Level = Literal["none", "tls", "pkix", "dane", "dane-or-pkix", "pin"]
 
+LONGEST_PATTERN: Final = 1024
+"""Characters of the pattern of a policy."""
+LONGEST_SHORT_TEXT: Final = 255
+"""Octets of a short string of AMQP 0-9-1."""
 SYSTEM_TRUST: Final = "system"
 """The value of ``tls.trust`` for the certificate authorities of the machine."""
 
@@ -222,6 +226,29 @@ def _bound_target(text: str) -> str:
     return str(parsed)
 
 
+def _regular_expression(text: str) -> str:
+    if len(text) > LONGEST_PATTERN:
+        raise ValueError(f"it has {len(text)} characters, more than {LONGEST_PATTERN}")
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    return text
+
+
+def _short_text(text: str) -> str:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > LONGEST_SHORT_TEXT:
+        raise ValueError(f"it has {size} octets, more than {LONGEST_SHORT_TEXT}")
+    return text
+
+
+def _policy_name(text: str) -> str:
+    if not text or not text.isprintable():
+        raise ValueError(f"{text!r} is not a name: it has characters that can be printed")
+    return _short_text(text)
+
+
 def _container_id(text: str) -> str:
     if not re.fullmatch(r"[\x21-\x7e]{1,255}", text):
         raise ValueError(
@@ -332,6 +359,9 @@ ProbeZone = Annotated[str, AfterValidator(_probe_zone)]
 NodeType = Literal["queue", "topic"]
 BoundTarget = Annotated[str, AfterValidator(_in_words(_bound_target))]
 ContainerId = Annotated[str, AfterValidator(_container_id)]
+PolicyName = Annotated[str, AfterValidator(_policy_name)]
+RegularExpression = Annotated[str, AfterValidator(_regular_expression)]
+ShortText = Annotated[str, AfterValidator(_short_text)]
 Target = Annotated[str, AfterValidator(_target)]
 ViaText = Annotated[str, AfterValidator(_via_text)]
 FromList = BeforeValidator(_as_tuple)

@@ -360,6 +360,7 @@ def _cross_checks(config: Config) -> list[ConfigProblem]:
         *_check_topics(config.nodes, ("nodes",), place),
         *_check_virtual_hosts(config, place),
         *_check_bindings(config, place),
+        *_check_policies(config, place),
         *_check_relay(config, place),
         *_check_peers(config, place),
     ]
@@ -566,6 +567,45 @@ def _check_bindings(config: Config, place: _Place) -> Iterator[ConfigProblem]:
             yield place.problem((*at, "mode"), f"{binding.source} is a {kind}; write {fits}")
         if _leads_back(config, binding):
             yield place.problem((*at, "target"), "messages would come back to the source for ever")
+
+
+_OF_EXCHANGES: Final = frozenset(("alternate-exchange",))
+_OF_OPERATORS: Final = frozenset(
+    ("message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit")
+)
+
+
+def _check_policies(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    seen: dict[tuple[bool, str], int] = {}
+    for index, policy in enumerate(config.policies):
+        at: Location = ("policies", index)
+        key = (policy.operator, policy.name)
+        if key in seen:
+            words = f"{policy.name!r} is already policies[{seen[key]}]"
+            yield place.problem((*at, "name"), words)
+        seen.setdefault(key, index)
+        host = policy.virtual_host
+        if host != "/" and host not in config.virtual_hosts:
+            yield place.problem((*at, "virtual-host"), f"there is no virtual host {host!r}")
+        said = policy.definition.model_dump(by_alias=True, exclude_none=True)
+        if not said:
+            yield place.problem((*at, "definition"), "says nothing")
+        if policy.operator and policy.apply_to == "exchanges":
+            yield place.problem((*at, "apply-to"), "an operator policy applies to queues")
+            continue
+        for name in said:
+            words = ""
+            if policy.operator and name not in _OF_OPERATORS:
+                words = f"an operator policy says {', '.join(sorted(_OF_OPERATORS))}"
+            elif policy.apply_to == "exchanges" and name not in _OF_EXCHANGES:
+                words = "means something for queues only; apply-to is exchanges"
+            elif policy.apply_to not in ("exchanges", "all") and name in _OF_EXCHANGES:
+                words = f"means something for exchanges only; apply-to is {policy.apply_to}"
+            if words:
+                yield place.problem((*at, "definition", name), words)
+        if said.get("dead-letter-exchange") == "" and "dead-letter-routing-key" not in said:
+            words = "the default exchange needs dead-letter-routing-key, a queue's name, beside it"
+            yield place.problem((*at, "definition", "dead-letter-exchange"), words)
 
 
 def _leads_back(config: Config, binding: BindingSettings) -> bool:

@@ -7,10 +7,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from amqproute.config.field_types import BoundTarget, Bytes, FromList, NodeName, NodeType, Seconds
+from amqproute.config.field_types import (
+    BoundTarget,
+    Bytes,
+    FromList,
+    NodeName,
+    NodeType,
+    PolicyName,
+    RegularExpression,
+    Seconds,
+    ShortText,
+)
 from amqproute.config.schema_base import MEBIBYTE, Settings
 
-__all__ = ["BindingSettings", "NodeSettings"]
+__all__ = ["BindingSettings", "NodeSettings", "PolicyDefinitionSettings", "PolicySettings"]
 
 
 class NodeSettings(Settings):
@@ -178,4 +188,110 @@ class BindingSettings(Settings):
     mode: Literal["copy", "move"] | None = Field(
         default=None,
         description="copy from a topic, move from a queue; may be omitted.",
+    )
+
+
+class PolicyDefinitionSettings(Settings):
+    """What a policy says, in the words and units of the arguments of AMQP 0-9-1 without x-."""
+
+    message_ttl: int | None = Field(
+        default=None,
+        ge=0,
+        le=0xFFFFFFFF,
+        description="Queues: the longest time a message stays, in milliseconds.",
+    )
+    expires: int | None = Field(
+        default=None,
+        ge=1,
+        le=0xFFFFFFFF,
+        description="Queues that clients have declared: one that nobody uses is deleted after "
+        "so many milliseconds.",
+    )
+    max_length: int | None = Field(
+        default=None,
+        ge=0,
+        description="Queues: the most messages that wait.",
+    )
+    max_length_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description="Queues: the most octets of messages that wait.",
+    )
+    overflow: Literal["drop-head", "reject-publish", "reject-publish-dlx"] | None = Field(
+        default=None,
+        description="Queues: what happens above max-length or max-length-bytes. drop-head: the "
+        "oldest messages go. reject-publish: new ones are refused. reject-publish-dlx: the same, "
+        "and they go to the dead-letter-exchange. null: drop-head.",
+    )
+    dead_letter_exchange: ShortText | None = Field(
+        default=None,
+        description="Queues: the exchange to which messages are published that are rejected, "
+        "expired, pushed out, or failed too often.",
+    )
+    dead_letter_routing_key: ShortText | None = Field(
+        default=None,
+        description="Queues: the routing key they get. null: each keeps its own.",
+    )
+    dead_letter_strategy: Literal["at-most-once", "at-least-once"] | None = Field(
+        default=None,
+        description="Queues: taken from definitions of RabbitMQ. Dead letters are moved in one "
+        "commit here, and are never lost.",
+    )
+    delivery_limit: int | None = Field(
+        default=None,
+        ge=-1,
+        description="Queues: how often a message may come back before it is a dead letter; -1: "
+        "any number of times.",
+    )
+    consumer_timeout: int | None = Field(
+        default=None,
+        ge=0,
+        description="Queues: how many milliseconds a consumer of AMQP 0-9-1 may keep a message "
+        "without acknowledging it before its channel is closed. 0: any time.",
+    )
+    queue_mode: Literal["default", "lazy"] | None = Field(
+        default=None,
+        description="Queues: taken from definitions of RabbitMQ; it changes nothing here.",
+    )
+    alternate_exchange: ShortText | None = Field(
+        default=None,
+        description="Exchanges: the exchange that gets what no binding matches.",
+    )
+
+
+class PolicySettings(Settings):
+    """What holds for all queues, or exchanges, whose names a pattern fits."""
+
+    name: PolicyName = Field(
+        description="The policy's name; there may be an operator policy of the same name.",
+    )
+    pattern: RegularExpression = Field(
+        description="A regular expression. The policy applies to names in which it is found; "
+        "^ and $ stand for the beginning and the end of the name, as in ^orders[.].",
+    )
+    apply_to: Literal["queues", "classic_queues", "quorum_queues", "exchanges", "all"] = Field(
+        default="all",
+        description="What it applies to: queues, those that clients have declared as classic (or "
+        "without a type) or quorum queues, exchanges, or queues and exchanges.",
+    )
+    priority: int = Field(
+        default=0,
+        gt=-(1 << 31),
+        lt=1 << 31,
+        description="Of several policies that fit a name the one with the highest priority "
+        "applies, and the others do not.",
+    )
+    operator: bool = Field(
+        default=False,
+        description="false: where a queue's arguments, or its options, say something too, the "
+        "lower number is in force, and of the rest what they say. true: an operator policy, "
+        "which bounds all of them: it can say message-ttl, expires, max-length, max-length-bytes "
+        "and delivery-limit, and the lowest is in force.",
+    )
+    virtual_host: str = Field(
+        default="/",
+        description="The virtual host whose exchanges and queues it is for.",
+    )
+    definition: PolicyDefinitionSettings = Field(
+        description=PolicyDefinitionSettings.__doc__,
     )

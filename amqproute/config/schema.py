@@ -44,7 +44,7 @@ from amqproute.config.field_types import (
     Seconds,
     VirtualHostName,
 )
-from amqproute.config.node_settings import BindingSettings, NodeSettings
+from amqproute.config.node_settings import BindingSettings, NodeSettings, PolicySettings
 from amqproute.config.operations_settings import (
     DistributedTransactionSettings,
     JournalSettings,
@@ -175,6 +175,12 @@ class Config(Settings):
     bindings: Annotated[tuple[BindingSettings, ...], FromList] = Field(
         default=(),
         description="Bindings, along which messages pass from node to node.",
+    )
+    policies: Annotated[tuple[PolicySettings, ...], FromList] = Field(
+        default=(),
+        description="What holds for all exchanges and queues whose names a pattern fits, beside "
+        "what clients say when they declare them. One policy applies to each, and one operator "
+        "policy beside it.",
     )
     virtual_hosts: dict[VirtualHostName, VirtualHostSettings] = Field(
         default={},

@@ -319,7 +319,16 @@ def _description(info: FieldInfo) -> str:
 def _entry(info: FieldInfo) -> str:
     is_plain = not (info.is_required() or isinstance(info.default, Settings))
     default = f" Default: {_flow(_plain(info.default))}." if is_plain else ""
-    return _prose(f"{info.alias}: {_description(info)}{default}", 0, hanging=True)
+    lines = [_prose(f"{info.alias}: {_description(info)}{default}", 0, hanging=True)]
+    model = _model_of(info) if info.is_required() else None
+    for inner in () if model is None else model.model_fields.values():
+        lines += [
+            f"#  {line[1:]}"
+            for line in _prose(
+                f"{inner.alias}: {_description(inner)}", 0, hanging=True
+            ).splitlines()
+        ]
+    return "\n".join(lines)
 
 
 _RELOAD_HEAD: Final = """\

@@ -227,6 +227,7 @@ class Application:
         )
         self.declarations = HostedDeclarations(self.broker, self.inventory, reactor)
         self.inventory.when_declared = self.declarations.watch
+        self.inventory.when_policies_changed = self.declarations.policies_changed
         self.receipts = Receipts(lambda principal: suppresses(self.config, principal))
         self.probes = PeerProbes(self.clock.now_ms)
         self.decisions: RoutingDecisions | None = None

@@ -8,6 +8,11 @@ from functools import partial
 
 from amqproute.address import in_host
 from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.exchanges.topology_policies import (
+    PolicyScope,
+    TopologyPolicy,
+    topology_policy,
+)
 from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.node_limits import QueueLimits, TopicLimits
 from amqproute.broker.node_options import (
@@ -18,9 +23,10 @@ from amqproute.broker.node_options import (
     QueueOptions,
     Visibility,
 )
-from amqproute.config.node_settings import BindingSettings, NodeSettings
+from amqproute.config.node_settings import BindingSettings, NodeSettings, PolicySettings
 from amqproute.config.schema import Config
 from amqproute.daemon.routes import rule_of_route
+from amqproute.services.change_batch import OPERATOR_POLICY, POLICY
 from amqproute.services.node_changes import ConfiguredNodes, NodeDescription
 
 
@@ -40,6 +46,23 @@ def configured(config: Config) -> ConfiguredNodes:
             route.domain: _place(config, "routes", index)
             for index, route in enumerate(config.routes)
         },
+        [policy_declaration(policy) for policy in config.policies],
+        {
+            (OPERATOR_POLICY if policy.operator else POLICY, policy.name): _place(
+                config, "policies", index
+            )
+            for index, policy in enumerate(config.policies)
+        },
+    )
+
+
+def policy_declaration(policy: PolicySettings) -> TopologyPolicy:
+    """Return a policy of the configuration, which the schema has checked."""
+    definition = policy.definition.model_dump(by_alias=True, exclude_none=True)
+    scope = PolicyScope(policy.apply_to)
+    host = "" if policy.virtual_host == "/" else policy.virtual_host
+    return topology_policy(
+        policy.name, policy.pattern, definition, scope, policy.priority, policy.operator, host
     )
 
 
@@ -120,4 +143,4 @@ def _options(node: NodeSettings) -> QueueOptions:
     )
 
 
-__all__ = ["binding_declaration", "configured", "described"]
+__all__ = ["binding_declaration", "configured", "described", "policy_declaration"]

@@ -14,6 +14,7 @@ from math import isfinite
 from typing import Final
 
 from amqproute.broker.exchanges.argument_rules import (
+    OPERATOR_KEYS,
     QueueDeclaration,
     TermValue,
     exchange_definition,
@@ -27,11 +28,12 @@ from amqproute.broker.exchanges.exchange_graph import (
     ExchangeGraph,
 )
 from amqproute.broker.exchanges.topology_fault import TopologyFault
+from amqproute.broker.exchanges.topology_policies import PolicyScope, topology_policy
 from amqproute.errors import AmqprouteError
 from amqproute.jsontext import parse_json
 
 DEFAULT_HOST: Final = "/"
-APPLY_TO: Final = frozenset(("queues", "classic_queues", "quorum_queues", "exchanges", "all"))
+APPLY_TO: Final = frozenset(each.value for each in PolicyScope)
 """What a policy is for."""
 OPERATOR_COMPONENT: Final = "operator_policy"
 _ABOUT: Final = frozenset(
@@ -239,24 +241,20 @@ class _Reading:
         if not isinstance(apply_to, str) or apply_to not in APPLY_TO:
             self.miss(kind, row, name, f"it applies to {apply_to!r:.40}, which is not offered")
             return
+        pattern = _text(said, "pattern", f"policy {name}")
+        scope = PolicyScope(apply_to)
+        keys = scope.keys & OPERATOR_KEYS if is_operator else scope.keys
         try:
-            terms, unknown = policy_terms(name, definition)
+            terms, unknown = policy_terms(name, definition, keys)
+            if unknown:
+                self.miss(kind, row, name, f"without counterpart: {', '.join(unknown)}")
+            if terms.values:
+                topology_policy(name, pattern, terms.values, scope, priority, is_operator)
+                self.draft(row).policies.append(
+                    PlannedPolicy(name, pattern, apply_to, priority, terms.values, is_operator)
+                )
         except TopologyFault as fault:
             self.miss(kind, row, name, fault.text)
-            return
-        if unknown:
-            self.miss(kind, row, name, f"without counterpart: {', '.join(unknown)}")
-        if terms.values:
-            self.draft(row).policies.append(
-                PlannedPolicy(
-                    name,
-                    _text(said, "pattern", f"policy {name}"),
-                    apply_to,
-                    priority,
-                    terms.values,
-                    is_operator,
-                )
-            )
 
 
 def plan_import(text: str | bytes) -> DefinitionPlan:

@@ -19,6 +19,7 @@ from amqproute.address import in_host
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.exchanges.queue_settings import DeclaredTerms
+from amqproute.broker.exchanges.topology_policies import TopologyPolicy
 from amqproute.broker.exchanges.topology_record import argument_octets
 from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
@@ -32,6 +33,8 @@ __all__ = [
     "LINK",
     "NODE",
     "NOTES",
+    "OPERATOR_POLICY",
+    "POLICY",
     "ROUTE",
     "ChangeBatch",
     "CommandResult",
@@ -47,7 +50,11 @@ LINK: Final = "link"
 ALIAS: Final = "alias"
 ROUTE: Final = "route"
 ENDED: Final = "ended"
-NOTES: Final = tuple(f"made-{kind}" for kind in (NODE, LINK, ALIAS, ROUTE, ENDED))
+POLICY: Final = "policy"
+OPERATOR_POLICY: Final = "operator-policy"
+NOTES: Final = tuple(
+    f"made-{kind}" for kind in (NODE, LINK, ALIAS, ROUTE, ENDED, POLICY, OPERATOR_POLICY)
+)
 """The kinds of notes in the store."""
 
 Declaration = NodeDeclaration | TopicDeclaration
@@ -83,7 +90,7 @@ Describe = Callable[[Mapping[str, object]], NodeDescription]
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredNodes:
-    """Nodes, aliases, bindings and routes of the configuration.
+    """Nodes, aliases, bindings, routes and policies of the configuration.
 
     Attributes:
         nodes: as declared, with their options.
@@ -92,6 +99,8 @@ class ConfiguredNodes:
         places: file and line of each, such as ``/etc/amqproute/amqproute.yaml:12``, by name.
         routes: static routes, in order.
         route_places: file and line of each route, by pattern.
+        policies: over exchanges and queues.
+        policy_places: file and line of each, by `POLICY` or `OPERATOR_POLICY` and its name.
     """
 
     nodes: Sequence[NodeDescription] = ()
@@ -100,6 +109,8 @@ class ConfiguredNodes:
     places: Mapping[str, str] = field(default_factory=dict)
     routes: Sequence[RouteRule] = ()
     route_places: Mapping[str, str] = field(default_factory=dict)
+    policies: Sequence[TopologyPolicy] = ()
+    policy_places: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

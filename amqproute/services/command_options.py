@@ -10,11 +10,18 @@ from typing import Any, Final
 
 from amqproute import address
 from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
+from amqproute.broker.exchanges.topology_policies import (
+    PolicyScope,
+    TopologyPolicy,
+    topology_policy,
+)
 from amqproute.broker.node_declaration import TopicDeclaration
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.errors import AmqpError
-from amqproute.services.change_batch import Declaration
+from amqproute.jsontext import parse_json
+from amqproute.services.change_batch import OPERATOR_POLICY, Declaration
 from amqproute.services.command_schema import (
     BAD_REQUEST,
     CONFLICT,
@@ -34,6 +41,7 @@ __all__ = [
     "messages_on",
     "new_name_of",
     "node_options",
+    "policy_of",
     "shown",
     "switch",
     "with_rows",
@@ -56,6 +64,9 @@ FIXED_LINK_KEYS: Final = frozenset(
 )
 """Options that a link cannot change (L-12, L-16)."""
 SQL: Final = "SQL-92"
+DEFAULT_HOST: Final = "/"
+POLICY_KEYS: Final = frozenset(("pattern", "apply-to", "priority", "definition", "virtual-host"))
+_POLICY_KEYS_IN_WORDS: Final = ", ".join(sorted(POLICY_KEYS))
 
 
 def node_options(command: ManagementCommand) -> dict[str, object]:
@@ -126,6 +137,58 @@ def _plain_address(text: str) -> str:
             BAD_REQUEST, f"target: {text!r} names no node; write NODE or NODE@DOMAIN"
         )
     return str(parsed)
+
+
+def policy_of(kind: str, name: str, options: Mapping[str, object]) -> TopologyPolicy:
+    """Return the policy that options mean.
+
+    Args:
+        kind: `POLICY` or `OPERATOR_POLICY`.
+        name: of it.
+        options: ``pattern``, ``apply-to``, ``priority``, ``virtual-host``, and ``definition``, a
+            JSON object in a text.
+
+    Raises:
+        TopologyFault: something of it is wrong; the words begin with the option.
+    """
+    unknown = sorted(set(options) - POLICY_KEYS)
+    if unknown:
+        raise _wrong_policy(f"unknown option {unknown[0]!r}; there are {_POLICY_KEYS_IN_WORDS}")
+    pattern = options.get("pattern")
+    if not isinstance(pattern, str):
+        raise _wrong_policy("pattern: a policy needs one, a regular expression in a text")
+    said = options.get("apply-to", PolicyScope.ALL.value)
+    try:
+        scope = PolicyScope(said)
+    except ValueError:
+        known = ", ".join(each.value for each in PolicyScope)
+        raise _wrong_policy(f"apply-to: {said!r:.40} is not one of {known}") from None
+    priority = options.get("priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise _wrong_policy("priority: it has to be a whole number")
+    host = options.get("virtual-host", DEFAULT_HOST)
+    if not isinstance(host, str):
+        raise _wrong_policy("virtual-host: it has to be a text")
+    is_operator = kind == OPERATOR_POLICY
+    definition = _definition(options)
+    host = "" if host == DEFAULT_HOST else host
+    return topology_policy(name, pattern, definition, scope, priority, is_operator, host)
+
+
+def _definition(options: Mapping[str, object]) -> dict[str, object]:
+    wrong = 'definition: it is a JSON object in a text, as in {"message-ttl": 60000}'
+    text = options.get("definition")
+    try:
+        definition = parse_json(text) if isinstance(text, str) else None
+    except ValueError as error:
+        raise _wrong_policy(f"{wrong}: {error}") from None
+    if not isinstance(definition, dict):
+        raise _wrong_policy(wrong)
+    return definition
+
+
+def _wrong_policy(words: str) -> TopologyFault:
+    return TopologyFault(TopologyFaultKind.INVALID_ARGUMENT, words)
 
 
 def check_link_name(name: str) -> None:

@@ -14,6 +14,9 @@ The text has one command on a line; empty lines, and lines that begin with ``#``
     rename queue|topic|link|alias NAME NEW-NAME
     delete queue|topic|link|alias|route NAME [with OPTIONS]
                                                         if-empty=true, if-unused=true
+    create [or assert] policy NAME with pattern=TEXT, definition=JSON [, OPTIONS]
+    assert|update policy NAME with OPTIONS              also: operator-policy
+    delete policy NAME
     delete exchange NAME [with if-unused=true]
     delete exchange-binding EXCHANGE with target=NAME [, key=KEY, OPTIONS]
     query TYPE [NAME] [with OPTIONS]                    TYPE as in a QUERY
@@ -22,7 +25,8 @@ The text has one command on a line; empty lines, and lines that begin with ``#``
 
 The options of an exchange are ``durable``, ``auto-delete``, ``internal``, ``alternate-exchange``
 and ``arguments``; those of a binding ``target-type`` (queue or exchange) and ``arguments``. These
-are a JSON object in a text. A queue with ``arguments`` or ``auto-delete`` is as clients of AMQP
+are a JSON object in a text. Those of a policy are ``apply-to``, ``priority`` and, of an update,
+``or-create``. A queue with ``arguments`` or ``auto-delete`` is as clients of AMQP
 0-9-1 declare it.
 
 ``OPTIONS`` is ``key=value`` and commas between; the keys of a node are those of the configuration.
@@ -101,8 +105,8 @@ class ManagementCommand:
 
     Attributes:
         operation: one of `OPERATIONS`.
-        kind: ``queue``, ``topic``, ``link``, ``alias``, ``route``, or another type of a
-            query.
+        kind: ``queue``, ``topic``, ``link``, ``alias``, ``route``, ``policy``, or another type of
+            a query.
         name: of the entity; empty for a query without one.
         arguments: options or attributes; for a link with ``source`` and ``target``, for an alias
             with ``target``, for a renaming with ``new-name``, for a move or copy with ``target``.
@@ -125,10 +129,10 @@ _GRAMMAR = r"""
 start: _CREATE [or_assert] NODE name [with] -> create
     | _CREATE [or_assert] LINK name name name [with] -> create_link
     | _CREATE [or_assert] ALIAS name name -> create_alias
-    | _CREATE [or_assert] (ROUTE | EXCHANGE) name [with] -> create
-    | ASSERT (_kind | ROUTE | EXCHANGE) name [with] -> on_one
-    | UPDATE (NODE | LINK) name with -> on_one
-    | DELETE (_kind | ROUTE | EXCHANGE) name [with] -> on_one
+    | _CREATE [or_assert] (ROUTE | EXCHANGE | POLICY) name [with] -> create
+    | ASSERT (_kind | ROUTE | EXCHANGE | POLICY) name [with] -> on_one
+    | UPDATE (NODE | LINK | POLICY) name with -> on_one
+    | DELETE (_kind | ROUTE | EXCHANGE | POLICY) name [with] -> on_one
     | PURGE NODE name -> purge
     | (MOVE | COPY) _MESSAGES name name [with] -> take
     | _RENAME _kind name name -> rename
@@ -160,6 +164,7 @@ LINK.2: /(link|binding)(?=\s|$)/i
 ALIAS.2: /alias(?=\s|$)/i
 ROUTE.2: /route(?=\s|$)/i
 EXCHANGE.2: /exchange(-binding)?(?=\s|$)/i
+POLICY.2: /(operator-)?policy(?=\s|$)/i
 TEXT.3: /"(?:[^"\\]|\\.)*"/
 WORD: /[^\s,="\[\]]+/
 %ignore /[ \t\r]+/
@@ -171,7 +176,7 @@ _EXPECTED: Final = {
     "_RENAME": "rename", "_QUERY": "query",
     "_OR": "or assert", "_WITH": "with", "NODE": "queue or topic",
     "LINK": "link", "ALIAS": "alias", "ROUTE": "route",
-    "EXCHANGE": "exchange or exchange-binding",
+    "EXCHANGE": "exchange or exchange-binding", "POLICY": "policy or operator-policy",
     "WORD": "a name or value", "EQUAL": "=", "COMMA": "a comma",
     "RSQB": "]", "$END": "the end",
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from amqproute.broker.exchanges.argument_rules import QueueDeclaration, exchange_definition
 from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBinding, TargetKind
@@ -14,6 +15,7 @@ from amqproute.broker.exchanges.topology_names import check_exchange_name, check
 from amqproute.services.broker_definitions import (
     DEFAULT_HOST,
     PlannedHost,
+    PlannedPolicy,
     UnmatchedDefinition,
     json_value,
 )
@@ -21,6 +23,7 @@ from amqproute.services.broker_definitions import (
 __all__ = ["definition_commands", "host_of_rows"]
 
 Rows = Iterable[Mapping[str, object]]
+_POLICY_KINDS: Final = ("policy", "operator-policy")
 
 
 def definition_commands(host: PlannedHost, unmatched: list[UnmatchedDefinition]) -> Iterator[str]:
@@ -62,7 +65,10 @@ def definition_commands(host: PlannedHost, unmatched: list[UnmatchedDefinition])
         except TopologyFault as fault:
             leave_out(TargetKind.QUEUE, queue.name, fault.text)
             continue
-        options = {"arguments": _json(queue.arguments), "auto-delete": queue.auto_delete}
+        options: dict[str, object] = {
+            "arguments": _json(queue.arguments),
+            "auto-delete": queue.auto_delete,
+        }
         yield _line("queue", queue.name, options)
     for binding in host.bindings:
         kind, target = binding.target
@@ -78,14 +84,29 @@ def definition_commands(host: PlannedHost, unmatched: list[UnmatchedDefinition])
                 "arguments": _json(binding.arguments),
             },
         )
+    for policy in host.policies:
+        yield _policy_line(policy, "update", {"or-create": True})
 
 
-def _line(kind: str, name: str, options: Mapping[str, object]) -> str:
+def _policy_line(policy: PlannedPolicy, operation: str, more: Mapping[str, object]) -> str:
+    options = {
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "priority": policy.priority,
+        "definition": _json(policy.values),
+        **more,
+    }
+    return _line(_POLICY_KINDS[policy.is_operator], policy.name, options, operation)
+
+
+def _line(
+    kind: str, name: str, options: Mapping[str, object], operation: str = "create or assert"
+) -> str:
     given = ", ".join(
-        f"{key}={str(value).lower() if isinstance(value, bool) else _quoted(str(value))}"
+        f"{key}={_quoted(value) if isinstance(value, str) else str(value).lower()}"
         for key, value in options.items()
     )
-    return f"create or assert {kind} {_quoted(name)} with {given}"
+    return f"{operation} {kind} {_quoted(name)} with {given}"
 
 
 def _quoted(text: str) -> str:
@@ -97,13 +118,14 @@ def _json(arguments: Mapping[str, object]) -> str:
     return json.dumps({name: json_value(value) for name, value in arguments.items()})
 
 
-def host_of_rows(exchanges: Rows, queues: Rows, bindings: Rows) -> PlannedHost:
+def host_of_rows(exchanges: Rows, queues: Rows, bindings: Rows, policies: Rows = ()) -> PlannedHost:
     """Return what rows of ``$management`` show, as far as it is durable.
 
     Args:
         exchanges: rows of the type ``exchange``.
         queues: of ``queue``.
         bindings: of ``exchange-binding``.
+        policies: of ``policy`` and ``operator-policy``.
     """
     kept = [row for row in queues if row["kind"] == "node"]
     names = {row["name"] for row in kept}
@@ -121,6 +143,20 @@ def host_of_rows(exchanges: Rows, queues: Rows, bindings: Rows) -> PlannedHost:
             for row in bindings
             if row["durable"] and (row["target-type"] == "exchange" or row["target"] in names)
         ),
+        tuple(_policy(row) for row in policies),
+    )
+
+
+def _policy(row: Mapping[str, object]) -> PlannedPolicy:
+    priority, definition = row["priority"], json.loads(str(row["definition"]))
+    assert isinstance(priority, int)
+    return PlannedPolicy(
+        str(row["name"]),
+        str(row["pattern"]),
+        str(row["apply-to"]),
+        priority,
+        definition,
+        row["type"] == _POLICY_KINDS[True],
     )
 
 

@@ -13,7 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from amqproute.broker.exchanges.argument_rules import exchange_definition
+from amqproute.broker.exchanges.argument_rules import (
+    EffectiveTerm,
+    TermSource,
+    exchange_definition,
+)
 from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBinding, TargetKind
 from amqproute.broker.exchanges.exchange_graph import (
     ALTERNATE_ARGUMENT,
@@ -41,7 +45,15 @@ from amqproute.services.command_schema import (
     ManagementCommand,
 )
 
-__all__ = ["TERM_KEYS", "ExchangeCommands", "argument_text", "read_arguments", "read_terms"]
+__all__ = [
+    "TERM_KEYS",
+    "ExchangeCommands",
+    "argument_text",
+    "policy_names",
+    "read_arguments",
+    "read_terms",
+    "term_facts",
+]
 
 FLAGS: Final = {"durable": True, "auto-delete": False, "internal": False}
 TERM_KEYS: Final = ("arguments", "auto-delete")
@@ -117,6 +129,7 @@ class ExchangeCommands:
     def _row(self, definition: ExchangeDefinition) -> dict[str, object]:
         graph = self._topology.graph
         name = definition.name
+        alternate = self._topology.alternate_of(name)
         return {
             "name": name,
             "type": "exchange",
@@ -129,6 +142,7 @@ class ExchangeCommands:
             "bindings": len(graph.bindings_from(name)),
             "predeclared": name in PREDECLARED,
             "made-by": self._topology.owner_of(name),
+            **({} if alternate is None else _alternate_facts(alternate)),
         }
 
     def _definition(self, command: ManagementCommand) -> ExchangeDefinition:
@@ -268,6 +282,22 @@ def read_terms(options: Mapping[str, object]) -> DeclaredTerms | None:
     if not isinstance(auto_delete, bool):
         raise CommandRefused(BAD_REQUEST, "auto-delete is true or false")
     return DeclaredTerms(auto_delete, read_arguments(options))
+
+
+def _alternate_facts(alternate: EffectiveTerm) -> dict[str, object]:
+    return {**policy_names([alternate]), "terms": {ALTERNATE_ARGUMENT: term_facts(alternate)}}
+
+
+def policy_names(terms: Iterable[EffectiveTerm]) -> dict[str, object]:
+    """Return which policies have a say in what is in force, as attributes of a row."""
+    kinds = {TermSource.POLICY: "policy", TermSource.OPERATOR_POLICY: "operator-policy"}
+    return {kinds[term.source]: term.policy for term in terms if term.source in kinds}
+
+
+def term_facts(term: EffectiveTerm) -> dict[str, object]:
+    """Return a value in force and where it is written, as attributes."""
+    facts: dict[str, object] = {"value": term.value, "source": term.source.value}
+    return {**facts, "policy": term.policy} if term.policy else facts
 
 
 def argument_text(arguments: Mapping[str, object]) -> str:

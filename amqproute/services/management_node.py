@@ -27,7 +27,9 @@ operation       does
 ``CREATE`` ``UPDATE`` ``DELETE`` ``ASSERT`` ``RENAME``
                 for the types ``queue``, ``topic``, ``link`` (a binding) and ``alias``; options
                 are the body's entries, in the words of the configuration; ``CREATE``,
-                ``ASSERT`` and ``DELETE`` for ``route`` as well, whose name is its domains
+                ``ASSERT`` and ``DELETE`` for ``route`` as well, whose name is its domains;
+                all but ``RENAME`` for ``policy`` and ``operator-policy``. For these the right
+                `manage` is asked for on ``/policies/NAME``
 ``PURGE``       deletes what waits on a queue
 ``MOVE`` ``COPY``
                 takes messages from a queue to another node (`message_moves`)
@@ -77,6 +79,7 @@ from amqproute.message import Message
 from amqproute.plurals import counted
 from amqproute.services.alias_entity import AliasCommands
 from amqproute.services.binding_entity import BindingCommands
+from amqproute.services.change_batch import OPERATOR_POLICY, POLICY
 from amqproute.services.command_schema import (
     BAD_REQUEST,
     CONFLICT,
@@ -113,6 +116,7 @@ from amqproute.services.management_table import (
 )
 from amqproute.services.message_moves import MessageMoves
 from amqproute.services.node_changes import ChangeBatch, CommandResult, NodeChanges
+from amqproute.services.policy_entity import PolicyCommands
 from amqproute.services.questions import (
     MOST_UNITS_AMONG_CHANGES,
     Asking,
@@ -150,7 +154,8 @@ ROWS_IN_INDEX: Final = 30
 
 _KINDS: Final = OPERATIONS["CREATE"].kinds
 _EXCHANGES: Final = ("exchange", "exchange-binding")
-_UNRESOLVED: Final = ("route", *_EXCHANGES)
+_POLICIES: Final = (POLICY, OPERATOR_POLICY)
+_UNRESOLVED: Final = ("route", *_EXCHANGES, *_POLICIES)
 """Kinds of things whose names are no addresses of nodes."""
 
 READS: Final = frozenset(
@@ -293,6 +298,8 @@ class ManagementService:
         if inventory is not None:
             routes = RouteCommands(inventory)
             self.show("route", routes.rows, routes.index)
+            for kind in inventory.policies:
+                self.show(kind, PolicyCommands(inventory, kind).rows)
         self.show("shape", overview.shapes)
         self.show("connection", connections)
 
@@ -536,6 +543,8 @@ class ManagementService:
     def _about(self, command: ManagementCommand) -> list[str]:
         if command.kind == "route":
             return [f"@{command.name}"]
+        if command.kind in _POLICIES:
+            return [f"/policies/{command.name}"]
         if command.kind in _UNRESOLVED:
             return _about_exchange(command)
         given = command.arguments
@@ -741,6 +750,17 @@ def _functions(inventory: NodeChanges) -> dict[tuple[str, str], Function]:
         ("CREATE", "exchange-binding"): exchanges.bind,
         ("ASSERT", "exchange-binding"): lambda command, _: exchanges.assert_bound(command),
         ("DELETE", "exchange-binding"): exchanges.unbind,
+        **_policy_functions(PolicyCommands(inventory, POLICY), POLICY),
+        **_policy_functions(PolicyCommands(inventory, OPERATOR_POLICY), OPERATOR_POLICY),
+    }
+
+
+def _policy_functions(policies: PolicyCommands, kind: str) -> dict[tuple[str, str], Function]:
+    return {
+        ("CREATE", kind): policies.create,
+        ("ASSERT", kind): lambda command, _: policies.assert_as(command),
+        ("UPDATE", kind): policies.update,
+        ("DELETE", kind): policies.delete,
     }
 
 

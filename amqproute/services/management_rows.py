@@ -11,7 +11,7 @@ from typing import Final
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
-from amqproute.services.exchange_entity import argument_text
+from amqproute.services.exchange_entity import argument_text, policy_names, term_facts
 from amqproute.services.node_changes import NodeChanges
 
 __all__ = ["AGES_MINUTES", "ManagementRows", "Row", "Rows"]
@@ -78,7 +78,7 @@ class ManagementRows:
         if terms is not None:
             row["arguments"] = argument_text(terms.arguments)
             row["auto-delete"] = terms.auto_delete
-        return row
+        return row | policy_names(self._broker.terms_of(name).values())
 
     def _topic_row_here(self, name: str) -> Row:
         return self._topic_row(self._broker.topics[name]) | self._origin(name)
@@ -99,7 +99,11 @@ class ManagementRows:
         if self._inventory is None:
             return {}
         options = self._inventory.options(name)
-        return {"options": options} if options else {}
+        found: dict[str, object] = {"options": options} if options else {}
+        terms = self._broker.terms_of(name)
+        if terms:
+            found["terms"] = {key: term_facts(term) for key, term in sorted(terms.items())}
+        return found
 
     def _origin(self, name: str) -> dict[str, object]:
         return {} if self._inventory is None else self._inventory.origin(name)

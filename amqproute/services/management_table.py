@@ -78,7 +78,8 @@ class EntityDeclaration:
 NODE_KINDS: Final = ("queue", "topic")
 _LINKED: Final = (*NODE_KINDS, "link")
 _NAMED: Final = (*_LINKED, "alias")
-_MADE: Final = (*_NAMED, "route", "exchange", "exchange-binding")
+_POLICIES: Final = ("policy", "operator-policy")
+_MADE: Final = (*_NAMED, "route", "exchange", "exchange-binding", *_POLICIES)
 
 ENTITIES: Final = {
     each.name: each
@@ -92,6 +93,8 @@ ENTITIES: Final = {
         EntityDeclaration("exchange-binding", "bindings from exchanges", is_repeated=True),
         EntityDeclaration("alias", "further names of nodes"),
         EntityDeclaration("route", "routes to domains, of the file and made at runtime"),
+        EntityDeclaration("policy", "policies over exchanges and queues"),
+        EntityDeclaration("operator-policy", "policies that bound what others say of queues"),
         EntityDeclaration("shape", "how old what waits is, by queue", is_repeated=True),
         EntityDeclaration("connection", "connections of clients and peers"),
         EntityDeclaration("hold", "holds of messages on their way out"),
@@ -125,7 +128,7 @@ OPERATIONS: Final = {
         ),
         OperationDeclaration("CREATE", "makes one", _R.NODES, _MADE),
         OperationDeclaration("ASSERT", "compares one with options", _R.NONE, _MADE),
-        OperationDeclaration("UPDATE", "changes options of one", _R.NODES, _LINKED),
+        OperationDeclaration("UPDATE", "changes options of one", _R.NODES, (*_LINKED, *_POLICIES)),
         OperationDeclaration("RENAME", "gives one another name", _R.NODES, _NAMED),
         OperationDeclaration("DELETE", "deletes one", _R.NODES, _MADE),
         OperationDeclaration(

@@ -43,9 +43,10 @@ from amqproute.broker.exchanges.argument_rules import (
     check_queue_redeclared,
     queue_terms,
 )
-from amqproute.broker.exchanges.queue_settings import DeclaredTerms, with_terms
+from amqproute.broker.exchanges.queue_settings import DeclaredTerms
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.broker.exchanges.topology_names import check_queue_name
+from amqproute.broker.exchanges.topology_policies import PolicySet, TopologyPolicy, policy_sets
 from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
@@ -64,6 +65,8 @@ from amqproute.services.change_batch import (
     LINK,
     NODE,
     NOTES,
+    OPERATOR_POLICY,
+    POLICY,
     ROUTE,
     ChangeBatch,
     CommandResult,
@@ -80,6 +83,7 @@ from amqproute.services.command_options import (
     messages_on,
     new_name_of,
     node_options,
+    policy_of,
     require_same,
     switch,
     with_rows,
@@ -136,9 +140,11 @@ class NodeChanges:
         links: bindings, by name.
         aliases: by name.
         routes: by their pattern of domains.
+        policies: by kind, `POLICY` or `OPERATOR_POLICY`, and name.
         configured: the entities of the configuration.
         keeping: returns the names of the prepared branches that hold messages of a queue.
         when_routed: called when routes were made or deleted, to apply them.
+        when_policies_changed: called when other policies are in force.
         when_declared: called with the name of a queue that an operator has made as clients declare
             theirs.
         when_gone: called when nodes, or the given aliases, were removed, to detach their links.
@@ -157,7 +163,9 @@ class NodeChanges:
     ) -> None:
         self.describe_route = describe_route
         self.when_routed: Callable[[], None] = _nothing
+        self.when_policies_changed: Callable[[], None] = _nothing
         self.routes: dict[str, RuntimeNode] = {}
+        self.policies: dict[str, dict[str, RuntimeNode]] = {POLICY: {}, OPERATOR_POLICY: {}}
         self.broker = broker
         self.nodes: dict[str, RuntimeNode] = {}
         self.links: dict[str, RuntimeNode] = {}
@@ -187,6 +195,7 @@ class NodeChanges:
             (LINK, self.links),
             (ALIAS, self.aliases),
             (ROUTE, self.routes),
+            *self.policies.items(),
         ):
             for name, encoded in notes.get(f"made-{kind}", {}).items():
                 try:
@@ -246,20 +255,50 @@ class NodeChanges:
                 unusable.append((LINK, name, why))
             else:
                 bindings.append(link)
+        policies = self._policy_sets(configured.policies, unusable)
         apply_nodes = self.broker.prepare_declaration(described.values(), aliases, bindings)
 
         def apply() -> None:
             for each in unusable:
                 self._cannot(*each)
             self.nodes.update(refreshed)
+            self.broker.adopt_policies(policies)
             apply_nodes()
             self.configured = configured
+            self.when_policies_changed()
             self._configured_options = {
                 each.declaration.name: each.options for each in configured.nodes
             }
             self._go_on_deleting()
 
         return apply
+
+    def _policy_sets(
+        self, configured: Sequence[TopologyPolicy], unusable: list[tuple[str, str, str]]
+    ) -> dict[str, PolicySet]:
+        """Return the policies of a configuration and, where it has none of the name, the others.
+
+        Args:
+            configured: those of the configuration.
+            unusable: kind, name and reason of what cannot be; more of it is added.
+        """
+        found = {(each.is_operator, each.name): each for each in configured}
+        for kind, where in self.policies.items():
+            for name, made in where.items():
+                if (kind == OPERATOR_POLICY, name) in found:
+                    continue
+                try:
+                    policy = policy_of(kind, name, made.options)
+                except TopologyFault as fault:
+                    unusable.append((kind, name, fault.text))
+                else:
+                    found[policy.is_operator, name] = policy
+        return policy_sets(found.values())
+
+    def apply_policies(self) -> None:
+        """Have the policies in force that there are now."""
+        self.broker.adopt_policies(self._policy_sets(self.configured.policies, []))
+        self.when_policies_changed()
 
     def _cannot(self, kind: str, name: str, why: str) -> None:
         self.log.warn(
@@ -763,7 +802,7 @@ class NodeChanges:
                 terms = queue_terms(local_name(name), made.declared.arguments)
             except TopologyFault as fault:
                 raise ConfigError([fault.text]) from None
-            declaration = with_terms(replace(declaration, name=name, rows=made.rows), terms)
+            declaration = replace(declaration, name=name, rows=made.rows, terms=terms)
         return replace(described, declaration=declaration)
 
     def _check_dead_letter(self, name: str, declaration: Declaration) -> None:

@@ -435,12 +435,13 @@ class ShippedTests(SynchronousTestCase):
         parsed = yaml_document.read(uncomment(describe()))
         self.assertEqual(parsed.problems, [])
         inside = {"listen", "access", "nodes", "bindings", "virtual-hosts", "routes", "peers"}
-        inside.add("contracts")
+        inside |= {"contracts", "policies"}
         for key in all_keys():
             if key[0] not in inside or len(key) == 1:
                 self.assertIn(key, parsed.lines)
             else:
-                self.assertIn(f"#   {key[-1]}: ", describe())
+                depth = "    " if key[:2] == ("policies", "definition") and key[2:] else "  "
+                self.assertIn(f"# {depth}{key[-1]}: ", describe())
 
     def test_one_setting(self) -> None:
         """Taking one mark away, anywhere, gives a file that still loads."""

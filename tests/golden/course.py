@@ -344,6 +344,25 @@ class Course:
         commands.write_text("create queue never\ndelete queue nobody\n")
         self.command(alpha, "batch", str(commands))
 
+    def policies(self) -> None:
+        """Policies are made, shown and deleted."""
+        alpha = self.alpha
+        bound, lost = '{"max-length": 5}', '{"alternate-exchange": "lost"}'
+        for arguments in (
+            ("policy", "set", "short", "^tmp[.]", bound, "--apply-to", "queues"),
+            ("policy", "set", "short", "^tmp", bound, "--operator", "--priority", "-1"),
+            ("policy", "set", "lost", "^events", lost),
+            ("policy", "set", "wrong", "(", bound),
+            ("policy", "list"),
+            ("policy", "show", "short"),
+            ("policy", "show", "none"),
+            ("exchange", "show", "events"),
+            ("policy", "delete", "short"),
+            ("policy", "delete", "short", "--operator"),
+            ("policy", "delete", "lost"),
+        ):
+            self.command(alpha, *arguments)
+
     def exchanges(self) -> None:
         """Exchanges and bindings, and definitions of RabbitMQ."""
         alpha = self.alpha
@@ -379,6 +398,7 @@ class Course:
         self.command(alpha, "definitions", "import", str(file), "--dry-run")
         self.command(alpha, "definitions", "import", str(file))
         self.command(alpha, "exchange", "delete", "moved")
+        self.policies()
         self.command(alpha, "queue", "delete", "brought")
 
     def questions(self) -> None:

@@ -9,8 +9,9 @@ compared when it is repeated.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from amqproute.broker.exchanges.binding_tables import ExchangeType
@@ -60,6 +61,7 @@ class Overflow(enum.Enum):
 class TermSource(enum.Enum):
     """Where a value in force comes from."""
 
+    OPTION = "option"
     ARGUMENT = "argument"
     POLICY = "policy"
     OPERATOR_POLICY = "operator policy"
@@ -71,8 +73,8 @@ class EffectiveTerm:
 
     Attributes:
         value: of the term.
-        source: who said it.
-        policy: the name of the policy, empty for an argument.
+        source: where it is written.
+        policy: the name of the policy; empty for an option or an argument.
     """
 
     value: TermValue
@@ -184,13 +186,30 @@ QUEUE_RULES: Final[Mapping[str, Check]] = {
 """What of a queue can be said, by ``x-`` and this name."""
 
 LOWER_COUNTS: Final = frozenset(
-    ("message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit")
+    (
+        "message-ttl",
+        "expires",
+        "max-length",
+        "max-length-bytes",
+        "delivery-limit",
+        "consumer-timeout",
+    )
 )
 """Of an argument and a policy the lower value is in force; of the others the argument."""
 ARGUMENTS_ONLY: Final = frozenset(
     ("max-priority", "single-active-consumer", "queue-type", "queue-version")
 )
 """What a policy cannot say, since it cannot change while the queue is there."""
+QUEUE_POLICY_KEYS: Final = frozenset(QUEUE_RULES) - ARGUMENTS_ONLY
+"""What a policy can say of queues."""
+EXCHANGE_POLICY_KEYS: Final = frozenset((ALTERNATE_ARGUMENT,))
+"""What a policy can say of exchanges."""
+OPERATOR_KEYS: Final = frozenset(
+    ("message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit")
+)
+"""What an operator policy can say: bounds, of which the lower one is in force."""
+UNBOUNDED: Final[Mapping[str, int]] = {"delivery-limit": -1, "consumer-timeout": 0}
+"""Values of bounds that mean there is none."""
 
 
 def queue_terms(name: str, arguments: Mapping[str, object]) -> dict[str, TermValue]:
@@ -227,11 +246,20 @@ def queue_terms(name: str, arguments: Mapping[str, object]) -> dict[str, TermVal
     return terms
 
 
-def policy_terms(name: str, definition: Mapping[str, object]) -> tuple[PolicyTerms, list[str]]:
+def policy_terms(
+    name: str,
+    definition: Mapping[str, object],
+    keys: Container[str] = QUEUE_POLICY_KEYS | EXCHANGE_POLICY_KEYS,
+) -> tuple[PolicyTerms, list[str]]:
     """Check the definition of a policy.
 
+    Args:
+        name: of it, for the words.
+        definition: keys and values as they came.
+        keys: those that have a meaning in it.
+
     Returns:
-        What it says, and the keys that have no meaning here.
+        What it says, and the keys that have no meaning in it.
 
     Raises:
         TopologyFault: a value is wrong.
@@ -240,10 +268,17 @@ def policy_terms(name: str, definition: Mapping[str, object]) -> tuple[PolicyTer
     unknown = []
     for key, value in definition.items():
         check = _name if key == ALTERNATE_ARGUMENT else QUEUE_RULES.get(key)
-        if check is None or key in ARGUMENTS_ONLY:
+        if check is None or key not in keys:
             unknown.append(key)
         else:
             values[key] = _checked(check, key, f"policy '{name}'", value)
+    if values.get("dead-letter-exchange") == "" and "dead-letter-routing-key" not in values:
+        # The publisher's key would name the queue, whatever rights the publisher has on it.
+        raise TopologyFault(
+            TopologyFaultKind.INVALID_ARGUMENT,
+            f"invalid arg 'dead-letter-exchange' for policy '{name}': the default exchange needs "
+            "dead-letter-routing-key, the name of a queue, beside it",
+        )
     return PolicyTerms(name, values), unknown
 
 
@@ -251,6 +286,7 @@ def effective_terms(
     arguments: Mapping[str, TermValue],
     policy: PolicyTerms | None = None,
     operator_policy: PolicyTerms | None = None,
+    options: Mapping[str, TermValue] = MappingProxyType({}),
 ) -> dict[str, EffectiveTerm]:
     """Return what is in force for a queue, and where each value comes from.
 
@@ -258,8 +294,11 @@ def effective_terms(
         arguments: of the declaration, from `queue_terms`.
         policy: the one that applies.
         operator_policy: the operator's, which bounds the others.
+        options: of the node, in the words of arguments; an argument goes before them.
     """
-    terms = {name: EffectiveTerm(value, TermSource.ARGUMENT) for name, value in arguments.items()}
+    terms = {name: EffectiveTerm(value, TermSource.OPTION) for name, value in options.items()}
+    for name, value in arguments.items():
+        terms[name] = EffectiveTerm(value, TermSource.ARGUMENT)
     for given, source, wins in (
         (policy, TermSource.POLICY, False),
         (operator_policy, TermSource.OPERATOR_POLICY, True),
@@ -268,16 +307,17 @@ def effective_terms(
             continue
         for name, value in given.values.items():
             there = terms.get(name)
-            is_lower = name in LOWER_COUNTS and there is not None and _is_lower(value, there.value)
+            is_lower = (
+                name in LOWER_COUNTS and there is not None and _is_lower(name, value, there.value)
+            )
             if there is None or is_lower or (wins and name not in LOWER_COUNTS):
                 terms[name] = EffectiveTerm(value, source, given.name)
     return terms
 
 
-def _is_lower(value: TermValue, there: TermValue) -> bool:
-    # -1 deliveries are any number of them.
-    high = 1 << 64
-    one, other = (high if each == -1 else int(each) for each in (value, there))
+def _is_lower(name: str, value: TermValue, there: TermValue) -> bool:
+    none = UNBOUNDED.get(name)
+    one, other = (1 << 64 if each == none else int(each) for each in (value, there))
     return one < other
 
 
@@ -391,8 +431,11 @@ def _checked(check: Check, argument: str, whose: str, value: object) -> TermValu
 
 __all__ = [
     "ARGUMENTS_ONLY",
+    "EXCHANGE_POLICY_KEYS",
     "LOWER_COUNTS",
+    "OPERATOR_KEYS",
     "PLUGIN_TYPES",
+    "QUEUE_POLICY_KEYS",
     "QUEUE_RULES",
     "EffectiveTerm",
     "Overflow",

@@ -11,7 +11,9 @@ single-active-consumer  one consumer at a time, the others wait
 dead-letter-exchange    where dead letters are published, with dead-letter-routing-key
 ======================  ==========================================================================
 
-``expires`` and ``auto-delete`` end the queue as a whole: see
+Policies apply to every queue that an operator or a client has named. Options of a node count as
+arguments do: the lower number is in force, and a dead-letter node goes before the exchange of a
+policy. ``expires`` and ``auto-delete`` end the queue as a whole: see
 `amqproute.broker.queue_declarations`. The type of a queue, its mode and its version change nothing.
 """
 
@@ -21,7 +23,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from amqproute.broker.exchanges.argument_rules import Overflow, TermValue
+from amqproute.address import local_name
+from amqproute.broker.exchanges.argument_rules import (
+    EffectiveTerm,
+    Overflow,
+    QueueKind,
+    TermValue,
+    effective_terms,
+)
+from amqproute.broker.exchanges.topology_policies import PolicySet
 from amqproute.broker.node_declaration import NodeDeclaration
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.node_options import Excess, QueueOptions
@@ -44,6 +54,41 @@ class DeclaredTerms:
     arguments: Mapping[str, object] = field(default_factory=dict)
 
 
+def kind_of(declaration: NodeDeclaration) -> QueueKind:
+    """Return the type that a queue has for policies; one of an operator is classic."""
+    said = (declaration.terms or {}).get("queue-type")
+    return QueueKind.CLASSIC if said is None else QueueKind(said)
+
+
+def terms_in_force(declaration: NodeDeclaration, policies: PolicySet) -> dict[str, EffectiveTerm]:
+    """Return what options, arguments and policies say of a queue, and where each value stands.
+
+    Args:
+        declaration: of the queue.
+        policies: of its virtual host.
+    """
+    arguments = declaration.terms
+    local = local_name(declaration.name)
+    policy, operator_policy = policies.of_queue(local, kind_of(declaration))
+    if arguments is None and policy is None and operator_policy is None:
+        return {}
+    limits = declaration.limits
+    options: dict[str, TermValue] = {}
+    if limits.ttl_ms:
+        options["message-ttl"] = limits.ttl_ms
+    if limits.max_deliveries:
+        options["delivery-limit"] = limits.max_deliveries - 1
+    terms = effective_terms(arguments or {}, policy, operator_policy, options)
+    if arguments is None:
+        # The operator who made the queue says when it ends, and where its dead letters go.
+        foreign = {"expires"}
+        if declaration.dead_letter is not None:
+            foreign |= {"dead-letter-exchange", "dead-letter-routing-key"}
+        for key in foreign & terms.keys():
+            del terms[key]
+    return terms
+
+
 def with_terms(declaration: NodeDeclaration, terms: Mapping[str, TermValue]) -> NodeDeclaration:
     """Return a declaration with what arguments and policies say.
 
@@ -51,27 +96,33 @@ def with_terms(declaration: NodeDeclaration, terms: Mapping[str, TermValue]) -> 
         declaration: with the limits and options that are usual here.
         terms: values in force by their names without ``x-``, checked.
     """
+    if declaration.terms is None and not terms:
+        return declaration
     return replace(
         declaration,
-        limits=_limits(declaration.limits, terms),
+        limits=_limits(declaration.limits, terms, declaration.terms is not None),
         options=_options(declaration.options, terms),
         dead_letter_target=dead_letter_target(terms),
     )
 
 
-def _limits(limits: QueueLimits, terms: Mapping[str, TermValue]) -> QueueLimits:
+def _limits(limits: QueueLimits, terms: Mapping[str, TermValue], is_declared: bool) -> QueueLimits:
     ttl_ms, limit = _number(terms, "message-ttl"), _number(terms, "delivery-limit")
     length, octets = _number(terms, "max-length"), _number(terms, "max-length-bytes")
     drops_head = terms.get("overflow", Overflow.DROP_HEAD.value) == Overflow.DROP_HEAD.value
     is_bounded = length is not None or octets is not None
     refuses_all = not drops_head and length == 0
+    priorities = PRIORITIES if _number(terms, "max-priority") else 1
+    capacity = limits.capacity
+    if length and not drops_head:
+        capacity = min(length, capacity or length)
     return replace(
         limits,
         # 0 means that only somebody who waits for it gets the message.
         ttl_ms=limits.ttl_ms if ttl_ms is None else max(1, ttl_ms),
         max_deliveries=limits.max_deliveries if limit is None else limit + 1,
-        priorities=PRIORITIES if _number(terms, "max-priority") else 1,
-        capacity=limits.capacity if drops_head or not length else length,
+        priorities=priorities if is_declared else limits.priorities,
+        capacity=capacity,
         length=length if drops_head else None,
         octets=0 if refuses_all else octets,
         drops_head=drops_head and is_bounded,
@@ -97,4 +148,4 @@ def _number(terms: Mapping[str, TermValue], name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-__all__ = ["DeclaredTerms", "dead_letter_target", "with_terms"]
+__all__ = ["DeclaredTerms", "dead_letter_target", "kind_of", "terms_in_force", "with_terms"]

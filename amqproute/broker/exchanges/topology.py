@@ -25,14 +25,17 @@ from twisted.python.failure import Failure
 
 from amqproute.address import exchange_node, in_host
 from amqproute.broker.commit_batch import Batch
+from amqproute.broker.exchanges.argument_rules import EffectiveTerm, TermValue, effective_terms
 from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBinding, TargetKind
 from amqproute.broker.exchanges.exchange_graph import (
+    ALTERNATE_ARGUMENT,
     ExchangeDefinition,
     ExchangeGraph,
     GraphChange,
     RoutingOutcome,
 )
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
+from amqproute.broker.exchanges.topology_policies import NO_POLICIES, PolicySet
 from amqproute.broker.exchanges.topology_record import (
     argument_octets,
     decode_binding,
@@ -144,6 +147,7 @@ class Topology:
         graph: the exchanges and bindings; to look at only.
         most_octets: what those of all virtual hosts may take.
         host: the argument.
+        policies: in force for its exchanges and queues; see `adopt_policies`.
     """
 
     log = Logger()
@@ -159,6 +163,7 @@ class Topology:
         self._exchange_notes, self._binding_notes = topology_notes(host)
         self.graph = ExchangeGraph(queues.nodes)
         self.most_octets = MOST_OCTETS
+        self.policies: PolicySet = NO_POLICIES
         self._queues = queues
         self._store = context.store
         self._begin = context.begin
@@ -198,6 +203,32 @@ class Topology:
     def dormant(self) -> Mapping[str, int]:
         """Bindings that wait for a queue to be there: its name, and how many."""
         return {name: len(bindings) for name, bindings in self._dormant.items()}
+
+    # -- policies ------------------------------------------------------------------------------
+
+    def adopt_policies(self, policies: PolicySet) -> None:
+        """Have other policies in force for the exchanges; `Broker` does it for the queues."""
+        self.policies = policies
+        for name in [each.name for each in self.graph.exchanges()]:
+            self._apply_policy(name)
+
+    def alternate_of(self, name: str) -> EffectiveTerm | None:
+        """Return the alternate exchange of an exchange, and where that is written.
+
+        Raises:
+            TopologyFault: there is no such exchange.
+        """
+        arguments = self.graph.exchange(name).arguments
+        own = arguments.get(ALTERNATE_ARGUMENT)
+        given: dict[str, TermValue] = {} if own is None else {ALTERNATE_ARGUMENT: str(own)}
+        terms = effective_terms(given, self.policies.of_exchange(name))
+        return terms.get(ALTERNATE_ARGUMENT)
+
+    def _apply_policy(self, name: str) -> None:
+        alternate = self.alternate_of(name)
+        wanted = None if alternate is None else str(alternate.value)
+        if self.graph.exchange(name).alternate != wanted:
+            self.graph.change_alternate(name, wanted)
 
     # -- changes -------------------------------------------------------------------------------
 
@@ -498,6 +529,7 @@ class Topology:
     def _register_exchange(self, name: str, registered: _Registered) -> None:
         self._exchanges[name] = registered
         self._shares.take(registered.octets, registered.owner)
+        self._apply_policy(name)
 
     def _register_binding(self, binding: ExchangeBinding, registered: _Registered) -> None:
         self._bindings[binding] = registered

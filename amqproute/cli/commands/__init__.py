@@ -54,7 +54,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     ),
     "definitions": CommandEntry(
         "amqproute.cli.commands.definitions:definitions",
-        "Exchanges, queues and bindings from and to RabbitMQ's exported definitions.",
+        "Exchanges, queues, bindings and policies from and to RabbitMQ's exported definitions.",
     ),
     "delete": CommandEntry(
         "amqproute.cli.commands.relay_queue:delete",
@@ -107,6 +107,10 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "pipeline": CommandEntry(
         "amqproute.cli.commands.pipeline:pipeline",
         "Turn journals into tables, reports and proofs, on Apache Spark.",
+    ),
+    "policy": CommandEntry(
+        "amqproute.cli.commands.policy:policy",
+        "Policies of the running daemon over exchanges and queues.",
     ),
     "queue": CommandEntry(
         "amqproute.cli.commands.queue:queue",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``definitions``: exchanges, queues and bindings as RabbitMQ exports and imports them."""
+"""``definitions``: exchanges, queues, bindings and policies as RabbitMQ has them in a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PART: Final = 500
 
 @click.group()
 def definitions() -> None:
-    """Exchanges, queues and bindings from and to RabbitMQ's exported definitions."""
+    """Exchanges, queues, bindings and policies from and to RabbitMQ's exported definitions."""
 
 
 @definitions.command("import")
@@ -54,9 +54,9 @@ def import_file(
 ) -> int:
     """Make what FILE defines, an export of RabbitMQ (`rabbitmqctl export_definitions FILE`).
 
-    What is there already stays if it is the same. What has no counterpart here is named, and
-    makes the exit status 1. Of users there are no passwords to take over: make them with
-    `amqproute user`.
+    What is there already stays if it is the same; policies are replaced. What has no counterpart
+    here is named, and makes the exit status 1. Of users there are no passwords to take over: make
+    them with `amqproute user`.
     """
     try:
         plan = plan_import(file.read())
@@ -78,12 +78,18 @@ def import_file(
         "exchanges": len(host.exchanges),
         "queues": sum(queue.durable for queue in host.queues),
         "bindings": sum(" exchange-binding " in line for line in lines),
+        "policies": len(host.policies),
     }
     if as_json:
         rows = [vars(each) for each in unmatched]
         render.json_text({**counts, "dry-run": dry_run, "unmatched": rows})
     else:
-        words = ", ".join(counted(count, name[:-1]) for name, count in counts.items())
+        words = ", ".join(
+            counted(count, "policy", "policies")
+            if name == "policies"
+            else counted(count, name[:-1])
+            for name, count in counts.items()
+        )
         click.echo(f"{words} {'would be made' if dry_run else 'are there'}")
         for each in unmatched:
             render.warn(f"{each.kind} {each.name}: {each.reason}")
@@ -94,7 +100,7 @@ def import_file(
 @access_options
 @json_option
 def export(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> int:
-    """Write the exchanges, the queues of clients and the bindings as RabbitMQ imports them.
+    """Write exchanges, the queues of clients, bindings and policies as RabbitMQ imports them.
 
     Queues of the configuration are written as durable queues without arguments. What the format
     has no words for is named on standard error, and makes the exit status 1. What is printed is
@@ -113,17 +119,14 @@ def _not_taken(plan: DefinitionPlan, host: PlannedHost) -> Iterator[UnmatchedDef
     for each in plan.hosts:
         if each is not host:
             yield UnmatchedDefinition("vhost", each.name, each.name, "only one is taken at a time")
-    for policy in host.policies:
-        yield UnmatchedDefinition(
-            "policy", host.name, policy.name, "policies are not kept yet: give queues arguments"
-        )
     for user in plan.users:
         yield UnmatchedDefinition("user", "", user, "make it with: amqproute user add")
 
 
 async def _shown(client: Client) -> PlannedHost:
-    kinds = ("exchange", "queue", "exchange-binding")
-    return host_of_rows(*[await query(client, kind) for kind in kinds])
+    kinds = ("exchange", "queue", "exchange-binding", "policy", "operator-policy")
+    exchanges, queues, bindings, *policies = [await query(client, kind) for kind in kinds]
+    return host_of_rows(exchanges, queues, bindings, [*policies[0], *policies[1]])
 
 
 async def _carry_out(client: Client, lines: list[str]) -> None:

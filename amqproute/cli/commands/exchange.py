@@ -11,7 +11,8 @@ import click
 
 from amqproute.cli import render
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
-from amqproute.cli.commands.management_request import carry_out, entities
+from amqproute.cli.commands.management_request import carry_out, entities, entity
+from amqproute.cli.commands.policy import with_sources
 from amqproute.plurals import counted
 
 __all__ = ["exchange"]
@@ -50,6 +51,24 @@ def exchange() -> None:
 def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
     """List the exchanges, all but the default one, which has no name."""
     _table("exchange", "exchanges", COLUMNS, AccessOptions(url, config, trust), as_json)
+
+
+@exchange.command("show")
+@click.argument("name")
+@access_options
+@json_option
+def show(
+    name: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """Show the exchange NAME; under terms, where its alternate exchange is said."""
+    facts = entity(AccessOptions(url, config, trust), "exchange", name)
+    if as_json:
+        render.json_text(facts)
+        return
+    shown = with_sources(facts)
+    terms = shown.pop("terms", {})
+    rows = [*shown.items(), *((f"terms.{key}", value) for key, value in terms.items())]
+    render.table(["ATTRIBUTE", "VALUE"], ((key, render.cell(value)) for key, value in rows))
 
 
 @exchange.command("bindings")

@@ -47,6 +47,8 @@ _STEPS: Final = {
 _ABSENT: Final = {
     "no exchange ": "see what there is with: amqproute exchange ls",
     "there is no hold ": "see what is held with: amqproute holds",
+    "there is no policy ": "see what there is with: amqproute policy list",
+    "there is no operator-policy ": "see what there is with: amqproute policy list",
     "there is no link ": "see what there is with: amqproute link ls",
     "no message on its way ": "see what waits with: amqproute queue messages",
     "no queue holds a message ": "what became of it is told by: amqproute journal find --entry ID",

@@ -16,6 +16,7 @@ from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
 from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
 from amqproute.cli.commands.management_request import carry_out, entities, entity, go_through
 from amqproute.cli.commands.message_options import age, message_rows, message_table
+from amqproute.cli.commands.policy import with_sources
 from amqproute.cli.message_text import Facts
 from amqproute.plurals import counted
 
@@ -71,12 +72,15 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
 def show(
     name: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
 ) -> None:
-    """Show the queue or topic NAME: counters, options, origin."""
+    """Show the queue or topic NAME: counters, options, origin.
+
+    Under terms stands what arguments and policies say, each value with where it comes from.
+    """
     facts = entity(AccessOptions(url, config, trust), "queue", name)
     if as_json:
         render.json_text(facts)
         return
-    render.table(["ATTRIBUTE", "VALUE"], _flat(facts))
+    render.table(["ATTRIBUTE", "VALUE"], _flat(with_sources(facts)))
 
 
 @queue.command("messages")

@@ -226,7 +226,7 @@ class PolicyTests(FaultAssertions):
 
     def test_effective(self) -> None:
         """The lower bound is in force, of the rest the argument; the operator's word stands."""
-        argument, by_policy, by_operator = TermSource
+        _, argument, by_policy, by_operator = TermSource
         terms = effective_terms(
             {"message-ttl": 100, "max-length": 5, "overflow": "drop-head", "delivery-limit": -1},
             PolicyTerms("p", {"message-ttl": 50, "max-length": 9, "overflow": "reject-publish",
