@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups of a store, also of one whose daemon runs, and what is made of them again.
+"""Backups of a store, even while its daemon runs, and their restoration.
 
-**A backup** is a folder: ``store.db``, ``store.bodies/``, ``seal`` and ``mark`` as they were, and
-``backup.json`` with the size and SHA-256 of each file. It is made as ``NAME.partial``, checked like
-any store (`amqproute.store.fsck`), synced, and renamed at the end: what has the name is whole, and
-what a killed backup leaves has not.
+**A backup** is a folder: unchanged copies of ``store.db``, ``store.bodies/``, ``seal`` and
+``mark``, and ``backup.json`` with the size and SHA-256 of each file. It is made as
+``NAME.partial``, checked like any store (`amqproute.store.fsck`), synced, and renamed at the end: a
+folder with the final name is complete, the remains of a killed backup never have it.
 
-The database is read in one transaction, which keeps the write-ahead log from beginning anew for so
-long and holds up nobody. Files of bodies are copied, not linked: the store writes over segments
-that it does not need any more. Copied are first all that are there, then, behind the database,
-those that it names and that are new or have grown. A file that went away in between is not there,
-or does not match its checksums; then all is done again, up to `TRIES` times.
+The database is read in one transaction, which delays the restart of the write-ahead log and blocks
+nobody. Files of bodies are copied, not linked: the store overwrites segments that it no longer
+needs. First all files present are copied, then, after the database, those that it names and that
+are new or have grown. If a file was removed in between, it is missing or does not match its
+checksums; then everything is repeated, up to `TRIES` times.
 
-A store without a daemon is copied with its log, and nothing of it is opened for writing.
+A store without a daemon is copied with its log; none of its files is opened for writing.
 
-**A restore** fills a folder that has no store. Seal and mark stay in the backup: a store without
-them counts as restored, and numbers its messages anew (`amqproute.store.mark`). The database gets
-its name last. A restore that was killed leaves the file `RESTORING`, and can be begun again.
+**A restore** fills a folder without a store. Seal and mark stay in the backup: a store without them
+counts as restored, and assigns its ids after all earlier ones (`amqproute.store.mark`). The
+database gets its name last. A killed restore leaves the file `RESTORING`, and can be started again.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ __all__ = ["MANIFEST", "RESTORING", "TRIES", "BackupSummary", "back_up", "restor
 MANIFEST: Final = "backup.json"
 """The list of the files of a backup; it is written last."""
 RESTORING: Final = "store.restoring"
-"""Stands in a state directory while a backup is put there."""
+"""Marks a state directory into which a backup is being restored."""
 TRIES: Final = 5
-"""Times that a store is copied whose messages leave while their files are copied."""
+"""Number of attempts to copy a store whose messages leave during the copy."""
 PARTIAL: Final = ".partial"
 _FORMAT: Final = 1
 _DATABASE: Final = "store.db"
 _BODIES: Final = "store.bodies"
 _OWN: Final = (_BODIES, "store.quarantine", "journal")
-"""Folders of a state directory in which the daemon moves and deletes what it does not know."""
+"""Folders of a state directory in which the daemon moves and deletes unknown files."""
 _CHUNK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class BackupSummary:
-    """What was written.
+    """The result of a backup.
 
     Attributes:
-        messages: rows of messages in it.
-        files: how many files it has, without the manifest.
+        messages: number of rows of messages.
+        files: number of files, without the manifest.
         size: their octets.
-        problems: what was damaged in the store, and is so in the backup, too.
+        problems: damage in the store, and therefore in the backup.
     """
 
     messages: int
@@ -80,11 +80,11 @@ def back_up(path: str, into: str, is_running: bool) -> BackupSummary:
 
     Args:
         path: the database.
-        into: the folder to be made.
-        is_running: a daemon has the store. If not, the caller keeps it out.
+        into: the folder to create.
+        is_running: whether a daemon has the store open. If not, the caller locks it.
 
     Raises:
-        StoreError: the folder is there already, or something cannot be read or written.
+        StoreError: the folder exists, or reading or writing failed.
     """
     target, partial = Path(into), Path(into + PARTIAL)
     if target.exists():
@@ -121,7 +121,7 @@ def back_up(path: str, into: str, is_running: bool) -> BackupSummary:
 
 
 def _words(error: OSError | sqlite3.Error, target: Path) -> str:
-    """Return what went wrong, and where."""
+    """Return a description of the error, with its place."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if is_full or code == sqlite3.SQLITE_FULL:
@@ -132,7 +132,7 @@ def _words(error: OSError | sqlite3.Error, target: Path) -> str:
 
 
 def _copy(path: Path, partial: Path, is_running: bool) -> list[str]:
-    """Copy a store; return which files of bodies were not there."""
+    """Copy a store; return the missing files of bodies."""
     bodies = Path(BodyDirectory.of(str(path)).path)
     copied = partial / _BODIES
     copied.mkdir(mode=0o700)
@@ -180,7 +180,7 @@ def _opened(path: Path, how: str) -> sqlite3.Connection:
 
 
 def _named(database: Path) -> dict[str, int]:
-    """Return the names of the files with bodies, and the octets that each has to have."""
+    """Return the names of the files with bodies, and the octets that each must have."""
     with closing(_opened(database, "mode=ro")) as connection:
         return {f"{number:012}": size for number, size, _, _ in named_files(connection)}
 
@@ -192,9 +192,9 @@ def _copy_bodies(
 
     Args:
         source: the store's folder.
-        target: where to.
-        seen: the octets of those that were copied; changed.
-        named: names of those that are wanted; None for all.
+        target: the folder to copy to.
+        seen: octets already copied, by name; updated.
+        named: names of the files needed; None for all.
     """
     for name in sorted(each for each in _listed(source) if each.isdigit()):
         if named is not None and name not in named:
@@ -204,7 +204,7 @@ def _copy_bodies(
                 shutil.copyfile(source / name, target / name)
                 seen[name] = (target / name).stat().st_size
         except FileNotFoundError:
-            pass  # it went in between; what was copied before may be all that is wanted
+            pass  # removed meanwhile; the part copied before may be enough
 
 
 def _listed(folder: Path) -> list[str]:
@@ -215,7 +215,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def _complete(partial: Path, problems: list[str]) -> BackupSummary:
-    """Write the manifest, and have everything on the disk."""
+    """Write the manifest, and sync everything."""
     files: dict[str, tuple[int, str]] = {}
     for each in _files(partial):
         os.chmod(each, 0o600)
@@ -238,14 +238,14 @@ def _complete(partial: Path, problems: list[str]) -> BackupSummary:
 
 
 def restore(source: str, path: str) -> BackupSummary:
-    """Put a backup where there is no store.
+    """Restore a backup where there is no store.
 
     Args:
         source: the folder of the backup.
-        path: of the database to be made; its folder is there.
+        path: the database to create; its folder must exist.
 
     Raises:
-        StoreError: the backup is not whole, there is a store already, or it cannot be written.
+        StoreError: the backup is incomplete, there is a store already, or writing failed.
     """
     folder, target = Path(source), Path(path)
     flag = target.parent / RESTORING
@@ -289,10 +289,10 @@ def restore(source: str, path: str) -> BackupSummary:
 
 
 def _verified(folder: Path) -> tuple[dict[str, tuple[int, str]], int, list[str]]:
-    """Return files with sizes and digests, messages, and problems, of a backup that is whole.
+    """Return files with sizes and digests, messages, and problems, of a complete backup.
 
     Raises:
-        StoreError: it is not.
+        StoreError: it is not complete.
     """
     try:
         manifest = parse_json((folder / MANIFEST).read_text())
@@ -318,7 +318,7 @@ def _verified(folder: Path) -> tuple[dict[str, tuple[int, str]], int, list[str]]
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Iterate over the files of a folder and its folders, but for the manifest."""
+    """Iterate over all files below a folder, except the manifest."""
     for each in sorted(folder.rglob("*")):
         if each.is_file() and each.name != MANIFEST:
             yield each

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checksums of rows and bodies: computed when they are written, compared when they are read.
+"""Checksums of rows and bodies: computed on writing, verified on reading.
 
-Each row of ``entry`` has two. ``octets_crc`` is the CRC-32 of the octets that are the row's own,
-wherever they stand: in the page or in a segment. ``row_sum`` covers the other columns: id, queue,
-times, flags, counts and the reference to a payload. It is linear, ``sum(column * factor) % PRIME``,
-so that a statement that changes a column can add the difference (`shifted`) without computing the
-sum again. A row that was damaged before keeps a sum that does not match: nothing that moves, counts
-or copies a row makes a damaged one look sound. A change of one bit of one column always shows,
-because no power of two is a multiple of `PRIME`.
+Each row of ``entry`` has two. ``octets_crc`` is the CRC-32 of the row's own octets, in the page or
+in a segment. ``row_sum`` covers the other columns: id, queue, times, flags, counts and the
+reference to a payload. It is linear, ``sum(column * factor) % PRIME``, so that a statement that
+changes a column can add the difference (`shifted`) without computing the sum again. A row that was
+already damaged keeps a sum that does not match: moving, counting or copying a row never makes a
+damaged one look sound. A change of one bit of one column is always detected, because no power of
+two is a multiple of `PRIME`.
 
 Rows of ``payload`` have ``octets_crc``; those of ``receipt``, ``note`` and ``queue``, which are
-read at the start, have a CRC-32 of their columns. Body files have one for each `CHUNK_BYTES`,
-behind the body (`amqproute.store.large_bodies`).
+read at start, have a CRC-32 of their columns. Body files have one for each `CHUNK_BYTES`, after the
+body (`amqproute.store.large_bodies`).
 
-NULL stands where an earlier release has written the row: it is read unchecked. One of the two
-columns of ``entry`` being NULL and not the other is damage as well.
+In rows written by an earlier release these columns are NULL, and nothing is verified. If only one
+of the two columns of ``entry`` is NULL, that is damage as well.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 PRIME: Final = 2147483629
 CHUNK_BYTES: Final = 256 * 1024
-"""Octets of a body file that are checked together, before any of them is handed out."""
+"""Octets of a body file that are verified together, before any of them is delivered."""
 
 ID: Final = 1020181359
 QUEUE: Final = 578710837
@@ -63,7 +63,7 @@ _FACTORS: Final = {
     "size": SIZE,
     "payload": PAYLOAD,
 }
-"""Of the columns that statements change."""
+"""Factors of the columns that statements change."""
 
 
 def row_sum(
@@ -90,10 +90,10 @@ def row_sum(
 
 
 def shifted(**changes: str) -> str:
-    """Return an SQL expression for ``row_sum`` after columns get other values.
+    """Return an SQL expression for ``row_sum`` after changes of columns.
 
     Args:
-        changes: column to the SQL expression of its new value, in terms of the old row.
+        changes: by column, the SQL expression of its new value, in terms of the old row.
     """
     # Each term stays below 2**62; % has the sign of its left side in SQL.
     terms = [
@@ -112,7 +112,7 @@ def summed(flat: Sequence[Column]) -> list[Column]:
     for entry_id, queue, arrived, expires, flags, count, size, encoded in zip(
         *[values] * 8, strict=True
     ):
-        # What comes together mostly has these in common.
+        # Entries of one commit mostly have these in common.
         common = queue, arrived, expires, flags, count
         if common != last:
             last = common
@@ -136,12 +136,12 @@ def check_row(columns: Iterable[object], noted_sum: object, noted_crc: object) -
     """Compare the columns of an entry with their sum.
 
     Args:
-        columns: as `row_sum` takes them.
+        columns: as in `row_sum`.
         noted_sum: the column ``row_sum``.
         noted_crc: the column ``octets_crc``.
 
     Returns:
-        What is wrong, in words; None if nothing is, or if the row has no checksums.
+        The problem, as text; None if there is none, or if the row has no checksums.
     """
     given = list(columns)
     if not all(type(one) is int for one in given):
@@ -155,7 +155,7 @@ def check_row(columns: Iterable[object], noted_sum: object, noted_crc: object) -
 
 
 def crc_of_receipt(stream: str, low: int, high: int, at_ms: int, steps: str) -> int:
-    """Return the checksum of a receipt. When it was marked is not part of it: that may change."""
+    """Return the checksum of a receipt, without the time of its marking, which may change."""
     return crc32(f"{stream}\0{low}\0{high}\0{steps}".encode("utf-8", "surrogatepass"))
 
 
@@ -170,13 +170,13 @@ def crc_of_queue(number: int, name: str) -> int:
 
 
 def is_sound(crc_of: Callable[..., int], row: Sequence[object], crc: object) -> bool:
-    """Whether a row is what was written: it is compared with its checksum if it has one.
+    """Return whether a row is unchanged: it is compared with its checksum, if any.
 
-    Without, as an earlier release has left it, its text has to be text at least.
+    Without one, as in rows of an earlier release, its text must at least be text.
 
     Args:
         crc_of: computes the checksum of the columns.
-        row: the columns, as `amqproute.store.database_schema.read_text` gives them.
+        row: the columns, as from `amqproute.store.database_schema.read_text`.
         crc: the column ``row_crc``.
     """
     if crc is not None:
@@ -187,7 +187,7 @@ def is_sound(crc_of: Callable[..., int], row: Sequence[object], crc: object) -> 
 
 
 def matches(crc_of: Callable[..., int], row: Sequence[object], crc: object) -> bool:
-    """Whether the columns of a row have this checksum; what has another type has not."""
+    """Return whether the columns of a row have this checksum; False for values of another type."""
     try:
         return crc_of(*row) == crc
     except TypeError:

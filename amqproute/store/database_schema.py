@@ -1,36 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layout of the database, its version and upgrades, and errors in an operator's words.
+"""The layout of the database, its version and upgrades, and readable errors.
 
-Creating a database is upgrading it from version 0. Each step of `UPGRADES` runs with the
-change of ``user_version`` in one transaction, so that a crash leaves the version before or the
-version after it.
+A new database is created by upgrading from version 0. Each step of `UPGRADES` runs in one
+transaction with the change of ``user_version``, so that a crash leaves either the version before or
+the version after it.
 
 The tables:
 
-* ``entry``: one row per entry, by id. The index ``entry_queue`` covers (queue, id, size): a
-  page of a queue is found without touching other queues' entries, and the summaries at the
-  start read about 16 bytes per entry rather than its body. It costs about 0.6 us per message.
-  ``payload`` is NULL for an entry with a body of its own; else ``encoded`` is empty and the body
-  is that payload's. The index ``entry_payload`` holds the second kind only: it tells whether a
-  payload is still referred to. A negative ``payload`` is a file instead
-  (`amqproute.store.body_files`): the message is the row's own octets and then ``body_length``
-  octets of the file, from ``body_start`` on; NULL there says that the file is the rest of this one
-  message. The index ``entry_account`` holds entries that stand in somebody's account (flags from
-  bit 8 on, `amqproute.entry.ACCOUNT_SHIFT`): what each account holds is summed up at the start
-  without touching a body. Traffic without accounts does not pay for it.
-* ``payload``: bodies that several entries share, by id. Where ``segment`` is not NULL, ``encoded``
-  is empty and the body stands in that file, ``body_length`` octets from ``body_start`` on.
+* ``entry``: one row per entry, by id. The index ``entry_queue`` covers (queue, id, size): a page of
+  a queue is found without touching other queues' entries, and the summaries at start read about 16
+  bytes per entry rather than its body. It costs about 0.6 us per message. ``payload`` is NULL for
+  an entry with a body of its own; else ``encoded`` is empty and the body is that payload's. The
+  index ``entry_payload`` holds only the second kind: it shows whether a payload is still
+  referenced. A negative ``payload`` is a file instead (`amqproute.store.body_files`): the message
+  is the row's own octets and then ``body_length`` octets of the file, from ``body_start`` on; NULL
+  there means that the file is the rest of this one message. The index ``entry_account`` holds
+  entries that count towards somebody's account (flags from bit 8 on,
+  `amqproute.entry.ACCOUNT_SHIFT`): the content of each account is summed up at start without
+  touching a body. Traffic without accounts does not pay for it.
+* ``payload``: bodies that several entries share, by id. If ``segment`` is not NULL, ``encoded`` is
+  empty and the body is in that file, ``body_length`` octets from ``body_start`` on.
 * ``queue``: number and name, so that rows carry a small integer.
-* ``receipt``: one row per batch of received ids; ``steps`` is a JSON list of the gaps, empty
-  for a run without gaps. It has no rowid and no index, so that a commit with receipts changes one
-  page for them and not three; finding them by age, which is rare, reads all.
-* ``outbox``: what somebody else is to be told of commits and may not have on its own disk yet
-  (`amqproute.interfaces.IOutbox`), a row for a commit; the numbers are theirs.
-* ``note``: small facts. ``meta``: the upper bound of ids given out so far.
+* ``receipt``: one row per batch of received ids; ``steps`` is a JSON list of the gaps, empty for a
+  run without gaps. It has no rowid and no index, so that a commit with receipts changes one page
+  for them instead of three; finding them by age, which is rare, reads all.
+* ``outbox``: reports of commits that their recipient may not have on its own disk yet
+  (`amqproute.interfaces.IOutbox`), one row per commit; the recipient assigns the numbers.
+* ``note``: small facts. ``meta``: the upper bound of the ids assigned so far.
 
 ``octets_crc``, ``row_sum`` and ``row_crc`` are checksums (`amqproute.store.checksums`), NULL in
-rows of earlier releases. Entries with the queue number `QUARANTINE_NUMBER` are damaged: they were
-found so when they were read, and nobody is given them.
+rows of earlier releases. Entries with the queue number `QUARANTINE_NUMBER` are damaged: the damage
+was found on reading, and they are not delivered.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from typing import Final
 from amqproute.errors import StoreDamaged, StoreError, StoreForeign, StoreUnavailable
 from amqproute.store import body_files
 
-APPLICATION_ID: Final = 0x616D7172  # "amqr": file(1) and the check in `prepare` know it by this
+APPLICATION_ID: Final = 0x616D7172  # "amqr": identifies it for file(1) and the check in `prepare`
 
 UPGRADES: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
         "CREATE TABLE queue (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
-        # The body is last: whatever precedes it is read without following its overflow pages.
+        # The body is last: the columns before it are read without following its overflow pages.
         "CREATE TABLE entry (id INTEGER PRIMARY KEY, queue INTEGER NOT NULL,"
         " arrived INTEGER NOT NULL, expires INTEGER NOT NULL, flags INTEGER NOT NULL,"
         " count INTEGER NOT NULL, size INTEGER NOT NULL, encoded BLOB NOT NULL)",
@@ -64,8 +64,8 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         " PRIMARY KEY (kind, key)) WITHOUT ROWID",
     ),
     (
-        # Behind the body, where a column can be added without rewriting what is there: NULL
-        # stands in the row's header, so nobody follows overflow pages to find it.
+        # After the body, where a column can be added without rewriting existing rows: NULL
+        # is in the row's header, so no overflow pages are followed to find it.
         "ALTER TABLE entry ADD COLUMN payload INTEGER",
         "CREATE INDEX entry_payload ON entry (payload) WHERE payload IS NOT NULL",
         "CREATE TABLE payload (id INTEGER PRIMARY KEY, encoded BLOB NOT NULL)",
@@ -95,7 +95,7 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
     ),
     ("CREATE TABLE outbox (number INTEGER PRIMARY KEY, octets BLOB NOT NULL)",),
     (
-        # NULL for what is there: it is read unchecked, and nothing has to be written again.
+        # NULL in existing rows: they are read unchecked, and none is rewritten.
         "ALTER TABLE entry ADD COLUMN octets_crc INTEGER",
         "ALTER TABLE entry ADD COLUMN row_sum INTEGER",
         "ALTER TABLE payload ADD COLUMN octets_crc INTEGER",
@@ -112,15 +112,15 @@ Connect = Callable[[str], sqlite3.Connection]
 def connect(path: str) -> sqlite3.Connection:
     """Open a connection without Python's own transaction handling.
 
-    The cache of prepared statements has to hold every size of every bulk statement.
+    The cache of prepared statements must hold every size of every bulk statement.
     """
     return sqlite3.connect(path, timeout=5.0, isolation_level=None, cached_statements=512)
 
 
 def read_text(octets: bytes) -> str:
-    """Return text as it stands in a row; octets that are not UTF-8 become surrogates.
+    """Return the text in a row; octets that are not UTF-8 become surrogates.
 
-    For connections that look for damage: the default is an error that hides all other rows.
+    For connections that search for damage: the default is an error that hides all other rows.
     """
     return octets.decode("utf-8", "surrogateescape")
 
@@ -128,17 +128,17 @@ def read_text(octets: bytes) -> str:
 def prepare(
     connection: sqlite3.Connection, path: str, *, page_size: int, max_bytes: int, check_bytes: int
 ) -> None:
-    """Make the database ready: identity, pragmas, integrity, version.
+    """Prepare the database: identity, pragmas, integrity, version.
 
     Args:
         connection: the writer's connection.
-        path: for the words of errors.
-        page_size: in bytes; only a new database takes it.
+        path: for error texts.
+        page_size: in bytes; applies only to a new database.
         max_bytes: bound on the size of the database file; 0 for none.
         check_bytes: a database up to this size is checked page by page.
 
     Raises:
-        StoreForeign: this is not a database of ours, or one of a newer release.
+        StoreForeign: the database belongs to another program or to a newer release.
         StoreError: it is damaged, or cannot be used here.
     """
     ask = connection.execute
@@ -180,16 +180,16 @@ def prepare(
 
 
 def check_identity(path: str, identity: int, version: int, *, is_empty: bool) -> None:
-    """Compare what a database says of itself with what this release knows.
+    """Compare the identity of a database with that of this release.
 
     Args:
-        path: for the words of errors.
+        path: for error texts.
         identity: its application_id.
         version: its user_version.
-        is_empty: it has no tables.
+        is_empty: whether it has no tables.
 
     Raises:
-        StoreForeign: it is of another program, or of a newer release.
+        StoreForeign: it belongs to another program or to a newer release.
     """
     if identity != APPLICATION_ID and (not is_empty or version or identity):
         raise StoreForeign(
@@ -203,7 +203,7 @@ def check_identity(path: str, identity: int, version: int, *, is_empty: bool) ->
 
 
 def damaged(path: str, what: str) -> str:
-    """Words for a database that contradicts itself, with what to do next."""
+    """Return the error text for a damaged database, with the next step."""
     return (
         f"the database {path} is damaged ({what}). Do not delete it: get back what can be read "
         "with: amqproute store salvage, which works on a copy (or sqlite3 .recover); or put a "
@@ -212,11 +212,11 @@ def damaged(path: str, what: str) -> str:
 
 
 NEEDED_BYTES: Final = 1024 * 1024
-"""Free octets without which SQLite may fail in any of its files, not only with SQLITE_FULL."""
+"""Free octets below which SQLite may fail in any of its files, not only with SQLITE_FULL."""
 
 
 def is_full(path: str) -> bool:
-    """Tell whether the file system of a path has next to no room for whoever is not root."""
+    """Return whether the file system of a path has almost no space for users other than root."""
     try:
         room = os.statvfs(os.path.dirname(path))
     except OSError:
@@ -225,7 +225,7 @@ def is_full(path: str) -> bool:
 
 
 def octets_needed(path: str) -> str:
-    """Say how much room a start needs: the log may have to be copied into the database."""
+    """Return the space that a start needs: the log may have to be copied into the database."""
     try:
         log = os.stat(f"{path}-wal").st_size
     except OSError:
@@ -238,22 +238,22 @@ MEANINGS: Final[tuple[tuple[tuple[str, ...], type[StoreError]], ...]] = (
     (("SQLITE_FULL", "SQLITE_IOERR"), StoreUnavailable),
     (("",), StoreError),
 )
-"""What each failure means, by the beginning of SQLite's name for it; the first row that fits.
+"""The meaning of failures, by the beginning of SQLite's name for them; the first match decides.
 
 ====================  ==============================================================================
-`StoreUnavailable`    the disk takes nothing for now: publishers have no credit until a commit gets
-                      through; what was sent before waits for it
-`StoreDamaged`        at a start it is refused (exit code 2); at run time publishers have no credit
-                      until a restart, which checks the whole database, and what ends goes on
-`StoreError`          what was asked for is refused, and nothing else
+`StoreUnavailable`    the disk accepts nothing for now: publishers have no credit until a commit
+                      succeeds; transactions submitted before wait for it
+`StoreDamaged`        at start the store is refused (exit code 2); at run time publishers have no
+                      credit until a restart, which checks the whole database; ends of entries go on
+`StoreError`          the request is refused, and nothing else
 ====================  ==============================================================================
 """
 
 
 def meaning_of(error: Exception) -> type[StoreError]:
-    """Return what a failure means: the row of `MEANINGS`, or the class of what is in words already.
+    """Return the meaning of a failure: from `MEANINGS`, or the class of a readable error.
 
-    What the system says (`OSError`) is put into words by `amqproute.store.body_files`.
+    `amqproute.store.body_files` makes errors of the system (`OSError`) readable.
     """
     if isinstance(error, StoreError):
         return type(error)
@@ -262,7 +262,7 @@ def meaning_of(error: Exception) -> type[StoreError]:
 
 
 def in_words(error: Exception, path: str) -> StoreError:
-    """Translate an error of SQLite or of the system into one for the operator."""
+    """Translate an error of SQLite or of the system for the operator."""
     if isinstance(error, StoreError):
         return error
     name = str(getattr(error, "sqlite_errorname", ""))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check a database page by page, while no daemon uses it."""
+"""Checks a database page by page, while no daemon uses it."""
 
 from __future__ import annotations
 
@@ -85,19 +85,19 @@ _CHECKS: Final = (
         f" AND queue <> {QUARANTINE_NUMBER}",
     ),
 )
-"""First and last schema version it fits, what is wrong, and a query for where it is."""
+"""First and last schema version of each check, the text of a finding, and its query."""
 
 
 WITH_FILES: Final = 3
-"""The first schema version that knows files of bodies."""
+"""The first schema version with files of bodies."""
 WITH_SHARED_FILES: Final = 6
-"""The first schema version that has shared payloads in them, too."""
+"""The first schema version with shared payloads in such files."""
 WITH_CHECKSUMS: Final = 8
-"""The first schema version that has checksums."""
+"""The first schema version with checksums."""
 
 
 def _is_about_file(line: str, said: set[str]) -> bool:
-    """Whether a file is the reason that is missing or too short, which is said already."""
+    """Return whether a line is about a missing or short file, which is reported already."""
     return any(f"{each.partition(' ')[0]} " in line for each in said if "/" in each)
 
 
@@ -135,7 +135,7 @@ def _check_sums(connection: sqlite3.Connection, path: str, limit: int) -> list[s
 def small_row_faults(connection: sqlite3.Connection) -> Iterator[str]:
     """Compare receipts, notes and names of queues with their checksums.
 
-    Every start reads all of them, and does not go on without one.
+    Every start reads all of them, and fails if one is damaged.
     """
     for table, columns, crc_of in _SMALL:
         for *row, crc in connection.execute(f"SELECT {columns}, row_crc FROM {table}"):
@@ -146,12 +146,12 @@ def small_row_faults(connection: sqlite3.Connection) -> Iterator[str]:
 def entry_faults(
     connection: sqlite3.Connection, files: BodyFiles, bodies: dict[int, int]
 ) -> Iterator[str]:
-    """Yield what is wrong with entries, a line each.
+    """Yield the problems of entries, one line each.
 
     Args:
-        connection: to the database; text is read by `database_schema.read_text`.
+        connection: the database; text is read by `database_schema.read_text`.
         files: the segments.
-        bodies: is given number and size of the files that are bodies of their own.
+        bodies: receives number and size of the files that hold one body.
     """
     for entry_id, queue, arrived, expires, flags, count, size, payload, *rest in connection.execute(
         "SELECT id, queue, arrived, expires, flags, count, size, payload, body_start, body_length,"
@@ -179,7 +179,7 @@ def entry_faults(
 
 
 def payload_faults(connection: sqlite3.Connection, files: BodyFiles) -> Iterator[str]:
-    """Yield what is wrong with shared payloads, a line each."""
+    """Yield the problems of shared payloads, one line each."""
     for number, encoded, segment, start, length, crc in connection.execute(
         "SELECT id, encoded, segment, body_start, body_length, octets_crc FROM payload ORDER BY id"
     ):
@@ -220,21 +220,21 @@ def _check_files(connection: sqlite3.Connection, path: str, version: int) -> lis
 def check(path: str, limit: int = 100) -> list[str]:
     """Read and compare everything.
 
-    That is pages, indexes, sizes against bodies, queues' names, shared payloads, files, and every
-    row and body against its checksums.
+    The check covers pages, indexes, sizes against bodies, queues' names, shared payloads, files,
+    and every row and body against its checksums.
 
-    Takes seconds per gigabyte and changes nothing: a log which a crash has left is read as the
-    daemon would, and stays as it is.
+    It takes seconds per gigabyte and changes nothing: a log left by a crash is read as the daemon
+    would read it, and stays unchanged.
 
     Args:
         path: the database file.
-        limit: how many findings at most from each check.
+        limit: maximum number of findings of each check.
 
     Returns:
         One line for each finding; empty for a sound store.
 
     Raises:
-        StoreError: there is nothing that could be checked.
+        StoreError: there is nothing to check.
     """
     if not os.path.exists(path):
         raise StoreError(f"there is no store {path}")
@@ -257,7 +257,7 @@ def check(path: str, limit: int = 100) -> list[str]:
             if version >= WITH_FILES:
                 findings += _check_files(connection, path, version)[:limit]
             if version >= WITH_CHECKSUMS:
-                # What is said already needs no second line.
+                # One line per problem is enough.
                 said = {line.partition(":")[0] for line in findings}
                 sums = _check_sums(connection, path, limit)
                 findings += [

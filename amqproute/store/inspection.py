@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a start would take the store as it is, without opening one of its files for writing.
+"""Whether a start would accept the store, found without opening a file for writing.
 
-A store of usual size is copied (`amqproute.store.database_copy`), and the copy is looked at as a
-start
-looks at the store: what contradicts its seal, its identity and version, its pages, and the small
-rows without which nothing starts. Seal, mark and bodies are not copied but linked: a copied mark
-would count as withdrawn, and a finding would have another name than the start gives it. Of a large
-store only the first page is read.
+A store of usual size is copied (`amqproute.store.database_copy`), and the copy is examined like a
+store at start: contradictions to its seal, its identity and version, its pages, and the small rows
+without which no start succeeds. Seal, mark and bodies are not copied but linked: a copied mark
+would count as withdrawn, and a finding would have another name than at start. Of a large store only
+the first page is read.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ _MAGIC: Final = b"SQLite format 3\x00"
 
 
 def is_in_use(path: Path) -> bool:
-    """Tell whether a daemon, or a command that looks at the store, has it.
+    """Return whether a daemon, or a command that examines the store, has it open.
 
     Args:
         path: the database.
 
     Raises:
-        PermissionError: this user may not know.
+        PermissionError: this user has no access.
     """
     try:
         descriptor = os.open(f"{path}.lock", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:
-        # Held for an instant; a start that meets it tries again.
+        # Held briefly; a start that finds it locked tries again.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
@@ -58,22 +57,22 @@ def is_in_use(path: Path) -> bool:
 
 
 def inspect_store(path: Path, witness: Witness | None = None) -> str:
-    """Look whether a start would take a store that no daemon has.
+    """Check whether a start would accept a store that no daemon has open.
 
     Args:
         path: the database.
         witness: asks the journal; None without one.
 
     Returns:
-        A remark on what was not looked at, empty for none.
+        A remark on parts that were not examined, empty for none.
 
     Raises:
-        StoreError: what a start would end with.
+        StoreError: the error with which a start would end.
     """
     files = [Path(f"{path}{each}") for each in ("", "-wal", *_BESIDE)]
     try:
         if not any(each.exists() for each in files) and not BodyDirectory.of(str(path)).look():
-            found = examine(str(path), witness).finding  # by the journal alone; no file is opened
+            found = examine(str(path), witness).finding  # from the journal alone; no file is opened
             if found is not None:
                 raise refusal(found)
             return ""
@@ -85,7 +84,7 @@ def inspect_store(path: Path, witness: Witness | None = None) -> str:
                 "amqproute store check looks at all of it"
             )
         with temporary_copy(path) as copy:
-            for each in _BESIDE:  # not copied: a mark knows that it is a copy, and is none then
+            for each in _BESIDE:  # not copied: a mark detects that it is a copy, and is then void
                 if os.path.exists(f"{path}{each}"):
                     os.symlink(f"{path.absolute()}{each}", f"{copy}{each}")
             try:
@@ -106,7 +105,7 @@ def inspect_store(path: Path, witness: Witness | None = None) -> str:
 
 
 def type_of(error: StoreError) -> type[StoreError]:
-    """Return how an error with other words is to be raised again."""
+    """Return the type with which to raise an error again with another text."""
     for kind in (StoreDamaged, StoreForeign):
         if isinstance(error, kind):
             return kind
@@ -114,20 +113,20 @@ def type_of(error: StoreError) -> type[StoreError]:
 
 
 def _check_first_page(path: Path) -> None:
-    """Look at identity and version, as the newest commit in log or database has them."""
+    """Check identity and version in the newest commit, from the log or the database."""
     page = _newest_first_page(f"{path}-wal")
     if page is None:
         with path.open("rb") as file:
             page = file.read(_FIRST_PAGE)
     if len(page) < _FIRST_PAGE or not page.startswith(_MAGIC):
-        return  # empty or damaged: a look at the whole says so
+        return  # empty or damaged: the complete check reports it
     (version,) = struct.unpack_from(">i", page, 60)
     (identity,) = struct.unpack_from(">i", page, 68)
     database_schema.check_identity(str(path), identity, version, is_empty=False)
 
 
 def _newest_first_page(log: str) -> bytes | None:
-    """Return the beginning of the newest committed first page in a log, None without one."""
+    """Return the beginning of the newest committed first page in a log, or None."""
     header = read_header(log)
     if header is None:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MemoryStore: the same contract without a disk, for what need not survive and for tests."""
+"""MemoryStore: the same contract without a disk, for volatile data and for tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from amqproute.store.pending_commit import (
 
 
 class IStoreClock(Protocol):
-    """What `MemoryStore` needs of a reactor; `task.Clock` has it."""
+    """The part of a reactor that `MemoryStore` needs; `task.Clock` has it."""
 
     def callLater(
         self, delay: float, callable: Callable[..., object], *args: object, **kwargs: object
@@ -60,7 +60,7 @@ class _Queue:
 
     def remove(self, entry_id: int) -> StoredEntry:
         entry = self.entries.pop(entry_id)
-        # Ids of the gone stay in the list until they are the majority: removal is then cheap
+        # Removed ids stay in the list until they are the majority: removal is then cheap
         # on average wherever in the queue it happens.
         if len(self.ids) > 64 and len(self.ids) > 2 * len(self.entries):
             self.ids = sorted(self.entries)
@@ -68,13 +68,13 @@ class _Queue:
 
     def after(self, after_id: int) -> Iterator[int]:
         ids = self.ids
-        # Not a slice: a page of a long queue would cost a copy of all that is behind it.
+        # Not a slice: a page of a long queue would copy everything behind it.
         for place in range(bisect_right(ids, after_id), len(ids)):
             yield ids[place]
 
 
 class _Payload:
-    """A body that entries share, and how many do."""
+    """A body that entries share, and their number."""
 
     __slots__ = ("encoded", "holders")
 
@@ -116,7 +116,7 @@ class MemoryBody:
 
 @implementer(IBodyReader)
 class MemoryReader:
-    """Reads it in parts, as if it stood in a file."""
+    """Reads it in parts, as if from a file."""
 
     def __init__(self, store: MemoryStore, octets: bytes) -> None:
         self._store = store
@@ -125,7 +125,7 @@ class MemoryReader:
 
     @property
     def left(self) -> int:
-        """Octets that have not been asked for."""
+        """Octets not yet requested."""
         return len(self._octets) - self._at
 
     def read(self, size: int) -> Deferred[bytes]:
@@ -144,7 +144,7 @@ class MemoryReader:
 
 @implementer(IBodyDraft)
 class MemoryDraft:
-    """A body on its way in, in memory."""
+    """An incoming body, in memory."""
 
     def __init__(
         self, store: MemoryStore, written: Callable[[int], None], before: bytes | None
@@ -184,17 +184,17 @@ class MemoryDraft:
 
 @implementer(IStore)
 class MemoryStore:
-    """A store that forgets everything with its process.
+    """A store that keeps nothing beyond its process.
 
-    It commits on the reactor's next turn, one turn for all that waits, in order; there are no
+    It commits on the reactor's next turn, all waiting work in one turn, in order; there are no
     threads. It keeps one reference to each encoded message and copies none.
 
     Args:
         reactor: for the next turn.
-        outbox: told of what is committed, an `IOutbox`; None for nobody.
+        outbox: receives committed events, an `IOutbox`; may be None.
 
     Attributes:
-        quarantined: none: nothing is read from a disk.
+        quarantined: always empty: nothing is read from a disk.
     """
 
     quarantined = 0
@@ -267,11 +267,11 @@ class MemoryStore:
         return self._submit(lambda: [each.id for each in self._load(queue, after_id, limit, NEVER)])
 
     def room(self) -> Deferred[StoreRoom]:
-        """See `IStore.room`: as if there were no end of it."""
+        """See `IStore.room`: practically unlimited."""
         return self._submit(lambda: StoreRoom(free=1 << 62, total=1 << 62, reusable=0, used=0))
 
     def statistics(self) -> dict[str, float]:
-        """The counters of `SqliteStore` that mean something here."""
+        """Return the counters of `SqliteStore` that apply here."""
         return {
             "submitted": self._submitted,
             "commits": self._commits,
@@ -317,7 +317,7 @@ class MemoryStore:
                 deferred.callback(result)
 
     def _apply(self, transaction: PendingCommit) -> None:
-        # Receipts and notes are for the next start, and there is none: they end here.
+        # Receipts and notes are for the next start, and there is none: they are dropped.
         stages, facts = merge([transaction])
         for stage in stages:
             self._check(stage)
@@ -364,7 +364,7 @@ class MemoryStore:
                 raise StoreError(f"entry {entry_id} exists already")
 
     def _write(self, stage: StatementGroup, left: list[int]) -> None:
-        """Apply a stage; add to `left` the payloads that entries gave up."""
+        """Apply a stage; add the payloads released by entries to `left`."""
         rows = stage.rows
         self._entries += stage.born() + len(stage.dequeued)
         for start in range(0, len(rows), WIDTH):
@@ -377,7 +377,7 @@ class MemoryStore:
         for entry_id, (count, body) in stage.updates.items():
             if entry_id in self._where:
                 entry = self._where[entry_id].entries[entry_id]
-                # Not changed in place: a page that was loaded earlier shares the object.
+                # Not changed in place: a page loaded earlier shares the object.
                 self._where[entry_id].entries[entry_id] = StoredEntry(
                     entry_id,
                     entry.encoded if body is None else body,
@@ -425,7 +425,7 @@ class MemoryStore:
             self._add(number, entry)
 
     def _leave(self, entry: StoredEntry, left: list[int]) -> int:
-        """Take an entry from the holders of its payload, if it has one; return 0."""
+        """Remove an entry from the holders of its payload, if any; return 0."""
         if entry.payload_id:
             self._payloads[entry.payload_id].holders -= 1
             left.append(entry.payload_id)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator does about damaged messages that the store has set aside.
+"""Operators' commands for damaged messages that the store has set aside.
 
-`listed` and `octets_of` only read, also while the daemon runs. `release` and `drop` write, while no
-daemon has the store: the log is copied into the database first and the seal says so, so that a
-crash at any point leaves a store that the next start agrees with.
+`listed` and `octets_of` only read, even while the daemon runs. `release` and `drop` write, while no
+daemon has the store open: the log is first copied into the database and the seal updated, so that a
+crash at any point leaves a store that the next start accepts.
 
-A message that is released is a new one: it gets an id that no message had, since peers may know the
-old one, and checksums of what it has now.
+A released message is a new one: it gets an id that no message had, because peers may know the old
+one, and checksums of its present content.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class QuarantinedBody:
 
     Attributes:
         entry: its id.
-        size: octets that are there; None if they cannot be read.
-        arrived_ms: when it came, by the wall clock; None if that is damaged.
-        why: what is wrong with it, in words.
-        message_id: what can be read of it; None for nothing.
-        to: likewise.
+        size: octets present; None if they cannot be read.
+        arrived_ms: its arrival, by the wall clock; None if that is damaged.
+        why: the damage, as text.
+        message_id: the readable message-id, or None.
+        to: the readable address, or None.
     """
 
     entry: int
@@ -75,10 +75,10 @@ def listed(path: str) -> list[QuarantinedBody]:
 
 
 def octets_of(path: str, entry: int) -> bytes:
-    """Return a message in quarantine as it stands on the disk.
+    """Return the octets of a message in quarantine, as they are on disk.
 
     Raises:
-        StoreError: it is not there, or cannot be read.
+        StoreError: it does not exist, or cannot be read.
     """
     with _reading(path) as connection:
         row = _row(connection, entry)
@@ -89,19 +89,19 @@ def octets_of(path: str, entry: int) -> bytes:
 
 
 def release(path: str, entries: Sequence[int], queue: str) -> dict[int, int]:
-    """Put messages on a queue as they read now.
+    """Put messages on a queue with their present content.
 
     Args:
-        path: the database file; no daemon may have it.
+        path: the database file; no daemon may have it open.
         entries: ids of messages in quarantine.
-        queue: its name, as the store has it.
+        queue: its name in the store.
 
     Returns:
-        The new id of each.
+        The new ids, by old ids.
 
     Raises:
-        StoreError: one of them is not in quarantine, or is no message any more; then none is
-            released. Or the store is not as it should be.
+        StoreError: one of them is not in quarantine, or is no longer a valid message; then none is
+            released. Or the store cannot be changed.
     """
     given: dict[int, int] = {}
     with _changing(path) as connection:
@@ -113,15 +113,15 @@ def release(path: str, entries: Sequence[int], queue: str) -> dict[int, int]:
 
 
 def drop(path: str, entries: Sequence[int]) -> None:
-    """Give messages up for good.
+    """Delete messages for good.
 
     Args:
-        path: the database file; no daemon may have it.
+        path: the database file; no daemon may have it open.
         entries: ids of messages in quarantine.
 
     Raises:
-        StoreError: one of them is not in quarantine; then none is given up. Or the store is not as
-            it should be.
+        StoreError: one of them is not in quarantine; then none is deleted. Or the store cannot be
+            changed.
     """
     with _changing(path) as connection:
         for entry in dict.fromkeys(entries):
@@ -183,7 +183,7 @@ def _octets(
     """Return the octets of a message; and number and size of the file with the rest, if any.
 
     Raises:
-        StoreError: they cannot be read.
+        StoreError: reading failed.
     """
     entry, payload, start, length, encoded = row[0], row[7], row[8], row[9], row[10]
     if not isinstance(encoded, bytes):
@@ -227,7 +227,7 @@ def _of_file(path: str, number: int, size: int, start: int = 0) -> bytes:
 
 
 def _release(connection: sqlite3.Connection, path: str, row: Sequence[Any], number: int) -> int:
-    """Write a message anew; return its id."""
+    """Write a message again with a new id; return the id."""
     entry = row[0]
     head, rest = _octets(connection, path, row)
     try:
@@ -238,14 +238,14 @@ def _release(connection: sqlite3.Connection, path: str, row: Sequence[Any], numb
             f"{entry} --into FILE has what is left of it"
         ) from error
     if rest is not None:
-        _of_file(path, *rest)  # all of it can be read
+        _of_file(path, *rest)  # checks that all of it is readable
     (fresh,) = connection.execute(
         "SELECT max(ifnull((SELECT max(id) FROM entry), 0), ifnull((SELECT max(id) FROM payload),"
         " 0), ifnull((SELECT value - 1 FROM meta WHERE key = 'next_id'), 0)) + 1"
     ).fetchone()
     is_sound = _fault_of(row) is None
     arrived, expires, flags = row[2:5] if is_sound else (_latest(connection), 0, 0)
-    # One that does not survive the daemon would be deleted at its start.
+    # A transient message would be deleted at start.
     flags &= ~1
     payload, length = (-rest[0], rest[1]) if rest is not None else (None, None)
     columns = (fresh, number, arrived, expires, flags, 0, len(head), payload or 0)
@@ -262,17 +262,17 @@ def _release(connection: sqlite3.Connection, path: str, row: Sequence[Any], numb
 
 
 def _decode(octets: bytes) -> None:
-    """Read the sections of a message that the daemon reads.
+    """Decode the sections of a message that the daemon reads.
 
     Raises:
-        DecodeError: that cannot be done.
+        DecodeError: decoding failed.
     """
     message = Message(octets)
     _ = message.header, message.annotations, message.properties, message.application_properties
 
 
 def _latest(connection: sqlite3.Connection) -> int:
-    """Return when the last sound message came: for one of which that is not known."""
+    """Return the arrival of the last sound message, for messages whose own is unknown."""
     (at,) = connection.execute(
         f"SELECT max(arrived) FROM entry WHERE NOT {_OF_QUARANTINE}"  # noqa: S608
     ).fetchone()
@@ -313,7 +313,7 @@ def _reading(path: str) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _changing(path: str) -> Iterator[sqlite3.Connection]:
-    """Change the database in one transaction, so that the next start agrees with its seal."""
+    """Change the database in one transaction, so that it agrees with its seal at the next start."""
     if not os.path.exists(path):
         raise StoreError(f"there is no store {path}")
     evidence = examine(path)
@@ -352,7 +352,7 @@ def _require(path: str, version: int) -> None:
 
 
 def _seal(path: str, connection: sqlite3.Connection) -> None:
-    """Have the seal say that all is in the database."""
+    """Record in the seal that everything is in the database."""
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     seal = Seal(f"{path}.seal")
     state = meta.get("mark", 0), meta.get("next_id", 1)

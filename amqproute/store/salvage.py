@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Get back what can be read of a damaged store, into another folder; the originals stay.
+"""Recovers everything readable of a damaged store into another folder; the originals remain.
 
-**The log.** SQLite stops at the first frame that does not hold. Here each frame is held against
-the checksum that the frame before it says, so that those behind a damaged one count as well. Of
-each page the newest whole version is taken, up to the last frame that ends a commit. If no damaged
-frame was the newest of its page, the result is the state of that commit, and is *complete*.
+**The log.** SQLite stops at the first invalid frame. Here each frame is compared with the checksum
+that follows from the frame before it, so that frames behind a damaged one count as well. The newest
+intact version of each page is taken, up to the last frame that ends a commit. If no damaged frame
+was the newest of its page, the result is the state of that commit, and is *complete*.
 
-**The database.** If SQLite finds no fault with it, it is taken as it is. Else its rows are read one
-by one: where a range of ids cannot be read it is halved until what can be read is separated from
-what cannot. Rows go into a new database.
+**The database.** If SQLite finds no fault in it, it is taken unchanged. Else its rows are read one
+by one: an unreadable range of ids is halved until readable and unreadable rows are separated. Rows
+go into a new database.
 
-**Bodies in files.** Rows whose file is missing or too short are left out. Of files that no row
-names each message that can be told from the next is written to a file of its own.
+**Bodies in files.** Rows whose file is missing or too short are left out. From files without rows,
+each message that can be told from the next is written to a file of its own.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ __all__ = ["SalvageSummary", "salvage"]
 
 PAGE_SIZE: Final = 8192
 WHOLE: Final = 1 << 63
-"""Ids are below."""
+"""Bound on ids."""
 MOST_PROBES: Final = 200_000
-"""Ranges of ids of one table that are tried before the rest is given up."""
+"""Ranges of ids of one table that are tried before the rest is abandoned."""
 BY_ID: Final = {"queue": "number", "entry": "id", "payload": "id", "outbox": "number"}
 OTHERS: Final = ("meta", "receipt", "note")
 IN_QUARANTINE: Final = "(in quarantine)"
 MOST_SAID: Final = 100
-"""Damaged messages that are named one by one."""
+"""Damaged messages that are named individually."""
 MOST_EXPORTED: Final = 100_000
 LARGEST_READ: Final = 256 * 1024 * 1024
-"""A larger file of nobody is copied, and not looked into."""
+"""A larger file without rows is copied, and not searched."""
 
 
 @dataclass(slots=True)
 class SalvageSummary:
-    """What was got back.
+    """The result of a salvage.
 
     Attributes:
-        folder: where it is.
-        is_complete: all that was committed is there, as far as log and database say.
-        entries: how many, by queue.
-        log: what was found in the log, in words.
-        lost: what could not be got back, a line each.
-        orphans: messages out of files that no row names: file, octets, message-id and address.
+        folder: the new folder.
+        is_complete: whether everything committed was recovered, according to log and database.
+        entries: number of entries, by queue.
+        log: the state of the log, as text.
+        lost: the losses, one line each.
+        orphans: messages from files without rows: file, octets, message-id and address.
     """
 
     folder: str
@@ -77,7 +77,7 @@ class SalvageSummary:
     orphans: list[dict[str, object]] = field(default_factory=list)
 
     def facts(self) -> dict[str, object]:
-        """Return it for programs."""
+        """Return the result for programs."""
         return {
             "folder": self.folder,
             "is-complete": self.is_complete,
@@ -89,14 +89,14 @@ class SalvageSummary:
 
 
 def salvage(path: str, folder: str) -> SalvageSummary:
-    """Get back what can be read.
+    """Recover everything readable.
 
     Args:
-        path: the database file; neither it nor its log nor the bodies are changed.
-        folder: where to; it is made, and there is none yet.
+        path: the database file; it, its log and the bodies remain unchanged.
+        folder: the folder to create.
 
     Raises:
-        StoreError: there is nothing to read, or no place to write to.
+        StoreError: there is nothing to read, or the folder cannot be written.
     """
     if not any(os.path.exists(f"{path}{end}") for end in ("", "-wal")) and not _bodies_of(path):
         raise StoreError(f"there is nothing of a store at {path}")
@@ -149,7 +149,7 @@ def _salvage(path: str, folder: str) -> SalvageSummary:
 
 
 def _make_image(path: str, image: str, found: SalvageSummary) -> bool:
-    """Write the database as it is with its log; return whether nothing of that is missing."""
+    """Write the database merged with its log; return whether it is complete."""
     log = f"{path}-wal"
     if os.path.exists(path):
         shutil.copyfile(path, image)
@@ -199,7 +199,7 @@ def _make_image(path: str, image: str, found: SalvageSummary) -> bool:
 
 
 def _header_by_seal(path: str, image: str) -> WalHeader | None:
-    """Return the header that a log with a damaged one must have had."""
+    """Return the original header of a log whose header is damaged."""
     sealed = Seal(f"{path}.seal").read()
     if sealed is None or not sealed.frames:
         return None
@@ -209,8 +209,8 @@ def _header_by_seal(path: str, image: str) -> WalHeader | None:
     page_size = 65536 if page_size == 1 else page_size
     if page_size < 512:
         page_size = PAGE_SIZE
-    # The checksum that the first frame begins with is gone: it will count as damaged, unless its
-    # page was written again.
+    # The checksum before the first frame is lost: that frame counts as damaged, unless its page was
+    # written again.
     return WalHeader("<" if sys.byteorder == "little" else ">", page_size, sealed.salt, (0, 0))
 
 
@@ -241,7 +241,7 @@ def _is_sound(image: str) -> bool:
 
 
 def _copy_rows(image: str, target: str, found: SalvageSummary) -> None:
-    """Make a new database of all rows that can be read."""
+    """Create a new database from all readable rows."""
     with closing(database_schema.connect(target)) as new:
         database_schema.prepare(new, target, page_size=PAGE_SIZE, max_bytes=0, check_bytes=0)
         try:
@@ -285,7 +285,7 @@ def _copy_table(
 def _rows_by_id(
     old: sqlite3.Connection, table: str, names: str, key: str, found: SalvageSummary
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield rows, halving ranges of ids that cannot be read."""
+    """Yield rows, halving unreadable ranges of ids."""
     query = f"SELECT {names} FROM {table} NOT INDEXED WHERE {key} BETWEEN ? AND ?"  # noqa: S608
     left = [(0, WHOLE - 1)]
     probes = 0
@@ -322,7 +322,7 @@ def _rows_in_order(
 
 
 def _drop_unreadable(new: sqlite3.Connection, found: SalvageSummary) -> None:
-    """Leave out entries whose shared payload is gone, and name queues that have lost theirs."""
+    """Leave out entries whose shared payload is lost, and name queues without names."""
     gone = new.execute(
         "DELETE FROM entry WHERE payload > 0 AND payload NOT IN (SELECT id FROM payload)"
     ).rowcount
@@ -340,7 +340,7 @@ def _drop_unreadable(new: sqlite3.Connection, found: SalvageSummary) -> None:
 
 
 def _leave_out_damaged(new: sqlite3.Connection, found: SalvageSummary) -> None:
-    """Leave out small rows that do not match their checksums: no store starts with them."""
+    """Leave out small rows that do not match their checksums: a store does not start with them."""
     for number, name, crc in new.execute("SELECT number, name, row_crc FROM queue").fetchall():
         if not is_sound(crc_of_queue, (number, name), crc):
             given = f"salvaged-{number}"
@@ -378,7 +378,7 @@ def _octets(text: object) -> bytes:
 def _count_damaged(new: sqlite3.Connection, target: str, found: SalvageSummary) -> None:
     """Count the messages that do not match their checksums.
 
-    They are kept: the daemon sets them aside when it comes to them, and tells their senders.
+    They are kept: the daemon sets them aside when it reads them, and reports to their senders.
     """
     directory = BodyDirectory.of(target)
     files = BodyFiles(directory, 0, SEGMENT_BYTES, 0)
@@ -438,7 +438,7 @@ def _take_bodies(path: str, target: str, found: SalvageSummary) -> None:
 
 
 def _export(path: str, size: int, found: SalvageSummary) -> None:
-    """Write the messages of a file that no row names to files of their own."""
+    """Write the messages of a file without rows to files of their own."""
     folder = os.path.join(found.folder, "messages")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     name = os.path.basename(path)
@@ -460,7 +460,7 @@ def _export(path: str, size: int, found: SalvageSummary) -> None:
 
 
 def _messages_in(octets: bytes) -> Iterator[tuple[int, int]]:
-    """Find messages that stand one behind the other: where the order of sections begins anew."""
+    """Find messages stored in a row: each begins where the order of sections restarts."""
     at, end = 0, len(octets)
     start = last = 0
     while at < end:
