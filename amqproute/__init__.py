@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Store-and-forward messaging between organizations, over AMQP 1.0.
 
-A client publishes to ``orders@beta.example`` at its own organization's broker. The broker makes
-the message safe on disk and answers `accepted`; it finds beta's broker through DNS SRV, relays
-over a mutually authenticated TLS link to the node ``amqp$transfer`` there, and forgets the message
-when beta's broker has made it safe in its queue ``orders``.
+A client publishes to ``orders@beta.example`` at its own organization's broker. The broker stores
+the message on disk and answers `accepted`; it locates beta's broker through DNS SRV, relays over a
+mutually authenticated TLS link to the node ``amqp$transfer`` there, and forgets the message when
+beta's broker has stored it in its queue ``orders``.
 
 The layers
 ==========
@@ -12,17 +12,17 @@ The layers
 Imports only go down, and packages of one layer do not know each other; a test holds it
 (``tests/test_architecture.py``). Each package's docstring is its theory of operation::
 
-    9  tools                                   demonstration, benchmark, made-up journals
+    9  tools                                   demonstration, benchmark, synthetic journals
     8  daemon  cli                             assembly, process, commands
-    7  pipeline                                journals as tables; sees little of the rest
+    7  pipeline                                journals as tables; uses little of the rest
     6  frontends  relay  services              clients in, peers out, reserved nodes
     5  broker                                  nodes, entries, batches, receipts
     4  store journal resolver auth routing     capabilities, each replaceable
        net config filters translation client
     3  interfaces                              the seams, in one file
-    2  message  entry  values  stored  body    the values that pass between packages
+    2  message  entry  values  stored  body    values exchanged between packages
     1  wire                                    engines: bytes in, events out; no sockets, no clock
-    0  errors  conditions  address  url        what everything may use
+    0  errors  conditions  address  url        usable everywhere
        dial_policy  log_rate_limit  restore_detection  tracebacks  plurals  jsontext
        turn_scheduler
 
@@ -34,7 +34,7 @@ The path of a message
 
 There are two movements, *publish* (message to node, one commit, one settlement back) and *deliver*
 (entry to consumer with credit, one outcome back). A client's publish and a peer's transfer are the
-same movement; a client's consumer and a remote organization are the same kind of consumer::
+same movement; a client's consumer and a remote organization are both consumers::
 
     client --bytes--> net.pump            EngineProtocol.dataReceived
                         |                 wire.amqp10: Connection.receive_data -> DeliveriesReceived
@@ -60,16 +60,16 @@ same movement; a client's consumer and a remote organization are the same kind o
        relay.failure_verdict: settle; Queue.settle -> store dequeue; the floor lets beta forget
        receipts
 
-Three things keep it straight. *Route before store*: one durable write, and an address that leads
-nowhere is refused to its sender at once. *Credit is the only brake*: link credit, session window,
-the transport's buffer and a destination's window all reduce a consumer's capacity; nobody polls.
-*A commit never fires inside the call that asked for it*, so deliver, settle and dispatch cannot
-recurse; what a queue hands out ahead of a commit counts as a dispatch of its own.
+Three rules keep this simple. *Route before store*: one durable write, and an address without a
+route is refused to its sender at once. *Credit is the only brake*: link credit, session window, the
+transport's buffer and a destination's window all reduce a consumer's capacity; nothing polls. *A
+commit never fires inside the call that asked for it*, so deliver, settle and dispatch cannot
+recurse; early delivery ahead of a commit counts as a dispatch of its own.
 
-Why so: Speed comes from work per batch: per read, per commit, per disposition range, per write.
-Durability comes from one rule: what has been answered is on the disk. Where the two meet is the
-`broker.commit_batch.Batch`. Latency comes from not waiting for two disks in turn: where nothing
-waits before it, a message of a plain publisher is handed on while its commit is under way, and only
+Why so: speed comes from work per batch: per read, per commit, per disposition range, per write.
+Durability comes from one rule: everything answered is on disk. Both meet in
+`broker.commit_batch.Batch`. Low latency comes from not waiting for two disks in turn: if nothing
+waits before it, a message of a plain publisher is sent on while its commit is under way, and only
 the answer waits (`broker.early_delivery`).
 """
 

@@ -31,8 +31,8 @@ Commands raise `command_error.CommandError`, or let the package's own errors thr
 print an error themselves: so scripts see one format everywhere. JSON is one object per line for
 streams (messages, outcomes) and one object otherwise. Keys are only ever added.
 
-The reactor is imported in `runner` (and by the daemon, for ``serve``); a command that needs no
-network never turns it.
+The reactor is imported in `runner` (and by the daemon, for ``serve``); commands that need no
+network never run it.
 """
 
 __all__: list[str] = []

@@ -11,13 +11,13 @@ its end, and returns what has ended. `login.ClientLogin` chooses the SASL mechan
 A shell moves the octets, waits, and translates a `client_core.Ending` for its users:
 
 * `amqproute.cli.client` with Twisted, for the commands: coroutines, deadlines, TLS by `net`;
-* `amqproute.pipeline.datasource.blocking_client` on a blocking socket, for Spark's workers, which
-  have no place for an event loop;
+* `amqproute.pipeline.datasource.blocking_client` on a blocking socket, for Spark's workers,
+  which have no event loop;
 * `amqproute.tools.load_worker` on a socket that never blocks: it only logs in as these do. A load
   generator spends as little as it can on each message, so its links have no ends in between.
 
-The relay does not use it: it has many sessions, settings for each peer, and its own judgment of
-failures (`amqproute.relay`). Neither does `peer test`, which takes the relay's steps with the
+The relay does not use it: it has many sessions, settings for each peer, and its own handling of
+failures (`amqproute.relay`). Neither does `peer test`, which follows the relay's steps with the
 relay's settings.
 """
 

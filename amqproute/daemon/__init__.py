@@ -34,10 +34,9 @@ With the log (`amqproute.daemon.log_output`)
     One line of text for a person, one JSON object for a collector, a priority prefix for
     journald. The log covers the life of the daemon; the history of each message is in the journal
     (`amqproute.journal`). Credentials are masked and control characters escaped before anything is
-    written: a peer chooses much of the text that ends up in a log. The number of lines about a
-        client, a stranger or another broker is bounded for the log as a whole
-        (`amqproute.daemon.log_bounds`); partners that the operator has named have a share of their
-        own.
+    written: a peer chooses much of the text that ends up in a log. The number of lines about
+    clients, strangers and other brokers is bounded for the log as a whole
+    (`amqproute.daemon.log_bounds`); partners named by the operator have a share of their own.
 
 Why so
     The notification protocol is one datagram to one socket. A dependency on a systemd library

@@ -3,9 +3,9 @@
 
 Theory of operation
     A consumer names filters in the source of its attach (part 3 §3.5.8). `registry.read_filters`
-    makes a `registry.FilterSet` of them: each filter is compiled once, and for each message
-    `FilterSet.matches` says whether it may travel. A message has to pass every filter. The set
-    keeps the values as they came, for the answering attach (`FilterSet.in_force`).
+    turns them into a `registry.FilterSet`: each filter is compiled once, and for each message
+    `FilterSet.matches` decides whether it may pass. A message must pass every filter. The set
+    keeps the original values for the answering attach (`FilterSet.in_force`).
 
     Four kinds are offered, by symbolic or numeric descriptor::
 

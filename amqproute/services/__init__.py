@@ -31,18 +31,18 @@ a service, by ``to``   if `remote-services` names it, and with `manage` on it (T
 =====================  ==============================  =======================================
 
 A return address (``x-opt-return-to``) asks this broker to send a message on somebody's behalf, so
-it takes the same rights, and a peer may name its own domains besides, and those it is trusted to
-relay from. Without them the message is refused (T-26). What goes back carries our origin, so a
-peer's body goes back to where it comes from only; a third organization gets a report
+it requires the same rights; a peer may also name its own domains and those it is trusted to relay
+from. Without these rights the message is refused (T-26). Returned messages carry our origin, so the
+body of a peer's message is returned only to its origin; a third organization gets a report
 (`sender_reports`).
 
-`provenance` checks that senders claim only what they have proved: origin, user-id, return address.
-`sender_reports` reports the fate of messages to their senders, `delay_reports` that they wait;
+`provenance` checks that senders claim only proved facts: origin, user-id, return address.
+`sender_reports` reports the fate of messages to their senders, `delay_reports` their delays;
 `reply_paths` rewrites reply addresses so that they work from other organizations. `watermarks`
 closes credit for all publishers when disk or memory run out.
 
 Why so: the broker's own actions for a sender (a return, a report, an admitted reply) are decided
-here and committed in the batch of their cause: there is never one without the other.
+here and committed in the batch of their cause: neither exists without the other.
 """
 
 __all__: list[str] = []

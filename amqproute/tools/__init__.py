@@ -15,7 +15,7 @@ benchmarks of `amqproute.pipeline` compare its findings with them.
 Why so
 ------
 Tools for trial and measurement have other aims than the product: they may stop at the first error,
-keep everything in memory, and look inside. Kept apart, they cost readers and users of the product
+keep everything in memory, and use internals. Kept apart, they cost readers and users of the product
 nothing. The table `amqproute.cli.commands.COMMANDS` names the two commands, and they are imported
 on use; nothing else below refers to this package.
 """

@@ -5,10 +5,10 @@ A `TrafficPlan` has the number of messages and organizations, the rates of ordin
 (`FaultRates`) and the faults to plant (`FaultPlan`). `generate` writes the journals, one directory
 for each organization, and returns the planted faults. The same plan gives the same octets.
 
-Messages move in batches that share an instant, as they do where a commit or a disposition covers
-many of them, so each batch becomes a few runs and not many records: that is also why ten million
-events take a minute. A broker's runs wait in a heap until no later batch can precede them, so that
-they are written in the order of time.
+Messages move in batches that share an instant, as in a commit or a disposition for many messages,
+so each batch becomes a few runs rather than many records: that is also why ten million events take
+a minute. A broker's runs wait in a heap until no later batch can precede them, so that they are
+written in order of time.
 
 Entries are known to be alive when their beginning has been written and their end has not; the stock
 records list these, once an hour of the journal's time. A fault changes the runs, never the stock,
