@@ -102,19 +102,19 @@ def _all(why: str) -> FailureRow:
 
 OUTCOMES: Final[Mapping[str, FailureRow]] = {
     "accepted": _message(FailureAction.SETTLE, "the peer has taken responsibility"),
-    "rejected, without an error": _never("the peer will not take it and does not say why"),
+    "rejected, without an error": _never("the peer refuses it and gives no reason"),
     "released": _later("not now; it waits alone and lets others pass"),
     "modified": _later("the same"),
     "modified, delivery-failed": _message(
         FailureAction.COUNT, "the same, and it counts as a delivery"
     ),
     "modified, undeliverable-here": _never("the peer is the only way to this domain"),
-    "no outcome": _later("settled without an outcome, or an outcome nobody knows: as released"),
+    "no outcome": _later("settled without an outcome, or with an unknown one: as released"),
 }
 """Outcomes of a message from the peer (part 3 §3.4)."""
 
-_BROKEN: Final = "the message, or a field of it, is not what the peer can read; it stays so"
-_PROTOCOL: Final = "no answer to a message; as any other refusal"
+_BROKEN: Final = "the message, or a field of it, is permanently unreadable for the peer"
+_PROTOCOL: Final = "not an answer to a message; as any other refusal"
 _MOVE: Final = "another host has it; the addresses of the peer come from the DNS, which will say so"
 
 REFUSALS: Final[Mapping[str, FailureRow]] = {
@@ -122,13 +122,13 @@ REFUSALS: Final[Mapping[str, FailureRow]] = {
     conditions.NOT_FOUND: _never("the node does not exist there"),
     conditions.UNAUTHORIZED_ACCESS: _never("we may not send to that node"),
     conditions.DECODE_ERROR: _never(_BROKEN),
-    conditions.RESOURCE_LIMIT_EXCEEDED: _later("full is not never"),
+    conditions.RESOURCE_LIMIT_EXCEEDED: _later("full is temporary"),
     conditions.NOT_ALLOWED: _never("a rule of the peer forbids it"),
     conditions.INVALID_FIELD: _never(_BROKEN),
     conditions.NOT_IMPLEMENTED: _never("the peer cannot do what the message asks for"),
-    conditions.RESOURCE_LOCKED: _later("somebody else has it at the moment"),
+    conditions.RESOURCE_LOCKED: _later("another party has it at the moment"),
     conditions.PRECONDITION_FAILED: _never("the message does not fit the node"),
-    conditions.RESOURCE_DELETED: _never("the node has gone"),
+    conditions.RESOURCE_DELETED: _never("the node was deleted"),
     conditions.ILLEGAL_STATE: _never(_PROTOCOL),
     conditions.FRAME_SIZE_TOO_SMALL: _never(_BROKEN),
     conditions.CONNECTION_FORCED: _later("the peer is being stopped"),
@@ -140,7 +140,7 @@ REFUSALS: Final[Mapping[str, FailureRow]] = {
     conditions.SESSION_UNATTACHED_HANDLE: _never(_PROTOCOL),
     conditions.LINK_DETACH_FORCED: _later("an operator of the peer intervened"),
     conditions.LINK_TRANSFER_LIMIT_EXCEEDED: _later("about the flow, not about the message"),
-    conditions.LINK_MESSAGE_SIZE_EXCEEDED: _never("larger than the peer takes"),
+    conditions.LINK_MESSAGE_SIZE_EXCEEDED: _never("larger than the peer accepts"),
     conditions.LINK_REDIRECT: _later(_MOVE),
     conditions.LINK_STOLEN: _later("about the link, not about the message"),
     conditions.TRANSACTION_UNKNOWN_ID: _later("a transaction of the peer's own has failed"),
@@ -148,10 +148,10 @@ REFUSALS: Final[Mapping[str, FailureRow]] = {
     conditions.TRANSACTION_TIMEOUT: _later("a transaction of the peer's own has failed"),
 }
 """Rejections with an error, by condition."""
-REFUSED_OTHERWISE: Final = _never("a condition of the peer's own: its words stand in the report")
+REFUSED_OTHERWISE: Final = _never("a condition of the peer's own: the report has its text")
 
 _FAULT: Final = (
-    "one of the two sides breaks the protocol; the message it happens with is looked for"
+    "one of the two sides breaks the protocol; the message that causes it is searched for"
 )
 
 ENDS: Final[Mapping[str, FailureRow]] = {
@@ -159,13 +159,13 @@ ENDS: Final[Mapping[str, FailureRow]] = {
     conditions.NOT_FOUND: _host("the host does not have the transfer service, or not this name"),
     conditions.UNAUTHORIZED_ACCESS: _host("the host does not grant us `transfer`"),
     conditions.DECODE_ERROR: _link(_FAULT),
-    conditions.RESOURCE_LIMIT_EXCEEDED: _all("full is not never, and the other hosts share it"),
+    conditions.RESOURCE_LIMIT_EXCEEDED: _all("full is temporary, and the other hosts share it"),
     conditions.NOT_ALLOWED: _host("a rule of the host forbids it"),
     conditions.INVALID_FIELD: _link(_FAULT),
     conditions.NOT_IMPLEMENTED: _host("the host cannot do what a relay needs"),
-    conditions.RESOURCE_LOCKED: _all("somebody else has it at the moment"),
-    conditions.PRECONDITION_FAILED: _host("the host does not take this link"),
-    conditions.RESOURCE_DELETED: _host("what the link led to has gone"),
+    conditions.RESOURCE_LOCKED: _all("another party has it at the moment"),
+    conditions.PRECONDITION_FAILED: _host("the host refuses this link"),
+    conditions.RESOURCE_DELETED: _host("the link's node was deleted"),
     conditions.ILLEGAL_STATE: _link(_FAULT),
     conditions.FRAME_SIZE_TOO_SMALL: _link(_FAULT),
     conditions.CONNECTION_FORCED: _host("the host is being stopped"),
@@ -177,7 +177,7 @@ ENDS: Final[Mapping[str, FailureRow]] = {
     conditions.SESSION_UNATTACHED_HANDLE: _link(_FAULT),
     conditions.LINK_DETACH_FORCED: _link("an operator of the peer intervened"),
     conditions.LINK_TRANSFER_LIMIT_EXCEEDED: _link("the two sides count credit differently"),
-    conditions.LINK_MESSAGE_SIZE_EXCEEDED: _link("one message is too large; it is looked for"),
+    conditions.LINK_MESSAGE_SIZE_EXCEEDED: _link("one message is too large; it is searched for"),
     conditions.LINK_REDIRECT: _host(_MOVE),
     conditions.LINK_STOLEN: _all("another broker uses our name: two that share it must not fight"),
     conditions.TRANSACTION_UNKNOWN_ID: _link(_FAULT),
@@ -187,8 +187,8 @@ ENDS: Final[Mapping[str, FailureRow]] = {
 """Ends of links, sessions and connections by the peer with an error, by condition."""
 ENDED_OTHERWISE: Final = _host("without an error, or with a condition of the peer's own")
 
-_NO_PROOF: Final = "no answer is no proof that there is nobody"
-_PROOF: Final = "proved while no stale answer had a part in it; otherwise its messages wait"
+_NO_PROOF: Final = "silence does not prove absence"
+_PROOF: Final = "proved unless a stale answer was involved; then its messages wait"
 
 
 def _gone(why: str) -> FailureRow:
@@ -197,62 +197,62 @@ def _gone(why: str) -> FailureRow:
 
 CODES: Final[Mapping[str, FailureRow]] = {
     "dns.bad-name": FailureRow(
-        FailureScope.DESTINATION, FailureAction.REJECT, "it cannot be a domain"
+        FailureScope.DESTINATION, FailureAction.REJECT, "it is not a valid domain"
     ),
     "dns.nxdomain": _gone("the domain does not exist"),
     "dns.no-service": _gone("the domain says that it offers no AMQP (target `.`)"),
     "dns.no-address": _gone("no host of the domain has an address"),
-    "dns.denied-target": _gone("its records lead only to places that are not dialled for it"),
+    "dns.denied-target": _gone("its records point only to places that may not be dialled for it"),
     "dns.insecure": _all("DNSSEC is required, and the answer was not authenticated"),
     "dns.bogus": _all("the answer fails DNSSEC: somebody may be forging it; never a downgrade"),
     "dns.not-dnssec-capable": _all("DNSSEC is needed, and the name server cannot do it"),
     "dns.loop-to-self": _all("the domain's hosts lead back to this broker"),
-    "dns.loop": _all("aliases that lead in a circle; their owner will notice"),
-    "dns.malformed": _all("an answer that cannot be read"),
+    "dns.loop": _all("an alias loop; its owner will notice"),
+    "dns.malformed": _all("a malformed answer"),
     "dns.refused": _all("the name server refuses to answer"),
     "dns.servfail": _all("the name server has failed"),
     "dns.timeout": _all(_NO_PROOF),
     "dns.unreachable": _all(_NO_PROOF),
-    "dns.busy": _all("this broker has too many questions open"),
-    "connect.refused": _host("nobody listens there"),
-    "connect.timeout": _host("nobody answers there"),
-    "connect.unreachable": _host("there is no way to it"),
+    "dns.busy": _all("this broker has too many queries in progress"),
+    "connect.refused": _host("nothing listens there"),
+    "connect.timeout": _host("no answer from there"),
+    "connect.unreachable": _host("there is no network route to it"),
     "connect.name": _host("the host of a static route was not found"),
-    "tls.name": _host("the host has not proved the name it was asked for"),
+    "tls.name": _host("the host has not proved the expected name"),
     "tls.untrusted": _host("the host's certificate comes from no authority we trust"),
     "tls.expired": _host("a certificate has expired: the host's, or ours"),
-    "tls.not-yet-valid": _host("a certificate is not valid yet: look at the clocks"),
+    "tls.not-yet-valid": _host("a certificate is not valid yet: check the clocks"),
     "tls.revoked": _host("the host's certificate has been revoked by its authority"),
     "tls.crl": _host("our list of revoked certificates cannot be used"),
-    "tls.pin": _host("the host shows another key than the one that is pinned for it"),
+    "tls.pin": _host("the host's key is not the pinned one"),
     "tls.handshake": _host("the handshake failed; the host's log says why"),
     "tls.no-certificate": _host("a certificate was required and not shown"),
     "tls.plain-text": _host("the host does not speak TLS at this port"),
     "tls.key": _host("our private key does not fit our certificate"),
     "tls.file": _host("our certificate, key or trust file cannot be used"),
-    "tls.exists": _host("making certificates only; not met on the way to a peer"),
-    "tls.request": _host("making certificates only; not met on the way to a peer"),
-    "dane.mismatch": _host("the host's key is none of those its TLSA records name"),
-    "dane.chain": _host("the chain from the authority its TLSA records name does not hold"),
-    "dane.absent": _host("DANE is demanded, and the host has no TLSA records"),
-    "dane.unusable": _host("DANE is demanded, and none of the host's TLSA records can be used"),
+    "tls.exists": _host("only when issuing certificates, not on the way to a peer"),
+    "tls.request": _host("only when issuing certificates, not on the way to a peer"),
+    "dane.mismatch": _host("the host's key matches none of its TLSA records"),
+    "dane.chain": _host("the chain from the authority in its TLSA records is not valid"),
+    "dane.absent": _host("DANE is required, and the host has no TLSA records"),
+    "dane.unusable": _host("DANE is required, and none of the host's TLSA records can be used"),
     "auth.mechanism": _host("the host offers no EXTERNAL"),
-    "auth.refused": _host("the host does not accept who we are"),
-    "sasl.refused": _host("the host does not accept who we are"),
+    "auth.refused": _host("the host does not accept our identity"),
+    "sasl.refused": _host("the host does not accept our identity"),
     "link.ended": _host("the link ended without an error"),
     "session.ended": _host("the session ended without an error"),
-    "link.incomplete": _link("the peer's list of unsettled messages was cut: once more without"),
+    "link.incomplete": _link("the peer's list of unsettled messages was cut: retried without it"),
     "connection.ended": _host("the connection ended without an error"),
-    "connection.closed": _host("closed by us: it had nothing to do, or the daemon stops"),
-    "peer.lost": _host("the connection is gone without a word"),
+    "connection.closed": _host("closed by us: it was idle, or the daemon stops"),
+    "peer.lost": _host("the connection was lost without a close"),
     "peer.timeout": _host("no attached link in time"),
-    "peer.unreached": _host("what senders are told in place of all that comes before proof"),
-    "peer.stuck": _link("the peer took messages and told no outcome in time"),
+    "peer.unreached": _host("given to senders instead of any failure before proof of identity"),
+    "peer.stuck": _link("the peer took messages and gave no outcome in time"),
     "peer.moved": _link("the DNS names other hosts now; the link goes there"),
-    "peer.broken": _host("the peer sent what cannot be read, or broke the protocol: its failure"),
+    "peer.broken": _host("the peer sent unreadable data, or broke the protocol: its failure"),
     "peer.full": _all("a whole window of messages came back"),
     "relay.fault": _link("an exception in this broker while it sent; the log has it"),
-    "peer.failed": _host("a failure nobody has a name for"),
+    "peer.failed": _host("an unclassified failure"),
 }
 """Failures with a code: DNS, connecting, TLS and connections."""
 
@@ -292,9 +292,9 @@ SUSPICION: Final = (
     "Two connections in a row that ended with messages in doubt and brought no outcome start a",
     "search: messages go one at a time, and one that was alone in flight when the connection ended",
     "is set aside for a while so that the others go first. It keeps its place in the store, comes",
-    "again by itself (`amqproute why` says when), and goes at once after `amqproute retry`.",
-    "Where there are several they come back one by one, at once behind one that is taken, else 20",
-    "seconds apart; the others begin each connection.",
+    "again by itself (`amqproute why` shows when), and is sent at once after `amqproute retry`.",
+    "If there are several they come back one by one, at once after an accepted one, else 20",
+    "seconds apart; the others go first on each connection.",
     "",
     "| the connection | what it proves about a message that was alone in flight |",
     "|---|---|",
@@ -302,31 +302,32 @@ SUSPICION: Final = (
     "| lost, without an outcome in time, `amqp:internal-error`, or closed by us for a fault of the "
     "peer's (`peer.broken`) | nothing; it is set aside, and kept for its lifetime |",
     "| ended by the peer with any other condition, or an exception of our own while we sent | it "
-    "counts against the message where others pass |",
+    "counts against the message if others pass |",
     "",
     "A message is given up (`remote.fault`) once three such ends count against it: each time the",
-    "last other message was taken by the peer, and one was taken after the first of these ends.",
-    "Where nothing passes the peer has failed, and nothing is given up before its lifetime ends.",
+    "last other message was accepted by the peer, and one was accepted after the first of these",
+    "ends. If no message passes, the peer has failed, and none is given up before the end of its",
+    "lifetime.",
     "",
 )
 
 PROOFS: Final = (
     "## How long a proof of the DNS counts",
     "",
-    "What waits is returned at once, and new messages are refused, for as long as the answers that",
-    "prove it may be remembered: the zone's negative TTL, 5 seconds at least and 15 minutes at",
-    "most. `amqproute explain` and `amqproute peer test` with an address there end it now: they",
-    "have the daemon forget what the DNS has said of that domain.",
+    "Waiting messages are returned at once, and new ones are refused, for as long as the proving",
+    "answers may be cached: the zone's negative TTL, 5 seconds at least and 15 minutes at most.",
+    "`amqproute explain` and `amqproute peer test` with an address there end it now: they have the",
+    "daemon drop its cached answers about that domain.",
     "",
 )
 RETRY_AFTER: Final = (
-    "## When the peer says when to come back",
+    "## When the peer sets the time of the next attempt",
     "",
     "An error may have `retry-after`, a number of seconds, in its info, as our own refusals for a",
-    "contract have. From a peer that has proved who it is (`pkix`, `dane` or `pin`) it takes the",
-    "place of the back-off, where the table says that it is tried again:",
+    "contract have. From a peer that has proved its identity (`pkix`, `dane` or `pin`) it replaces",
+    "the back-off, where the table says that delivery is tried again:",
     "",
-    "| where it stands | what waits so long |",
+    "| place | what waits for that time |",
     "|---|---|",
     "| a message rejected, action retry or count | that message |",
     "| the end of a link, session or connection | the destination, once no other host is left |",
@@ -343,7 +344,7 @@ def render() -> str:
     lines = [
         "# What a failure means",
         "",
-        "Made from `amqproute/relay/failure_table.py` by "
+        "Generated from `amqproute/relay/failure_table.py` by "
         "`python -m amqproute.relay.failure_table`.",
     ]
     sections: list[tuple[str, str, dict[str, FailureRow]]] = [

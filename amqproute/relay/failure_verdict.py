@@ -113,7 +113,7 @@ def _of_outcome(outcome: str, code: str, words: str = "") -> FailureVerdict:
 
 ACCEPTED: Final = _of_outcome("accepted", "message.accepted")
 _RELEASED: Final = _of_outcome("released", "message.released", "the peer released it")
-_UNKNOWN: Final = _of_outcome("no outcome", "message.released", "the peer told no outcome")
+_UNKNOWN: Final = _of_outcome("no outcome", "message.released", "the peer gave no outcome")
 _REJECTED: Final = _of_outcome(
     "rejected, without an error", "message.rejected", "the peer gave no reason"
 )

@@ -120,7 +120,7 @@ class SessionMonitor:
         elif now - self._oldest_since >= self._settle_seconds:
             seconds = now - self._oldest_since
             self.log.warn(
-                "{destination} has told no outcome for {seconds:.0f} s, {count} messages are "
+                "{destination} has given no outcome for {seconds:.0f} s, {count} messages are "
                 "without one: the connection is made again",
                 destination=self._hop.key,
                 seconds=seconds,
