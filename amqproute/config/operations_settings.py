@@ -131,6 +131,14 @@ class LimitSettings(Settings):
         "message is taken back and offered again, as after a failed attempt; it may last up to a "
         "quarter longer. 0: as long as the consumer's link is attached.",
     )
+    consumer_timeout: Seconds = Field(
+        default=1800.0,
+        ge=0,
+        le=604800,
+        description="How long a consumer of AMQP 0-9-1 may leave a message without acknowledging "
+        "it before its channel is closed, unless its queue or a policy says another time; it may "
+        "last an eighth longer. 0: for as long as its channel is open.",
+    )
     output_buffer: Annotated[Bytes, AT_START] = Field(
         default=MEBIBYTE,
         ge=4096,

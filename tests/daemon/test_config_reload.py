@@ -118,6 +118,9 @@ OBSERVED: Final[dict[str, Probe]] = {
     "nodes": node_terms,
     "aliases": lambda app: dict(app.broker.aliases),
     "bindings": lambda app: [*app.broker.bindings],
+    "policies": lambda app: {
+        host: (each._plain, each._operator) for host, each in app.broker._policies.items()
+    },
     "resolver": target_policy,
     "routes": lambda app: app.transfer.rules.router.rules,  # type: ignore[union-attr]
     "peers.level": lambda app: app._connector._policy_for("beta.example"),  # type: ignore[union-attr]
@@ -134,6 +137,7 @@ OBSERVED: Final[dict[str, Probe]] = {
     "reports": lambda app: (app.delays.reporter.terms, app.delays.after_seconds),  # type: ignore[union-attr]
     "store": lambda app: app.watermarks.terms,  # type: ignore[union-attr]
     "limits.lock-timeout": lambda app: app.shared.lock_seconds(),  # type: ignore[union-attr]
+    "limits.consumer-timeout": lambda app: app.shared.consumer_seconds(),  # type: ignore[union-attr]
     "journal": lambda app: (app.journaling.kept.terms, app.journaling._seconds),  # type: ignore[union-attr]
     "status": status_limits,
     "shutdown-timeout": lambda app: app.config.shutdown_timeout,  # asked at the stop
@@ -143,6 +147,7 @@ OBSERVED: Final[dict[str, Probe]] = {
 QUEUE: Final = {"name": "n"}
 TOPIC: Final = {"name": "t", "type": "topic", "subscriber-buffer": 100}
 SOURCE: Final = {"source": "n", "target": "a"}
+POLICY: Final = {"name": "p", "pattern": "^n", "definition": {"message-ttl": 5}}
 ROUTE: Final = {"domain": "gamma.example", "via": "amqps://broker.example:5671"}
 RULE: Final = {"allow": ["publish"], "who": "user:anna", "node": "n"}
 
@@ -156,6 +161,7 @@ ENTRIES: Final[dict[str, dict[str, Any]]] = {
     "nodes": QUEUE,
     "bindings.subject": {**SOURCE, "source": "t"},
     "bindings": SOURCE,
+    "policies": POLICY,
     "routes": ROUTE,
     "access": RULE,
 }
@@ -182,7 +188,17 @@ CHANGED: Final[dict[str, Any]] = {
     "nodes.subscriber-full": "wait", "nodes.last-value": 7, "nodes.last-value-key": "key",
     "nodes.unroutable": "reject", "aliases": {"nick": "a"}, "bindings.source": "b",
     "bindings.target": "b", "bindings.filter": "colour = 'red'", "bindings.subject": "a.*",
-    "bindings.mode": "move", "resolver.nameservers": ["127.0.0.1"], "resolver.dnssec": "use",
+    "bindings.mode": "move", "policies.name": "other", "policies.pattern": "^a",
+    "policies.apply-to": "queues", "policies.priority": 7, "policies.operator": True,
+    "policies.virtual-host": "shop", "policies.definition.message-ttl": 7,
+    "policies.definition.expires": 7, "policies.definition.max-length": 7,
+    "policies.definition.max-length-bytes": 7, "policies.definition.overflow": "drop-head",
+    "policies.definition.dead-letter-exchange": "a",
+    "policies.definition.dead-letter-routing-key": "a",
+    "policies.definition.dead-letter-strategy": "at-most-once",
+    "policies.definition.delivery-limit": 7, "policies.definition.consumer-timeout": 7,
+    "policies.definition.queue-mode": "lazy", "policies.definition.alternate-exchange": "a",
+    "resolver.nameservers": ["127.0.0.1"], "resolver.dnssec": "use",
     "resolver.validate": "self", "resolver.trusted": ["192.0.2.0/24"],
     "resolver.anchors": "/nonexistent", "resolver.dnssec-probe": "example.",
     "resolver.deny-targets": ["11.0.0.0/8"], "resolver.allow-targets": ["10.0.0.0/8"],
@@ -207,7 +223,8 @@ CHANGED: Final[dict[str, Any]] = {
     "limits.max-links": 7, "limits.handshake-timeout": 7, "limits.idle-timeout": 7,
     "limits.link-prefetch": 7, "limits.session-window": 7, "limits.unsettled-per-link": 7,
     "limits.resume-timeout": 7, "limits.delivery-timeout": 7, "limits.transaction-timeout": 7,
-    "limits.lock-timeout": 7, "limits.output-buffer": 7777, "limits.memory": 77777777,
+    "limits.lock-timeout": 7, "limits.consumer-timeout": 7, "limits.output-buffer": 7777,
+    "limits.memory": 77777777,
     "limits.queue-memory-messages": 7, "limits.queue-memory-bytes": 77777,
     "limits.max-nodes": 777, "journal.enabled": False, "journal.segment-bytes": 77777,
     "journal.segment-seconds": 7, "journal.keep": 86400 * 7, "journal.max-bytes": 7777777,
@@ -318,7 +335,12 @@ class ReloadCase(TestCase):
             return {group: {"beta.example": entry}}
         if any(key.startswith(each) for each in ENTRIES):
             base = longest(ENTRIES, key)
-            return {group: [*self.others(key), {**base, inner[0]: value}]}
+            if len(inner) > 1:
+                value = {inner[1]: value}
+            found: dict[str, Any] = {group: [*self.others(key), {**base, inner[0]: value}]}
+            if key == "policies.virtual-host":
+                found["virtual-hosts"] = {value: {}}
+            return found
         return {group: {**self.settings.get(group, {}), inner[0]: value}}
 
     def unchanged(self, key: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ max-length, -bytes      drop-head: the bound for waiting messages; reject-publis
 overflow                reject-publish-dlx refuses as reject-publish does
 max-priority            enables priorities; without it the queue is first in, first out
 delivery-limit          failed attempts, less one, before the message is a dead letter
+consumer-timeout        the longest time that a message may be unacknowledged
 single-active-consumer  one consumer at a time, the others wait
 dead-letter-exchange    where dead letters are published, with dead-letter-routing-key
 ======================  ==========================================================================
@@ -126,6 +127,7 @@ def _limits(limits: QueueLimits, terms: Mapping[str, TermValue], is_declared: bo
         length=length if drops_head else None,
         octets=0 if refuses_all else octets,
         drops_head=drops_head and is_bounded,
+        consumer_timeout_ms=_number(terms, "consumer-timeout"),
     )
 
 

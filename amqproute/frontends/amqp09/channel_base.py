@@ -179,6 +179,9 @@ class ChannelBase:
     def answered_get(self, getter: object) -> None:
         """A basic.get has its answer."""
 
+    def delivered(self) -> None:
+        """Something was delivered that has to be acknowledged."""
+
     def consumer_over(self, consumer: object) -> None:
         """A consumer takes nothing any more."""
 

@@ -230,6 +230,8 @@ class ChannelConsumer(ConsumingEndpoint):
         if sent:
             self._drop(sent)
             self._settle(sent, ACCEPTED)
+        if not self.no_ack:
+            self._owner.delivered()
 
     def _content(self, entry: Entry) -> DeliveredContent | None:
         """Return what the client gets; None for a message that it cannot be given."""

@@ -8,6 +8,7 @@ from typing import Final, cast
 
 from amqproute.auth.policy import Verb
 from amqproute.broker.exchanges.argument_rules import consumer_priority
+from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.outcomes import Outcome
 from amqproute.broker.queue import Queue
 from amqproute.errors import ResourceLimitExceeded, UnauthorizedAccess
@@ -18,6 +19,7 @@ from amqproute.frontends.amqp09.channel_consumer import (
     HeldDelivery,
     QueueGetter,
 )
+from amqproute.frontends.amqp09.consumer_timeout import ConsumerTimeout
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.amqp09.topology_methods import TopologyMethods
 from amqproute.wire.amqp09.methods import (
@@ -35,6 +37,7 @@ from amqproute.wire.amqp09.methods import (
     BasicRecoverSync,
 )
 from amqproute.wire.amqp09.protocol_events import AckReceived, DeliveriesSettled
+from amqproute.wire.amqp09.replies import ReplyCode
 from amqproute.wire.amqp09.shapes import AmqpMethod
 from amqproute.wire.amqp10 import spec
 
@@ -62,6 +65,12 @@ class DeliveryMethods(TopologyMethods):
         self.prefetch = PrefetchWindow()
         self.next_window = (0, 0)
         self._getter: QueueGetter | None = None
+        self._timeout = ConsumerTimeout(
+            self.context.broker.clock,
+            self.channel.unacknowledged,
+            self._seconds_of,
+            self._overdue,
+        )
 
     def delivery_handlers(self) -> dict[type[AmqpMethod], Callable[..., None]]:
         """Return what acts on each method."""
@@ -74,6 +83,25 @@ class DeliveryMethods(TopologyMethods):
             BasicRecoverSync: self._recover,
             BasicQpidRecoverSync: self._recover,
         }
+
+    # -- time to acknowledge ---------------------------------------------------------------------
+
+    def delivered(self) -> None:
+        """See `ChannelBase.delivered`."""
+        self._timeout.watch()
+
+    def _seconds_of(self, context: object) -> float:
+        """Return how long a delivery may be unacknowledged, by its queue or the setting."""
+        limits = getattr(cast(HeldDelivery, context).consumer.source, "limits", None)
+        ms = limits.consumer_timeout_ms if isinstance(limits, QueueLimits) else None
+        return self.context.consumer_seconds() if ms is None else ms / 1000
+
+    def _overdue(self, seconds: float) -> None:
+        self.fail(
+            ReplyCode.PRECONDITION_FAILED,
+            f"delivery acknowledgement on channel {self.channel.number} timed out. Timeout value "
+            f"used: {round(seconds * 1000)} ms",
+        )
 
     # -- qos -------------------------------------------------------------------------------------
 
@@ -207,6 +235,7 @@ class DeliveryMethods(TopologyMethods):
 
     def _end_deliveries(self) -> None:
         """Give back what was delivered and not acknowledged: the channel is over."""
+        self._timeout.stop()
         self.drop_sending()
         getter, self._getter = self._getter, None
         if getter is not None:

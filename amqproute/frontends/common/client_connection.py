@@ -85,7 +85,7 @@ class FrontendContext:
         connections: every connection.
         detaching: each is called with what tells whether a node is removed, after the connections:
             whatever outlives a connection and belongs to such nodes ends.
-        serves, lock_seconds, peer_opened, seen, contracts, hosts: of the policy.
+        serves, lock_seconds, consumer_seconds, peer_opened, seen, contracts, hosts: of the policy.
         unauthenticated_log: keeps those who are not let in from filling the log.
         memory: octets of messages on their way in, of all connections.
         partial_deliveries: those that have begun and not ended, of all connections.
@@ -97,6 +97,7 @@ class FrontendContext:
     __slots__ = (
         "broker",
         "connections",
+        "consumer_seconds",
         "contracts",
         "detaching",
         "endpoint_memory",
@@ -144,6 +145,7 @@ class FrontendContext:
         self.hosts = policy.hosts
         self.serves = policy.serves
         self.lock_seconds = policy.lock_seconds
+        self.consumer_seconds = policy.consumer_seconds
         self.peer_opened = policy.peer_opened
         self.seen = policy.seen
         self.stream = stream

@@ -32,6 +32,10 @@ class ConnectionPolicy:
         """Return how long a delivery may be without an outcome (O-04); 0 for ever."""
         return 0.0
 
+    def consumer_seconds(self) -> float:
+        """Return how long a message may be unacknowledged in 0-9 and 0-9-1; 0 for ever."""
+        return 0.0
+
     def peer_opened(self, principal: Principal) -> None:
         """A peer has opened a connection, so it can be reached as a rule."""
 

@@ -8,7 +8,7 @@ in whatever order, into the fewest acks that say so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
@@ -40,6 +40,10 @@ class DeliveryTags(Generic[_T]):
 
     def __iter__(self) -> Iterator[int]:
         return iter(sorted(self._outstanding))
+
+    def outstanding(self) -> Iterable[tuple[int, _T]]:
+        """Return the tags that are outstanding and their contexts, in no order."""
+        return self._outstanding.items()
 
     def issue(self, context: _T) -> int:
         """Return the next tag, whose delivery has to be acknowledged."""
