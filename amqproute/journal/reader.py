@@ -354,7 +354,7 @@ class _Verifier:
             return JournalFlaw(path, number, line.seq, last, words)
         if own != line.hash:
             words = (
-                "changed, or the one before it was written anew: the hash does not follow from the "
+                "changed, or the one before it was rewritten: the hash does not follow from the "
                 "text and the line before"
             )
             return JournalFlaw(path, number, line.seq, last, words)

@@ -138,7 +138,7 @@ def _operator(record: JournalRecord) -> str:
 
 
 def _stock(record: JournalRecord) -> str:
-    return f"{record.count} on {_place(record.node)}" if record.ranges else "all have been told"
+    return f"{record.count} on {_place(record.node)}" if record.ranges else "all nodes are listed"
 
 
 def _recovery(record: JournalRecord) -> str:

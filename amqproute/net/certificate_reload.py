@@ -107,8 +107,8 @@ class FileWatch:
         except TlsError as error:
             serial = self._contexts.loaded.serial
             log.warn(
-                "changed certificate files are refused: {code}: {words}; what was in force stays "
-                "(serial {serial}) until they change again",
+                "changed certificate files are refused: {code}: {words}; the old pair "
+                "(serial {serial}) stays in force until they change again",
                 code=error.code,
                 words=str(error),
                 serial="none" if serial is None else f"{serial:x}",

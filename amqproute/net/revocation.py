@@ -86,7 +86,7 @@ def read_revocations(
                 else [x509.load_der_x509_crl(content)]
             )
         except ValueError as error:
-            raise TlsError("tls.crl", f"{path} is no revocation list: {error}") from error
+            raise TlsError("tls.crl", f"{path} is not a revocation list: {error}") from error
         for each in found:
             _check(each, path, authorities, now)
         lists += found

@@ -708,7 +708,7 @@ def _described_pem(octets: bytes, wanted: bytes) -> str:
     """Describe the content of a file without the expected PEM block, for an operator."""
     labels = list(dict.fromkeys(_PEM_LABEL.findall(octets)))
     if wanted in labels:
-        return "what stands in it under that heading is cut short or damaged"
+        return "the content under that heading is truncated or damaged"
     if labels:
         kinds = ", ".join(label.decode("ascii").lower() for label in labels)
         return f"it holds a {kinds}; are the files confused?"

@@ -182,7 +182,7 @@ class BackOff:
         if isinstance(failure.value, StoreUnavailable):
             # The disk's failure is logged elsewhere; this would repeat with each attempt.
             self.log.info(
-                "{destination}: the back-off could not be stored, a restart begins anew: {error}",
+                "{destination}: the back-off could not be stored, a restart resets it: {error}",
                 destination=self._key,
                 error=str(failure.value),
             )

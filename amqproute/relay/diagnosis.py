@@ -68,7 +68,7 @@ def _cause(
     )
     show = f"amqproute peer show {key}"
     if any(each.id == entry.id for each in destination.holds()):
-        words = "it has been sent and the peer has not told its outcome yet"
+        words = "it has been sent; the peer has given no outcome yet"
         return "in-flight", words, [show]
     held = holds.of(destination, entry)
     if held:
@@ -100,7 +100,7 @@ def _cause(
     if destination.state is DestinationState.REFUSED:
         return "refused", f"{backoff.last_error}; it is being returned", [test]
     if destination.state is DestinationState.IDLE or destination.session is None:
-        return "idle", "nobody has asked for a connection yet", [retry]
+        return "idle", "no connection has been requested yet", [retry]
     return _of_link(destination, key, domain, show)
 
 
@@ -132,7 +132,7 @@ def _of_link(
     assert session is not None
     if destination.limiter:
         limit = destination.limiter
-        words = f"peers.{domain}.{limit} allows no more in this second"
+        words = f"peers.{domain}.{limit} allows no more this second"
         return (
             f"limit.{limit}",
             words,
@@ -156,5 +156,5 @@ def _of_link(
         words = f"{flying} in flight, the window is no larger"
         return "window", words, [show]
     waiting = counted(destination.queue.available, "message is", "messages are")
-    words = f"it is in line behind others; {waiting} waiting"
+    words = f"it waits behind others; {waiting} waiting"
     return "in-line", words, [show]

@@ -277,7 +277,7 @@ def restore(source: str, path: str) -> BackupSummary:
         for name, where in ((_DATABASE, fresh), *((str(Path(_BODIES) / each.name), each)
                             for each in _files(bodies))):  # fmt: skip
             if _digest(where) != files[name][1]:
-                raise StoreError(f"{where} is not what was copied: look at the disk")
+                raise StoreError(f"{where} differs from the copied file: check the disk")
         os.rename(fresh, target)
         _sync(target.parent)
         flag.unlink()
@@ -304,16 +304,16 @@ def _verified(folder: Path) -> tuple[dict[str, tuple[int, str]], int, list[str]]
         known = manifest["format"] == _FORMAT
     except (OSError, ValueError, KeyError, TypeError):
         raise StoreError(
-            f"{folder} is no whole backup: it has no {MANIFEST} that can be read"
+            f"{folder} is not a complete backup: it has no readable {MANIFEST}"
         ) from None
     if not known:
         raise StoreError(f"{folder} is of another release: its format is not {_FORMAT}")
     for name, (size, digest) in files.items():
         where = folder / name
         if not where.is_file() or where.stat().st_size != size or _digest(where) != digest:
-            raise StoreError(f"{folder} is no whole backup: {name} is missing or was changed")
+            raise StoreError(f"{folder} is not a complete backup: {name} is missing or was changed")
     if _DATABASE not in files:
-        raise StoreError(f"{folder} is no whole backup: it has no {_DATABASE}")
+        raise StoreError(f"{folder} is not a complete backup: it has no {_DATABASE}")
     return files, messages, problems
 
 

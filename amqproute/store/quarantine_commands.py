@@ -234,8 +234,8 @@ def _release(connection: sqlite3.Connection, path: str, row: Sequence[Any], numb
         _decode(head)
     except DecodeError as error:
         raise StoreError(
-            f"entry {entry} is no message any more ({error}): amqproute store quarantine show "
-            f"{entry} --into FILE has what is left of it"
+            f"entry {entry} is no longer a message ({error}): amqproute store quarantine show "
+            f"{entry} --into FILE has the rest of it"
         ) from error
     if rest is not None:
         _of_file(path, *rest)  # checks that all of it is readable

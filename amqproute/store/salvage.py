@@ -154,7 +154,7 @@ def _make_image(path: str, image: str, found: SalvageSummary) -> bool:
     if os.path.exists(path):
         shutil.copyfile(path, image)
     else:
-        found.lost.append(f"{path} is missing: only pages that stand in the log are there")
+        found.lost.append(f"{path} is missing: only pages in the log were recovered")
         open(image, "wb").close()
     header = None
     if os.path.exists(log):

@@ -139,7 +139,7 @@ SAID: list[tuple[RecordKind, dict[str, Any], str]] = [
     ),
     (RecordKind.OPERATOR, {"operator": "o", "action": "reload", "detail": "d"}, "o reload: d"),
     (RecordKind.STOCK, {"count": 2, "node": "q", "ranges": "1-2"}, "2 on q"),
-    (RecordKind.STOCK, {}, "all have been told"),
+    (RecordKind.STOCK, {}, "all nodes are listed"),
     (RecordKind.RECOVERY, {"entry": 1, "node": "q"}, "found in the store at the start, on q"),
     (RecordKind.RECOVERY, {"count": 1}, "1 entry stood in the store that the journal did not know"),
     (RecordKind.RECOVERY, {"code": "x", "detail": "d"}, "x (d)"),

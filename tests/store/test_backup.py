@@ -196,7 +196,7 @@ class BackupTests(SynchronousTestCase):
                 setattr(backup, step, real)
             self.assertFalse(os.path.exists(self.target), step)
             self.assertTrue(os.path.exists(f"{self.target}.partial"), step)
-            words = "no whole backup"
+            words = "not a complete backup"
             error = self.assertRaises(
                 StoreError, restore, f"{self.target}.partial", str(self.fresh / "store.db")
             )
@@ -225,7 +225,7 @@ class BackupTests(SynchronousTestCase):
             path = str(fresh / "store.db")
             if step != "rename":  # at that it was whole, and is not called a backup yet
                 error = self.assertRaises(StoreError, restore, f"{target}.partial", path)
-                self.assertIn("no whole backup", str(error))
+                self.assertIn("not a complete backup", str(error))
                 self.assertEqual(list(fresh.iterdir()), [])
             made = back_up(self.path, target, is_running=is_running)
             self.assertEqual((made.messages, made.problems), (MESSAGES, ()))

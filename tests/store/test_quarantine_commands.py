@@ -97,7 +97,7 @@ class QuarantinedTests(SynchronousTestCase):
         """What is no message any more is not released, and nothing beside it."""
         self.change(f"UPDATE entry SET encoded = x'00ff00' WHERE id = {self.own}")
         error = self.assertRaises(StoreError, release, self.path, [self.large, self.own], "q")
-        self.assertIn("no message any more", str(error))
+        self.assertIn("no longer a message", str(error))
         self.assertEqual([one.entry for one in listed(self.path)], self.bad)
         self.assertEqual(octets_of(self.path, self.own), b"\x00\xff\x00")
 
