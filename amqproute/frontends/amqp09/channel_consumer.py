@@ -210,7 +210,8 @@ class ChannelConsumer(ConsumingEndpoint):
             if not all(window.fits(size) for window in self._windows):
                 break
             layout = self._layout
-            self._take_first()
+            self._behind.popleft()
+            self._layout = None
             try:
                 tag = self._send(entry, content)
             except FrameTooLargeError:

@@ -579,7 +579,8 @@ class Connection09(Handshake):
         channel._begun += octets
         self._begun += octets
         self._unfinished[channel] = None
-        channel.restart_progress(self._now)
+        channel.progress_at = self._now
+        channel._progress = 0
         if self._begun * BEGUN_WEIGHT > self.settings.max_partial:
             raise ViolationError(
                 Violation.CONTENTS_BEGUN, f"{self._begun} octets of contents that do not end"
