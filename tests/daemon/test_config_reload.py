@@ -140,6 +140,12 @@ OBSERVED: Final[dict[str, Probe]] = {
     "limits.consumer-timeout": lambda app: app.shared.consumer_seconds(),  # type: ignore[union-attr]
     "journal": lambda app: (app.journaling.kept.terms, app.journaling._seconds),  # type: ignore[union-attr]
     "status": status_limits,
+    "virtual-hosts.access": lambda app: app.access.rules,
+    "virtual-hosts.nodes": node_terms,
+    "virtual-hosts": lambda app: (
+        dict(app.hosts.hosts._terms),
+        dict(app.broker.hosts),
+    ),
     "shutdown-timeout": lambda app: app.config.shutdown_timeout,  # asked at the stop
 }  # fmt: skip
 """What shows that a setting is in force, by its key or the longest beginning of it."""
@@ -243,6 +249,15 @@ CHANGED: Final[dict[str, Any]] = {
 }  # fmt: skip
 """Another value than the default for each setting but those that name files."""
 
+HOST: Final = "virtual-hosts."
+CHANGED.update(
+    {f"{HOST}{key}": value for key, value in CHANGED.items()
+     if key.startswith(("nodes.", "access."))}
+)  # fmt: skip
+CHANGED.update(
+    {f"{HOST}domains": ["new.example"], f"{HOST}max-connections": 7, f"{HOST}max-nodes": 7}
+)
+
 
 def longest(table: Mapping[str, Value], key: str) -> Value:
     """Return what stands for the longest beginning of a key."""
@@ -326,6 +341,10 @@ class ReloadCase(TestCase):
             return {group: [self.listen(**{inner[0]: value})]}
         if group == "contracts":
             return {group: {"user:anna": {inner[0]: value}}}
+        if len(inner) > 1 and key.startswith(HOST):
+            return {group: {"shop": self.changed(key.removeprefix(HOST))}}
+        if key.startswith(HOST):
+            return {group: {"shop": {inner[0]: value}}}
         if group == "peers":
             entry: dict[str, Any] = {inner[-1]: value}
             if inner[0] == "contract":
@@ -345,6 +364,8 @@ class ReloadCase(TestCase):
 
     def unchanged(self, key: str) -> dict[str, Any]:
         """Return the groups as they are before the change."""
+        if key.startswith(HOST):
+            return {HOST[:-1]: {"shop": self.unchanged(key.removeprefix(HOST))}}
         if not any(key.startswith(each) for each in ENTRIES):
             return {}
         return {key.partition(".")[0]: [*self.others(key), longest(ENTRIES, key)]}
