@@ -22,6 +22,8 @@ from amqproute.interfaces import IConsumer
 ARRIVAL_TESTS: Final = 64
 """How often filters are asked of an entry when it arrives, as short ones count. Where there are
 more consumers, or dearer filters, they examine it in a later turn."""
+PRIORITY: Final = "priority"
+"""An attribute of consumers: those with the highest one are served first, while they have room."""
 UNBOUNDED: Final = 1 << 31
 
 
@@ -35,6 +37,7 @@ class ConsumerSet:
         movers: consumers that take entries away, without those that stand by.
         most_movers: how many of these there may be (Q-20).
         notes_needs: browsers note what they need (Q-23).
+        priorities: of those consumers that have another one than 0 (``x-priority`` in 0-9-1).
     """
 
     __slots__ = (
@@ -44,6 +47,7 @@ class ConsumerSet:
         "most_movers",
         "movers",
         "notes_needs",
+        "priorities",
         "rotation",
         "standby",
     )
@@ -57,6 +61,7 @@ class ConsumerSet:
         self.movers = 0
         self.most_movers = UNBOUNDED
         self.notes_needs = False
+        self.priorities: dict[object, int] = {}
 
     def __len__(self) -> int:
         """Those that stand by count as well."""
@@ -85,6 +90,9 @@ class ConsumerSet:
         """
         if cursor is None or not cursor.copies:
             self.movers += 1
+        priority: int = getattr(consumer, PRIORITY, 0)
+        if priority:
+            self.priorities[consumer] = priority
         if cursor is not None:
             self.cursors[consumer] = cursor
             self._tests += cursor.cost
@@ -110,6 +118,7 @@ class ConsumerSet:
     def remove(self, consumer: IConsumer) -> None:
         """Remove one; see `next_standby` for who may take its place."""
         cursor = self.cursors.pop(consumer, None)
+        self.priorities.pop(consumer, None)
         if cursor is not None:
             self._tests -= cursor.cost
             cursor.leave()
@@ -121,14 +130,21 @@ class ConsumerSet:
             self.movers -= 1
 
     def next_standby(self) -> tuple[IConsumer, Selects | None] | None:
-        """Remove, and return, who waits longest for a place that is free; None for nobody."""
-        return self.standby.pop(0) if self.standby and not self.is_full else None
+        """Remove, and return, who is next for a place that is free; None for nobody.
+
+        Of those with the highest priority it is who waits longest.
+        """
+        if not self.standby or self.is_full:
+            return None
+        priorities = [getattr(each, PRIORITY, 0) for each, _ in self.standby]
+        return self.standby.pop(priorities.index(max(priorities)))
 
     def clear(self) -> None:
         """Forget all of them: the queue is no more."""
         self.rotation.clear()
         self.standby.clear()
         self.cursors.clear()
+        self.priorities.clear()
         self._tests = 0
 
     def turn_to(self, place: int) -> None:

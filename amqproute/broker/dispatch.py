@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How available entries are distributed among consumers, in fair shares (Q-29, Q-30).
 
-Whoever has capacity gets a fair share: one entry at a time in turn, and all of it delivered in one
-call. Entries leave their lines here, and are counted as acquired; the queue delivers them.
+Consumers of a lower priority get what those of a higher one have no room for (``x-priority`` of
+AMQP 0-9-1). Among equals whoever has capacity gets a fair share: one entry at a time in turn, and
+all of it delivered in one call. Entries leave their lines here, and are counted as acquired; the
+queue delivers them.
 """
 
 from __future__ import annotations
@@ -55,7 +57,26 @@ def deal(state: QueueState, now_ms: int) -> tuple[Shares, list[Entry]]:
             shares.append(_Share(consumer, capacity))
     if not shares:
         return [], expired
-    if consumers.cursors:
+    if consumers.priorities and len(shares) > 1:
+        for some in _by_priority(state, shares):
+            _deal_among(state, some, now_ms, expired)
+    else:
+        _deal_among(state, shares, now_ms, expired)
+    return _given(shares), expired
+
+
+def _by_priority(state: QueueState, shares: Sequence[_Share]) -> list[list[_Share]]:
+    """Divide shares by the priorities of their consumers, the highest first."""
+    priorities = state.consumers.priorities
+    found: dict[int, list[_Share]] = {}
+    for share in shares:
+        found.setdefault(priorities.get(share.consumer, 0), []).append(share)
+    return [found[priority] for priority in sorted(found, reverse=True)]
+
+
+def _deal_among(state: QueueState, shares: list[_Share], now_ms: int, expired: list[Entry]) -> None:
+    """Deal to consumers of one priority."""
+    if state.consumers.cursors:
         _deal_each(state, shares, now_ms, expired)
     elif len(shares) == 1:
         share = shares[0]
@@ -75,7 +96,6 @@ def deal(state: QueueState, now_ms: int) -> tuple[Shares, list[Entry]]:
             for entry in _take(state, line, left, now_ms, expired):
                 turn = _give(shares, turn, entry)
         _turn_over(state, shares, turn)
-    return _given(shares), expired
 
 
 def deal_unlisted(state: QueueState, entries: Sequence[Entry]) -> Shares:
@@ -89,16 +109,28 @@ def deal_unlisted(state: QueueState, entries: Sequence[Entry]) -> Shares:
         capacity = consumer.capacity()
         if capacity > 0:
             shares.append(_Share(consumer, capacity))
+    if state.consumers.priorities and len(shares) > 1:
+        for some in _by_priority(state, shares):
+            room = sum([share.left for share in some])
+            _deal_unlisted_among(state, some, entries[:room])
+            entries = entries[room:]
+    else:
+        _deal_unlisted_among(state, shares, entries)
+    return _given(shares)
+
+
+def _deal_unlisted_among(
+    state: QueueState, shares: Sequence[_Share], entries: Sequence[Entry]
+) -> None:
     if len(shares) == 1:
         shares[0].entries = list(entries[: shares[0].left])
         state.acquired += len(shares[0].entries)
-    elif shares:
+    elif shares and entries:
         turn = 0
         for entry in entries[: sum([share.left for share in shares])]:
             turn = _give(shares, turn, entry)
             state.acquired += 1
         _turn_over(state, shares, turn)
-    return _given(shares)
 
 
 def _given(shares: Sequence[_Share]) -> Shares:

@@ -41,6 +41,7 @@ CAPABILITIES_09: Final = (
     "basic.nack",
     "connection.blocked",
     "consumer_cancel_notify",
+    "consumer_priorities",
     "exchange_exchange_bindings",
     "per_consumer_qos",
     "publisher_confirms",

@@ -402,11 +402,12 @@ def consumer_priority(arguments: Mapping[str, object]) -> int:
     Raises:
         TopologyFault: an argument is wrong, or is about streams.
     """
-    if "x-stream-offset" in arguments:
-        raise TopologyFault(
-            TopologyFaultKind.INVALID_ARGUMENT,
-            "invalid arg 'x-stream-offset' for a consumer: streams are not offered",
-        )
+    for name in arguments:
+        if name.startswith("x-stream-"):
+            raise TopologyFault(
+                TopologyFaultKind.INVALID_ARGUMENT,
+                f"invalid arg '{name:.60}' for a consumer: streams are not offered",
+            )
     if "x-cancel-on-ha-failover" in arguments:
         _checked(
             _truth,

@@ -66,6 +66,9 @@ class ChannelConsumer(ConsumingEndpoint):
         tag: the consumer tag.
         no_ack: what is delivered counts as acknowledged (09-DOM-09).
         windows: bounds of what may be unacknowledged.
+
+    Attributes:
+        priority: those with the highest one are served first (``x-priority``).
     """
 
     __slots__ = (
@@ -78,6 +81,7 @@ class ChannelConsumer(ConsumingEndpoint):
         "_owner",
         "_windows",
         "no_ack",
+        "priority",
         "tag",
     )
 
@@ -95,6 +99,7 @@ class ChannelConsumer(ConsumingEndpoint):
         self._name = name
         self.tag = tag
         self.no_ack = no_ack
+        self.priority = 0
         self._windows = () if no_ack else tuple(windows)
         self._is_over = False
         self._held: dict[Entry, None] = {}

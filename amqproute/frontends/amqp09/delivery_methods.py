@@ -127,7 +127,7 @@ class DeliveryMethods(TopologyMethods):
         if name is None:
             return
         queue = self._source(name)
-        consumer_priority(method.filter)
+        priority = consumer_priority(method.filter)
         exclusive = self.host.amqp09.exclusive_consumers
         if queue.name in exclusive or (method.exclusive and queue.consumers):
             raise UnauthorizedAccess(f"queue '{name}' in exclusive use")
@@ -140,6 +140,7 @@ class DeliveryMethods(TopologyMethods):
         windows = [self.prefetch]
         windows.append(self.host.prefetch if self.is_0_9 else PrefetchWindow(*self.next_window))
         consumer = ChannelConsumer(self, queue, name, tag, method.no_ack, windows)
+        consumer.priority = priority
         self.consumers[tag] = consumer
         if method.exclusive:
             exclusive[queue.name] = consumer
