@@ -584,6 +584,7 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
         f"{_A}.QueueArgumentTests.test_each",
         f"{_A}.QueueArgumentTests.test_unknown",
         f"{_A}.RedeclareTests.test_different",
+        "tests.broker.exchanges.test_topology_policies.InForceTests.test_declared",
     ),
     "09-M-02": Proof(
         "a key with an at sign is an address to the default exchange, and a queue to no other",

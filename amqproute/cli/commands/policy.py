@@ -107,6 +107,7 @@ def show(
     show_default=True,
     help="Of several that fit a name the highest applies.",
 )
+@click.option("--vhost", default="/", show_default=True, help="The virtual host that it is for.")
 @_operator_option
 @access_options
 @json_option
@@ -116,6 +117,7 @@ def set_policy(
     definition: str,
     apply_to: str,
     priority: int,
+    vhost: str,
     operator: bool,
     url: str | None,
     trust: Path | None,
@@ -132,6 +134,7 @@ def set_policy(
         "definition": definition,
         "apply-to": apply_to,
         "priority": priority,
+        "virtual-host": vhost,
         "or-create": True,
     }
     access = AccessOptions(url, config, trust)
