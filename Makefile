@@ -160,7 +160,8 @@ $(VENV)/.lock: $(VENV)/.python
 	  'uv >= 0.9' 'cyclonedx-bom >= 7'
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.tools $(VENV)/.interop $(VENV)/.pipeline $(VENV)/.classes $(VENV)/.package
+$(VENV)/.test: $(VENV)/.tools $(VENV)/.interop $(VENV)/.suites $(VENV)/.pipeline $(VENV)/.classes \
+  $(VENV)/.package
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.needs
@@ -180,6 +181,19 @@ $(VENV)/.interop: $(VENV)/.tools
 	       echo 'make: It needs a C compiler, Python.h, pkg-config and OpenSSL headers'; \
 	       echo 'make: (Debian: gcc python3-dev pkg-config libssl-dev). See $(VENV)/interop.log;'; \
 	       echo 'make: to try again: rm $(VENV)/.interop'; }
+	@touch $@
+
+# Integration suites of clients of AMQP 0-9-1: they are in the source distributions only.
+$(VENV)/.suites: $(VENV)/.tools
+	@rm -rf $(VENV)/suites
+	@{ $(PIP) install --quiet '.[suites]' && rm -rf build \
+	  && for each in amqp kombu; do \
+	    version=$$($(BIN)/python -c "import importlib.metadata as m; print(m.version('$$each'))") \
+	      && $(PIP) download --quiet --no-deps --no-binary $$each --no-build-isolation \
+	        --dest $(VENV)/suites "$$each==$$version" \
+	      && tar -xzf $(VENV)/suites/$$each-$$version.tar.gz -C $(VENV)/suites || exit 1; \
+	  done; } > $(VENV)/suites.log 2>&1 \
+	  || echo "make: the suites of py-amqp and kombu cannot be had here; they are skipped. See $(VENV)/suites.log."
 	@touch $@
 
 # Spark is large (450 MB). Where it cannot be had, the rest is tested all the same.

@@ -308,7 +308,13 @@ def from_exchange_address(text: str) -> tuple[str, str | None] | None:
 
 
 def exchange_node(name: str) -> str:
-    """Return what access rules and the journal call an exchange: ``/exchanges/<name>``."""
+    """Return what access rules and the journal call an exchange: ``/exchanges/<name>``.
+
+    A slash or percent sign in the name is percent-encoded, as in the address of the exchange: what
+    comes out is read back by `from_exchange_address`.
+    """
+    if "%" in name or "/" in name:
+        name = name.replace("%", "%25").replace("/", "%2F")
     return f"{_EXCHANGES}{name}"
 
 

@@ -589,7 +589,7 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
     "09-M-02": Proof(
         "a key with an at sign is an address to the default exchange, and a queue to no other",
         f"{_G}.RouteTests.test_default_exchange",
-        f"{_A}.NameTests.test_names",
+        f"{_A}.NameTests.test_standard_names",
     ),
     "09-M-08": Proof(
         "exchange and key of a publish come back; without them it is the queue's name",
@@ -768,7 +768,7 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
     "09-X-23": Proof("declare without the right create gets 403", f"{_Q}.test_rights"),
     "09-X-24": Proof("an exchange amq.mine is refused with 403", f"{_E}.test_declare"),
     "09-X-25": Proof("another type gets 530 in 0-9", f"{_E}.test_codes_of_0_9"),
-    "09-X-26": Proof("an unknown type gets 503 in 0-9", f"{_E}.test_codes_of_0_9"),
+    "09-X-26": Proof("an unknown exchange type gets 503 in 0-9", f"{_E}.test_codes_of_0_9"),
     "09-X-27": Proof("a passive declare of a missing exchange gets 404", f"{_E}.test_declare"),
     "09-X-34": Proof(
         "without a name the broker makes one and tells it", f"{_Q}.test_generated_name"

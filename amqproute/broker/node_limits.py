@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
+
+AT_ONCE_MS: Final = 1
+"""The lifetime of messages that only a consumer who waits for them gets (x-message-ttl 0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +18,8 @@ class QueueLimits:
         resident_messages: entries kept in memory before further ones are paged.
         resident_bytes: their bodies' bytes, likewise.
         capacity: most messages held, available and acquired (Q-15); 0 means no bound.
-        ttl_ms: lifetime given to messages that state none; 0 means for ever.
+        ttl_ms: lifetime given to messages that state none; 0 means for ever, `AT_ONCE_MS` that only
+            a consumer who waits gets them.
         max_deliveries: failed attempts after which an entry is dead-lettered; 0 means no bound.
         priorities: how many priorities are told apart (D-06); 1 makes the queue first in, first
             out whatever the headers say.

@@ -65,7 +65,7 @@ from amqproute.broker.length_limit import take_excess
 from amqproute.broker.lifetime_policy import LifetimePolicy
 from amqproute.broker.node_context import NodeContext
 from amqproute.broker.node_declaration import NodeDeclaration
-from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.node_limits import AT_ONCE_MS, QueueLimits
 from amqproute.broker.node_options import Duplicates, QueueOptions
 from amqproute.broker.outcomes import Outcome
 from amqproute.broker.priority_queues import USUAL_PRIORITY
@@ -486,7 +486,7 @@ class Queue:
             batch.transaction.enqueue(
                 line.key, entry_id, encoded, now_ms, expires_ms, flags, message.rest
             )
-        if expires_ms and header.ttl == 0 and not pages:
+        if expires_ms and not pages and (header.ttl == 0 or state.limits.ttl_ms == AT_ONCE_MS):
             entry.expires_ms = FLEETING_MS
         line.put(entry, len(encoded), pages)
         if account is not None:

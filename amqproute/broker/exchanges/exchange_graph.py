@@ -519,7 +519,8 @@ def check_redeclared(
     Args:
         there: the exchange.
         asked: what is declared.
-        lenient: durable and auto-delete are ignored.
+        lenient: durable and auto-delete are ignored, but no argument, as in 0-9. In 0-9-1 only
+            arguments that mean something count.
 
     Raises:
         TopologyFault: another type, or, as a second kind, other properties or arguments.
@@ -538,7 +539,10 @@ def check_redeclared(
             ("auto_delete", asked.auto_delete, there.auto_delete),
             *flags,
         ]
-    difference = differing_flag(flags) or differing_argument(there.arguments, asked.arguments)
+    names = {*there.arguments, *asked.arguments} if lenient else (ALTERNATE_ARGUMENT,)
+    difference = differing_flag(flags) or differing_argument(
+        there.arguments, asked.arguments, names
+    )
     if difference is not None:
         raise TopologyFault(
             TopologyFaultKind.OTHER_EXCHANGE,
@@ -560,14 +564,21 @@ def differing_flag(flags: Iterable[tuple[str, bool, bool]]) -> tuple[str, str] |
 
 
 def differing_argument(
-    there: Mapping[str, object], asked: Mapping[str, object]
+    there: Mapping[str, object], asked: Mapping[str, object], names: Iterable[str]
 ) -> tuple[str, str] | None:
     """Return the first argument in which two declarations differ, and how; None for none.
 
     Values are compared as by `comparable`: the width of a number makes no difference.
+
+    Args:
+        there: arguments of what is there.
+        asked: those that are declared.
+        names: of the arguments that count.
     """
-    for name in sorted({*there, *asked}):
+    for name in sorted(names):
         if name not in there:
+            if name not in asked:
+                continue
             words = f"received {_shown(asked[name])} but current is none"
         elif name not in asked:
             words = f"received none but current is {_shown(there[name])}"

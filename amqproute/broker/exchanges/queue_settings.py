@@ -34,7 +34,7 @@ from amqproute.broker.exchanges.argument_rules import (
 )
 from amqproute.broker.exchanges.topology_policies import PolicySet
 from amqproute.broker.node_declaration import NodeDeclaration
-from amqproute.broker.node_limits import QueueLimits
+from amqproute.broker.node_limits import AT_ONCE_MS, QueueLimits
 from amqproute.broker.node_options import Excess, QueueOptions
 from amqproute.translation.dead_letters import DeadLetterTarget
 
@@ -119,8 +119,7 @@ def _limits(limits: QueueLimits, terms: Mapping[str, TermValue], is_declared: bo
         capacity = min(length, capacity or length)
     return replace(
         limits,
-        # 0 means that only somebody who waits for it gets the message.
-        ttl_ms=limits.ttl_ms if ttl_ms is None else max(1, ttl_ms),
+        ttl_ms=limits.ttl_ms if ttl_ms is None else max(AT_ONCE_MS, ttl_ms),
         max_deliveries=limits.max_deliveries if limit is None else limit + 1,
         priorities=priorities if is_declared else limits.priorities,
         capacity=capacity,

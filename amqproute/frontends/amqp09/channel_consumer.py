@@ -73,6 +73,7 @@ class ChannelConsumer(ConsumingEndpoint):
 
     __slots__ = (
         "_behind",
+        "_counts_deliveries",
         "_held",
         "_inspection",
         "_is_over",
@@ -101,6 +102,7 @@ class ChannelConsumer(ConsumingEndpoint):
         self.no_ack = no_ack
         self.priority = 0
         self._windows = () if no_ack else tuple(windows)
+        self._counts_deliveries = owner.queues.counts_deliveries(name)
         self._is_over = False
         self._held: dict[Entry, None] = {}
         # What was handed over and does not fit into a window in octets yet.
@@ -257,6 +259,7 @@ class ChannelConsumer(ConsumingEndpoint):
             own_domains=frozenset(self._context.hosts.domains(self._owner.virtual_host)),
             layout=self._layout,
             plain_tags=self._owner.is_0_9,
+            delivery_count=entry.delivery_count if self._counts_deliveries else 0,
         )
         try:
             return content_of(message, state)

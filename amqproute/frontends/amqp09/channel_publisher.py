@@ -223,7 +223,7 @@ class ChannelPublisher(PublishingEndpoint):
         self._granted = credit
         if credit > 0:
             self._owner.host.unthrottle(self)
-        else:
+        elif not self._owner.is_ended:  # what ended has nobody who would read on for it
             self._owner.host.throttle(self)
 
     @property
@@ -249,7 +249,7 @@ class ChannelPublisher(PublishingEndpoint):
 
     def _use_credit(self, messages: int) -> None:
         self._granted -= messages
-        if self._granted <= 0:
+        if self._granted <= 0 and not self._owner.is_ended:  # one of them may have ended it
             self._granted = 0
             self._owner.host.throttle(self)
             self.grant()
@@ -335,11 +335,11 @@ class ChannelPublisher(PublishingEndpoint):
                 raise
         if method.immediate and (ways or not all(map(_is_awaited, queues))):
             # Elsewhere nobody can be known to wait (09-M-05).
-            self._return(delivery, ReplyCode.NO_CONSUMERS, "nobody can take it at once")
+            self._return(delivery, ReplyCode.NO_CONSUMERS)
             return False
         if not queues and not ways:
             if method.mandatory:
-                self._return(delivery, ReplyCode.NO_ROUTE, "no queue is bound for it")
+                self._return(delivery, ReplyCode.NO_ROUTE)
             return False
         for targets, to in _parts(queues, ways):
             message = self._message(content, delivery, to)
@@ -408,14 +408,17 @@ class ChannelPublisher(PublishingEndpoint):
             nodes.require(self._connection.principal, (Verb.PUBLISH,), address)
         return way
 
-    def _return(self, delivery: PublishedContent, code: ReplyCode, words: str) -> None:
+    def _return(self, delivery: PublishedContent, code: ReplyCode, words: str = "") -> None:
+        """Send a message back. Without words the reply text is the code's name, as elsewhere."""
         owner, channel = self._owner, self._owner.channel
         if self._is_rehearsing:
             return  # it comes back as a whole
         if channel.is_open and not channel.may_deliver:
             # It cannot be kept either: whoever stops contents may publish on without end.
-            raise PreconditionFailed(f"a message comes back while contents are stopped: {words}")
-        text = f"{code.name} - {words}"
+            raise PreconditionFailed(
+                f"a message comes back while contents are stopped: {words or code.name}"
+            )
+        text = f"{code.name} - {words}" if words else code.name
         if not channel.is_open:
             return
         if delivery.rest is not None:

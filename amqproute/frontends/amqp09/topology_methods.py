@@ -114,7 +114,7 @@ class TopologyMethods(ChannelBase):
             self.topology.graph.exchange(name)
             self.reply(method, ExchangeDeclareOk())
             return
-        check_exchange_name(name)
+        check_exchange_name(name, standard=self.is_0_9)
         self.require(Verb.CREATE, exchange_node(name))
         flags = {
             "durable": method.durable,
@@ -231,11 +231,7 @@ class TopologyMethods(ChannelBase):
         binding = self._queue_binding(method)
         if binding is None:
             return
-        if method.exchange == DEFAULT_EXCHANGE and not self.is_0_9:
-            raise TopologyFault(
-                TopologyFaultKind.DEFAULT_EXCHANGE_BINDING,
-                "every queue is bound to the default exchange by its name, and not otherwise",
-            )
+        self._require_named(method.exchange)
         if self.is_0_9:
             declared = self.queues.declaration(binding.target.name)
             self.topology.graph.check_standard_binding(method.exchange, declared.durable)
@@ -254,11 +250,20 @@ class TopologyMethods(ChannelBase):
                 self.reply(method, QueueUnbindOk())
             return
         if binding is not None:
+            self._require_named(method.exchange)
             self._attempt(
                 method,
                 TopologyMethod.UNBIND,
                 lambda: self.topology.unbind(binding),
                 lambda _: QueueUnbindOk(),
+            )
+
+    def _require_named(self, exchange: str) -> None:
+        """Refuse changes at the default exchange, as 0-9-1 does."""
+        if exchange == DEFAULT_EXCHANGE and not self.is_0_9:
+            raise TopologyFault(
+                TopologyFaultKind.DEFAULT_EXCHANGE_BINDING,
+                "every queue is bound to the default exchange by its name, and not otherwise",
             )
 
     def _queue_binding(self, method: QueueBind | QueueUnbind) -> ExchangeBinding | None:

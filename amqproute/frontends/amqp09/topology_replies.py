@@ -51,10 +51,9 @@ TOPOLOGY_REPLIES: Final[Mapping[TopologyFaultKind, TopologyReply]] = {
     Kind.ILLEGAL_NAME: TopologyReply(ReplyCode.PRECONDITION_FAILED),  # 09-X-114, -115
     Kind.DEFAULT_EXCHANGE: TopologyReply(ReplyCode.ACCESS_REFUSED),  # 09-EXCH-06
     Kind.PREDECLARED_EXCHANGE: TopologyReply(ReplyCode.ACCESS_REFUSED),
-    Kind.UNKNOWN_TYPE: TopologyReply(
-        ReplyCode.COMMAND_INVALID, ReplyCode.PRECONDITION_FAILED
-    ),  # 09-X-26
-    Kind.PLUGIN_TYPE: TopologyReply(ReplyCode.COMMAND_INVALID, ReplyCode.PRECONDITION_FAILED),
+    # 09-X-26. RabbitMQ's federation links ask for a type of their own, and take fanout on a 503.
+    Kind.UNKNOWN_TYPE: TopologyReply(ReplyCode.COMMAND_INVALID),
+    Kind.PLUGIN_TYPE: TopologyReply(ReplyCode.COMMAND_INVALID),
     Kind.OTHER_TYPE: TopologyReply(ReplyCode.NOT_ALLOWED, ReplyCode.PRECONDITION_FAILED),  # 09-X-25
     Kind.OTHER_EXCHANGE: TopologyReply(ReplyCode.PRECONDITION_FAILED),
     Kind.OTHER_QUEUE: TopologyReply(ReplyCode.PRECONDITION_FAILED),

@@ -26,9 +26,7 @@ from amqproute.wire.amqp09.connection_settings import (
 from amqproute.wire.amqp09.field_tables import EMPTY_TABLE, FieldTable
 from amqproute.wire.amqp09.frame_output import FRAME_OVERHEAD, FrameOutput
 from amqproute.wire.amqp09.methods import (
-    ConnectionBlocked as BlockedMethod,
-)
-from amqproute.wire.amqp09.methods import (
+    METHODS,
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpen,
@@ -42,6 +40,9 @@ from amqproute.wire.amqp09.methods import (
     ConnectionTuneOk,
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
+)
+from amqproute.wire.amqp09.methods import (
+    ConnectionBlocked as BlockedMethod,
 )
 from amqproute.wire.amqp09.methods import (
     ConnectionUnblocked as UnblockedMethod,
@@ -494,7 +495,8 @@ class Handshake(ABC):
                 )
             self._act(method)
         except ViolationError as fault:
-            self._violated(fault, method)
+            kind = METHODS.get(int.from_bytes(payload[:4], "big"))
+            self._violated(fault, method or (kind() if kind is not None else None))
 
     def _act(self, method: AmqpMethod) -> None:
         stage = self._stage

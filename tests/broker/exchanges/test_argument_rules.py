@@ -16,6 +16,7 @@ from amqproute.broker.exchanges.argument_rules import (
     PolicyTerms,
     QueueDeclaration,
     TermSource,
+    check_queue_kind,
     check_queue_redeclared,
     consumer_priority,
     effective_terms,
@@ -139,8 +140,6 @@ class RedeclareTests(FaultAssertions):
             (QueueDeclaration("q", True, arguments={"x-expires": 6}),
              "'x-expires' | received the value '6' but current is the "
              "value '5'"),
-            (QueueDeclaration("q", True, arguments={"x-expires": 5, "n": 1}),
-             "'n' | received the value '1' but current is none"),
             (QueueDeclaration("q", True, arguments={"x-expires": 5, "x-queue-type": "quorum"}),
              "'x-queue-type' | received the value 'quorum' but current "
              "is the value 'classic'"),
@@ -151,6 +150,25 @@ class RedeclareTests(FaultAssertions):
                 self.fails(TopologyFaultKind.OTHER_QUEUE, check_queue_redeclared, there, asked),
                 f"inequivalent arg {name} for queue 'q': {what}",
             )
+
+    def test_without_meaning(self) -> None:
+        """Arguments that nobody knows may differ in 0-9-1."""
+        there = QueueDeclaration("q", True, arguments={"x-expires": 5, "a": 1})
+        for other in ({"x-expires": 5}, {"x-expires": 5, "a": 2, "x-mine": "b"}):
+            check_queue_redeclared(there, QueueDeclaration("q", True, arguments=other))
+
+    def test_quorum(self) -> None:
+        """A quorum queue is durable, and neither exclusive nor auto-delete."""
+        quorum = {"x-queue-type": "quorum"}
+        check_queue_kind(QueueDeclaration("q", True, arguments=quorum))
+        check_queue_kind(QueueDeclaration("q", False, arguments={"x-queue-type": "classic"}))
+        for asked in (
+            QueueDeclaration("q", False, arguments=quorum),
+            QueueDeclaration("q", True, True, arguments=quorum),
+            QueueDeclaration("q", True, False, True, arguments=quorum),
+        ):
+            words = self.fails(TopologyFaultKind.INVALID_ARGUMENT, check_queue_kind, asked)
+            self.assertIn("invalid property", words)
 
     def test_lenient(self) -> None:
         """0-9 ignores durable and auto-delete, and nothing else."""
@@ -251,17 +269,30 @@ class PolicyTests(FaultAssertions):
 class NameTests(FaultAssertions):
     """`check_exchange_name` and `check_queue_name`."""
 
-    def test_names(self) -> None:
-        """The alphabet, an at sign in queues, 127 octets, and no new name that is reserved."""
+    def test_standard_names(self) -> None:
+        """The standard's: its alphabet, an at sign in queues, 127 octets."""
         for name in ("a", "A-b_c.d:0", "amq.mine", "a" * 127):
+            check_exchange_name(name, standard=True)
+            check_queue_name(name, is_new=False, standard=True)
+        check_queue_name("celery@host.celery.pidbox", is_new=True, standard=True)
+        for name in ("a@b", "a b", "\u00e9", "a/b", "a" * 128):
+            self.fails(TopologyFaultKind.ILLEGAL_NAME, check_exchange_name, name, True)
+        for name in ("a b", "a\n", "#", "\u00e9" * 64):
+            self.fails(TopologyFaultKind.ILLEGAL_NAME, check_queue_name, name, True, True)
+
+    def test_other_names(self) -> None:
+        """In 0-9-1 all that can be read, up to 255 octets, and nothing that services have."""
+        for name in ("a b", "federation: x -> rabbit@host A", "n\u00e4h", "a/b", "#", "a" * 255):
             check_exchange_name(name)
-            check_queue_name(name, is_new=False)
-        check_queue_name("", is_new=True)
-        check_queue_name("celery@host.celery.pidbox", is_new=True)
-        for name in ("a@b", "a b", "é", "a/b", "a" * 128):
+            check_queue_name(name, is_new=True)
+        for name in ("a\nb", "a\0", "\u202e", "/queues/a", "/exchanges/a", "$management",
+                     "amqp$out/a", "a" * 256, "\u00e9" * 128):  # fmt: skip
             self.fails(TopologyFaultKind.ILLEGAL_NAME, check_exchange_name, name)
-        for name in ("a b", "a\n", "#", "é" * 64):
             self.fails(TopologyFaultKind.ILLEGAL_NAME, check_queue_name, name, True)
+
+    def test_reserved_names(self) -> None:
+        """An empty name asks for a generated one; no new one begins with amq."""
+        check_queue_name("", is_new=True)
         self.fails(TopologyFaultKind.DEFAULT_EXCHANGE, check_exchange_name, "")
         self.fails(TopologyFaultKind.RESERVED_QUEUE_NAME, check_queue_name, "amq.gen-1", True)
 

@@ -50,7 +50,10 @@ class AddressTests(HouseTestCase):
 
     def test_rules(self) -> None:
         """Access rules know an exchange without keys, and every other node as it is."""
-        self.assertEqual(node_of_rules("/exchanges/a%2Fb/key"), "/exchanges/a/b")
+        self.assertEqual(node_of_rules("/exchanges/a%2Fb/key"), "/exchanges/a%2Fb")
+        for name in ("a/b", "a%2Fb", "a b@c", "%"):
+            self.assertEqual(from_exchange_address(exchange_node(name)), (name, None))
+            self.assertEqual(node_of_rules(exchange_node(name)), exchange_node(name))
         self.assertEqual(node_of_rules("/exchanges/e"), exchange_node("e"))
         self.assertEqual(node_of_rules("celery"), "celery")
 

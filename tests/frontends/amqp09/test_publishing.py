@@ -7,6 +7,8 @@ Rules: 09-BASIC-34, -35, -36, -38, -39, -40, 09-X-64, -66, -67, -68, 09-W-71, -7
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import Rule
@@ -55,6 +57,15 @@ class PublishTests(SynchronousTestCase):
         self.assertEqual((arguments["reply-code"], arguments["routing-key"]), (312, "none"))
         self.assertEqual((properties, body), ({"type": "t"}, b"lost"))
         self.assertEqual(client.names(), ["basic.return", "basic.ack"])
+
+    def test_refused_with_the_last_credit(self) -> None:
+        """A channel that ends by a publish does not keep the connection from being read."""
+        self.client.publish(b"first")
+        frontend: Any = self.client.end.protocol._user  # type: ignore[attr-defined]
+        frontend.channels[1].publisher._granted = 1
+        self.client.write(content(1, "basic.publish", b"x", routing_key="k", exchange="none"))
+        self.assertEqual(self.client.closes(), [("channel", 404)])
+        self.assertEqual(frontend._throttled, set())
 
     def test_return_while_stopped(self) -> None:
         """What would have to come back while the client takes no contents closes the channel."""

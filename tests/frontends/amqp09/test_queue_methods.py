@@ -201,12 +201,13 @@ class ExchangeMethodTests(SynchronousTestCase):
             ({"exchange": "e", "type": "topic"}, 406),
             ({"exchange": "amq.mine", "type": "topic"}, 403),
             ({"exchange": "", "type": "direct"}, 403),
-            ({"exchange": "x", "type": "x-delayed-message"}, 406),
             ({"exchange": "none", "passive": 1}, 404),
         ):
             self.assertEqual(
                 self.client.refused("exchange.declare", **fields), ("channel", code), fields
             )
+        plugin = {"exchange": "x", "type": "x-delayed-message"}
+        self.assertEqual(self.client.refused("exchange.declare", **plugin), ("connection", 503))
 
     def test_codes_of_0_9(self) -> None:
         """Where 0-9 has other codes they are kept."""
