@@ -88,6 +88,10 @@ def started(
         if debug:
             traceback.print_exception(error)
         raise _refusal(error, str(place), local_dir or tempfile.gettempdir()) from error
+    except OSError as error:  # this process reads and writes files of this machine, too
+        if error.strerror is None or not any(each in error.strerror for each in _DENIED + _FULL):
+            raise
+        raise _refused(error.strerror, str(place), local_dir or tempfile.gettempdir()) from error
 
 
 _TRIES: Final = 10
@@ -131,6 +135,10 @@ def _refusal(error: PySparkException | Py4JError, place: str, local_dir: str) ->
         return CommandError(
             NEGATIVE, "pipeline.spark", "Spark's JVM does not answer any more", step
         )
+    return _refused(words, place, local_dir)
+
+
+def _refused(words: str, place: str, local_dir: str) -> CommandError:
     for code, marks, step in (
         (
             "pipeline.disk-full", _FULL,

@@ -43,7 +43,7 @@ REPLIES: Final[Mapping[str, frozenset[str]]] = {
 }
 """The methods that answer a method."""
 HEADER_0_9_1: Final = b"AMQP\x00\x00\x09\x01"
-SILENCE_SECONDS: Final = 3.0
+SILENCE_SECONDS: Final = 8.0  # RabbitMQ ends a connection that is not open after 3
 """After so long without an expected answer the record says that nothing came."""
 ANSWER_SECONDS: Final = 60.0
 """Of a method that every broker answers."""

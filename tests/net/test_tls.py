@@ -103,7 +103,7 @@ class ContextsTests(SynchronousTestCase):
         certificate = chain.read_bytes()
         for octets, words in (
             (key.read_bytes(), "it holds a private key; are the files confused?"),
-            (certificate[: len(certificate) // 3], "is cut short or damaged"),
+            (certificate[: len(certificate) // 3], "is truncated or damaged"),
             (b"\n", "it is empty"),
             (b"\x30\x82\x01\x00", "it seems to be in DER form"),
             (b"nonsense", "no line that begins with -----BEGIN"),

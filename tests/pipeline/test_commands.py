@@ -380,7 +380,7 @@ class CommandTests(SparkCase):
             self.assertIn(words, result.stderr)
 
     def test_nowhere_to_write(self) -> None:
-        """What Java says of a place that cannot be written to is said in a line."""
+        """What Java or the system says of a place that cannot be written to is said in a line."""
         journal = Journal("alpha.example")
         journal.write(RecordKind.START, {})
         journal.segment(self.folder)
@@ -394,5 +394,5 @@ class CommandTests(SparkCase):
             result = invoked(*arguments, *source)
             self.assertEqual(result.exit_code, 1, result.output)
             first, second = result.stderr.splitlines()[-2:]
-            self.assertIn(f"pipeline.access: {file / 'x'}: ParentNotDirectoryException", first)
+            self.assertIn(f"pipeline.access: {file / 'x'}: ", first)
             self.assertIn(f"to write to {file / 'x'}", second)

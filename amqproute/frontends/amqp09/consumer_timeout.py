@@ -30,6 +30,14 @@ LONGEST_PAUSE: Final = 60.0
 Context = TypeVar("Context")
 
 
+def _unbounded(_: object) -> float:
+    return 0.0
+
+
+def _ignored(_: float) -> None:
+    pass
+
+
 class ConsumerTimeout:
     """Watches what is unacknowledged on one channel.
 
@@ -62,9 +70,10 @@ class ConsumerTimeout:
             self._look()
 
     def stop(self) -> None:
-        """End: the channel is over."""
+        """End: the channel is over, and nothing of it is held."""
         self._alarm.stop()
         self._since = {}
+        self._seconds_of, self._overdue = _unbounded, _ignored
 
     def _look(self) -> None:
         now, pause = self._clock.seconds(), LONGEST_PAUSE

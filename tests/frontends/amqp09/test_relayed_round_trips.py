@@ -118,6 +118,8 @@ class NewMessageTests(RelayedCase):
         message = Message(encoded)
         if not message.has_body:
             return
+        if {"BCC", "CC"} & set(message.application_properties):
+            return  # as headers of 0-9-1 they are for routing
         self.setUp()  # nothing of another example is on its way
         encoded = _plain(message)
         client = self.beta.client().ready()
