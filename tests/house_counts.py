@@ -67,6 +67,7 @@ class Source:
     tree: ast.Module
     text: str
     is_package: bool
+    path: Path
 
     @cached_property
     def nodes(self) -> Sequence[ast.AST]:
@@ -82,7 +83,7 @@ def read(package: Path) -> dict[str, Source]:
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)
         text = path.read_text()
-        sources[name] = Source(name, ast.parse(text, str(path)), text, is_package)
+        sources[name] = Source(name, ast.parse(text, str(path)), text, is_package, path)
     return sources
 
 
@@ -149,8 +150,12 @@ def counts_of(package: Path, *, with_lines: bool = True) -> Counts:
         package: its directory.
         with_lines: count lines too, which takes as long as all the rest.
     """
+    return counts_in(read(package), with_lines=with_lines)
+
+
+def counts_in(sources: Mapping[str, Source], *, with_lines: bool = True) -> Counts:
+    """Count a package that has been read."""
     counts = Counts()
-    sources = read(package)
     graph: dict[str, set[str]] = {name: set() for name in sources}
     for name, source in sources.items():
         for target, typing_only in imports_of(source, sources):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 import amqproute
-from tests.house_counts import circles, counts_of
+from tests.house_counts import Source, circles, counts_in, read
 
 PACKAGE = Path(amqproute.__file__).parent
 ROOT = PACKAGE.parent
@@ -90,12 +91,12 @@ SANS_IO_LIBRARIES = {"scramp"}
 """Packages that wire may use: the grammar of SCRAM, with nonce and salt as arguments."""
 
 LOCAL_IMPORTS: dict[str, set[str]] = {
-    "amqproute.cli.commands.check": {"amqproute.cli.runner"},
     "amqproute.cli.commands.daemon_access": {"amqproute.cli.commands.local_daemon"},
     "amqproute.cli.commands.peer": {"amqproute.cli.commands.peer_test"},
     "amqproute.cli.commands.relay_queue": {"amqproute.config.units"},
     "amqproute.cli.commands.requeue": {"amqproute.config.units"},
     "amqproute.cli.render": {"amqproute.cli.terminal"},
+    "amqproute.cli.runner": {"twisted.internet.reactor"},
 }
 """Module -> names it may import inside a function; each with its reason in a comment there."""
 
@@ -150,30 +151,43 @@ def imports_of(module: str, tree: ast.Module, modules: set[str]) -> Iterator[Imp
 
 
 @cache
-def survey() -> tuple[dict[str, Path], dict[str, ast.Module], list[Import]]:
-    """Read the sources, once for all tests: modules to files, to trees, and the imports."""
-    sources = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in sorted(PACKAGE.rglob("*.py"))
-    }
-    trees = {module: ast.parse(path.read_text(), str(path)) for module, path in sources.items()}
-    imports = [
-        found for module, tree in trees.items() for found in imports_of(module, tree, set(sources))
+def sources() -> dict[str, Source]:
+    """Read the sources, once for all tests. There are millions of nodes, which the collector would
+    look through again and again, and which are no garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        found = read(PACKAGE)
+        for source in found.values():
+            len(source.nodes)
+        gc.freeze()
+    finally:
+        if was_enabled:
+            gc.enable()
+    return found
+
+
+@cache
+def survey() -> list[Import]:
+    """Return the imports of all modules."""
+    return [
+        found
+        for module, source in sources().items()
+        for found in imports_of(module, source.tree, set(sources()))
     ]
-    return sources, trees, imports
 
 
 @cache
 def counted() -> dict[str, list[str]]:
     """Count the package, once for all tests."""
-    return counts_of(PACKAGE, with_lines=False).found
+    return counts_in(sources(), with_lines=False).found
 
 
 class ArchitectureTests(SynchronousTestCase):
     """Each test lists all that offends, as ``module:line: what``."""
 
     def setUp(self) -> None:
-        self.sources, self.trees, self.imports = survey()
+        self.sources, self.imports = sources(), survey()
         self.own = [found for found in self.imports if found.target.split(".")[0] == "amqproute"]
 
     def assertNone(self, offenses: list[str]) -> None:
@@ -213,9 +227,9 @@ class ArchitectureTests(SynchronousTestCase):
         """No module of the product names one of the tools, except in the table of commands."""
         named = [
             f"{module}:{node.lineno}: names {node.value}"
-            for module, tree in self.trees.items()
+            for module, source in self.sources.items()
             if not module.startswith(TOOLS) and module != "amqproute.cli.commands"
-            for node in ast.walk(tree)
+            for node in source.nodes
             if isinstance(node, ast.Constant)
             and isinstance(node.value, str)
             and node.value.startswith(TOOLS)
@@ -252,8 +266,8 @@ class ArchitectureTests(SynchronousTestCase):
         self.assertNone(
             [
                 f"{module}:{node.lineno}: imports for type checking only"
-                for module, tree in self.trees.items()
-                for node in ast.walk(tree)
+                for module, source in self.sources.items()
+                for node in source.nodes
                 if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
             ]
         )
@@ -277,8 +291,8 @@ class ArchitectureTests(SynchronousTestCase):
     def test_a_class_name_has_one_meaning(self) -> None:
         """No two public classes have one name."""
         found: dict[str, list[str]] = {}
-        for module, tree in self.trees.items():
-            for node in ast.walk(tree):
+        for module, source in self.sources.items():
+            for node in source.nodes:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     found.setdefault(node.name, []).append(module)
         self.assertNone(
@@ -288,8 +302,8 @@ class ArchitectureTests(SynchronousTestCase):
     def test_no_relative_or_star_imports(self) -> None:
         """An import says in full what it takes."""
         offenses = [str(found) for found in self.imports if found.target.startswith(".")]
-        for module, tree in self.trees.items():
-            for node in ast.walk(tree):
+        for module, source in self.sources.items():
+            for node in source.nodes:
                 if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
                     offenses.append(f"{module}:{node.lineno}: imports *")
         self.assertNone(offenses)
@@ -344,9 +358,9 @@ class ArchitectureTests(SynchronousTestCase):
         """Each package and each module says what it is for."""
         self.assertNone(
             [
-                f"{self.sources[module].relative_to(ROOT)}: no docstring"
-                for module, tree in self.trees.items()
-                if not ast.get_docstring(tree)
+                f"{source.path.relative_to(ROOT)}: no docstring"
+                for source in self.sources.values()
+                if not ast.get_docstring(source.tree)
             ]
             + [
                 f"{path.relative_to(ROOT)}: a package without __init__.py"
@@ -395,10 +409,9 @@ class CountTests(SynchronousTestCase):
         """``Any`` in public signatures is rare, and each has its reason beside it."""
         places = {entry.split()[0] for entry in self.found["any-public"]}
         self.assertLessEqual(len(self.found["any-public"]), self.MOST_ANY)
-        files, _, _ = survey()
         for place in sorted(places):
             module, _, line = place.rpartition(":")
-            lines = files[module].read_text().splitlines()
+            lines = sources()[module].text.splitlines()
             last = int(line)
             near = lines[max(0, last - self.EXPLAINED_WITHIN) : last]
             self.assertTrue(
@@ -418,8 +431,8 @@ class GuideTests(SynchronousTestCase):
         self.members: dict[str, set[str]] = {}
         self.bases: dict[str, set[str]] = {}
         self.names: set[str] = set()
-        for tree in survey()[1].values():
-            self.define(tree, None)
+        for source in sources().values():
+            self.define(source.tree, None)
 
     def define(self, parent: ast.AST, within: str | None) -> None:
         """Note the names that a node's children define, and which class they are members of."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the reactor for one coroutine. The only module here that imports the reactor."""
+"""Run the reactor for one coroutine. The only module here that imports the reactor, in `run`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from twisted.internet import reactor as _reactor
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ReactorNotRunning
 from twisted.python.failure import Failure
@@ -31,7 +30,11 @@ def run(work: Callable[[IReactor], Awaitable[_T]]) -> _T:
         Interrupted: a signal came, and the coroutine ended without a result.
         Exception: whatever the coroutine raises.
     """
-    reactor: Any = _reactor
+    # The import makes the reactor, with its descriptors: commands that need none can be loaded
+    # without it.
+    from twisted.internet import reactor as made
+
+    reactor: Any = made
     results: list[_T | Failure] = []
     tasks: list[Deferred[None]] = []
     was_cut_short = False

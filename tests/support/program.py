@@ -5,15 +5,17 @@ Most of what a start costs is imports: 0.4 s of processor time for a command, 0.
 The suite starts some hundred of each, and very few tests are about the start itself; those run
 ``python -m amqproute`` as everybody does. The others have a process forked off a *template*: this
 module as a program, one for each process of tests, which has imported all that commands and
-daemons need except what acts at import (the reactor), and waits. The fork is a process as any:
-its own id, descriptors, environment, reactor, and the end of an interpreter. It calls the same
-entry point with the same words.
+daemons need except what acts at import (the reactor), has built the parsers of selectors, and
+waits. The fork is a process as any: its own id, descriptors, environment and reactor. It calls the
+same entry point with the same words, and ends as an interpreter does (`leave`), except that it does
+not take apart, object by object, what it shares with the template.
 
 The template ends when the process of tests does, and takes what it has forked with it.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -33,22 +35,35 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import amqproute
+from amqproute.cli.commands import COMMANDS
+from amqproute.filters import grammar
 from tests.support.patience import PATIENCE
 
 ROOT = Path(amqproute.__file__).parent.parent
 
+_REACTOR_IN = ("amqproute.daemon.service", "amqproute.cli.commands.serve")
+"""What makes a reactor when it is imported: each fork has to make its own."""
+
 LOADED = (
-    "amqproute.cli.commands.daemon_access",
-    "amqproute.cli.commands.check",
-    "amqproute.cli.commands.local_daemon",
-    "amqproute.cli.message_text",
+    *(
+        where
+        for where in sorted({entry.where.partition(":")[0] for entry in COMMANDS.values()})
+        if where not in _REACTOR_IN
+    ),
     "amqproute.cli.main",
     "amqproute.daemon.assembly",
-    "amqproute.daemon.peer_test",
-    "amqproute.relay.routing_decision",
+    "amqproute.daemon.garbage",
+    "amqproute.daemon.log_bounds",
+    "amqproute.daemon.log_output",
+    "amqproute.daemon.notify",
+    "click._textwrap",
+    "encodings.ascii",
+    "encodings.utf_8_sig",
     "twisted.application.service",
+    "twisted.internet.default",
     "twisted.internet.epollreactor",
     "twisted.internet.threads",
+    "twisted.python.usage",
 )
 """What the template imports, with all that these import."""
 
@@ -330,14 +345,33 @@ def main() -> None:
         importlib.import_module(module)
     assert "twisted.internet.reactor" not in sys.modules, "all forks would share its descriptors"
     assert threading.active_count() == 1, "forks have one thread"
+    grammar.prepare()
     gc.collect()
     gc.freeze()
     arguments = Template(requests).serve()
     if arguments is not None:
         # Not at the top: the module that is being run is not the one that tests import.
-        importlib.import_module("amqproute.cli.main").amqproute.main(
-            arguments, prog_name="amqproute"
-        )
+        program = importlib.import_module("amqproute.cli.main").amqproute
+        try:
+            program.main(arguments, prog_name="amqproute")
+        except SystemExit as ended:
+            if isinstance(ended.code, int):
+                leave(ended.code)
+            raise
+
+
+def leave(code: int) -> NoReturn:
+    """End a fork as its interpreter would: wait for threads, call what is to be called at the end,
+    have garbage say what it has to say, and write what is in buffers."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BrokenPipeError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from amqproute.cli import render
+from amqproute.cli import render, runner
 from amqproute.cli.command_error import USAGE
 from amqproute.cli.commands.common_options import config_option, json_option
 from amqproute.cli.reachability import KnownPartners, known_partners, look_partners_up
@@ -75,9 +75,6 @@ def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
         if partners.trouble:
             warnings.append(f"{path}: relay queues are not looked at: {partners.trouble}")
         if by_dns:
-            # Only this part of the command needs the reactor.
-            from amqproute.cli import runner
-
             domains = (*partners.named, *partners.met)
             warnings += runner.run(lambda reactor: look_partners_up(loaded, reactor, domains))
     verdict, step = STARTS_NOT
