@@ -85,9 +85,9 @@ _TABLE: Final = (
     VerdictRule(
         "store.damaged",
         HealthSeverity.CRITICAL,
-        "the database has proved damaged: nothing more is taken, what can be read is delivered; "
-        "the command says what is damaged, and after a stop `amqproute store salvage` gets back "
-        "what can be read",
+        "the database is damaged: new messages are refused, readable ones are delivered; the "
+        "command shows the damage, and with the daemon stopped `amqproute store salvage` recovers "
+        "everything readable",
         "amqproute store check",
     ),
     VerdictRule(
@@ -99,19 +99,19 @@ _TABLE: Final = (
     VerdictRule(
         "clock.jumped",
         HealthSeverity.CRITICAL,
-        "the wall clock has jumped and is not followed",
+        "the wall clock has jumped, and its time is not used",
         "amqproute clock show",
     ),
     VerdictRule(
         "certificate.invalid",
         HealthSeverity.CRITICAL,
-        "our certificate is not valid by the clock: listeners with TLS are closed",
+        "our certificate is expired or not yet valid: listeners with TLS are closed",
         "amqproute check",
     ),
     VerdictRule(
         "certificate.ends",
         HealthSeverity.WARNING,
-        "a certificate of our chain ends soon",
+        "a certificate of our chain expires soon",
         "amqproute check",
         "status.certificate",
     ),
@@ -124,13 +124,13 @@ _TABLE: Final = (
     VerdictRule(
         "peer.held",
         HealthSeverity.WARNING,
-        "an operator holds what goes to a next hop",
+        "an operator holds the messages to a next hop",
         "amqproute holds",
     ),
     VerdictRule(
         "dns.waiting",
         HealthSeverity.WARNING,
-        "messages wait because the DNS does not answer about their domain",
+        "messages wait because the DNS does not answer for their domain",
         "amqproute resolve {subject}",
         "status.dns",
     ),
@@ -144,7 +144,7 @@ _TABLE: Final = (
     VerdictRule(
         "peer.rejects",
         HealthSeverity.WARNING,
-        "a peer has rejected messages, or given them back as full, in the last hour",
+        "a peer has rejected messages, or returned them for lack of room, in the last hour",
         "amqproute peer show {subject}",
     ),
     VerdictRule(
@@ -164,7 +164,7 @@ _TABLE: Final = (
     VerdictRule(
         "node.no-consumer",
         HealthSeverity.WARNING,
-        "messages wait on a node or durable subscription, and nobody receives from it",
+        "messages wait on a node or durable subscription without a consumer",
         "amqproute link ls --node {subject}",
         "status.no-consumer",
     ),
@@ -177,8 +177,7 @@ _TABLE: Final = (
     VerdictRule(
         "peer.dead-letters",
         HealthSeverity.WARNING,
-        "messages for a next hop became dead letters, or expired or were given up on their way, in "
-        "the last hour",
+        "messages for a next hop became dead letters, expired or were given up in the last hour",
         "amqproute peer show {subject}",
     ),
     VerdictRule(
@@ -190,7 +189,7 @@ _TABLE: Final = (
     VerdictRule(
         "contract.bound",
         HealthSeverity.WARNING,
-        "a user or peer is held back by its contract, or was refused by it in the last hour",
+        "a user or peer is limited by its contract, or was refused by it in the last hour",
         "amqproute contract ls",
     ),
 )
@@ -514,9 +513,9 @@ def _waiting(count: int) -> str:
 def render() -> str:
     """Return the table as a page of documentation."""
     lines = [
-        "# What `amqproute status` finds",
+        "# Verdicts of `amqproute status`",
         "",
-        "Made from `amqproute/services/health_rules.py` by "
+        "Generated from `amqproute/services/health_rules.py` by "
         "`python -m amqproute.services.health_rules`.",
         "",
         "| code | severity | what it says | limit | tells more |",
@@ -531,10 +530,10 @@ def render() -> str:
     lines += [
         "",
         "`amqproute status --json` has each with `code`, `severity`, `subject`, `description` and",
-        f"`next`, the command; of one code the {MOST_SHOWN} worst, and under `counts` how many",
-        "there are. The exit code is 1 if there is any. The limits are settings under `status`; a",
+        f"`next`, the command; the {MOST_SHOWN} worst of each code, and the number of all under",
+        "`counts`. The exit code is 1 if there is any. The limits are settings under `status`; a",
         "reload puts them in force. `status.oldest-by` gives nodes and domains their own limits,",
-        "as a node for dead letters needs it.",
+        "which a node for dead letters needs.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``$management`` offers, in one table: entity types, operations, and the right each takes.
+"""The one table of ``$management``: entity types, operations, and the right that each needs.
 
-The service accepts no operation and no entity type of the daemon's that is not declared here
+The service accepts only operations and entity types of the daemon that are declared here
 (`ManagementService.offer` and `ManagementService.show`). Its dispatcher, its answers to
 ``GET-TYPES`` and ``GET-OPERATIONS``, what counts as a change for the audit journal, and the page
 ``docs/management.md`` come from these rows. `render` writes that page
@@ -28,14 +28,14 @@ __all__ = [
 
 
 class RequiredRight(Enum):
-    """What the asker needs beside the right to attach to ``$management``; words for people."""
+    """The right needed beside the right to attach to ``$management``; text for the page."""
 
     NONE = "none"
     SERVICE = "`manage` on `$management`"
-    NODES = "`manage` on each node that it is about"
+    NODES = "`manage` on each node concerned"
     RELAY_QUEUE = "`manage` on the relay queue"
-    RELAY_QUEUES = "`manage` on each relay queue that is concerned"
-    LISTED_QUEUES = "`manage` on each relay queue that is concerned; of a queue `browse` suffices"
+    RELAY_QUEUES = "`manage` on each relay queue concerned"
+    LISTED_QUEUES = "`manage` on each relay queue concerned; for a queue `browse` suffices"
     DEAD_LETTERS = "`manage` on the queue and on each target"
 
 
@@ -44,12 +44,12 @@ class OperationDeclaration:
     """One operation.
 
     Attributes:
-        name: as it stands in ``operation``.
-        does: for people, in the third person.
-        right: what the asker needs; the dispatcher requires that on the service, functions the
-            others, since only they know which nodes an operation is about.
-        kinds: the entity types that it is for; empty where it names no type.
-        changes: it changes something: the audit journal has it, with who asked.
+        name: the value of ``operation``.
+        does: description for the page, in the third person.
+        right: the further right; the dispatcher checks the one on the service, the functions check
+            the others, since only they know the nodes concerned.
+        kinds: the entity types; empty if it has none.
+        changes: whether it changes something: then it is journaled with its requester.
     """
 
     name: str
@@ -61,13 +61,13 @@ class OperationDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class EntityDeclaration:
-    """One kind of thing that can be asked about.
+    """One entity type.
 
     Attributes:
-        name: as it stands in ``entityType``.
-        shows: for people, a noun phrase.
-        is_repeated: its entities stand among those of another type as well, so that a question
-            without a type leaves them out.
+        name: the value of ``entityType``.
+        shows: description for the page, a noun phrase.
+        is_repeated: whether its entities are also entities of another type: then a query without a
+            type omits them.
     """
 
     name: str
@@ -84,30 +84,32 @@ _MADE: Final = (*_NAMED, "route", "exchange", "exchange-binding", *_POLICIES)
 ENTITIES: Final = {
     each.name: each
     for each in (
-        EntityDeclaration("queue", "queues and topics, relay queues among them"),
+        EntityDeclaration("queue", "queues and topics, including relay queues"),
         EntityDeclaration("topic", "topics", is_repeated=True),
         EntityDeclaration("relay-queue", "relay queues, with the state of their next hop"),
         EntityDeclaration("binding", "bindings between nodes", is_repeated=True),
         EntityDeclaration("link", "links of clients and peers, and bindings"),
-        EntityDeclaration("exchange", "exchanges, those that are predeclared among them"),
+        EntityDeclaration("exchange", "exchanges, including predeclared ones"),
         EntityDeclaration("exchange-binding", "bindings from exchanges", is_repeated=True),
-        EntityDeclaration("alias", "further names of nodes"),
-        EntityDeclaration("route", "routes to domains, of the file and made at runtime"),
-        EntityDeclaration("policy", "policies over exchanges and queues"),
-        EntityDeclaration("operator-policy", "policies that bound what others say of queues"),
-        EntityDeclaration("shape", "how old what waits is, by queue", is_repeated=True),
+        EntityDeclaration("alias", "alternative names of nodes"),
+        EntityDeclaration("route", "routes to domains, from the file and made at runtime"),
+        EntityDeclaration("policy", "policies for exchanges and queues"),
+        EntityDeclaration(
+            "operator-policy", "policies that limit arguments and other policies of queues"
+        ),
+        EntityDeclaration("shape", "ages of waiting messages, by queue", is_repeated=True),
         EntityDeclaration("connection", "connections of clients and peers"),
-        EntityDeclaration("hold", "holds of messages on their way out"),
-        EntityDeclaration("peer", "next hops, with what is known of them"),
+        EntityDeclaration("hold", "holds of outgoing messages"),
+        EntityDeclaration("peer", "next hops and their state"),
         EntityDeclaration("clock", "the clock by which messages age"),
         EntityDeclaration("certificate", "the certificate of this broker"),
-        EntityDeclaration("contract", "what each user and peer may ask, and has used of it"),
-        EntityDeclaration("probe", "connections that were refused lately, and probes of peers"),
+        EntityDeclaration("contract", "the contract of each user and peer, and its use"),
+        EntityDeclaration("probe", "recently refused connections, and probes of peers"),
         EntityDeclaration("journal", "the audit journal"),
-        EntityDeclaration("listener", "listeners and the places on them"),
-        EntityDeclaration("decision", "the last decisions about domains"),
-        EntityDeclaration("watermark", "what holds publishers back, and how near it is"),
-        EntityDeclaration("branch", "branches of distributed transactions, where they are offered"),
+        EntityDeclaration("listener", "listeners and their free places"),
+        EntityDeclaration("decision", "recent decisions about domains"),
+        EntityDeclaration("watermark", "limits that stop publishers, and how near they are"),
+        EntityDeclaration("branch", "branches of distributed transactions, if enabled"),
     )
 }
 """The entity types by name, in the order of ``GET-TYPES``."""
@@ -119,56 +121,58 @@ OPERATIONS: Final = {
     for each in (
         OperationDeclaration("QUERY", "lists entities", _R.NONE, changes=False),
         OperationDeclaration("READ", "shows one entity", _R.NONE, changes=False),
-        OperationDeclaration("GET-TYPES", "names the entity types", _R.NONE, changes=False),
+        OperationDeclaration("GET-TYPES", "lists the entity types", _R.NONE, changes=False),
         OperationDeclaration(
-            "GET-OPERATIONS", "names the operations on each entity type", _R.NONE, changes=False
+            "GET-OPERATIONS", "lists the operations on each entity type", _R.NONE, changes=False
         ),
         OperationDeclaration(
-            "GET-ATTRIBUTES", "names the attributes that entities have", _R.NONE, changes=False
+            "GET-ATTRIBUTES", "lists the attributes of entities", _R.NONE, changes=False
         ),
-        OperationDeclaration("CREATE", "makes one", _R.NODES, _MADE),
-        OperationDeclaration("ASSERT", "compares one with options", _R.NONE, _MADE),
-        OperationDeclaration("UPDATE", "changes options of one", _R.NODES, (*_LINKED, *_POLICIES)),
-        OperationDeclaration("RENAME", "gives one another name", _R.NODES, _NAMED),
-        OperationDeclaration("DELETE", "deletes one", _R.NODES, _MADE),
+        OperationDeclaration("CREATE", "creates an entity", _R.NODES, _MADE),
+        OperationDeclaration("ASSERT", "compares an entity with options", _R.NONE, _MADE),
         OperationDeclaration(
-            "PURGE", "deletes what waits on a queue, or on a relay queue", _R.NODES, NODE_KINDS
+            "UPDATE", "changes options of an entity", _R.NODES, (*_LINKED, *_POLICIES)
+        ),
+        OperationDeclaration("RENAME", "renames an entity", _R.NODES, _NAMED),
+        OperationDeclaration("DELETE", "deletes an entity", _R.NODES, _MADE),
+        OperationDeclaration(
+            "PURGE", "deletes the messages on a queue or relay queue", _R.NODES, NODE_KINDS
         ),
         OperationDeclaration("MOVE", "moves messages to another node", _R.NODES, NODE_KINDS),
         OperationDeclaration("COPY", "copies messages to another node", _R.NODES, NODE_KINDS),
-        OperationDeclaration("HOLD", "sends nothing from a relay queue", _R.RELAY_QUEUE),
+        OperationDeclaration("HOLD", "holds a relay queue: nothing is sent", _R.RELAY_QUEUE),
         OperationDeclaration("RELEASE", "ends the holds of a relay queue", _R.RELAY_QUEUE),
         OperationDeclaration("RETRY-NOW", "ends the back-off of a relay queue", _R.RELAY_QUEUE),
+        OperationDeclaration("EXPIRE", "expires the messages on a relay queue", _R.RELAY_QUEUE),
         OperationDeclaration(
-            "EXPIRE", "ends the life of what waits on a relay queue", _R.RELAY_QUEUE
-        ),
-        OperationDeclaration(
-            "FORGET", "forgets what the DNS has said of a domain", _R.RELAY_QUEUE, changes=False
+            "FORGET", "drops the cached DNS answers for a domain", _R.RELAY_QUEUE, changes=False
         ),
         OperationDeclaration("LIST-MESSAGES", "lists messages", _R.LISTED_QUEUES, changes=False),
-        OperationDeclaration("HOLD-MESSAGES", "makes a hold of messages", _R.RELAY_QUEUES),
+        OperationDeclaration("HOLD-MESSAGES", "holds messages", _R.RELAY_QUEUES),
         OperationDeclaration(
-            "RETRY-MESSAGES", "ends the waiting of messages on their way out", _R.RELAY_QUEUES
+            "RETRY-MESSAGES", "ends the back-off of outgoing messages", _R.RELAY_QUEUES
+        ),
+        OperationDeclaration("EXPIRE-MESSAGES", "expires outgoing messages", _R.RELAY_QUEUES),
+        OperationDeclaration("DELETE-MESSAGES", "deletes outgoing messages", _R.RELAY_QUEUES),
+        OperationDeclaration(
+            "REROUTE-MESSAGES",
+            "moves messages to the next hops of the current routes",
+            _R.RELAY_QUEUES,
         ),
         OperationDeclaration(
-            "EXPIRE-MESSAGES", "ends the lives of messages on their way out", _R.RELAY_QUEUES
-        ),
-        OperationDeclaration(
-            "DELETE-MESSAGES", "deletes messages on their way out", _R.RELAY_QUEUES
-        ),
-        OperationDeclaration(
-            "REROUTE-MESSAGES", "moves messages to where the routes of now lead", _R.RELAY_QUEUES
-        ),
-        OperationDeclaration(
-            "WHY", "says why a message has not gone yet", _R.RELAY_QUEUES, changes=False
+            "WHY", "explains why a message has not been sent yet", _R.RELAY_QUEUES, changes=False
         ),
         OperationDeclaration("RELEASE-HOLD", "ends a hold", _R.RELAY_QUEUES),
-        OperationDeclaration("REQUEUE", "sends dead letters where they belong", _R.DEAD_LETTERS),
-        OperationDeclaration("ACCEPT-TIME", "follows a wall clock that has jumped", _R.SERVICE),
-        OperationDeclaration("DRAIN", "takes no new messages", _R.SERVICE),
-        OperationDeclaration("DRAIN-END", "takes messages again", _R.SERVICE),
-        OperationDeclaration("DRAIN-STATUS", "says how far a drain has come", _R.SERVICE),
-        OperationDeclaration("STATUS", "judges whether all is well", _R.NONE, changes=False),
+        OperationDeclaration(
+            "REQUEUE", "sends dead letters back to their original nodes", _R.DEAD_LETTERS
+        ),
+        OperationDeclaration(
+            "ACCEPT-TIME", "accepts the time after a jump of the wall clock", _R.SERVICE
+        ),
+        OperationDeclaration("DRAIN", "stops accepting new messages", _R.SERVICE),
+        OperationDeclaration("DRAIN-END", "accepts messages again", _R.SERVICE),
+        OperationDeclaration("DRAIN-STATUS", "shows the progress of a drain", _R.SERVICE),
+        OperationDeclaration("STATUS", "reports the health of the broker", _R.NONE, changes=False),
         OperationDeclaration("COMMIT-BRANCH", "commits a prepared branch", _R.NONE),
         OperationDeclaration("ROLL-BACK-BRANCH", "rolls a prepared branch back", _R.NONE),
         OperationDeclaration("FORGET-BRANCH", "forgets a resolved branch", _R.NONE),
@@ -184,21 +188,21 @@ def operations_of(kind: str) -> list[str]:
 
 
 _HEAD: Final = """\
-# What `$management` offers
+# Operations of `$management`
 
-Made from `amqproute/services/management_table.py` by
+Generated from `amqproute/services/management_table.py` by
 `python -m amqproute.services.management_table`.
 
 A request is a message to the node `$management` (or `amqp$admin`) with the application properties
 `operation`, `type` or `entityType`, and `name`, and options in its body; or a batch of commands.
-The forms, the statuses and the bounds stand in the docstring of
-`amqproute/services/management_node.py`. Who may attach to the node may ask; some operations take
-a further right. Operations that change something stand in the audit journal, with who asked.
+The docstring of `amqproute/services/management_node.py` has the formats, statuses and limits. The
+right to attach to the node suffices for a request; some operations need a further right. Operations
+that change something are recorded in the audit journal, with the requester.
 """
 
 
 def render() -> str:
-    """Write the page that lists entity types and operations."""
+    """Return the page with the entity types and operations."""
     return "\n".join(_lines())
 
 
