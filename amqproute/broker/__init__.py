@@ -67,7 +67,8 @@ outcomes do; `expiry`, `retry_delay` and `unmatched_entries` say which entries l
 other reasons, `queue_iterator` shows them to an operator, and `entry_removal` puts it into batches
 that entries leave for good.
 
-The `lifetime_policy` of a dynamic queue ends with its links, its messages or its session.
+The `lifetime_policy` of a dynamic queue ends with its links, its messages or its session;
+`reply_addresses` are the names of those that take replies by direct reply-to.
 
 Beside the queues: `node_declaration` is what the configuration says of nodes, `recovered_nodes`
 what the store held at the start until its node is made; `disposal` tells senders what became of

@@ -46,6 +46,7 @@ from amqproute.broker.queue import Queue
 from amqproute.broker.queue_state import USUAL_OPTIONS
 from amqproute.broker.recent_counts import RecentCounts
 from amqproute.broker.recovered_nodes import RecoveredNodes
+from amqproute.broker.reply_addresses import is_reply_name
 from amqproute.broker.sender_quotas import SenderQuotas
 from amqproute.broker.subscription import DurableSubscription
 from amqproute.broker.topic import Topic
@@ -716,12 +717,15 @@ class Broker:
                 return found
         return None
 
-    def create_dynamic(self, terms: DynamicTerms | None = None, host: str = "") -> Queue:
+    def create_dynamic(
+        self, terms: DynamicTerms | None = None, host: str = "", name: str | None = None
+    ) -> Queue:
         """Make a queue with an unguessable name that lives in memory (N-19, A-06).
 
         Args:
             terms: what it shall be.
             host: the virtual host that it is in.
+            name: its name there; None: one is made.
 
         Raises:
             ResourceLimitExceeded: there are too many dynamic nodes.
@@ -733,13 +737,17 @@ class Broker:
                 f"there are {MOST_DYNAMIC} dynamic nodes, no more are made",
                 info={"limiter": "dynamic-nodes"},
             )
-        name = in_host(host, self._new_name())
+        name = in_host(host, name or self._new_name())
         queue = self._make(name, terms.limits, options=terms.options, force_transient=True)
         queue.life = LifetimePolicy(terms.lifetime, terms.is_exclusive, queue)
         queue.dead_letter_name = terms.dead_letter
         self.nodes[name] = queue
         self.dynamic.add(name)
         return queue
+
+    def is_reply_address(self, name: str) -> bool:
+        """Tell whether a name within the broker is one of direct reply-to, and in use."""
+        return is_reply_name(name) and name in self.dynamic
 
     def add_transient(self, node: NodeDeclaration) -> Queue:
         """Make a queue with a name of a client's choice that is gone after a restart."""

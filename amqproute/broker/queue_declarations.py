@@ -41,6 +41,7 @@ from amqproute.broker.lifetime_policy import DeclaredLifetime
 from amqproute.broker.node_declaration import NodeDeclaration
 from amqproute.broker.pending_changes import PendingChanges
 from amqproute.broker.queue import Queue
+from amqproute.broker.reply_addresses import REPLY_QUEUE, REPLY_TERMS
 from amqproute.errors import StoreError
 
 MOST_TRANSIENT: Final = 10_000
@@ -146,6 +147,7 @@ class QueueDeclarations:
         self._of_connection: dict[Hashable, dict[str, None]] = {}
         self._shares = shares or FairShares()
         self._expiry: dict[str, _Expiry] = {}
+        self._replies: dict[str, str] = {}  # names of direct reply-to, and whose they are
         self._pending = PendingChanges()
 
     def __repr__(self) -> str:
@@ -164,7 +166,7 @@ class QueueDeclarations:
             TopologyFault: there is none, or it is exclusive to another connection (09-QUEUE-11).
         """
         queue = self._queues.get(name)
-        if queue is None:
+        if queue is None or name in self._replies:
             raise TopologyFault(TopologyFaultKind.NO_QUEUE, f"no queue '{name}'")
         made = self._transient.get(name)
         is_others = made is not None and made.connection not in (None, connection)
@@ -241,12 +243,7 @@ class QueueDeclarations:
 
     def _make_transient(self, asked: QueueDeclaration, connection: Hashable, owner: str) -> Queue:
         name = asked.name
-        if self._shares.owner_room(MOST_TRANSIENT, owner) <= 0:
-            raise TopologyFault(
-                TopologyFaultKind.LIMIT,
-                f"no room for queue '{name}': there are {self._shares.used} transient queues of "
-                f"{MOST_TRANSIENT}, {self._shares.held(owner)} of {owner or 'the operator'}",
-            )
+        self._require_room(name, owner)
         terms = DeclaredTerms(asked.auto_delete, asked.arguments)
         queue = self._broker.add_transient(self._registry.transient_node(self._full(name), terms))
         self._shares.take(1, owner)
@@ -258,6 +255,14 @@ class QueueDeclarations:
         if queue.life is not None:
             queue.life.owner = made.connection
         return queue
+
+    def _require_room(self, name: str, owner: str) -> None:
+        if self._shares.owner_room(MOST_TRANSIENT, owner) <= 0:
+            raise TopologyFault(
+                TopologyFaultKind.LIMIT,
+                f"no room for queue '{name}': there are {self._shares.used} transient queues of "
+                f"{MOST_TRANSIENT}, {self._shares.held(owner)} of {owner or 'the operator'}",
+            )
 
     def _make_durable(self, asked: QueueDeclaration, owner: str) -> Deferred[Queue]:
         name = asked.name
@@ -356,6 +361,34 @@ class QueueDeclarations:
         """Delete the queues that are exclusive to a connection."""
         for name in list(self._of_connection.get(connection, ())):
             self._end_transient(name)
+
+    # -- direct reply-to -----------------------------------------------------------------------
+
+    def open_reply_queue(self, name: str, owner: str) -> Queue:
+        """Make the queue of a reply address, which counts as a transient one of its owner.
+
+        Args:
+            name: of the address; see `reply_addresses`.
+            owner: who asks, as access rules write it.
+
+        Raises:
+            TopologyFault: there are too many transient queues, in all or of this owner.
+            ResourceLimitExceeded: the broker or the virtual host has too many nodes.
+        """
+        self._require_room(REPLY_QUEUE, owner)
+        queue = self._broker.create_dynamic(REPLY_TERMS, self._host, name)
+        self._shares.take(1, owner)
+        self._replies[name] = owner
+        return queue
+
+    def end_reply_queue(self, queue: Queue) -> None:
+        """Delete such a queue with what is on it: its consumer has gone."""
+        owner = self._replies.pop(local_name(queue.name))
+        self._shares.give_back(1, owner)
+        is_sent_to = bool(queue.publishers)
+        self._broker.delete(queue)
+        if is_sent_to:
+            self._registry.links_gone()
 
     def stop(self) -> None:
         """Stop the timers."""

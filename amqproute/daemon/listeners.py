@@ -42,6 +42,7 @@ CAPABILITIES_09: Final = (
     "connection.blocked",
     "consumer_cancel_notify",
     "consumer_priorities",
+    "direct_reply_to",
     "exchange_exchange_bindings",
     "per_consumer_qos",
     "publisher_confirms",

@@ -51,6 +51,8 @@ MOST_ALIASES: Final = 100_000
 """Aliases at one time; beyond it, ``reply-to`` is left as it is."""
 MOST_OF_ONE: Final = 10_000
 """The same for one principal, so that attaching in a loop does not exhaust those of others."""
+LOOK_AT: Final = 100
+"""Nodes of one link, after each so many of which those are forgotten whose aliases have ended."""
 SWEEP_SECONDS: Final = 60.0
 
 
@@ -185,9 +187,14 @@ class ReplyPaths:
         known = f"{REPLY_PREFIX}{self._new_token()}"
         if not self._remember(known, alias):
             return "", None
-        if origin.replies is None:
-            origin.replies = {}
-        origin.replies[name] = known
+        replies = origin.replies
+        if replies is None:
+            replies = origin.replies = {}
+        elif len(replies) >= LOOK_AT and not len(replies) % LOOK_AT:
+            # The nodes of a link can come and go as fast as it wants.
+            for old in [old for old, alias_of in replies.items() if alias_of not in self.aliases]:
+                del replies[old]
+        replies[name] = known
         return known, alias
 
     def _remember(self, known: str, alias: ReplyAlias) -> bool:

@@ -192,7 +192,7 @@ class TransferService:
             raise ReplyPaths.gone(node)  # it is for partners of another virtual host
         if asked is not None:
             node = asked  # the holder of the alias has received a request, and may reply
-        else:
+        elif not self._broker.is_reply_address(node):  # for which the same is true
             verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
             rule_node, is_foreign = node, False
             if local[:1] == "/" and from_exchange_address(local) is not None:

@@ -49,7 +49,9 @@ ANSWER_SECONDS: Final = 60.0
 """Of a method that every broker answers."""
 FENCE: Final = "side-by-side-fence"
 """A consumer that nobody has."""
-GENERATED: Final = re.compile(r"(?:amq\.)?(?:gen|ctag)-[^\s']+")
+GENERATED: Final = re.compile(
+    r"(?:amq\.)?(?:gen|ctag)-[^\s',)\]]+|(?<=amq\.rabbitmq\.reply-to\.)(?!nobody)[^\s',)\]]+"
+)
 UNSPOKEN: Final = frozenset(("reply-text", "channel-id", "cluster-id", "class-id", "method-id"))
 WORKERS: Final = 8
 
@@ -146,12 +148,14 @@ class MethodPlayer:
         broker: the other side.
         record: what was sent and answered, in lines.
         hidden: what the names of table entries begin with that are left out of the record.
+        properties: of the content that was read last.
     """
 
     def __init__(self, broker: Broker, prefix: str) -> None:
         self.broker = broker
         self.record: list[str] = []
         self.hidden: tuple[str, ...] = ()
+        self.properties: dict[str, Any] = {}
         self._prefix = prefix
         self._lines: dict[str, _Line] = {}
 
@@ -445,6 +449,7 @@ class MethodPlayer:
         frame = line.frame(ANSWER_SECONDS)
         assert frame is not None
         _, size, properties = header(frame[2])
+        self.properties = properties
         body = b""
         while len(body) < size:
             frame = line.frame(ANSWER_SECONDS)

@@ -18,6 +18,7 @@ from typing import Final
 from amqproute.tools.daemon_pair import free_ports
 from tests.integration.method_player import Broker, Sequence09, play_all
 from tests.integration.rabbitmq import rabbit_node
+from tests.integration.sequences_extensions import EXTENSION_SEQUENCES
 from tests.integration.sequences_messages import MESSAGE_SEQUENCES
 from tests.integration.sequences_topology import TOPOLOGY_SEQUENCES
 from tests.integration.sequences_wire import WIRE_SEQUENCES
@@ -31,7 +32,12 @@ SECTION: Final = "## Side by side with RabbitMQ"
 
 SEQUENCES: Final[Mapping[str, Sequence09]] = {
     each.__name__.replace("_", "-"): each
-    for each in (*WIRE_SEQUENCES, *TOPOLOGY_SEQUENCES, *MESSAGE_SEQUENCES)
+    for each in (
+        *WIRE_SEQUENCES,
+        *TOPOLOGY_SEQUENCES,
+        *MESSAGE_SEQUENCES,
+        *EXTENSION_SEQUENCES,
+    )
 }
 
 

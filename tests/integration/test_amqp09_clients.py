@@ -102,6 +102,40 @@ class ClientTests(DaemonTestCase):
             _, properties, body = channel.basic_get(mine, auto_ack=True)
             self.assertEqual((properties.correlation_id, body), ("7", b"ASK"))
 
+    def test_pika_direct_reply(self) -> None:
+        """A request by direct reply-to is answered on the channel that has asked."""
+        with connect(self.daemon) as asking, connect(self.daemon) as answering:
+            client, server = asking.channel(), answering.channel()
+            requests = server.queue_declare("", exclusive=True).method.queue
+
+            def answer(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+                channel.queue_declare(properties.reply_to, passive=True)
+                found = pika.BasicProperties(correlation_id=properties.correlation_id)
+                channel.basic_publish("", properties.reply_to, body.upper(), found)
+                channel.basic_ack(method.delivery_tag)
+
+            server.basic_qos(prefetch_count=1)
+            found: list[tuple[str, bytes]] = []
+            client.basic_consume(
+                "amq.rabbitmq.reply-to",
+                lambda _, method, properties, body: found.append((properties.correlation_id, body)),
+                auto_ack=True,
+            )
+            client.confirm_delivery()
+            for number in range(3):
+                properties = pika.BasicProperties(
+                    reply_to="amq.rabbitmq.reply-to", correlation_id=str(number)
+                )
+                client.basic_publish("", requests, b"ask", properties, mandatory=True)
+                for method, given, body in server.consume(requests, inactivity_timeout=PATIENCE):
+                    answer(server, method, given, body)
+                    break
+            until(lambda: asking.process_data_events(0) or len(found) == 3)
+            self.assertEqual(found, [(str(number), b"ASK") for number in range(3)])
+            with self.assertRaises(pika.exceptions.ChannelClosedByBroker) as caught:
+                client.basic_consume("amq.rabbitmq.reply-to", print, auto_ack=True)
+            self.assertEqual(caught.exception.reply_code, 406)
+
     def test_pika_transaction(self) -> None:
         """A transaction counts with its commit."""
         with connect(self.daemon) as connection:
@@ -180,6 +214,38 @@ class ClientTests(DaemonTestCase):
             content.ack()
             self.assertEqual(content.payload, [1, 2])
             simple.close()
+
+    def test_kombu_direct_reply(self) -> None:
+        """A request of kombu by direct reply-to."""
+        with (
+            kombu.Connection(url(self.daemon), ssl=ssl_options()) as connection,
+            connection.channel() as channel,
+        ):
+            replies = kombu.Queue("amq.rabbitmq.reply-to", no_declare=True, no_ack=True)
+            found: list[Any] = []
+
+            def received(body: Any, content: Any) -> None:
+                found.append((body, content.properties["correlation_id"]))
+
+            consumer = kombu.Consumer(channel, replies, callbacks=[received], no_ack=True)
+            with consumer, connection.channel() as other:
+                requests = kombu.Queue("kombu-requests", channel=other, auto_delete=True)
+                requests.declare()
+                kombu.Producer(channel).publish(
+                    {"n": 1},
+                    routing_key="kombu-requests",
+                    reply_to="amq.rabbitmq.reply-to",
+                    correlation_id="7",
+                )
+                asked: list[Any] = []
+                until(lambda: asked.append(requests.get(no_ack=True)) or asked[-1] is not None)
+                kombu.Producer(other).publish(
+                    {"n": 2},
+                    routing_key=asked[-1].properties["reply_to"],
+                    correlation_id=asked[-1].properties["correlation_id"],
+                )
+                connection.drain_events(timeout=PATIENCE)
+            self.assertEqual(found, [({"n": 2}, "7")])
 
     def test_aio_pika(self) -> None:
         """aio-pika with confirms, a fanout exchange and an iterator."""

@@ -92,6 +92,26 @@ class FederationTests(SynchronousTestCase):
             _, found, arrived = self.take(alpha, "answers")
             self.assertEqual((found, arrived == body), (properties, True))
 
+    def test_direct_reply(self) -> None:
+        """A request by direct reply-to is answered from another organization."""
+        alpha, beta = self.channel(self.alpha), self.channel(self.beta)
+        pseudo = "amq.rabbitmq.reply-to"
+        found: list[tuple[str, bytes]] = []
+        alpha.basic_consume(
+            pseudo,
+            lambda _, method, properties, body: found.append((properties.correlation_id, body)),
+            auto_ack=True,
+        )
+        asked = pika.BasicProperties(reply_to=pseudo, correlation_id="7")
+        for body in (b"small", LARGE):
+            alpha.basic_publish("", "orders@beta.example", body, asked, mandatory=True)
+            _, properties, arrived = self.take(beta, "orders")
+            self.assertRegex(properties.reply_to, "^reply-[^@]+@alpha.example$")
+            answer = pika.BasicProperties(correlation_id=properties.correlation_id)
+            beta.basic_publish("", properties.reply_to, arrived[::-1], answer, mandatory=True)
+            until(lambda: alpha.connection.process_data_events(0) or found)
+            self.assertEqual(found.pop(), ("7", body[::-1]))
+
     def test_wrong_domain(self) -> None:
         """What has no way comes back, or is not confirmed."""
         alpha = self.channel(self.alpha)

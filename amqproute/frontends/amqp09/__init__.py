@@ -26,6 +26,9 @@ is not read. While the disk is full clients hear of it by connection.blocked.
 `prefetch`; `QueueGetter` beside it takes one message for basic.get. Who publishes and gets on one
 channel finds what was published: get, declare, purge and delete wait for commits before them.
 
+*Direct reply-to*: `direct_replies` has the consumer of the pseudo-queue, whose queue is a dynamic
+node with an unguessable name, and writes that name into requests (`broker.reply_addresses`).
+
 *Large bodies*: one of more than a mebibyte goes to the store as its frames arrive
 (`large_content_receiver`), and is put on its queues when it is complete. Before the first octet is
 written its message is tried, so what would be refused in the end is refused at once. On the way out

@@ -81,11 +81,14 @@ class ChannelBase:
         virtual_host: that the connection has opened; empty for ``/``.
         topology: the exchanges there.
         queues: the declared queues there.
+        reply_address: where replies to requests of this channel go (direct reply-to); None for
+            nowhere.
         sending: the large content whose body is being sent; no other content can be meanwhile.
     """
 
     def __init__(self, connection: ClientConnection, host: ChannelHost, channel: Channel) -> None:
         self.sending: LargeContent | None = None
+        self.reply_address: str | None = None
         self._behind_content: deque[Callable[[], None]] = deque()
         self.connection = connection
         self.host = host

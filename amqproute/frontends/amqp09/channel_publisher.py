@@ -24,6 +24,7 @@ from amqproute.broker.exchanges.topology_fault import TopologyFault
 from amqproute.broker.local_transaction import Transaction
 from amqproute.broker.publish_gate import STORE, PublishGate
 from amqproute.broker.queue import Queue
+from amqproute.broker.reply_addresses import is_reply_name
 from amqproute.conditions import Condition
 from amqproute.errors import (
     AmqpError,
@@ -36,6 +37,7 @@ from amqproute.errors import (
     Unresolved,
 )
 from amqproute.frontends.amqp09.channel_base import ChannelBase
+from amqproute.frontends.amqp09.direct_replies import address_replies
 from amqproute.frontends.amqp09.large_content_output import LargeContent
 from amqproute.frontends.amqp09.large_content_receiver import ArrivingBody, LargeContentReceiver
 from amqproute.frontends.common.publishing_endpoint import PublishingEndpoint
@@ -241,11 +243,14 @@ class ChannelPublisher(PublishingEndpoint):
 
     def publish(self, publishes: Sequence[Publish]) -> None:
         """Take a run of publishes."""
+        publishes, refusal = address_replies(publishes, self._owner.reply_address)
         deliveries = [PublishedContent(each) for each in publishes]
         if self.share is not None:
             self.share.received(len(deliveries), sum([len(each.payload) for each in deliveries]))
         self._connection.event_batch.put(self, deliveries)
         self._use_credit(len(deliveries))
+        if refusal is not None:
+            raise refusal
 
     def _use_credit(self, messages: int) -> None:
         self._granted -= messages
@@ -323,7 +328,8 @@ class ChannelPublisher(PublishingEndpoint):
         queues = topology.queues_of(outcome)
         if not exchange:
             for name in outcome.queues:
-                self._owner.require(Verb.PUBLISH, name)
+                if not is_reply_name(name):  # whoever knows it was asked for a reply
+                    self._owner.require(Verb.PUBLISH, name)
         ways: list[tuple[str, ITarget]] = []
         for address in outcome.addresses:
             try:
@@ -474,6 +480,9 @@ class ChannelPublisher(PublishingEndpoint):
     def _begin_large(self, delivery: PublishedContent) -> None:
         """Look at what precedes the body, and refuse now what would be refused in the end."""
         publish = delivery.publish
+        _, refusal = address_replies((publish,), self._owner.reply_address)
+        if refusal is not None:
+            raise refusal
         try:
             content = read_content(publish.properties, publish.property_octets, self._owner.is_0_9)
         except ContentRefused as error:

@@ -11,7 +11,8 @@ from amqproute.broker.exchanges.argument_rules import consumer_priority
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.outcomes import Outcome
 from amqproute.broker.queue import Queue
-from amqproute.errors import ResourceLimitExceeded, UnauthorizedAccess
+from amqproute.broker.reply_addresses import REPLY_QUEUE, reply_name
+from amqproute.errors import PreconditionFailed, ResourceLimitExceeded, UnauthorizedAccess
 from amqproute.frontends.amqp09.channel_consumer import (
     ACCEPTED,
     RELEASED,
@@ -20,8 +21,10 @@ from amqproute.frontends.amqp09.channel_consumer import (
     QueueGetter,
 )
 from amqproute.frontends.amqp09.consumer_timeout import ConsumerTimeout
+from amqproute.frontends.amqp09.direct_replies import DirectReplyConsumer
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.amqp09.topology_methods import TopologyMethods
+from amqproute.frontends.common.node_access import DYNAMIC
 from amqproute.wire.amqp09.methods import (
     BasicCancel,
     BasicCancelOk,
@@ -123,6 +126,9 @@ class DeliveryMethods(TopologyMethods):
 
     def _consume(self, method: BasicConsume) -> None:
         tag = method.consumer_tag
+        if method.queue == REPLY_QUEUE:
+            self._consume_replies(method)
+            return
         name = self.queue_of(method.queue, method)
         if name is None:
             return
@@ -132,11 +138,7 @@ class DeliveryMethods(TopologyMethods):
         if queue.name in exclusive or (method.exclusive and queue.consumers):
             raise UnauthorizedAccess(f"queue '{name}' in exclusive use")
         queue.check_source(copies=False)
-        if self.connection.link_count >= self.connection.limits.links:
-            raise ResourceLimitExceeded(
-                f"a connection has {self.connection.limits.links} consumers and publishing "
-                "channels at most (limits.max-links)"
-            )
+        self._require_link()
         windows = [self.prefetch]
         windows.append(self.host.prefetch if self.is_0_9 else PrefetchWindow(*self.next_window))
         consumer = ChannelConsumer(self, queue, name, tag, method.no_ack, windows)
@@ -149,6 +151,29 @@ class DeliveryMethods(TopologyMethods):
         queue.attach(consumer, (lambda entry: entry.origin != mine) if method.no_local else None)
         self.queues.used(name)
         queue.dispatch()
+
+    def _require_link(self) -> None:
+        if self.connection.link_count >= self.connection.limits.links:
+            raise ResourceLimitExceeded(
+                f"a connection has {self.connection.limits.links} consumers and publishing "
+                "channels at most (limits.max-links)"
+            )
+
+    def _consume_replies(self, method: BasicConsume) -> None:
+        """Have replies delivered to requests of this channel (direct reply-to)."""
+        if not method.no_ack:
+            raise PreconditionFailed("replies by direct reply-to cannot be acknowledged")
+        if self.reply_address is not None:
+            raise PreconditionFailed("the channel has a consumer of direct reply-to")
+        self._require_link()
+        self.context.nodes.require(self.connection.principal, (Verb.CREATE,), DYNAMIC)
+        name = reply_name(self.host.amqp09.new_name())
+        queue = self.queues.open_reply_queue(name, self.owner)
+        tag = method.consumer_tag
+        self.reply_address = name
+        self.consumers[tag] = consumer = DirectReplyConsumer(self, queue, name, tag)
+        self.reply(method, BasicConsumeOk(consumer_tag=tag))
+        queue.attach(consumer)
 
     def _source(self, name: str) -> Queue:
         queue = self.queues.queue(name, self.connection)

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from amqproute.address import exchange_node, local_name
+from amqproute.address import exchange_node, in_host, local_name
 from amqproute.auth.policy import Verb
 from amqproute.broker.exchanges.argument_rules import (
     QueueDeclaration,
@@ -27,6 +27,7 @@ from amqproute.broker.exchanges.queue_settings import dead_letter_target
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.broker.exchanges.topology_names import check_exchange_name
 from amqproute.broker.queue import Queue
+from amqproute.broker.reply_addresses import REPLY_QUEUE, is_reply_name
 from amqproute.frontends.amqp09.channel_base import ChannelBase
 from amqproute.frontends.amqp09.topology_replies import TopologyMethod
 from amqproute.wire.amqp09.methods import (
@@ -179,6 +180,9 @@ class TopologyMethods(ChannelBase):
         return found
 
     def _queue_declare(self, method: QueueDeclare) -> None:
+        if method.queue == REPLY_QUEUE or is_reply_name(method.queue):
+            self._reply_queue_declare(method)
+            return
         if method.passive:
             name = self.queue_of(method.queue, method)
             if name is not None:
@@ -199,6 +203,15 @@ class TopologyMethods(ChannelBase):
             method,
             lambda queue: self._declared(method, queue),
         )
+
+    def _reply_queue_declare(self, method: QueueDeclare) -> None:
+        """Say whether a reply address is in use: responders ask before they do the work."""
+        name = method.queue
+        if name != REPLY_QUEUE and not self.context.broker.is_reply_address(
+            in_host(self.virtual_host, name)
+        ):
+            raise TopologyFault(TopologyFaultKind.NO_QUEUE, f"no reply address '{name}'")
+        self.reply(method, QueueDeclareOk(queue=name, message_count=0, consumer_count=1))
 
     def _check_dead_letters(self, asked: QueueDeclaration) -> None:
         """Check that the client itself may publish where dead letters of its queue will go."""

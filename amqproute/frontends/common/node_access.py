@@ -147,7 +147,8 @@ class NodeAccess:
                 if principal.kind == "peer":
                     raise UnauthorizedAccess(f"{principal} may not send to {rule_node!r}")
                 return self.broker.target(route.node)
-            self.require(principal, (Verb.PUBLISH, Verb.TRANSFER), route.node)
+            if not self.broker.is_reply_address(route.node):
+                self.require(principal, (Verb.PUBLISH, Verb.TRANSFER), route.node)
             node = self.broker.target(route.node)
             return self._service.direct(node) if principal.kind == "peer" else node
         if principal.kind == "peer":
@@ -223,6 +224,8 @@ class NodeAccess:
             )
         if is_reserved(local_name(route.node)):
             raise NotAllowed(f"{local_name(route.node)!r} is a service: it has nothing to receive")
+        if self.broker.is_reply_address(route.node):
+            raise NotAllowed(f"{text!r} is a reply address: only who has asked gets the replies")
         verbs = (Verb.BROWSE, Verb.CONSUME) if copies else (Verb.CONSUME,)
         self.require(principal, verbs, route.node)
         return cast(ISource, self.broker.source(route.node))
