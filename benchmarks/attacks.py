@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The campaign of attacks: strangers try to use up a broker; what does a good client notice?
+"""The campaign of attacks: strangers try to exhaust a broker beside a well-behaved client.
 
 ::
 
     python -m benchmarks.attacks --part alone-1     # five attacks, ten minutes each
     python -m benchmarks.attacks --part together    # all attacks for an hour
-    python -m benchmarks.attacks --only mute        # those whose name has one of these words
+    python -m benchmarks.attacks --only mute        # those with one of these words in their name
     python -m benchmarks.attacks --short            # every attack, seconds; prints only
 
 Attacks are programs of `tests.network.attackers`, the scenario is `tests.network.attacks`. Results
 are kept in ``attacks.json`` beside the page, so that a part can be run by itself; see
-`benchmarks.campaign`. Exit code 1 if something did not hold. Nothing leaves the loopback
+`benchmarks.campaign`. Exit code 1 if a claim failed. Nothing leaves the loopback
 interface.
 """
 
@@ -27,9 +27,9 @@ HEAD: Final = """\
 # The campaign of attacks
 
 Made by `make attacks` (`python -m benchmarks.attacks`, `--part NAME` for a part). Strangers attack
-one broker on a machine of two processors, while a well-behaved client publishes durable messages
-one at a time, logs in again every two seconds, and posts in transactions. The broker has a
-processor of its own; attackers and client share the other, the attackers at the lowest priority.
+one broker on a machine with two processors, while a well-behaved client publishes durable messages
+one at a time, logs in again every two seconds, and posts in transactions. The broker has one
+processor to itself; attackers and client share the other, the attackers at the lowest priority.
 """
 
 _ALONE: Final = tuple(ATTACKS)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fault campaign: harm of every kind while messages pass, and an exact count afterwards.
+"""The fault campaign: faults of every kind under load, and an exact count afterwards.
 
 ::
 
     python -m benchmarks.faults                     # all, long: half an hour; writes faults.md
     python -m benchmarks.faults --short             # every scenario, small; prints only
-    python -m benchmarks.faults --only kills disk   # those whose name has one of these words
+    python -m benchmarks.faults --only kills disk   # those with one of these words in their name
 
-The scenarios are classes of `tests.network`; what each of them claims is in its ``claim``. Results
-are kept in ``faults.json`` beside the page, so that a part can be run by itself; see
-`benchmarks.campaign`. Exit code 1 if something did not hold.
+The scenarios are classes of `tests.network`, each with its ``claim``. Results are kept in ``faults.json`` beside the page, so that a part can be run by itself; see
+`benchmarks.campaign`. Exit code 1 if a claim failed.
 """
 
 from __future__ import annotations
@@ -72,25 +71,25 @@ HEAD: Final = """\
 # The fault campaign
 
 Made by `make faults` (`python -m benchmarks.faults`, `--only WORD` for a part). Two brokers, the
-name server and the load run on one machine; everything that is random has a seed. *Duplicated* are
-messages that came more often than the publisher had sent them: when its own broker dies, a
-publisher sends again what it has no outcome for, and the figures count such copies by themselves.
+name server and the load run on one machine; all randomness is seeded. *Duplicated* are messages
+that arrived more often than the publisher had sent them: when its own broker dies, a publisher sends
+messages without an outcome again, and such copies are counted separately.
 """
 
 NOISE: Final = """
 ## Noise
 
-Latencies are those of a machine with few cores on which brokers, load and name server run together,
-and perhaps the work of others as well: the load average at the end of each run says how busy it
-was. So the p99 of *bad-neighbors* and the throughput of *flood* are compared between laps that take
-turns, never with a figure of another day. Counts do not depend on it: those of lost, duplicated and
-throttled messages, and of those that pass beside bad destinations.
+Latencies are from a machine with few cores that runs brokers, load, name server and possibly other
+work: the load average at the end of each run shows how busy it was. So the p99 of *bad-neighbors* and
+the throughput of *flood* are compared between alternating laps, never with figures of another day.
+Counts of lost, duplicated and throttled messages, and of messages delivered despite bad destinations,
+do not depend on it.
 
-On a shared machine single laps differ by a factor of eight, and no ratio is told from noise there:
-look at the laps, which stand beside it. Four runs of one day, p99 with the bad ones to p99 without:
-1.26 (600 messages/s, load average 8), 1.02 and 1.21 (300 messages/s; these three by the median of
-three laps), 0.64 (over all of five laps, as it is done now). It wants a machine of its own, with
-four cores or more. The short forms in the suite judge no ratio and no time.
+On a shared machine single laps differ by a factor of eight, and ratios are noise: compare the laps
+beside them. Four runs of one day, p99 with the bad ones to p99 without: 1.26 (600 messages/s, load
+average 8), 1.02 and 1.21 (300 messages/s; these three by the median of three laps), 0.64 (over all of
+five laps, the present method). A reliable ratio needs a dedicated machine with four cores or more. The
+short forms in the suite judge no ratio and no time.
 """
 
 

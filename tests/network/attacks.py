@@ -61,8 +61,8 @@ class Attacks(Scenario):
     is_pinned: bool = True
     claim: ClassVar[str] = (
         "each request of a well-behaved client succeeds, its p99 for a durable message stays "
-        "below the bound, a right password is answered within 2 s, and the broker's resident "
-        "memory ends within the growth"
+        "below the bound, a correct password is answered within 2 s, and the broker's "
+        "resident memory ends within the allowed growth"
     )
 
     @property

@@ -76,7 +76,7 @@ class RoughCourse(Course):
                 "lost": len(tally.lost),
                 "duplicated": len(tally.twice) + len(tally.extra),
                 "sent again by the publisher": self.sent_again.total(),
-                "its own copies that came": tally.copies,
+                "copies of these that arrived": tally.copies,
             }
         )
         finding.hold(not tally.wrong, f"{tally.wrong}")
@@ -87,7 +87,7 @@ class RoughCourse(Course):
 
 @dataclass(frozen=True)
 class KillsAndCuts(Scenario):
-    """`kill -9` of either side, and cuts of the line between them.
+    """`kill -9` of either side, and cuts of the connection between them.
 
     Attributes:
         messages: published.
@@ -152,7 +152,7 @@ class StopsAndReloads(Scenario):
 
 @dataclass(frozen=True)
 class BadLine(Scenario):
-    """A line that is slow, lossy and thin, and is cut now and then.
+    """A slow, lossy, narrow connection with occasional cuts.
 
     Attributes:
         messages: published.
@@ -181,6 +181,6 @@ class BadLine(Scenario):
             course = RoughCourse(pair, self.messages, chance, line)
             course.suffer([course.cut] * self.cuts)
             course.judge(finding)
-            finding.figures.update({"cuts": line.cuts, "times something was lost": line.losses})
+            finding.figures.update({"cuts": line.cuts, "losses on the connection": line.losses})
             finding.hold(line.losses > 0, "nothing was lost on the line")
             finding.hold(line.cuts >= self.cuts, f"only {line.cuts} cuts met a connection")

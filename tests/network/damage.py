@@ -550,8 +550,8 @@ class Damage(Scenario):
     """
 
     claim: ClassVar[str] = (
-        "each case ends in nothing lost, in each lost message named, or in a refusal with exit "
-        "code 2 and a way out"
+        "in each case nothing is lost, or each lost message is named, or the start is refused "
+        "with exit code 2 and a remedy"
     )
 
     snapshot: str = "stopped"
@@ -562,7 +562,7 @@ class Damage(Scenario):
     @property
     def title(self) -> str:
         """Which files, after what."""
-        return f"{self.group} of a daemon that was {self.snapshot}"
+        return f"{self.group} of a {self.snapshot} daemon"
 
     def run(self, finding: Finding) -> None:
         """Run all cases."""

@@ -124,7 +124,7 @@ class Lap:
 
 @dataclass(frozen=True)
 class BadNeighbors(Scenario):
-    """Of many destinations one is dead, one a black hole, one slow.
+    """One dead, one silent and one slow destination among many.
 
     Attributes:
         destinations: how many, the three bad ones among them.
@@ -148,9 +148,9 @@ class BadNeighbors(Scenario):
     connect_timeout: float = 5.0
     stands_still: bool = False
     claim: ClassVar[str] = (
-        "each message for a good one arrives once while the bad ones hold what is theirs; the dead "
-        "one is called once for each back-off; p99 of the good ones rises by at most the "
-        "tolerance, where there is one"
+        "each message for a good destination arrives once while those for bad ones wait; the "
+        "dead one is called once for each back-off; p99 of the good ones rises by at most the "
+        "tolerance, if there is one"
     )
 
     def run(self, finding: Finding) -> None:
@@ -174,11 +174,11 @@ class BadNeighbors(Scenario):
             finding.figures[f"p99, {words} (ms)"] = f"{overall[has_bad]:.1f}"
             finding.figures[f"p99 of each lap, {words}"] = ", ".join(f"{x.p99:.1f}" for x in found)
         ratio = overall[True] / overall[False]
-        finding.figures["p99 with the bad ones : without"] = f"{ratio:.2f}"
-        finding.figures["calls of the dead one in a lap"] = ", ".join(
+        finding.figures["p99 with the bad ones / without"] = f"{ratio:.2f}"
+        finding.figures["calls of the dead one by lap"] = ", ".join(
             str(len(each.calls)) for each in laps[True]
         )
-        finding.figures["messages for the dead, the silent, the slow one that arrived in a lap"] = (
+        finding.figures["messages delivered to the dead, the silent, the slow one by lap"] = (
             "; ".join(", ".join(map(str, each.bad)) for each in laps[True])
         )
         if self.tolerance is not None:

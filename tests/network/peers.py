@@ -41,7 +41,7 @@ UNREADABLE = bytes.fromhex("0000000d 02000000 0053 15c0ff")
 
 @dataclass(frozen=True)
 class NeverSettles(Scenario):
-    """A peer grants credit, takes messages, and settles none of them.
+    """A peer grants credit, takes messages, and settles none.
 
     For the first part of the run beta's place is taken by such a peer, with beta's certificate;
     then beta itself is there.
@@ -60,7 +60,7 @@ class NeverSettles(Scenario):
     window: int = 200
     seed: int = 3
     claim: ClassVar[str] = (
-        "at most a window of messages is in its hands, the connection is made again after the "
+        "at most a window of messages is unsettled, the connection is made again after the "
         "settle-timeout, and when the true peer is back 0 are lost and 0 duplicated"
     )
 
@@ -94,9 +94,9 @@ class NeverSettles(Scenario):
             finding.figures.update(
                 {
                     "connections to it": calls,
-                    "the most in its hands": most,
-                    "taken in all": taken,
-                    "seconds until all was at the true peer": f"{time.monotonic() - back:.1f}",
+                    "most messages unsettled": most,
+                    "taken in total": taken,
+                    "seconds until all were at the true peer": f"{time.monotonic() - back:.1f}",
                     "lost": len(tally.lost),
                     "duplicated": len(tally.twice) + len(tally.extra),
                 }
@@ -112,7 +112,7 @@ class NeverSettles(Scenario):
 
 @dataclass(frozen=True)
 class BreaksProtocol(Scenario):
-    """A peer answers each transfer with a disposition that cannot be decoded.
+    """A peer answers each transfer with an undecodable disposition.
 
     For the first part of the run beta's place is taken by such a peer, with beta's certificate;
     then beta itself is there.
@@ -127,7 +127,7 @@ class BreaksProtocol(Scenario):
     seconds: float = 60.0
     seed: int = 12
     claim: ClassVar[str] = (
-        "nothing is given up for it, alpha backs off and says `peer.broken`, and when the true "
+        "no message is given up, alpha backs off and reports `peer.broken`, and when the true "
         "peer is back 0 are lost and 0 duplicated"
     )
 
@@ -162,7 +162,7 @@ class BreaksProtocol(Scenario):
             finding.figures.update(
                 {
                     "connections to it": calls,
-                    "messages it was given, over and over": broken.taken,
+                    "messages sent to it, repetitions included": broken.taken,
                     "lost": len(tally.lost),
                     "duplicated": len(tally.twice) + len(tally.extra),
                 }
@@ -175,7 +175,7 @@ class BreaksProtocol(Scenario):
 
 @dataclass(frozen=True)
 class Flood(Scenario):
-    """A peer floods at a hundred times its contract.
+    """A peer sends at a hundred times its contract.
 
     A program of this machine publishes and consumes as fast as it can meanwhile; laps with and
     without the flood take turns. How many turns of the reactor a light connection waits beside a
@@ -197,9 +197,9 @@ class Flood(Scenario):
     factor: int = 100
     tolerance: float | None = 0.25
     claim: ClassVar[str] = (
-        "all messages of the program are accepted and arrive, the queue that the peer sends to "
-        "gets no more than the contract allows and no less than its first second's worth, and the "
-        "program's throughput falls by less than the tolerance, where there is one"
+        "all messages of the program are accepted and arrive, the peer's queue gets no more "
+        "than the contract allows and no less than its first second's worth, and the "
+        "program's throughput falls by less than the tolerance, if there is one"
     )
 
     def run(self, finding: Finding) -> None:
@@ -243,15 +243,15 @@ class Flood(Scenario):
             {
                 "messages/s of the program, without": f"{quiet_rate:.0f}",
                 "messages/s of the program, with the flood": f"{flood_rate:.0f}",
-                "with : without": f"{ratio:.3f}",
-                "with : without, lap by lap": ", ".join(
+                "with / without": f"{ratio:.3f}",
+                "with / without, by lap": ", ".join(
                     f"{beside / alone:.2f}"
                     for alone, beside in zip(rates[False], rates[True], strict=True)
                 ),
                 "the peer sent": sent,
-                "of which got in": taken,
+                "of these accepted": taken,
                 "the contract allows": most,
-                "the peer was told": ", ".join(sorted(told)) or "nothing",
+                "errors to the peer": ", ".join(sorted(told)) or "nothing",
             }
         )
         if self.tolerance is not None:

@@ -92,7 +92,7 @@ class Garbled:
 
 @dataclass(frozen=True)
 class TroubledNameServer(Scenario):
-    """A name server that dies, is late, talks nonsense, and lies.
+    """A name server that dies, delays, sends garbage and forges answers.
 
     The zones are signed and both brokers validate for themselves. In each phase something is wrong,
     alpha's connection is cut, so that it has to look where beta is, and messages are published.
@@ -107,7 +107,7 @@ class TroubledNameServer(Scenario):
     rounds: int = 5
     pause: float = 1.0
     claim: ClassVar[str] = (
-        "alpha takes all messages in every phase, gives none to whom a lie points to, gives up "
+        "alpha takes all messages in every phase, sends none to a forged address, gives up "
         "none, and beta has each of them once, in order"
     )
 
@@ -237,8 +237,8 @@ class TroubledNameServer(Scenario):
                 "phases": ", ".join(phases),
                 "messages": number,
                 "arrived": arrived,
-                "calls where the lie points to": impostor.calls,
-                "told as dns.bogus": len(
+                "calls of the forged address": impostor.calls,
+                "reported as dns.bogus": len(
                     [each for each in alpha.log().splitlines() if "dns.bogus" in each]
                 ),
             }
@@ -265,7 +265,7 @@ def _records(name: str, port: int) -> str:
 
 @dataclass(frozen=True)
 class ExpiringCertificates(Scenario):
-    """Certificates that expire during the run, renewed by a change of files.
+    """Certificates that expire during the run, renewed by replacing files.
 
     Attributes:
         messages: published.
@@ -281,8 +281,8 @@ class ExpiringCertificates(Scenario):
     lapses: int = 2
     seed: int = 4
     claim: ClassVar[str] = (
-        "0 lost, 0 duplicated; renewed in time nothing waits; after a lapse messages wait, with "
-        "tls.expired in the log, until the renewal"
+        "0 lost, 0 duplicated; after a renewal in time nothing waits; after a lapse messages "
+        "wait, with tls.expired in the log, until the renewal"
     )
 
     def run(self, finding: Finding) -> None:
@@ -310,7 +310,7 @@ class ExpiringCertificates(Scenario):
             finding.figures.update(
                 {
                     "messages": self.messages,
-                    "certificates taken into use": sum(
+                    "certificates put into use": sum(
                         len(logged(each, "certificate of ours replaced")) for each in pair.daemons
                     ),
                     "lapses": lapses,
@@ -373,7 +373,7 @@ def small_disk(path: Path, mebibytes: int) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class FullDisk(Scenario):
-    """The disk of the one, then of the other side runs full, and has room again.
+    """The disk of one side, then of the other, fills up and is freed.
 
     Attributes:
         messages: published.
@@ -389,7 +389,7 @@ class FullDisk(Scenario):
     mebibytes: int = 96
     seed: int = 5
     claim: ClassVar[str] = (
-        "what is accepted is not lost, 0 duplicated; messages flow again when there is room"
+        "0 accepted messages lost, 0 duplicated; messages flow again when there is room"
     )
 
     def run(self, finding: Finding) -> None:
@@ -426,7 +426,7 @@ class FullDisk(Scenario):
                 {
                     "messages": self.messages,
                     "accepted while a disk was full": full_accepted,
-                    "publisher told": ", ".join(
+                    "errors to the publisher": ", ".join(
                         f"{count} {name}" for name, count in course.refused.items()
                     )
                     or "nothing",
@@ -554,7 +554,7 @@ class WallClock:
 
 @dataclass(frozen=True)
 class ClockJumps(Scenario):
-    """The wall clock jumps by an hour, forward and back, while messages pass.
+    """The wall clock jumps by an hour, forward and back, under load.
 
     Both brokers have the clock; after each jump the connection is cut, so that there is a new one.
 
@@ -570,8 +570,8 @@ class ClockJumps(Scenario):
     longest_seconds: float = 10.0
     seed: int = 6
     claim: ClassVar[str] = (
-        "0 lost, 0 duplicated, and no timer waits for the hour: what is published after a jump is "
-        "at beta at once"
+        "0 lost, 0 duplicated, and no timer waits for the hour: a message published after a "
+        "jump is at beta at once"
     )
 
     def run(self, finding: Finding) -> None:
