@@ -5,7 +5,7 @@
 
     python -m benchmarks.attacks --part alone-1     # five attacks, ten minutes each
     python -m benchmarks.attacks --part together    # all attacks for an hour
-    python -m benchmarks.attacks --only mute        # those with one of these words in their name
+    python -m benchmarks.attacks --only mute        # those with one of these words
     python -m benchmarks.attacks --short            # every attack, seconds; prints only
 
 Attacks are programs of `tests.network.attackers`, the scenario is `tests.network.attacks`. Results

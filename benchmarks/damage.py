@@ -4,11 +4,12 @@
 ::
 
     python -m benchmarks.damage --part stopped-1         # at most an hour; writes damage.md
-    python -m benchmarks.damage --only killed-journal    # those with one of these words in their name
+    python -m benchmarks.damage --only killed-journal    # those with one of these words
     python -m benchmarks.damage --short                  # few bits of each file; prints only
 
-The cases and their criteria are in `tests.network.damage`. Results are kept in ``damage.json`` beside the page, so that the campaign can be run in parts; see
-`benchmarks.campaign`. Exit code 1 if a case failed.
+The cases and their criteria are in `tests.network.damage`. Results are kept in ``damage.json``
+beside the page, so that the campaign can be run in parts; see `benchmarks.campaign`. Exit code 1 if
+a case failed.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ HEAD: Final = """\
 # The campaign of damage
 
 Made by `make damage` (`python -m benchmarks.damage`, `--part NAME` for a part). Two real daemons
-make a state directory: messages of 200 octets, 40 kB and 1.5 MB in a queue, on durable subscriptions,
-and waiting for a peer that is down; receipts of a peer's messages; a prepared branch. One file of a
-copy is damaged: missing, empty, cut in half, cut by an octet, its end or half of it zero, an older
-copy, or one bit changed, at seeded places. In the rows `combined` several files at once are missing,
-empty, cut in half or older copies: database and seal, log and mark, all but the journal, and others.
-A daemon is started on it as a process and drained; messages for the peer are read by the store's own
-reader once the daemon has stopped.
+make a state directory: messages of 200 octets, 40 kB and 1.5 MB in a queue, on durable
+subscriptions, and waiting for a peer that is down; receipts of a peer's messages; a prepared
+branch. One file of a copy is damaged: missing, empty, cut in half, cut by an octet, its end or half
+of it zero, an older copy, or one bit changed, at seeded places. In the rows `combined` several
+files at once are missing, empty, cut in half or older copies: database and seal, log and mark, all
+but the journal, and others. A daemon is started on it as a process and drained; messages for the
+peer are read by the store's own reader once the daemon has stopped.
 """
 
 

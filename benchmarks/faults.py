@@ -7,8 +7,9 @@
     python -m benchmarks.faults --short             # every scenario, small; prints only
     python -m benchmarks.faults --only kills disk   # those with one of these words in their name
 
-The scenarios are classes of `tests.network`, each with its ``claim``. Results are kept in ``faults.json`` beside the page, so that a part can be run by itself; see
-`benchmarks.campaign`. Exit code 1 if a claim failed.
+The scenarios are classes of `tests.network`, each with its ``claim``. Results are kept in
+``faults.json`` beside the page, so that a part can be run by itself; see `benchmarks.campaign`.
+Exit code 1 if a claim failed.
 """
 
 from __future__ import annotations
@@ -72,24 +73,24 @@ HEAD: Final = """\
 
 Made by `make faults` (`python -m benchmarks.faults`, `--only WORD` for a part). Two brokers, the
 name server and the load run on one machine; all randomness is seeded. *Duplicated* are messages
-that arrived more often than the publisher had sent them: when its own broker dies, a publisher sends
-messages without an outcome again, and such copies are counted separately.
+that arrived more often than the publisher had sent them: when its own broker dies, a publisher
+sends messages without an outcome again, and such copies are counted separately.
 """
 
 NOISE: Final = """
 ## Noise
 
 Latencies are from a machine with few cores that runs brokers, load, name server and possibly other
-work: the load average at the end of each run shows how busy it was. So the p99 of *bad-neighbors* and
-the throughput of *flood* are compared between alternating laps, never with figures of another day.
-Counts of lost, duplicated and throttled messages, and of messages delivered despite bad destinations,
-do not depend on it.
+work: the load average at the end of each run shows how busy it was. So the p99 of *bad-neighbors*
+and the throughput of *flood* are compared between alternating laps, never with figures of another
+day. Counts of lost, duplicated and throttled messages, and of messages delivered despite bad
+destinations, do not depend on it.
 
 On a shared machine single laps differ by a factor of eight, and ratios are noise: compare the laps
 beside them. Four runs of one day, p99 with the bad ones to p99 without: 1.26 (600 messages/s, load
-average 8), 1.02 and 1.21 (300 messages/s; these three by the median of three laps), 0.64 (over all of
-five laps, the present method). A reliable ratio needs a dedicated machine with four cores or more. The
-short forms in the suite judge no ratio and no time.
+average 8), 1.02 and 1.21 (300 messages/s; these three by the median of three laps), 0.64 (over all
+of five laps, the present method). A reliable ratio needs a dedicated machine with four cores or
+more. The short forms in the suite judge no ratio and no time.
 """
 
 
