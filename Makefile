@@ -6,39 +6,44 @@
 #     make test PYTHON=python3.13
 #
 # Parts of the suite:           make test TESTS=tests.wire
+# The campaigns in short form:  make test-campaigns
 # More or fewer processes:      make test JOBS=2
 # Keep how long tests take, by which they are ordered:  make test AMQPROUTE_SECONDS=write
 
 PYTHON ?= python3
 VENV   ?= .venv
 TESTS  ?= tests
-# Half of what a test with daemons takes is waiting: one process more than a small machine has cores.
-JOBS   ?= 3
+# Half of what a test with daemons takes is waiting: one process more than a small machine has cores;
+# and two where the tests are campaigns, which wait most of the time.
+JOBS   ?= $(if $(PART),4,3)
 # Seconds before a run of the suite is ended: a test that hangs is a failure, not a wait.
 LIMIT  ?= 3000
 
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input
 TRIAL   := $(BIN)/python -m twisted.trial
-SUITE   := $(BIN)/python -m tests -j$(JOBS) $(TESTS)
+SUITE   = $(BIN)/python -m tests $(PART) -j$(JOBS) $(TESTS)
 SOURCES := $(shell find amqproute plugins -name '*.py' 2>/dev/null) $(wildcard amqproute/config/*.yaml)
 BASIS   := setup.cfg pyproject.toml
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test golden test-long test-crash test-cluster test-network test-systemd faults fuzz \
-	lock sbom \
-	attacks damage soak mutants bench lint types wheel format clean
+.PHONY: help demo test test-campaigns golden test-long test-crash test-cluster test-network \
+	test-systemd faults fuzz lock sbom attacks damage soak mutants bench lint types wheel format clean
 
 help: ## say what there is
 	@echo 'make GOAL, where GOAL is one of'
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 18
 
 demo: $(VENV)/.package ## two daemons, two domains, messages from one to the other: the main job
 	$(BIN)/amqproute demo --journals demo-journals $(DEMO)
 
-test: $(VENV)/.test ## the ordinary tests, in three processes
+test: $(VENV)/.test ## the ordinary tests, in three processes: the whole suite without campaigns
+	timeout --kill-after=20 $(LIMIT) $(SUITE)
+
+test-campaigns: PART = --campaigns
+test-campaigns: $(VENV)/.test ## short forms of campaigns: kills, full disks, attacks, other makes
 	timeout --kill-after=20 $(LIMIT) $(SUITE)
 
 golden: $(VENV)/.test ## write the golden files of the outer surface anew: read git diff before a commit

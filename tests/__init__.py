@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tests, laid out as the package is: `tests.wire` for `amqproute.wire`, and so on.
 
-``python -m tests -j3 tests`` runs them, with all of trial's options (`tests.__main__`).
+``python -m tests -j3 tests`` runs them, with all of trial's options (`tests.__main__`), except for
+campaigns in their short forms (`tests.campaigns`).
 
 `tests.support` holds the pretend wire, the fakes and the assertion words. Hypothesis runs
 derandomized here, so that a run that passes today passes tomorrow; the long campaigns

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m tests -j3 tests``: trial, with the tests that share a JVM in one or two processes.
 
+These are the ordinary tests; with ``--campaigns`` as the first word the campaigns in their short
+forms (`tests.campaigns`). All other options are trial's, and so is everything else but the order.
+
 Trial deals out single tests to whichever process is free. Sooner or later each process gets one
 that needs Spark, and starts a JVM of its own, which takes seconds and is slow at whatever it does
 for the first time. Here the first process gets the tests that say so (``shares_process``), and goes
 on as the others do behind them. A second one does so too where these tests take longer than all
 others, and otherwise as soon as nothing else is left to do, while there are enough of them to be
-worth a JVM. All options are trial's, and so is everything else.
+worth a JVM.
 
 The other tests of a module stay together, up to `TOGETHER` seconds of them: what they share
 (imports, sources that were parsed, a daemon) is made in one process instead of in each of them.
 
 Tests that took long are begun first and each by itself, so that no process is left with a long one
 at the end. ``tests/seconds.json`` says how long; a run that passes with ``AMQPROUTE_SECONDS=write``
-writes it.
+writes it, of the ordinary tests or of the campaigns.
 
 Before the first test all sources are compiled. The suite starts some hundred processes, and where
 PYTHONDONTWRITEBYTECODE is set each of them would compile what it imports, which is more work than
@@ -27,6 +30,7 @@ from __future__ import annotations
 import compileall
 import json
 import os
+import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +38,11 @@ from pathlib import Path
 from typing import Any
 
 from twisted.scripts import trial
+from twisted.trial._asyncrunner import _iterateTests
 from twisted.trial._dist.disttrial import DistTrialRunner
+from twisted.trial.runner import TestSuite
+
+from tests.campaigns import is_campaign
 
 WORTH_A_JVM = 8
 """So many tests take longer than a JVM that starts."""
@@ -82,9 +90,27 @@ def _longest(what: str, seconds: Mapping[str, float], most: int) -> list[str]:
     return [f"Slowest {what}:", *lines] if lines else []
 
 
+def of_part(suite: Any, campaigns: bool) -> Any:
+    """Return the tests of a suite that are campaigns, or those that are none.
+
+    Raises:
+        SystemExit: there are tests, and none of them is of this part.
+    """
+    cases = list(_iterateTests(suite))
+    part = [case for case in cases if is_campaign(case.id()) == campaigns]
+    if cases and not part:
+        raise SystemExit(
+            "These tests are none of the campaigns; make test runs them."
+            if campaigns
+            else "These tests are campaigns; make test-campaigns runs them."
+        )
+    return TestSuite(part)
+
+
 class Runner(DistTrialRunner):
     """Trial's runner of several processes, but for who gets which tests, and the end of a run."""
 
+    campaigns = False
     _source: Iterable[Any] | None = None
     _shared: deque[list[Any]]
     _rest: deque[list[Any]]
@@ -93,6 +119,14 @@ class Runner(DistTrialRunner):
     _seconds: dict[str, float] = {}
     _remembered: Mapping[str, float] = {}
     _clock: Callable[[], float] = staticmethod(time.monotonic)
+
+    def run(self, test: Any) -> Any:
+        """Run those of the tests that are of this part."""
+        return super().run(of_part(test, self.campaigns))
+
+    def runUntilFailure(self, test: Any) -> Any:
+        """Run those of the tests that are of this part, again and again."""
+        return super().runUntilFailure(of_part(test, self.campaigns))
 
     async def _driveWorker(self, result: Any, testCases: Iterable[Any], worker: Any) -> None:
         """Give tests to a process until there are none. All are given the same iterable."""
@@ -139,7 +173,7 @@ class Runner(DistTrialRunner):
         super().writeResults(result)
         self.stream.write("".join(f"{line}\n" for line in slowest(self._seconds)))
         if os.environ.get("AMQPROUTE_SECONDS") == "write" and result.original.wasSuccessful():
-            remember(SECONDS, self._seconds)
+            remember(SECONDS, self._seconds, self.campaigns)
 
 
 def remembered(path: Path) -> dict[str, float]:
@@ -152,9 +186,10 @@ def remembered(path: Path) -> dict[str, float]:
     return {str(test): float(seconds) for test, seconds in found.items()}
 
 
-def remember(path: Path, seconds: Mapping[str, float]) -> None:
-    """Write down how long tests took."""
-    long = {test: round(each, 1) for test, each in seconds.items() if each >= REMEMBERED_FROM}
+def remember(path: Path, seconds: Mapping[str, float], campaigns: bool = False) -> None:
+    """Write down how long tests took, and keep what is known of the other part."""
+    long = {test: each for test, each in remembered(path).items() if is_campaign(test) != campaigns}
+    long |= {test: round(each, 1) for test, each in seconds.items() if each >= REMEMBERED_FROM}
     path.write_text(json.dumps(long, indent=1, sort_keys=True) + "\n")
 
 
@@ -189,6 +224,9 @@ def compile_sources(root: Path) -> None:
 
 if __name__ == "__main__":
     compile_sources(ROOT)
+    Runner.campaigns = "--campaigns" in sys.argv[1:2]
+    if Runner.campaigns:
+        del sys.argv[1]
     Runner._remembered = remembered(SECONDS)
     trial.DistTrialRunner = Runner
     trial.run()

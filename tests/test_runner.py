@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock
+from twisted.trial._asyncrunner import _iterateTests
 from twisted.trial._dist.distreporter import DistReporter
 from twisted.trial.reporter import MinimalReporter
+from twisted.trial.runner import TestLoader
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests import campaigns
 from tests.__main__ import (
     LISTED_FROM,
     LONG,
@@ -25,6 +30,7 @@ from tests.__main__ import (
     WORTH_A_JVM,
     Runner,
     compile_sources,
+    of_part,
     remember,
     remembered,
     slowest,
@@ -232,6 +238,60 @@ class RememberTests(SynchronousTestCase):
         self.assertEqual(remembered(path), {})
         remember(path, {"a": REMEMBERED_FROM, "b": REMEMBERED_FROM / 2, "c": 12.34})
         self.assertEqual(remembered(path), {"a": REMEMBERED_FROM, "c": 12.3})
+
+    def test_other_part(self) -> None:
+        """A run of one part leaves alone what is known of the other."""
+        path = Path(self.mktemp())
+        one, other = "tests.network.test_soak.SoakTests.test_short", "tests.test_runner.A.test_b"
+        remember(path, {one: 2.0}, campaigns=True)
+        remember(path, {other: 3.0})
+        self.assertEqual(remembered(path), {one: 2.0, other: 3.0})
+        remember(path, {}, campaigns=True)
+        self.assertEqual(remembered(path), {other: 3.0})
+
+
+@cache
+def whole_suite() -> Any:
+    """Load all tests, which takes seconds, once."""
+    return TestLoader().loadByName("tests", recurse=True)
+
+
+class CampaignTests(SynchronousTestCase):
+    """`tests.campaigns` divides the suite."""
+
+    def setUp(self) -> None:
+        self.suite = whole_suite()
+        self.ids = {case.id() for case in _iterateTests(self.suite)}
+
+    def test_each_in_one(self) -> None:
+        """What ``make test`` runs and what ``make test-campaigns`` runs is the suite together."""
+        ordinary, others = (
+            [case.id() for case in _iterateTests(of_part(self.suite, which))]
+            for which in (False, True)
+        )
+        self.assertEqual(set(ordinary) & set(others), set())
+        self.assertEqual(sorted([*ordinary, *others]), sorted(self.ids))
+        self.assertGreater(len(ordinary), 20 * len(others))
+
+    def test_rows(self) -> None:
+        """Each row names tests that exist, none names those of another, and each area is tested
+        with daemons in the ordinary suite."""
+        parts = [part for campaign in campaigns.CAMPAIGNS for part in campaign.tests]
+        for part in parts:
+            self.assertTrue(any(f"{each}.".startswith(f"{part}.") for each in self.ids), part)
+            beside = [other for other in parts if f"{part}.".startswith(f"{other}.")]
+            self.assertEqual(beside, [part])
+        for campaign in campaigns.CAMPAIGNS:
+            self.assertIn(campaign.ordinary, self.ids)
+            self.assertFalse(campaigns.is_campaign(campaign.ordinary), campaign.ordinary)
+            self.assertTrue(campaign.ordinary.startswith("tests.integration."), campaign.ordinary)
+
+    def test_wrong_part(self) -> None:
+        """Who asks for tests that are all of the other part is told so."""
+        suite = TestLoader().loadByName("tests.network.test_soak")
+        with self.assertRaises(SystemExit) as caught:
+            of_part(suite, campaigns=False)
+        self.assertIn("make test-campaigns", str(caught.exception))
 
 
 class SlowestTests(SynchronousTestCase):

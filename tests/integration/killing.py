@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short run of kills for the ordinary suite, and a long one.
+"""A short run of kills for `make test-campaigns`, and a long one.
 
 ``make test-crash`` (``AMQPROUTE_CRASH=long``) has the long one, from a new seed, which a failure
 names; ``AMQPROUTE_CRASH_SEED`` repeats it.

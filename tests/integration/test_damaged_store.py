@@ -8,7 +8,6 @@ import re
 import shutil
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from amqproute.message import encode_annotations
 from amqproute.values import RETURN_TO
 from amqproute.wire.amqp10 import codec, sections, spec
 from tests.integration.support import Daemon, Wire, body_of, message, until
-from tests.support.patience import PATIENCE
+from tests.support.program import run
 
 MESSAGES = 41
 FINDING = re.compile(r"(?:log|rows|database)-[a-z]+-[0-9a-f]{8};")
@@ -52,13 +51,7 @@ class DamagedStoreTests(SynchronousTestCase):
         return "".join(path.read_text() for path in (self.state / "journal").rglob("*.jsonl"))
 
     def cli(self, *words: str) -> tuple[int, str, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "amqproute", "store", *words, "--config", self.daemon.file],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-        )
+        done = run("store", *words, "--config", str(self.daemon.file))
         return done.returncode, done.stdout, done.stderr
 
     def refused(self) -> str:

@@ -375,7 +375,11 @@ class SmallDiskTests(FullDiskCase):
         """Do what `status` says, and have messages taken again."""
         self.command(daemon, "queue", "purge", "q")
         self.make_room()
-        until(lambda: not self.is_closed(daemon), "credit", detail=daemon.log)
+        until(
+            lambda: not self.is_closed(daemon),
+            "credit",
+            detail=lambda: f"{self.command(daemon, 'status')}\n{daemon.log()}",
+        )
         with Wire(daemon.plain) as wire:
             wire.publish("p", [message(b"%09d" % 1)])
         self.assertEqual(self.take(daemon, 1, "p"), [1])

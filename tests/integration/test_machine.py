@@ -2,7 +2,7 @@
 """The units under a systemd that runs: what the README tells an operator to do, done.
 
 Each test has a machine of its own (`tests.integration.machine`), which takes a second to boot. The
-ordinary suite sees the daemon start, reload, restart and come back. ``make test-systemd``
+campaigns' short form sees the daemon start, reload, restart and come back. ``make test-systemd``
 (``AMQPROUTE_SYSTEMD=long``) has the rest: sockets, the watchdog, system calls, credentials, and
 the pipeline.
 """
@@ -174,7 +174,7 @@ class DaemonTests(MachineTests):
 
 
 class LongTests(MachineTests):
-    """What takes longer than the ordinary suite may."""
+    """What takes longer than a short form may."""
 
     def setUp(self) -> None:
         if not IS_LONG:

@@ -42,9 +42,12 @@ class Password:
 
 
 class StopTests(SynchronousTestCase):
+    EXECUTED = ("test_clean_close", "test_interrupt")
+    """These begin as everybody does, with an interpreter; the others are forked."""
+
     def setUp(self) -> None:
         self.daemon = Daemon("alpha.example", changes={"nodes": [{"name": "q"}]})
-        self.daemon.is_executed = True
+        self.daemon.is_executed = self._testMethodName in self.EXECUTED
         self.daemon.start()
         self.addCleanup(self.daemon.stop)
         self.addCleanup(self.daemon.check)

@@ -4,7 +4,7 @@
 All of them prove themselves by DANE: TLSA records in signed zones, and an authority of its own for
 each organization that nobody else knows. Which kind of hosts it was stands in the output.
 
-The ordinary suite has three hosts and a short run; ``make test-network``
+The campaigns' short form has three hosts and a short run; ``make test-network``
 (``AMQPROUTE_NETWORK=long``) has five on a slow, lossy, thin wire, with cuts, kills, a name server
 that dies and an organization that moves.
 """
