@@ -277,6 +277,21 @@ class Message:
             return encoded[start + 5] > EXPIRY_FIELD
         return encoded[start : start + 4] != b"\x00\x53\x73\x45"
 
+    def twin(self, encoded: bytes) -> Message:
+        """Return a message that differs from this one in the octets of its body alone.
+
+        What was looked at here counts for it as well.
+
+        Args:
+            encoded: of it; as many octets as this one has, and the same up to the body's contents.
+        """
+        twin = Message(encoded)
+        twin.located = self.located
+        twin._header = self._header
+        twin._annotations = self._annotations
+        twin._properties = self._properties
+        return twin
+
     # -- changed copies ------------------------------------------------------------------------
 
     def with_annotations(self, added: Annotations, *, drop: tuple[Symbol, ...] = ()) -> Message:

@@ -102,6 +102,11 @@ class TranslatedContent:
         """The bare message as far as the body."""
         return self.bare_properties + self.application
 
+    @property
+    def is_plain(self) -> bool:
+        """Any body becomes one data section, and nothing follows it."""
+        return not self.parts.encoded_body and self.framing is None and not self.footer
+
     def annotation_section(self, exchange: str, routing_key: str) -> bytes:
         """Return the message annotations as octets."""
         body = bytearray(self.annotation_items)

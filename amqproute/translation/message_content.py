@@ -36,12 +36,17 @@ from amqproute.translation.message_parts import (
 )
 from amqproute.translation.message_snapshot import MOST_FRAGMENTS, MessageSnapshot
 from amqproute.wire.amqp09.arguments import decode_properties, encode_properties
+from amqproute.wire.amqp09.contents import ContentHead
 from amqproute.wire.amqp09.field_tables import FieldTable, FieldValue, Int64
 from amqproute.wire.amqp09.methods import BasicProperties
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.spec import Header, Properties
 
 DELIVERY_COUNT: Final = "x-delivery-count"
+LONGEST_HEAD: Final = 512
+"""Octets of the sections before a body beyond which their translation is not remembered."""
+MOST_HEADS: Final = 1024
+"""Translations that are remembered."""
 
 _DATA: Final = spec.SECTION_DATA
 _VALUE: Final = spec.SECTION_AMQP_VALUE
@@ -50,6 +55,7 @@ _EXCHANGE_KEY: Final = codec.encode(EXCHANGE)
 _ROUTING_KEY: Final = codec.encode(ROUTING_KEY)
 _STRINGS: Final = (0xA1, 0xB1)
 _BINARIES: Final = (0xA0, 0xB0)
+_known_heads: dict[bytes, ContentHead] = {}
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,9 @@ def content_of(message: Message, delivery: DeliveryState) -> DeliveredContent:
     key: object
     if kept is not None:
         octets, exchange, key = kept
+        is_usual = layout is None and fragments is None and not (is_encoded or is_text)
+        if is_usual and delivery.is_routed_here and is_shortstr(exchange) and is_shortstr(key):
+            _remember_head(message, octets, exchange, key)
     else:
         annotations = message.annotations
         parts = _parts_of(message, delivery, is_encoded, is_text, footer)
@@ -144,6 +153,54 @@ def content_of(message: Message, delivery: DeliveryState) -> DeliveredContent:
     if delivery.is_routed_here and is_shortstr(exchange) and is_shortstr(key):
         return DeliveredContent(octets, str(exchange), str(key), body, rest_size)
     return DeliveredContent(octets, "", delivery.queue, body, rest_size)
+
+
+def known_content(message: Message, start: int) -> tuple[ContentHead, bytes] | None:
+    """Look up what a message becomes whose sections before the body were translated before.
+
+    That is so for what clients of 0-9 and 0-9-1 have published and nobody has changed, without a
+    time of expiry, and with a body of one data section that is not very large; and it is the same
+    for every consumer that is told of no earlier deliveries and understands all tags.
+
+    Args:
+        message: not a very large one.
+        start: where its body may begin; where it does, if the sections are located.
+
+    Returns:
+        Its head and its body; None for a message that `content_of` has to translate.
+    """
+    encoded = message.encoded
+    located = message.located
+    if located is not None:
+        start = located.body_start
+    head = _known_heads.get(encoded[:start])
+    if head is None:
+        return None
+    # What precedes `start` is whole sections, so one begins here.
+    body_at = start + 8
+    size = len(encoded) - body_at
+    if size <= 0xFF - 3:  # it has the short form, if it is as we write it
+        body_at -= 3
+        size += 3
+        if size < 0 or encoded[start:body_at] != data_beginning(size):
+            return None
+    elif size <= 0xFF or encoded[start:body_at] != data_beginning(size):
+        return None
+    return head, encoded[body_at:]
+
+
+def _remember_head(message: Message, octets: bytes, exchange: str, key: str) -> None:
+    """Have `known_content` find the translation of an unchanged message with a usual body."""
+    offsets = message.offsets
+    start = offsets.body_start
+    if (
+        0 < start <= LONGEST_HEAD
+        and offsets.body_end == len(message.encoded)
+        and message.header.ttl is None
+    ):
+        if len(_known_heads) >= MOST_HEADS:
+            _known_heads.clear()
+        _known_heads[message.encoded[:start]] = ContentHead(exchange, key, octets)
 
 
 def unusual(layout: BodyLayout) -> Sequence[tuple[bytes, int]] | None:
@@ -449,4 +506,11 @@ def _contents(encoded: bytes, pos: int, end: int, codes: tuple[int, int]) -> int
     return pos + 5 if pos < end and encoded[pos] == codes[1] else None
 
 
-__all__ = ["DeliveredContent", "DeliveryState", "body_of", "content_of", "routing_headers"]
+__all__ = [
+    "DeliveredContent",
+    "DeliveryState",
+    "body_of",
+    "content_of",
+    "known_content",
+    "routing_headers",
+]

@@ -11,7 +11,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.message import Message
 from amqproute.translation.content_message import read_content
-from amqproute.translation.message_content import DeliveredContent, DeliveryState, content_of
+from amqproute.translation.message_content import (
+    DeliveredContent,
+    DeliveryState,
+    content_of,
+    known_content,
+)
 from amqproute.translation.message_parts import HIDDEN
 from amqproute.values import ORIGIN, TRACE
 from amqproute.wire.amqp09.arguments import decode_properties, encode_properties
@@ -82,6 +87,68 @@ def delivered(message: Message, ttl_ms: int | None = None, **more: Any) -> Deliv
 def whole(content: DeliveredContent) -> bytes:
     """Return the body as one."""
     return b"".join(bytes(each) for each in content.body)
+
+
+class KnownContentTests(SynchronousTestCase):
+    """`known_content`: what was translated before is found by its octets, and nothing else is."""
+
+    @given(property_octets(), st.binary(max_size=300), st.binary(max_size=300), st.integers(0, 400))
+    def test_same(self, octets: bytes, first: bytes, second: bytes, hint: int) -> None:
+        """Whatever is found is what `content_of` makes of the message."""
+        delivered(published(octets, first))
+        message = published(octets, second)
+        body_at = message.offsets.body_start
+        ways = [(message, 0), (Message(message.encoded), body_at), (Message(message.encoded), hint)]
+        translated = delivered(message)
+        for each, start in ways:
+            found = known_content(each, start)
+            if found is None:
+                continue
+            head, body = found
+            self.assertEqual(
+                (*head, body),
+                (translated.exchange, translated.routing_key, translated.property_octets,
+                 whole(translated)),
+            )  # fmt: skip
+
+    def test_found(self) -> None:
+        """A second message with the same properties is found, with any size of its body."""
+        octets = encode_properties(BasicProperties(message_id="found", delivery_mode=2))
+        delivered(published(octets, b"first"))
+        for size in (0, 1, 251, 252, 253, 254, 255, 256, 257, 5000):
+            message = published(octets, b"x" * size)
+            body_at = message.offsets.body_start
+            again = Message(message.encoded)
+            self.assertEqual(known_content(again, body_at), (("e", "k", octets), b"x" * size))
+            self.assertIsNone(known_content(Message(message.encoded), body_at - 1))
+
+    def test_not_found(self) -> None:
+        """Other bodies, footers, a time to live and other annotations are translated each time."""
+        octets = encode_properties(BasicProperties(message_id="other", delivery_mode=2))
+        message = published(octets, b"b" * 10)
+        delivered(message)
+        start = message.offsets.body_start
+        head = message.encoded[:start]
+        data = codec.encode(Described(ULong(0x75), b"b"))
+        footer = codec.encode(Described(ULong(0x78), {}))
+        for tail in (
+            b"",
+            data + data,
+            data + footer,
+            codec.encode(Described(ULong(0x77), "b")),
+            b"\x00\x53\x75\xb0\0\0\0\1b",
+            b"\x00\x80\0\0\0\0\0\0\0\x75\xa0\1b",
+        ):
+            self.assertIsNone(known_content(Message(head + tail), start), tail)
+        for other in (
+            message.with_annotations({ORIGIN: "a.example"}),
+            Message(sections.encode_header(Header(durable=True, ttl=UInt(5))) + message.bare),
+        ):
+            self.assertIsNone(known_content(other, 0))
+        mortal = encode_properties(BasicProperties(message_id="mortal", expiration="1000"))
+        for _ in range(2):
+            delivered(published(mortal))
+            self.assertIsNone(known_content(published(mortal), 0))
 
 
 class OldRoundTripTests(SynchronousTestCase):

@@ -40,6 +40,7 @@ from amqproute.frontends.amqp09.channel_base import ChannelBase
 from amqproute.frontends.amqp09.direct_replies import address_replies
 from amqproute.frontends.amqp09.large_content_output import LargeContent
 from amqproute.frontends.amqp09.large_content_receiver import ArrivingBody, LargeContentReceiver
+from amqproute.frontends.amqp09.publish_plan import PublishPlan
 from amqproute.frontends.common.publishing_endpoint import PublishingEndpoint
 from amqproute.frontends.common.waiting_deliveries import WaitingDeliveries
 from amqproute.interfaces import ITarget
@@ -74,7 +75,8 @@ class PublishedContent:
 
     def __init__(self, publish: Publish) -> None:
         self.publish = publish
-        self.payload = publish.body
+        parts = publish.parts
+        self.payload = parts[0] if len(parts) == 1 else publish.body
         self.large: LargeContentReceiver | None = None
         self.rest: IBody | None = None
         self.settled = not publish.number
@@ -148,6 +150,7 @@ class ChannelPublisher(PublishingEndpoint):
         "_granted",
         "_is_rehearsing",
         "_owner",
+        "_plans",
         "_ways",
         "is_durable",
         "topology",
@@ -181,6 +184,8 @@ class ChannelPublisher(PublishingEndpoint):
         self._arriving: PublishedContent | None = None
         self._is_rehearsing = False
         self._ways: dict[str, ITarget] = {}
+        # Of the run that is being taken, by the identity of method and properties.
+        self._plans: dict[tuple[int, int], PublishPlan] | None = None
         self.waiting: WaitingDeliveries[PublishedContent] = WaitingDeliveries(
             self._gate, connection
         )
@@ -268,6 +273,7 @@ class ChannelPublisher(PublishingEndpoint):
         refused: list[PublishedContent] = []
         self._uncommitted += len(deliveries)
         was_open = self._owner.channel.is_open
+        self._plans = {} if len(deliveries) > 1 else None
         for place, delivery in enumerate(deliveries):
             try:
                 if self.waiting.lines:
@@ -290,6 +296,7 @@ class ChannelPublisher(PublishingEndpoint):
             if was_open and not self._owner.channel.is_open:
                 self._uncommitted -= len(deliveries) - place - 1
                 break  # what comes behind is not taken (09-CHAN-17)
+        self._plans = None
         self._uncommitted -= len(done) + len(refused)
         self._confirm(done)
         self._confirm(refused, is_taken=False)
@@ -310,6 +317,30 @@ class ChannelPublisher(PublishingEndpoint):
             AmqpError: it is refused.
             TopologyFault: the same.
             Unresolved: it is not known yet whether there is a way.
+        """
+        plans = self._plans
+        if plans is None or delivery.rest is not None:
+            return self._take_anew(delivery, batch, None)
+        publish = delivery.publish
+        plan = plans.get((id(publish.method), id(publish.properties)))
+        if plan is None:
+            return self._take_anew(delivery, batch, plans)
+        message = plan.message(delivery.payload)
+        self._put_on(plan.targets, publish.method.exchange, message, batch, delivery)
+        return not self._owner.channel.is_transacted
+
+    def _take_anew(
+        self,
+        delivery: PublishedContent,
+        batch: Batch,
+        plans: dict[tuple[int, int], PublishPlan] | None,
+    ) -> bool:
+        """Take a message without a plan; see `_take`.
+
+        Args:
+            delivery: what came.
+            batch: of the run.
+            plans: where the plan for those like it is put.
         """
         publish = delivery.publish
         method, properties = publish.method, publish.properties
@@ -347,9 +378,13 @@ class ChannelPublisher(PublishingEndpoint):
             if method.mandatory:
                 self._return(delivery, ReplyCode.NO_ROUTE)
             return False
-        for targets, to in _parts(queues, ways):
+        parts = _parts(queues, ways)
+        for targets, to in parts:
             message = self._message(content, delivery, to)
             self._put_on(targets, exchange, message, batch, delivery)
+        if plans is not None and len(parts) == 1 and content.is_plain and not method.immediate:
+            plan = PublishPlan(targets, message, len(delivery.payload))
+            plans[id(method), id(properties)] = plan
         return not self._owner.channel.is_transacted
 
     def _message(
@@ -388,8 +423,8 @@ class ChannelPublisher(PublishingEndpoint):
             self.topology.put(exchange, targets, message, batch, origin)
             return
         transaction: Transaction | None = self._owner.transaction()
-        target = RoutedTarget(self, exchange, targets)
         if transaction is not None:
+            target = RoutedTarget(self, exchange, targets)
             transaction.post(self, _Posted(delivery), target, message, origin)
             return
         account = origin.account
@@ -667,12 +702,12 @@ class _Posted:
 
 def _parts(
     queues: list[ITarget], ways: list[tuple[str, ITarget]]
-) -> Iterator[tuple[list[ITarget], str | None]]:
+) -> list[tuple[list[ITarget], str | None]]:
     """Divide targets by the `to` that the message needs there."""
-    for address, way in ways:
-        yield [way], address
+    parts: list[tuple[list[ITarget], str | None]] = [([way], address) for address, way in ways]
     if queues:
-        yield queues, None
+        parts.append((queues, None))
+    return parts
 
 
 def _runs(deliveries: Iterable[PublishedContent]) -> Iterator[tuple[int, int]]:

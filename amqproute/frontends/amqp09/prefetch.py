@@ -51,12 +51,12 @@ class PrefetchWindow:
             return False
         return not self.size or not self.held or self.octets + octets <= self.size
 
-    def take(self, octets: int) -> None:
-        """A message is sent."""
-        self.held += 1
+    def take(self, octets: int, messages: int = 1) -> None:
+        """Messages are sent, with so many octets together."""
+        self.held += messages
         self.octets += octets
 
-    def give_back(self, octets: int) -> None:
-        """A message is acknowledged, or back on its queue."""
-        self.held -= 1
+    def give_back(self, octets: int, messages: int = 1) -> None:
+        """Messages are acknowledged, or back on their queue."""
+        self.held -= messages
         self.octets -= octets

@@ -19,8 +19,8 @@ from typing import Final, Protocol
 
 from amqproute.errors import LocalProtocolError
 from amqproute.wire.amqp09.arguments import encode_method, shortstr
-from amqproute.wire.amqp09.contents import Content
-from amqproute.wire.amqp09.frame_output import FrameOutput
+from amqproute.wire.amqp09.contents import Content, OutgoingContent
+from amqproute.wire.amqp09.frame_output import ALONE, FrameOutput
 from amqproute.wire.amqp09.methods import (
     BasicAck,
     BasicCancel,
@@ -426,6 +426,70 @@ class Channel:
         if size is not None:
             self._sending = size - there
         return tag
+
+    @property
+    def largest_burst_body(self) -> int:
+        """Octets of the largest body that `deliver_burst` takes."""
+        return min(ALONE - 1, self._owner.output.largest_payload)
+
+    def deliver_burst(
+        self, consumer_tag: str, contents: Sequence[OutgoingContent], *, needs_ack: bool = True
+    ) -> None:
+        """Server: send a basic.deliver for each of several contents, one behind the other.
+
+        What the frames of contents with one head and bodies of one size share is made once.
+
+        Args:
+            consumer_tag: whose they are.
+            contents: none with an empty body, or a larger one than `largest_burst_body`.
+            needs_ack: False for a consumer with no-ack.
+
+        Raises:
+            LocalProtocolError: the channel is not open, the peer has stopped contents, or another
+                content is not complete.
+            FrameTooLargeError: properties do not fit into a frame; what precedes them was sent.
+        """
+        self._check_contents()
+        tags = self.unacknowledged
+        issue = tags.issue
+        output = self._owner.output
+        number = self.number
+        tag_octets = shortstr(consumer_tag)
+        pack = _DELIVER_TAG.pack
+        pieces: list[bytes] = []
+        append = pieces.append
+        known = None
+        size = sent = 0
+        middle = beginning = joint = b""
+        try:
+            for head, body, redelivered, context in contents:
+                if head is not known or len(body) != size:
+                    size = len(body)
+                    address = shortstr(head.exchange) + shortstr(head.routing_key)
+                    header_size = 12 + len(head.property_octets)
+                    output._check("a content header", header_size)
+                    known = head
+                    method_size = 13 + len(tag_octets) + len(address)
+                    beginning = _DELIVER_HEAD.pack(1, number, method_size, _DELIVER) + tag_octets
+                    joint = b"\xce" + beginning  # with the end of the frame before it
+                    middle = b"".join(
+                        (
+                            address,
+                            _HEADER.pack(b"\xce", 2, number, header_size, _BASIC, 0, size),
+                            head.property_octets,
+                            _BODY.pack(b"\xce", 3, number, size),
+                        )
+                    )
+                tag = issue(context) if needs_ack else tags.issue_settled()
+                append(joint if sent else beginning)
+                append(pack(tag, redelivered))
+                append(middle)
+                append(body)
+                sent += 1
+        finally:
+            if sent:
+                append(b"\xce")
+                output.write_small(pieces, 3 * sent)
 
     def get_ok(
         self,

@@ -124,6 +124,7 @@ _SETTLING: Final = frozenset((_ACK, _NACK, _REJECT))
 _PUBLISH: Final = BasicPublish.traits.code
 _BASIC: Final = BasicPublish.traits.class_id
 _ACK_OCTETS: Final = BasicAck.traits.code.to_bytes(4, "big")
+_PUBLISH_OCTETS: Final = BasicPublish.traits.code.to_bytes(4, "big")
 _TAG = struct.Struct(">Q")
 _OPEN: Final = ChannelOpen.traits.code
 _CLOSE: Final = ChannelClose.traits.code
@@ -426,6 +427,8 @@ class Connection09(Handshake):
                     payload = data[pos + 7 : after - 1]
                     if number:
                         method = methods.get(payload)
+                        if method is None and payload[:4] == _PUBLISH_OCTETS:
+                            method = self._read_publish(payload)
                         if method is not None:
                             channel = channels.get(number)
                             if channel is not None:
@@ -464,10 +467,21 @@ class Connection09(Handshake):
             self._deaf = fault.violation in _BROKEN
             self._violated(fault, None)
 
+    def _read_publish(self, payload: bytes) -> BasicPublish | None:
+        """Server: decode a publish, and remember it; None for what has a fault."""
+        if self.role != "server" or self._stage is not HandshakeStage.OPEN:
+            return None
+        publish = read_publish(payload, self.version)
+        if publish is not None and len(payload) <= LONGEST_REMEMBERED:
+            if len(self._publish_methods) >= MOST_REMEMBERED:
+                self._publish_methods.clear()
+            self._publish_methods[payload] = publish
+        return publish
+
     def _whole_publish(
         self, channel: Channel, method: BasicPublish, data: bytes, pos: int, end: int
     ) -> int:
-        """Take header and body of a publish whose method was seen before, if all is there.
+        """Take header and body of a publish, if all is there.
 
         Returns:
             Where they end; 0 when they have to be taken frame by frame, faults included.
@@ -800,13 +814,9 @@ class Connection09(Handshake):
         if code in _SETTLING:
             if self._on_settlement(channel, code, payload):
                 return
-        elif code == _PUBLISH and self.role == "server":
-            publish = read_publish(payload, self.version)
+        elif code == _PUBLISH:
+            publish = self._publish_methods.get(payload) or self._read_publish(payload)
             if publish is not None:
-                if len(payload) <= LONGEST_REMEMBERED:
-                    if len(self._publish_methods) >= MOST_REMEMBERED:
-                        self._publish_methods.clear()
-                    self._publish_methods[payload] = publish
                 channel._method = publish
                 self._count_begun(channel, len(payload))
                 return

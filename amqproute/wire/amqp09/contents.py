@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from amqproute.wire.amqp09.methods import BasicProperties, BasicPublish
 from amqproute.wire.amqp09.shapes import AmqpMethod, ContentProperties
 
@@ -60,4 +62,34 @@ class Publish(Content):
     properties: BasicProperties
 
 
-__all__ = ["Content", "Publish"]
+class ContentHead(NamedTuple):
+    """What a delivery says besides its body.
+
+    Attributes:
+        exchange: to which the content was published.
+        routing_key: with which key.
+        property_octets: flags and values.
+    """
+
+    exchange: str
+    routing_key: str
+    property_octets: bytes
+
+
+class OutgoingContent(NamedTuple):
+    """A content to be delivered in a burst (`amqproute.wire.amqp09.channel.Channel.deliver_burst`).
+
+    Attributes:
+        head: of the content; one object for all contents with the same head.
+        body: all of it.
+        redelivered: it was delivered before.
+        context: given back when the delivery is acknowledged.
+    """
+
+    head: ContentHead
+    body: bytes
+    redelivered: bool
+    context: object
+
+
+__all__ = ["Content", "ContentHead", "OutgoingContent", "Publish"]

@@ -63,6 +63,16 @@ class FrameOutput:
                     small.clear()
                 self._buffers.append(piece)
 
+    def write_small(self, pieces: Sequence[bytes], frames: int) -> None:
+        """Take octets that are frames together, each piece smaller than `ALONE`.
+
+        Args:
+            pieces: in order.
+            frames: how many they are.
+        """
+        self._small += pieces
+        self.frames += frames
+
     def take(self) -> list[bytes]:
         """Hand over, and forget, what there is."""
         buffers = self._buffers

@@ -37,6 +37,31 @@ class PublishTests(SynchronousTestCase):
         self.assertEqual(self.client.depth(), 2)
         self.assertEqual(self.client.names(), [])
 
+    def test_run(self) -> None:
+        """A run of publishes becomes the same messages as publishes one by one."""
+        self.client.ask("exchange.declare", exchange="t", type="topic")
+        for key in ("a.*", "#.b"):
+            self.client.ask("queue.bind", queue="q", exchange="t", routing_key=key)
+        durable, other = {"delivery-mode": 2}, {"delivery-mode": 2, "message-id": "m"}
+        copied = {"delivery-mode": 2, "headers": [("CC", "A", [("S", b"a.x")])]}
+        octets = [
+            content(1, "basic.publish", body, properties, routing_key=key, exchange=exchange)
+            for exchange, key in (("t", "a.b"), ("", "q"), ("t", "a.c"))
+            for properties in (durable, other, copied, durable)
+            for body in (b"", b"1", b"2", b"x" * 300, b"y" * 300, b"z" * 20)
+        ]
+        self.client.write(*octets)
+        together = [row.encoded for row in self.house.store.rows("q")]
+        self.client.ask("queue.purge", queue="q")
+        for each in octets:
+            self.client.write(each)
+        self.assertEqual(together, [row.encoded for row in self.house.store.rows("q")])
+        self.assertEqual(len(together), len(octets))
+        self.client.ask("basic.consume", queue="q", no_ack=1)
+        self.assertEqual(
+            self.client.bodies(), [b"", b"1", b"2", b"x" * 300, b"y" * 300, b"z" * 20] * 12
+        )
+
     def test_confirms(self) -> None:
         """A run of publishes is confirmed by one ack, when it is on the disk."""
         client = self.confirming()

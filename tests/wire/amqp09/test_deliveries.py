@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.errors import LocalProtocolError
 from amqproute.wire.amqp09.channel import Channel
 from amqproute.wire.amqp09.connection09 import Connection09
+from amqproute.wire.amqp09.contents import ContentHead, OutgoingContent
 from amqproute.wire.amqp09.frame_output import ALONE, FrameTooLargeError
 from amqproute.wire.amqp09.methods import (
     BasicConsume,
@@ -264,6 +265,56 @@ class DeliverTests(ServerCase):
         )  # fmt: skip
         self.assertEqual(properties, {"content-type": "text/plain", "delivery-mode": 2})
         self.assertEqual(found[3][1]["redelivered"], 0)
+
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from(
+                    [
+                        ContentHead("ex", "key", PROPERTIES),
+                        ContentHead("", "queue", b"\0\0"),
+                        ContentHead("\xe9", "", PROPERTIES),
+                    ]
+                ),
+                st.binary(min_size=1, max_size=40),
+                st.booleans(),
+            ),
+            max_size=8,
+        ),
+        st.booleans(),
+    )
+    def test_burst(self, made: list[tuple[ContentHead, bytes, bool]], needs_ack: bool) -> None:
+        """A burst is the same octets as deliveries one by one, with the same tags."""
+        one, other = Peer09().opened(1), Peer09().opened(1)
+        for number, (head, body, redelivered) in enumerate(made):
+            one.engine.channels[0].deliver(
+                "t", *head, [body], redelivered=redelivered, needs_ack=needs_ack, context=number
+            )
+        burst = [OutgoingContent(*each, number) for number, each in enumerate(made)]
+        other.engine.channels[0].deliver_burst("t", burst, needs_ack=needs_ack)
+        found = [each.engine.channels[0].unacknowledged for each in (one, other)]
+        self.assertEqual(*[sorted(each.outstanding()) for each in found])
+        self.assertEqual(found[0].last, found[1].last)
+        self.assertEqual(one.engine.output.frames, other.engine.output.frames)
+        octets = other.raw()
+        self.assertEqual(octets, one.raw())
+        self.assertEqual(
+            [(arguments["redelivered"], body) for _, arguments, _, body in self.contents(octets)],
+            [(int(redelivered), body) for _, body, redelivered in made],
+        )
+
+    def test_broken_burst(self) -> None:
+        """09-W-11: what stands before a content that cannot be sent is sent, and no other."""
+        fine = ContentHead("", "q", PROPERTIES)
+        large = ContentHead("", "q", property_octets(60, {"headers": [("a", "S", bytes(5000))]}))
+        contents = [OutgoingContent(head, b"x", False, None) for head in (fine, large, fine)]
+        with self.assertRaises(FrameTooLargeError):
+            self.channel.deliver_burst("t", contents)
+        self.assertEqual([body for *_, body in self.contents(self.peer.raw())], [b"x"])
+        self.assertEqual(list(self.channel.unacknowledged), [1])
+        self.channel.close(ReplyCode.NOT_FOUND, "over")
+        with self.assertRaises(LocalProtocolError):
+            self.channel.deliver_burst("t", contents[:1])
 
     @given(st.lists(st.binary(max_size=9000), max_size=4))
     def test_parts(self, parts: list[bytes]) -> None:
