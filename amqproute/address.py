@@ -39,6 +39,7 @@ __all__ = [
     "MAX_DOMAIN_OCTETS",
     "MAX_NODE_OCTETS",
     "PROBE_NODE",
+    "ROOT_HOST",
     "TRANSFER_NODE",
     "Address",
     "check_new_name",
@@ -47,6 +48,7 @@ __all__ = [
     "from_compatibility",
     "from_exchange_address",
     "from_uri",
+    "host_label",
     "host_of",
     "in_host",
     "is_reserved",
@@ -78,6 +80,9 @@ _COMPATIBILITY: Final = ("/queues/", "/topics/")
 _EXCHANGES: Final = "/exchanges/"
 _SCHEMES: Final = ("amqp://", "amqps://")
 _HOSTS: Final = "//"
+
+ROOT_HOST: Final = "/"
+"""What operators and clients call the virtual host that is always there; `in_host` has ""."""
 
 # Letters, digits and hyphens, no hyphen at either end of a label. A label of 64 octets or a name
 # of 254 does not match; `_refuse_ascii` then says which of the rules was broken.
@@ -349,6 +354,11 @@ def split_host(name: str) -> tuple[str, str]:
 def host_of(name: str) -> str:
     """Return the virtual host of a node; empty for ``/``."""
     return split_host(name)[0] if name[:2] == _HOSTS else ""
+
+
+def host_label(host: str) -> str:
+    """Return what operators and clients call a virtual host: ``/`` for the one without a name."""
+    return host or ROOT_HOST
 
 
 def local_name(name: str) -> str:

@@ -576,10 +576,10 @@ _OF_OPERATORS: Final = frozenset(
 
 
 def _check_policies(config: Config, place: _Place) -> Iterator[ConfigProblem]:
-    seen: dict[tuple[bool, str], int] = {}
+    seen: dict[tuple[bool, str, str], int] = {}
     for index, policy in enumerate(config.policies):
         at: Location = ("policies", index)
-        key = (policy.operator, policy.name)
+        key = (policy.operator, policy.virtual_host, policy.name)
         if key in seen:
             words = f"{policy.name!r} is already policies[{seen[key]}]"
             yield place.problem((*at, "name"), words)

@@ -105,7 +105,7 @@ from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.relay.relay_context import RelayEnvironment
 from amqproute.relay.routing_decision import RoutingDecisions
-from amqproute.services import age_clock
+from amqproute.services import age_clock, connection_commands
 from amqproute.services.age_clock import AgeClock, ClockWatch, awake_clock
 from amqproute.services.delay_reports import DELAY_NOTES, DelayReports
 from amqproute.services.health_rules import BrokerFacts, ContractFacts
@@ -521,6 +521,7 @@ class Application:
             self.clock.now_ms,
         )
         age_clock.register(management, self.clock_watch)
+        connection_commands.register(management, self.links.close_connection)
         management.show("certificate", lambda: [self.certificates.gate.row()])
         management.show("contract", self.links.contract_rows)
         management.show("probe", self.probes.rows)

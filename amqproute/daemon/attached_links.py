@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 
 from twisted.logger import Logger
 
+from amqproute import conditions
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import node_of
@@ -94,10 +95,18 @@ class AttachedLinks:
         if self.amqp10 is not None:
             self.amqp10.common.detach_from(is_gone)
 
-    def close_link(self, name: str) -> None:
-        """Detach the links with a name, whichever connection they are on."""
+    def close_link(self, name: str, on: str | None = None) -> None:
+        """Detach the links with a name, on whichever connection, or on those of one name only."""
         for connection in self.connections:
-            connection.detach_named(name)
+            if on in (None, connection.facts.remote):
+                connection.detach_named(name)
+
+    def close_connection(self, name: str, words: str) -> int:
+        """Close the connections with a name, and return how many those are."""
+        found = [each for each in self.connections if each.facts.remote == name]
+        for connection in found:
+            connection.close(conditions.CONNECTION_FORCED, words)
+        return len(found)
 
     # -- rows for operators ----------------------------------------------------------------------
 

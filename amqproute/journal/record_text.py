@@ -90,7 +90,11 @@ def _received(record: JournalRecord) -> str:
 
 def _routed(record: JournalRecord) -> str:
     parent = "" if record.parent is None else f", comes from {record.parent}"
-    return f"on {_place(record.node)}{parent}{_named(record)}"
+    sender = ""
+    if record.sender is not None and record.connection is not None:  # by an exchange, or a topic
+        level = record.level or "none"
+        sender = f"from {record.sender} ({record.connection}, {level}{_protocol(record)}), "
+    return f"{sender}on {_place(record.node)}{parent}{_named(record)}"
 
 
 def _attempt(record: JournalRecord) -> str:

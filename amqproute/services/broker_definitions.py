@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final
 
+from amqproute.address import ROOT_HOST
 from amqproute.broker.exchanges.argument_rules import (
     OPERATOR_KEYS,
     QueueDeclaration,
@@ -32,7 +33,6 @@ from amqproute.broker.exchanges.topology_policies import PolicyScope, topology_p
 from amqproute.errors import AmqprouteError
 from amqproute.jsontext import parse_json
 
-DEFAULT_HOST: Final = "/"
 APPLY_TO: Final = frozenset(each.value for each in PolicyScope)
 """What a policy is for."""
 OPERATOR_COMPONENT: Final = "operator_policy"
@@ -438,7 +438,7 @@ def json_value(value: object) -> object:
 
 def _host_of(row: Mapping[str, object]) -> str:
     """Return the virtual host of a definition; an export of one host alone does not say it."""
-    host = row.get("vhost", DEFAULT_HOST)
+    host = row.get("vhost", ROOT_HOST)
     if not isinstance(host, str):
         raise DefinitionsError("a vhost that is no text")
     return host

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from amqproute import address
+from amqproute.address import ROOT_HOST
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.broker.exchanges.topology_policies import (
@@ -64,7 +65,6 @@ FIXED_LINK_KEYS: Final = frozenset(
 )
 """Options that a link cannot change (L-12, L-16)."""
 SQL: Final = "SQL-92"
-DEFAULT_HOST: Final = "/"
 POLICY_KEYS: Final = frozenset(("pattern", "apply-to", "priority", "definition", "virtual-host"))
 _POLICY_KEYS_IN_WORDS: Final = ", ".join(sorted(POLICY_KEYS))
 
@@ -166,12 +166,12 @@ def policy_of(kind: str, name: str, options: Mapping[str, object]) -> TopologyPo
     priority = options.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise _wrong_policy("priority: it has to be a whole number")
-    host = options.get("virtual-host", DEFAULT_HOST)
+    host = options.get("virtual-host", ROOT_HOST)
     if not isinstance(host, str):
         raise _wrong_policy("virtual-host: it has to be a text")
     is_operator = kind == OPERATOR_POLICY
     definition = _definition(options)
-    host = "" if host == DEFAULT_HOST else host
+    host = "" if host == ROOT_HOST else host
     return topology_policy(name, pattern, definition, scope, priority, is_operator, host)
 
 

@@ -5,35 +5,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
+from amqproute.address import ROOT_HOST, in_host, local_name
 from amqproute.broker.exchanges.argument_rules import QueueDeclaration, exchange_definition
 from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBinding, TargetKind
 from amqproute.broker.exchanges.exchange_graph import ExchangeDefinition
 from amqproute.broker.exchanges.topology_fault import TopologyFault
 from amqproute.broker.exchanges.topology_names import check_exchange_name, check_queue_name
 from amqproute.services.broker_definitions import (
-    DEFAULT_HOST,
     PlannedHost,
     PlannedPolicy,
     UnmatchedDefinition,
     json_value,
 )
 
-__all__ = ["definition_commands", "host_of_rows"]
+__all__ = ["definition_commands", "hosts_of_rows"]
 
 Rows = Iterable[Mapping[str, object]]
 _POLICY_KINDS: Final = ("policy", "operator-policy")
 
 
-def definition_commands(host: PlannedHost, unmatched: list[UnmatchedDefinition]) -> Iterator[str]:
+def definition_commands(
+    host: PlannedHost, unmatched: list[UnmatchedDefinition], into: str = ROOT_HOST
+) -> Iterator[str]:
     """Write the commands that make what a host has, exchanges and queues first.
 
     Args:
         host: what is imported.
         unmatched: what has no counterpart; more of it is added.
+        into: the virtual host here.
     """
     left_out: set[BindingTarget] = set()
+    here = "" if into == ROOT_HOST else into
 
     def leave_out(kind: TargetKind, name: str, reason: str) -> None:
         left_out.add(BindingTarget(kind, name))
@@ -47,7 +52,7 @@ def definition_commands(host: PlannedHost, unmatched: list[UnmatchedDefinition])
             continue
         yield _line(
             "exchange",
-            exchange.name,
+            in_host(here, exchange.name),
             {
                 "type": exchange.type.value,
                 "durable": exchange.durable,
@@ -69,34 +74,35 @@ def definition_commands(host: PlannedHost, unmatched: list[UnmatchedDefinition])
             "arguments": _json(queue.arguments),
             "auto-delete": queue.auto_delete,
         }
-        yield _line("queue", queue.name, options)
+        yield _line("queue", in_host(here, queue.name), options)
     for binding in host.bindings:
         kind, target = binding.target
         if left_out & {binding.target, BindingTarget(TargetKind.EXCHANGE, binding.source)}:
             continue  # the reason stands with its end
         yield _line(
             "exchange-binding",
-            binding.source,
+            in_host(here, binding.source),
             {
-                "target": target,
+                "target": in_host(here, target),
                 "target-type": kind.value,
                 "key": binding.key,
                 "arguments": _json(binding.arguments),
             },
         )
     for policy in host.policies:
-        yield _policy_line(policy, "update", {"or-create": True})
+        yield _policy_line(policy, here)
 
 
-def _policy_line(policy: PlannedPolicy, operation: str, more: Mapping[str, object]) -> str:
+def _policy_line(policy: PlannedPolicy, here: str) -> str:
     options = {
         "pattern": policy.pattern,
         "apply-to": policy.apply_to,
         "priority": policy.priority,
         "definition": _json(policy.values),
-        **more,
+        "or-create": True,
     }
-    return _line(_POLICY_KINDS[policy.is_operator], policy.name, options, operation)
+    kind = _POLICY_KINDS[policy.is_operator]
+    return _line(kind, in_host(here, policy.name), options, "update")
 
 
 def _line(
@@ -118,8 +124,10 @@ def _json(arguments: Mapping[str, object]) -> str:
     return json.dumps({name: json_value(value) for name, value in arguments.items()})
 
 
-def host_of_rows(exchanges: Rows, queues: Rows, bindings: Rows, policies: Rows = ()) -> PlannedHost:
-    """Return what rows of ``$management`` show, as far as it is durable.
+def hosts_of_rows(
+    exchanges: Rows, queues: Rows, bindings: Rows, policies: Rows = ()
+) -> tuple[PlannedHost, ...]:
+    """Return what rows of ``$management`` show, as far as it is durable, by virtual host.
 
     Args:
         exchanges: rows of the type ``exchange``.
@@ -129,29 +137,57 @@ def host_of_rows(exchanges: Rows, queues: Rows, bindings: Rows, policies: Rows =
     """
     kept = [row for row in queues if row["kind"] == "node"]
     names = {row["name"] for row in kept}
-    return PlannedHost(
-        DEFAULT_HOST,
-        tuple(_exchange(row) for row in exchanges if row["durable"] and not row["predeclared"]),
-        tuple(
-            QueueDeclaration(
-                str(row["name"]), True, False, row.get("auto-delete") is True, _arguments(row)
-            )
-            for row in kept
-        ),
-        tuple(
-            _binding(row)
-            for row in bindings
-            if row["durable"] and (row["target-type"] == "exchange" or row["target"] in names)
-        ),
-        tuple(_policy(row) for row in policies),
+    found: dict[str, _HostRows] = {}
+
+    def place(row: Mapping[str, object]) -> _HostRows:
+        return found.setdefault(str(row["virtual-host"]), _HostRows())
+
+    for row in exchanges:
+        host = place(row)
+        if row["durable"] and not row["predeclared"]:
+            host.exchanges.append(_exchange(row))
+    for row in kept:
+        auto_delete = row.get("auto-delete") is True
+        place(row).queues.append(
+            QueueDeclaration(_local(row, "name"), True, False, auto_delete, _arguments(row))
+        )
+    for row in bindings:
+        if row["durable"] and (row["target-type"] == "exchange" or row["target"] in names):
+            place(row).bindings.append(_binding(row))
+    for row in policies:
+        place(row).policies.append(_policy(row))
+    return tuple(
+        PlannedHost(
+            name,
+            tuple(host.exchanges),
+            tuple(host.queues),
+            tuple(host.bindings),
+            tuple(host.policies),
+        )
+        for name, host in sorted(found.items())
     )
+
+
+@dataclass
+class _HostRows:
+    """What rows show of one virtual host."""
+
+    exchanges: list[ExchangeDefinition] = field(default_factory=list)
+    queues: list[QueueDeclaration] = field(default_factory=list)
+    bindings: list[ExchangeBinding] = field(default_factory=list)
+    policies: list[PlannedPolicy] = field(default_factory=list)
+
+
+def _local(row: Mapping[str, object], key: str) -> str:
+    """Return a name as clients of its virtual host write it."""
+    return local_name(str(row[key]))
 
 
 def _policy(row: Mapping[str, object]) -> PlannedPolicy:
     priority, definition = row["priority"], json.loads(str(row["definition"]))
     assert isinstance(priority, int)
     return PlannedPolicy(
-        str(row["name"]),
+        _local(row, "name"),
         str(row["pattern"]),
         str(row["apply-to"]),
         priority,
@@ -164,12 +200,13 @@ def _exchange(row: Mapping[str, object]) -> ExchangeDefinition:
     flags = {
         key: bool(row[key.replace("_", "-")]) for key in ("durable", "auto_delete", "internal")
     }
-    return exchange_definition(str(row["name"]), str(row["exchange-type"]), flags, _arguments(row))
+    kind = str(row["exchange-type"])
+    return exchange_definition(_local(row, "name"), kind, flags, _arguments(row))
 
 
 def _binding(row: Mapping[str, object]) -> ExchangeBinding:
-    target = BindingTarget(TargetKind(row["target-type"]), str(row["target"]))
-    return ExchangeBinding(str(row["source"]), target, str(row["key"]), _arguments(row))
+    target = BindingTarget(TargetKind(row["target-type"]), _local(row, "target"))
+    return ExchangeBinding(_local(row, "source"), target, str(row["key"]), _arguments(row))
 
 
 def _arguments(row: Mapping[str, object]) -> dict[str, object]:

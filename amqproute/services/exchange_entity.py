@@ -4,6 +4,10 @@
 An ``exchange`` is known by its name, an ``exchange-binding`` by the exchange that messages come
 from, with ``target``, ``target-type``, ``key`` and ``arguments``. Arguments are a JSON object, as a
 text: so they fit into a line of a batch as into a map.
+
+Names are those within the broker: ``//shop/sales`` is the exchange ``sales`` of the virtual host
+``shop``. A binding has both ends in one virtual host. An alternate exchange is named as clients of
+the virtual host name it, like all that a definition says of others.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+from amqproute.address import host_label, host_of, in_host, split_host
+from amqproute.broker.broker import Broker
 from amqproute.broker.exchanges.argument_rules import (
     EffectiveTerm,
     TermSource,
@@ -77,75 +83,101 @@ class ExchangeCommands:
     """Makes and deletes exchanges and bindings, and shows them.
 
     Args:
-        topology: the exchanges of the broker.
+        broker: whose exchanges, of all virtual hosts.
     """
 
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def _at(self, name: str) -> tuple[Topology, str]:
+        """Return the virtual host of an exchange, and the name of the exchange there.
+
+        Raises:
+            CommandRefused: there is no such virtual host.
+        """
+        host, local = split_host(name)
+        if host and host not in self._broker.hosts and host not in self._broker.topologies:
+            raise CommandRefused(NOT_FOUND, f"there is no virtual host {host[:256]!r}")
+        return self._broker.topology_of(host), local
+
+    def _topologies(self) -> list[Topology]:
+        """Return those of all virtual hosts, that of ``/`` first."""
+        hosts = {*self._broker.hosts, *self._broker.topologies}
+        return [self._broker.topology_of(host) for host in sorted(hosts)]
 
     # -- exchanges -----------------------------------------------------------------------------
 
     def create(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
         """Make an exchange."""
-        definition = self._definition(command)
-        if definition.name in self._topology.graph:
+        topology, name = self._at(command.name)
+        definition = self._definition(command, name)
+        if name in topology.graph:
             if command.or_assert:
                 return self.assert_as(command)
             raise CommandRefused(CONFLICT, f"there is an exchange {command.name!r} already")
         with _refused():
-            check_exchange_name(command.name)
-            step = self._topology.declare_step(definition, changes.by)
+            if topology.host and topology.host not in self._broker.hosts:
+                raise CommandRefused(
+                    NOT_FOUND, f"the virtual host {topology.host!r} is not configured any more"
+                )
+            check_exchange_name(name)
+            step = topology.declare_step(definition, changes.by)
         self._take(command, changes, step.notes, step.undo)
-        return CommandResult(CREATED, "created", self._row(definition))
+        return CommandResult(CREATED, "created", self._row(topology, definition))
 
     def assert_as(self, command: ManagementCommand) -> CommandResult:
         """Compare an exchange with options."""
+        topology, name = self._at(command.name)
         with _refused():
-            there = self._topology.graph.exchange(command.name)
+            there = topology.graph.exchange(name)
             given = {"type": there.type.value, **command.arguments}
             asked = ManagementCommand("CREATE", command.kind, command.name, given)
-            check_redeclared(there, self._definition(asked))
-        return CommandResult(OK, "as it should be", self._row(there))
+            check_redeclared(there, self._definition(asked, name))
+        return CommandResult(OK, "as it should be", self._row(topology, there))
 
     def delete(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
         """Delete an exchange with its bindings."""
         if_unused = command.arguments.get("if-unused", False)
         if not isinstance(if_unused, bool):
             raise CommandRefused(BAD_REQUEST, "if-unused is true or false")
+        topology, name = self._at(command.name)
         with _refused():
-            step = self._topology.delete_step(command.name, if_unused)
+            step = topology.delete_step(name, if_unused)
         self._take(command, changes, step.notes, step.undo)
-        gone = [name for name in step.result.exchanges if name != command.name]
+        gone = [in_host(topology.host, each) for each in step.result.exchanges if each != name]
         facts = {"name": command.name, "bindings": len(step.result.bindings), "exchanges": gone}
         return CommandResult(GONE, "deleted", facts)
 
     def rows(self) -> Iterable[Row]:
         """All exchanges but the default one, which has no name."""
-        names = sorted(each.name for each in self._topology.graph.exchanges())
-        for name in names:
-            if name != DEFAULT_EXCHANGE and name in self._topology.graph:
-                yield self._row(self._topology.graph.exchange(name))
+        for topology in self._topologies():
+            graph = topology.graph
+            for name in sorted(each.name for each in graph.exchanges()):
+                if name != DEFAULT_EXCHANGE and name in graph:
+                    yield self._row(topology, graph.exchange(name))
 
-    def _row(self, definition: ExchangeDefinition) -> dict[str, object]:
-        graph = self._topology.graph
+    @staticmethod
+    def _row(topology: Topology, definition: ExchangeDefinition) -> dict[str, object]:
         name = definition.name
-        alternate = self._topology.alternate_of(name)
+        alternate = topology.alternate_of(name)
         return {
-            "name": name,
+            "name": in_host(topology.host, name),
             "type": "exchange",
+            "virtual-host": host_label(topology.host),
             "exchange-type": definition.type.value,
             "durable": definition.durable,
             "auto-delete": definition.auto_delete,
             "internal": definition.internal,
             ALTERNATE_ARGUMENT: definition.alternate,
             "arguments": argument_text(definition.arguments),
-            "bindings": len(graph.bindings_from(name)),
+            "bindings": topology.graph.binding_count_of(name),
             "predeclared": name in PREDECLARED,
-            "made-by": self._topology.owner_of(name),
+            "made-by": topology.owner_of(name),
             **({} if alternate is None else _alternate_facts(alternate)),
         }
 
-    def _definition(self, command: ManagementCommand) -> ExchangeDefinition:
+    @staticmethod
+    def _definition(command: ManagementCommand, name: str) -> ExchangeDefinition:
         given = command.arguments
         _check_keys(given, EXCHANGE_KEYS)
         arguments = read_arguments(given)
@@ -164,57 +196,65 @@ class ExchangeCommands:
                 BAD_REQUEST, "an exchange needs a `type`: direct, fanout, topic or headers"
             )
         with _refused():
-            return exchange_definition(command.name, kind, flags, arguments)
+            return exchange_definition(name, kind, flags, arguments)
 
     # -- bindings ------------------------------------------------------------------------------
 
     def bind(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
         """Make a binding."""
-        binding = self._binding(command)
+        topology, binding = self._binding(command)
         with _refused():
-            step = self._topology.bind_step(binding, changes.by)
+            step = topology.bind_step(binding, changes.by)
+        row = self._binding_row(topology, binding)
         if not step.result:
             if command.or_assert:
-                return CommandResult(OK, "as it should be", self._binding_row(binding))
+                return CommandResult(OK, "as it should be", row)
             raise CommandRefused(CONFLICT, f"there is such a binding of {command.name!r} already")
         self._take(command, changes, step.notes, step.undo)
-        return CommandResult(CREATED, "created", self._binding_row(binding))
+        return CommandResult(CREATED, "created", row)
 
     def assert_bound(self, command: ManagementCommand) -> CommandResult:
         """Look whether there is a binding."""
-        binding = self._binding(command)
+        topology, binding = self._binding(command)
         with _refused():
-            if binding not in self._topology.graph.bindings_from(binding.source):
+            if not topology.graph.has_binding(binding):
                 raise CommandRefused(NOT_FOUND, f"there is no such binding of {command.name!r}")
-        return CommandResult(OK, "as it should be", self._binding_row(binding))
+        return CommandResult(OK, "as it should be", self._binding_row(topology, binding))
 
     def unbind(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
         """Remove a binding."""
+        topology, binding = self._binding(command)
         with _refused():
-            step = self._topology.unbind_step(self._binding(command))
+            step = topology.unbind_step(binding)
         self._take(command, changes, step.notes, step.undo)
-        facts = {"name": command.name, "exchanges": list(step.result.exchanges)}
+        gone = [in_host(topology.host, each) for each in step.result.exchanges]
+        facts = {"name": command.name, "exchanges": gone}
         return CommandResult(GONE, "deleted", facts)
 
     def binding_rows(self) -> Iterable[Row]:
         """All bindings, by their exchanges."""
-        names = sorted(each.name for each in self._topology.graph.exchanges())
-        for name in names:
-            if name not in self._topology.graph:
-                continue
-            for binding in self._topology.graph.bindings_from(name):
-                yield self._binding_row(binding)
+        for topology in self._topologies():
+            graph = topology.graph
+            for name in sorted(each.name for each in graph.exchanges()):
+                if name not in graph:
+                    continue
+                for binding in graph.bindings_from(name):
+                    yield self._binding_row(topology, binding)
 
-    def _binding_row(self, binding: ExchangeBinding) -> dict[str, object]:
-        kind, target = binding.target
+    @staticmethod
+    def _binding_row(topology: Topology, binding: ExchangeBinding) -> dict[str, object]:
+        kind = binding.target.kind
+        source = in_host(topology.host, binding.source)
+        target = in_host(topology.host, binding.target.name)
         try:
-            durable = self._topology.is_durable(binding)
+            durable = topology.is_durable(binding)
         except TopologyFault:
             durable = False  # its exchange went between two turns of an answer
         return {
-            "name": f"{binding.source} to {kind.value} {target} by {binding.key!r}",
+            "name": f"{source} to {kind.value} {target} by {binding.key!r}",
             "type": "exchange-binding",
-            "source": binding.source,
+            "virtual-host": host_label(topology.host),
+            "source": source,
             "target": target,
             "target-type": kind.value,
             "key": binding.key,
@@ -222,7 +262,8 @@ class ExchangeCommands:
             "durable": durable,
         }
 
-    def _binding(self, command: ManagementCommand) -> ExchangeBinding:
+    def _binding(self, command: ManagementCommand) -> tuple[Topology, ExchangeBinding]:
+        topology, source = self._at(command.name)
         given = command.arguments
         _check_keys(given, BINDING_KEYS)
         target, key = given.get("target"), given.get("key", "")
@@ -234,8 +275,14 @@ class ExchangeCommands:
         text = str(key) if isinstance(key, str | int) and not isinstance(key, bool) else None
         if text is None:
             raise CommandRefused(BAD_REQUEST, "key is a text")
-        place = BindingTarget(TargetKind(str(kind)), target)
-        return ExchangeBinding(command.name, place, text, read_arguments(given))
+        if host_of(target) != topology.host:
+            raise CommandRefused(
+                BAD_REQUEST,
+                f"{command.name[:256]!r} and {target[:256]!r} are in different virtual hosts: no "
+                "message goes from one to the other",
+            )
+        place = BindingTarget(TargetKind(str(kind)), split_host(target)[1])
+        return topology, ExchangeBinding(source, place, text, read_arguments(given))
 
     @staticmethod
     def _take(

@@ -37,6 +37,10 @@ operation       does
                 what there is to ask about, and how
 ==============  ==============================================================================
 
+Nodes and exchanges of a virtual host have names like ``//shop/orders``; the property
+``virtual-host`` says in which one the names of a request are, and which one a ``QUERY`` lists
+(`host_scope`). Without it a request is about the whole broker.
+
 Entity types, operations and the rights that they take stand in one table, `management_table`; the
 daemon's parts give the functions that carry them out (`ManagementService.offer`, `show`).
 
@@ -67,7 +71,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from amqproute.address import exchange_node
+from amqproute.address import exchange_node, in_host, split_host
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.commit_batch import Batch
@@ -95,6 +99,7 @@ from amqproute.services.command_schema import (
 )
 from amqproute.services.command_schema import OPERATIONS as COMMANDS
 from amqproute.services.exchange_entity import ExchangeCommands
+from amqproute.services.host_scope import VIRTUAL_HOST, asked_host, within_host
 from amqproute.services.management_protocol import (
     Allows,
     Commands,
@@ -106,7 +111,12 @@ from amqproute.services.management_protocol import (
     attribute_names,
     whole,
 )
-from amqproute.services.management_rows import ManagementRows, Row, Rows
+from amqproute.services.management_rows import (
+    ManagementRows,
+    Row,
+    Rows,
+    virtual_host_of_queue,
+)
 from amqproute.services.management_table import (
     ENTITIES,
     NODE_KINDS,
@@ -116,7 +126,7 @@ from amqproute.services.management_table import (
 )
 from amqproute.services.message_moves import MessageMoves
 from amqproute.services.node_changes import ChangeBatch, CommandResult, NodeChanges
-from amqproute.services.policy_entity import PolicyCommands
+from amqproute.services.policy_entity import PolicyCommands, policy_key
 from amqproute.services.questions import (
     MOST_UNITS_AMONG_CHANGES,
     Asking,
@@ -191,7 +201,7 @@ def _deed(request: ManagementRequest, reply: ManagementReply, now_us: int) -> Ru
 def _audited_name(request: ManagementRequest) -> str:
     """Return what the journal calls the entity of a request: exchanges by their kind."""
     name = str(request.properties.get("name", ""))
-    return exchange_node(name) if name and request.entity_type in _EXCHANGES else name
+    return _exchange_at(name) if name and request.entity_type in _EXCHANGES else name
 
 
 Index = Callable[[], Sequence[tuple[str, Callable[[str], Row]]]]
@@ -207,19 +217,34 @@ class EntityType:
         rows: gives the entities now: attribute to value, all encodable; each has ``name``.
         index: where there may be many of them, their names in the order of `rows`, with what makes
             the row of each, or raises `KeyError` once it has gone; None where `rows` is as good.
+        host_of: the label of the virtual host of an entity in the index, by its name; None for what
+            is in none.
     """
 
     name: str
     rows: Rows
     index: Index | None = None
+    host_of: Callable[[str], str | None] = lambda _: None
 
-    def page(self, offset: int, count: int) -> tuple[list[Row], int]:
-        """Return so many rows from one on, and how many there are in all."""
+    def page(self, offset: int, count: int, host: str | None = None) -> tuple[list[Row], int]:
+        """Return so many rows from one on, and how many there are in all.
+
+        Args:
+            offset: of the first row.
+            count: of rows.
+            host: the label of the only virtual host that counts; None for all.
+        """
         if self.index is None:
-            rows = list(self.rows())
+            rows = list(self.in_host(host))
             return rows[offset : offset + count], len(rows)
         index = self.index()
+        if host is not None:
+            index = [each for each in index if self.host_of(each[0]) == host]
         return [make(name) for name, make in index[offset : offset + count]], len(index)
+
+    def in_host(self, host: str | None) -> Iterator[Row]:
+        """Iterate over the rows of a virtual host; of all with None."""
+        return (row for row in self.rows() if host is None or row.get(VIRTUAL_HOST) == host)
 
     def find(self, name: str) -> Row | None:
         """Return the row of the first entity with a name; None without one."""
@@ -243,7 +268,8 @@ class ManagementService:
         destinations: see `management_rows.ManagementRows`.
         connections: the open connections: maps with ``name`` and whatever else.
         links: the links of clients, likewise.
-        close_link: detaches the links of clients with this name.
+        close_link: detaches the links of clients with this name, on the connection of that name
+            only if one is given.
 
     Attributes:
         operations: name to function, from `offer`. They come before those of `command_schema`.
@@ -265,7 +291,7 @@ class ManagementService:
         destinations: Rows = tuple,
         connections: Rows = tuple,
         links: Rows = tuple,
-        close_link: Callable[[str], None] = lambda _: None,
+        close_link: Callable[[str, str | None], None] = lambda *_: None,
     ) -> None:
         self._broker = broker
         self._allows = allows
@@ -286,12 +312,14 @@ class ManagementService:
             self.operations |= {"MOVE": self._take, "COPY": self._take}
             self._does |= {(name, "node"): self._moving.later for name in ("MOVE", "COPY")}
         overview = self._overview = ManagementRows(broker, inventory, now_ms, destinations, links)
-        self.show("queue", overview.queues, overview.queue_index)
+        self.register(
+            EntityType("queue", overview.queues, overview.queue_index, virtual_host_of_queue)
+        )
         self.show("topic", overview.topics)
         self.show("relay-queue", overview.relay_queues)
         self.show("binding", overview.bindings)
         self.show("link", overview.links)
-        exchanges = ExchangeCommands(broker.topology)
+        exchanges = ExchangeCommands(broker)
         self.show("exchange", exchanges.rows)
         self.show("exchange-binding", exchanges.binding_rows)
         self.show("alias", overview.aliases)
@@ -399,6 +427,12 @@ class ManagementService:
         """
         if request.batch is not None:
             return self._batch(request.batch, request.principal, changes)
+        try:
+            host = asked_host(request.properties, self._is_host)
+            if host is not None:
+                request = within_host(request, host)
+        except CommandRefused as refused:
+            return ManagementReply.of(refused.status, refused.words)
         if not request.operation:
             return ManagementReply.of(
                 BAD_REQUEST, "the application property `operation` is missing"
@@ -414,6 +448,10 @@ class ManagementService:
                 NOT_IMPLEMENTED, f"no operation {request.operation[:64]!r} here; there are {known}"
             )
         return self.change(request, changes)
+
+    def _is_host(self, name: str) -> bool:
+        """Tell whether a virtual host is configured, or was when it got what is there."""
+        return name in self._broker.hosts or name in self._broker.topologies
 
     def _purge(
         self, request: ManagementRequest, operation: Operation | None, changes: ChangeBatch | None
@@ -500,7 +538,7 @@ class ManagementService:
         if OPERATIONS[command.operation].right is RequiredRight.NODES:
             self._require_right(command, principal)
         if command.operation == "DELETE" and command.kind == "link":
-            closed = self._close_links(command.name, changes)
+            closed = self._close_links(command, changes)
             if closed is not None:
                 return closed
         if command.kind == "link" and command.operation in ("UPDATE", "RENAME"):
@@ -544,7 +582,8 @@ class ManagementService:
         if command.kind == "route":
             return [f"@{command.name}"]
         if command.kind in _POLICIES:
-            return [f"/policies/{command.name}"]
+            host, local = split_host(policy_key(command))
+            return [in_host(host, f"/policies/{local}")]
         if command.kind in _UNRESOLVED:
             return _about_exchange(command)
         given = command.arguments
@@ -557,16 +596,31 @@ class ManagementService:
                 named += [each.source, each.target]
         return named or [MANAGEMENT]
 
-    def _close_links(self, name: str, changes: ChangeBatch) -> CommandResult | None:
+    def _close_links(
+        self, command: ManagementCommand, changes: ChangeBatch
+    ) -> CommandResult | None:
         """Detach the links of clients by name (G-13); None if there are none, or a binding."""
         assert self._inventory is not None
+        name, connection = command.name, command.arguments.get("connection")
+        if connection is not None and not isinstance(connection, str):
+            raise CommandRefused(BAD_REQUEST, "connection is the name of one, a text")
         if name in self._inventory.links:
             return None
-        links = [row for row in self._overview.client_links() if row["name"] == name]
+        links = [
+            row
+            for row in self._overview.client_links()
+            if row["name"] == name and connection in (None, row["connection"])
+        ]
+        if any(row["kind"] == "channel" for row in links):
+            raise CommandRefused(
+                CONFLICT,
+                f"{name[:256]!r} is a channel, which ends with its connection: "
+                f"amqproute connection close {links[0]['connection']}",
+            )
         count = sum(row["kind"] != "suspended" for row in links)
         if not count or any(each.name == name for each in self._broker.bindings):
             return None
-        changes.did(f"DELETE link {name}", done=partial(self._close_link, name))
+        changes.did(f"DELETE link {name}", done=partial(self._close_link, name, connection))
         return CommandResult(
             OK,
             f"{counted(count, 'link of a client is', 'links of clients are')} being detached",
@@ -647,10 +701,12 @@ class ManagementService:
         except ValueError as error:
             return ManagementReply.of(BAD_REQUEST, str(error))
         page: Sequence[Row]
+        given = request.properties.get(VIRTUAL_HOST)
+        host = None if given is None else str(given)
         if len(types) == 1:
-            page, total = types[0].page(offset, count)
+            page, total = types[0].page(offset, count, host)
         else:
-            rows = [row for each in types for row in each.rows()]
+            rows = [row for each in types for row in each.in_host(host)]
             page, total = rows[offset : offset + count], len(rows)
         page = [self._with_options(row) for row in page]
         names = list(wanted or dict.fromkeys(name for row in page for name in row))
@@ -723,7 +779,7 @@ def _functions(inventory: NodeChanges) -> dict[tuple[str, str], Function]:
         BindingCommands(inventory),
         AliasCommands(inventory),
         RouteCommands(inventory),
-        ExchangeCommands(inventory.broker.topology),
+        ExchangeCommands(inventory.broker),
     )
     return {
         ("CREATE", "node"): inventory.create_node,
@@ -768,9 +824,15 @@ def _about_exchange(command: ManagementCommand) -> list[str]:
     """Return what access rules call the ends of a binding, or an exchange."""
     target = str(command.arguments.get("target", ""))
     if command.kind == "exchange" or not target:
-        return [exchange_node(command.name)]
+        return [_exchange_at(command.name)]
     is_exchange = command.arguments.get("target-type") == "exchange"
-    return [exchange_node(command.name), exchange_node(target) if is_exchange else target]
+    return [_exchange_at(command.name), _exchange_at(target) if is_exchange else target]
+
+
+def _exchange_at(name: str) -> str:
+    """Return what access rules call an exchange, by its name within the broker."""
+    host, local = split_host(name)
+    return in_host(host, exchange_node(local))
 
 
 def _is_question(command: ManagementCommand) -> bool:

@@ -8,19 +8,29 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
+from amqproute.address import host_label, host_of
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
+from amqproute.broker.subscription import PREFIX as SUBSCRIPTION_PREFIX
 from amqproute.broker.topic import Topic
 from amqproute.services.exchange_entity import argument_text, policy_names, term_facts
 from amqproute.services.node_changes import NodeChanges
+from amqproute.values import RELAY_PREFIX
 
-__all__ = ["AGES_MINUTES", "ManagementRows", "Row", "Rows"]
+__all__ = ["AGES_MINUTES", "ManagementRows", "Row", "Rows", "virtual_host_of_queue"]
 
 AGES_MINUTES: Final = (5, 10, 20, 40, 80, 160, 320, 640, 1280)
 """Upper ends of the classes of age of a `shapes` row; the last class has none."""
 
 Row = Mapping[str, object]
 Rows = Callable[[], Iterable[Row]]
+
+
+def virtual_host_of_queue(name: str) -> str | None:
+    """Return the label of the virtual host of a queue, by its name; None for a relay queue."""
+    if name.startswith(RELAY_PREFIX):
+        return None
+    return host_label(host_of(name.removeprefix(SUBSCRIPTION_PREFIX)))
 
 
 class ManagementRows:
@@ -65,15 +75,17 @@ class ManagementRows:
         ]
         for name, topic in sorted(broker.topics.items()):
             index.append((name, self._topic_row_here))
+            host = host_of(name)
             for _, subscription in sorted(topic.durable.items()):
                 queue = subscription.queue
-                index.append((queue.name, partial(self._subscription_row, queue)))
+                index.append((queue.name, partial(self._subscription_row, host, queue)))
         index += [(name, self._relay_row) for name in sorted(broker.internal)]
         return index
 
     def _node_row(self, name: str) -> Row:
         kind = "dynamic" if name in self._broker.dynamic else "node"
         row = self._queue_row(self._broker.nodes[name], "queue", kind) | self._origin(name)
+        row["virtual-host"] = host_label(host_of(name))
         terms = None if self._inventory is None else self._inventory.declared(name)
         if terms is not None:
             row["arguments"] = argument_text(terms.arguments)
@@ -83,8 +95,9 @@ class ManagementRows:
     def _topic_row_here(self, name: str) -> Row:
         return self._topic_row(self._broker.topics[name]) | self._origin(name)
 
-    def _subscription_row(self, queue: Queue, name: str) -> Row:
-        return self._queue_row(queue, "queue", "subscription")
+    def _subscription_row(self, host: str, queue: Queue, name: str) -> Row:
+        row = self._queue_row(queue, "queue", "subscription")
+        return {**row, "virtual-host": host_label(host)}
 
     def _relay_row(self, name: str) -> Row:
         return self._queue_row(self._broker.internal[name], "queue", "relay")
@@ -127,6 +140,7 @@ class ManagementRows:
             "expired": tally.expired,
             "dropped": tally.dropped,
             "unroutable": tally.unroutable,
+            "virtual-host": host_label(host_of(topic.name)),
             "subscriptions": len(topic.subscriptions),
             "durable-subscriptions": len(topic.durable),
         }
@@ -138,6 +152,7 @@ class ManagementRows:
             yield {
                 "name": binding.name,
                 "type": "binding",
+                "virtual-host": host_label(host_of(declaration.source)),
                 "source": declaration.source,
                 "target": declaration.target,
                 "filter": declaration.selector,
@@ -161,7 +176,9 @@ class ManagementRows:
     def aliases(self) -> Iterable[Row]:
         """Further names of nodes."""
         for name, target in sorted(self._broker.aliases.items()):
-            yield {"name": name, "type": "alias", "target": target} | self._origin(name)
+            host = host_label(host_of(name))
+            row = {"name": name, "type": "alias", "virtual-host": host, "target": target}
+            yield row | self._origin(name)
 
     def relay_queues(self) -> Iterable[Row]:
         """Queues to other domains, with the state of their destination."""
@@ -180,13 +197,17 @@ class ManagementRows:
         and to read them all would cost the daemon more than the answer is worth.
         """
         broker = self._broker
-        queues = [("node", queue) for _, queue in sorted(broker.nodes.items())]
-        for _, topic in sorted(broker.topics.items()):
+        queues: list[tuple[str, str | None, Queue]] = [
+            ("node", host_label(host_of(name)), queue)
+            for name, queue in sorted(broker.nodes.items())
+        ]
+        for name, topic in sorted(broker.topics.items()):
+            host = host_label(host_of(name))
             durable = (each.queue for _, each in sorted(topic.durable.items()))
-            queues += [("subscription", queue) for queue in durable]
-        queues += [("relay", queue) for _, queue in sorted(broker.internal.items())]
+            queues += [("subscription", host, queue) for queue in durable]
+        queues += [("relay", None, queue) for _, queue in sorted(broker.internal.items())]
         now_ms = self._now_ms()
-        for kind, queue in queues:
+        for kind, host_name, queue in queues:
             ages = [0] * (len(AGES_MINUTES) + 1)
             arrivals = queue.arrivals_ms()
             for arrived_ms in arrivals:
@@ -195,6 +216,7 @@ class ManagementRows:
                 "name": queue.name,
                 "type": "shape",
                 "kind": kind,
+                "virtual-host": host_name,
                 "total": queue.depth,
                 "ages": ages,
                 "ages-minutes": list(AGES_MINUTES),

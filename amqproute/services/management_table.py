@@ -167,6 +167,9 @@ OPERATIONS: Final = {
             "REQUEUE", "sends dead letters back to their original nodes", _R.DEAD_LETTERS
         ),
         OperationDeclaration(
+            "CLOSE-CONNECTION", "closes a connection", _R.SERVICE, ("connection",)
+        ),
+        OperationDeclaration(
             "ACCEPT-TIME", "accepts the time after a jump of the wall clock", _R.SERVICE
         ),
         OperationDeclaration("DRAIN", "stops accepting new messages", _R.SERVICE),

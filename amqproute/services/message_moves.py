@@ -23,6 +23,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from amqproute.address import host_of
 from amqproute.broker.binding import leaving
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
@@ -51,7 +52,7 @@ MOST_SEEN: Final = 20_000
 """Messages processed for one request."""
 
 _DONE: Final = {"MOVE": "moved", "COPY": "copied"}
-_KEYS: Final = frozenset({"target", "filter", "limit", "dry-run", "cursor"})
+_KEYS: Final = frozenset({"target", "filter", "limit", "dry-run", "cursor", "across-hosts"})
 
 log = Logger()
 
@@ -159,6 +160,13 @@ class _Job:
             raise CommandRefused(CONFLICT, f"source and target are the same node, {name!r}")
         if name not in self._broker.nodes and name not in self._broker.topics:
             raise self._missing("target: here is no node", name)
+        across = host_of(name) != host_of(self._command.name)
+        if across and not switch(self._command, "across-hosts"):
+            raise CommandRefused(
+                CONFLICT,
+                f"{self._command.name!r} and {name!r} are in different virtual hosts: nothing goes "
+                "from one to the other unless `across-hosts` is true",
+            )
         return name
 
     @staticmethod

@@ -37,7 +37,7 @@ from typing import Final, Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from amqproute.address import is_reserved
+from amqproute.address import host_of, in_host, is_reserved, local_name
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.commit_batch import Batch
@@ -306,7 +306,7 @@ class RequeueCommand:
             selector,
             str(texts["reason"]),
             str(texts["condition"]),
-            str(texts["source"]).removeprefix(RELAY_PREFIX),
+            local_name(str(texts["source"])).removeprefix(RELAY_PREFIX),
             None if older is None else now_ms - older,
             None if newer is None else now_ms - newer,
         )
@@ -332,7 +332,7 @@ class RequeueCommand:
             try:
                 if not selection.fits(entry):
                     continue
-                way = self._way(entry)
+                way = self._way(entry, host_of(queue.name))
                 self._check(request, queue, entry, way)
                 if not is_dry:
                     self._put(way, entry, batch)
@@ -360,8 +360,12 @@ class RequeueCommand:
         for _, name in taken:
             count.targets[name] = count.targets.get(name, 0) + 1
 
-    def _way(self, entry: Entry) -> ITarget | NextHop:
+    def _way(self, entry: Entry, host: str) -> ITarget | NextHop:
         """Return the target of a dead letter.
+
+        Args:
+            entry: the dead letter.
+            host: the virtual host that it is in.
 
         Raises:
             AmqpError: it is no dead letter, or its target does not exist.
@@ -373,7 +377,7 @@ class RequeueCommand:
         router = self._router()
         source = facts.get(SOURCE)
         if isinstance(source, str) and facts.get(REPORT_KIND) != RETURNED:
-            queue = self._broker.nodes.get(source)
+            queue = self._broker.nodes.get(in_host(host, source))  # named as its clients do
             if queue is not None:
                 return queue
             key = source.removeprefix(RELAY_PREFIX)
@@ -389,7 +393,9 @@ class RequeueCommand:
             return route
         if is_reserved(route.node):
             raise NotFound(f"{to!r} is a service")
-        target: ITarget = self._broker.target(route.node)
+        target: ITarget = self._broker.target(
+            in_host(host, route.node) if "@" not in to else route.node
+        )
         return target
 
     def _check(
@@ -407,6 +413,9 @@ class RequeueCommand:
             raise UnauthorizedAccess(f"{request.principal} may not manage {name!r}")
         if isinstance(way, NextHop):
             return
+        if host_of(name) != host_of(queue.name):
+            # The annotation may be anybody's who publishes to the queue.
+            raise PreconditionFailed(f"{name!r} is in another virtual host than {queue.name!r}")
         if way.space() <= 0:
             raise ResourceLimitExceeded(f"{name} takes no messages at the moment")
         if isinstance(way, Queue) and way.repeats(entry.message):

@@ -282,13 +282,13 @@ class NodeChanges:
             configured: those of the configuration.
             unusable: kind, name and reason of what cannot be; more of it is added.
         """
-        found = {(each.is_operator, each.name): each for each in configured}
+        found = {(each.is_operator, in_host(each.host, each.name)): each for each in configured}
         for kind, where in self.policies.items():
             for name, made in where.items():
                 if (kind == OPERATOR_POLICY, name) in found:
                     continue
                 try:
-                    policy = policy_of(kind, name, made.options)
+                    policy = policy_of(kind, local_name(name), made.options)
                 except TopologyFault as fault:
                     unusable.append((kind, name, fault.text))
                 else:

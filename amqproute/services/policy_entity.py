@@ -5,6 +5,9 @@ There are two types, ``policy`` and ``operator-policy``, with the options ``patt
 ``priority`` and ``definition``, which is a JSON object in a text. Policies of the configuration
 cannot be changed here; one that the file later has of the same name goes before one made at runtime
 until it leaves the file again. What has changed is in force when it is on the disk.
+
+Each virtual host has policies of its own: ``//shop/limits`` is the policy ``limits`` of the virtual
+host ``shop``. The option ``virtual-host`` says the same of a name without slashes.
 """
 
 from __future__ import annotations
@@ -13,6 +16,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from amqproute.address import (
+    ROOT_HOST,
+    host_label,
+    host_of,
+    in_host,
+    local_name,
+    split_host,
+)
 from amqproute.broker.exchanges.topology_fault import TopologyFault
 from amqproute.broker.exchanges.topology_policies import MOST_POLICIES, TopologyPolicy
 from amqproute.services.change_batch import (
@@ -21,7 +32,7 @@ from amqproute.services.change_batch import (
     CommandResult,
     RuntimeNode,
 )
-from amqproute.services.command_options import DEFAULT_HOST, policy_of, require_same, switch
+from amqproute.services.command_options import policy_of, require_same, switch
 from amqproute.services.command_schema import (
     BAD_REQUEST,
     CONFLICT,
@@ -35,7 +46,7 @@ from amqproute.services.command_schema import (
 )
 from amqproute.services.node_changes import NodeChanges
 
-__all__ = ["PolicyCommands"]
+__all__ = ["PolicyCommands", "policy_key"]
 
 
 class PolicyCommands:
@@ -53,7 +64,7 @@ class PolicyCommands:
 
     def create(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
         """Make a policy."""
-        name = command.name
+        name = policy_key(command)
         if self._find(name) is not None:
             if command.or_assert:
                 return self.assert_as(command)
@@ -74,18 +85,19 @@ class PolicyCommands:
 
     def assert_as(self, command: ManagementCommand) -> CommandResult:
         """Compare a policy with options."""
-        found = self._require(command.name)
+        name = policy_key(command)
+        found = self._require(name)
         there = _options(found)
-        asked = _options(self._policy(command.name, {**there, **command.arguments}))
-        require_same(command.name, there, asked, list(command.arguments))
-        return CommandResult(OK, "as it should be", {"name": command.name, **there})
+        asked = _options(self._policy(name, {**there, **command.arguments}))
+        require_same(name, there, asked, list(command.arguments))
+        return CommandResult(OK, "as it should be", {"name": name, **there})
 
     def update(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
         """Change options of a policy; null restores the default.
 
         With the option ``or-create`` it is made if there is none.
         """
-        name = command.name
+        name = policy_key(command)
         given = dict(command.arguments)
         or_create = switch(command, "or-create")
         given.pop("or-create", None)
@@ -105,7 +117,7 @@ class PolicyCommands:
 
     def delete(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
         """Delete a policy that was made at runtime."""
-        name = command.name
+        name = policy_key(command)
         self._require_own(name)
         if name not in self._made:
             raise self._missing(name)
@@ -117,21 +129,22 @@ class PolicyCommands:
         found: list[tuple[TopologyPolicy, dict[str, object]]] = []
         for each in self._inventory.configured.policies:
             if each.is_operator == (self._kind == OPERATOR_POLICY):
-                place = self._place(each.name)
+                place = self._place(in_host(each.host, each.name))
                 found.append((each, {"origin": "configuration", "declared-at": place}))
-        known = {each.name for each, _ in found}
+        known = {in_host(each.host, each.name) for each, _ in found}
         for name, made in self._made.items():
             if name in known:
                 continue
             try:
-                policy = policy_of(self._kind, name, made.options)
+                policy = policy_of(self._kind, local_name(name), made.options)
             except TopologyFault:
                 continue  # the log has the reason since the start
             found.append(
                 (policy, {"origin": "runtime", "made-by": made.by, "made-at-ms": made.since_ms})
             )
         for policy, origin in sorted(found, key=lambda row: (-row[0].priority, row[0].name)):
-            yield {"name": policy.name, "type": self._kind, **_options(policy), **origin}
+            name = in_host(policy.host, policy.name)
+            yield {"name": name, "type": self._kind, **_options(policy), **origin}
 
     def _put(
         self, name: str, made: RuntimeNode | None, changes: ChangeBatch, operation: str
@@ -149,8 +162,9 @@ class PolicyCommands:
         changes.did(f"{operation} {self._kind} {name}", undo, self._inventory.apply_policies)
 
     def _policy(self, name: str, options: Mapping[str, object]) -> TopologyPolicy:
+        host, local = split_host(name)
         try:
-            policy = policy_of(self._kind, name, options)
+            policy = policy_of(self._kind, local, {**options, "virtual-host": host_label(host)})
         except TopologyFault as fault:
             raise CommandRefused(BAD_REQUEST, fault.text) from None
         if policy.host and policy.host not in self._inventory.broker.hosts:
@@ -162,13 +176,13 @@ class PolicyCommands:
     def _find(self, name: str) -> TopologyPolicy | None:
         is_operator = self._kind == OPERATOR_POLICY
         for each in self._inventory.configured.policies:
-            if each.is_operator == is_operator and each.name == name:
+            if each.is_operator == is_operator and in_host(each.host, each.name) == name:
                 return each
         made = self._made.get(name)
         if made is None:
             return None
         try:
-            return policy_of(self._kind, name, made.options)
+            return policy_of(self._kind, local_name(name), made.options)
         except TopologyFault as fault:
             raise CommandRefused(CONFLICT, fault.text) from None
 
@@ -199,11 +213,31 @@ class PolicyCommands:
         return f", declared at {place}" if place else ""
 
 
+def policy_key(command: ManagementCommand) -> str:
+    """Return the name of a policy within the broker, by its name and the option ``virtual-host``.
+
+    Raises:
+        CommandRefused: the two say different virtual hosts.
+    """
+    given = command.arguments.get("virtual-host")
+    host = host_of(command.name)
+    if given is None:
+        return command.name
+    if not isinstance(given, str):
+        raise CommandRefused(BAD_REQUEST, "virtual-host: it has to be a text")
+    if host and host != given:
+        raise CommandRefused(
+            BAD_REQUEST,
+            f"virtual-host: {command.name[:256]!r} is a policy of another one and stays there",
+        )
+    return command.name if host or given == ROOT_HOST else in_host(given, command.name)
+
+
 def _options(policy: TopologyPolicy) -> dict[str, object]:
     return {
         "pattern": policy.pattern,
         "apply-to": policy.scope.value,
         "priority": policy.priority,
         "definition": json.dumps(dict(policy.terms.values), ensure_ascii=False),
-        "virtual-host": policy.host or DEFAULT_HOST,
+        "virtual-host": host_label(policy.host),
     }

@@ -84,6 +84,8 @@ from amqproute.services.management_node import (
     ManagementService,
 )
 from amqproute.services.management_protocol import Allows
+from amqproute.services.management_rows import virtual_host_of_queue
+from amqproute.services.published_by import written_by
 from amqproute.services.relay_view import (
     DestinationHold,
     DestinationOf,
@@ -590,14 +592,17 @@ class RelayMessages(Generic[DestinationOf]):
         try:
             properties = message.properties
             to, message_id = message.to, properties.message_id
+            written = written_by(message.annotations)
             subject, priority = properties.subject, int(message.header.priority)
         except DecodeError:
             to = message_id = subject = priority = None
+            written = {}
         message.forget()
         wait = queue.wait_of(entry)
         row = {
             "id": entry.id,
             "queue": queue.name,
+            "virtual-host": virtual_host_of_queue(queue.name),
             "to": to,
             "message-id": None if message_id is None else str(message_id),
             "subject": subject,
@@ -609,6 +614,7 @@ class RelayMessages(Generic[DestinationOf]):
             "expires-ms": entry.expires_ms or None,
             "attempts": entry.delivery_count,
             "state": "waiting" if wait is None else "deferred",
+            **written,
         }
         if destination is not None:
             row["attempts"] = destination.outcomes.tries(entry)

@@ -470,7 +470,7 @@ class FrameBroker:
             inventory=self.inventory,
             connections=lambda: [each.row() for each in self.shared.connections],
             links=lambda: [row for each in self.shared.connections for row in each.link_rows()],
-            close_link=lambda name: [
+            close_link=lambda name, _: [
                 each.detach_named(name) for each in tuple(self.shared.connections)
             ].clear(),
         )

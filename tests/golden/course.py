@@ -409,7 +409,8 @@ class Course:
             wire.attach("receiver", "archive", "from-archive")
             for arguments in (
                 ("queue", "ls"), ("queue", "show", "orders"), ("queue", "show", "nobody"),
-                ("connection", "ls"), ("link", "ls"), ("contract", "ls"),
+                ("connection", "ls"), ("connection", "show", "nobody"), ("link", "ls"),
+                ("contract", "ls"),
                 ("contract", "show", "user:anna"), ("peer", "probes"),
                 ("peer", "test", "beta.example"), ("peer", "test", "gone.example"),
                 ("explain", "orders"), ("explain", "sales@alpha.example"),

@@ -13,7 +13,7 @@ from amqproute.services.broker_definitions import (
     export_document,
     plan_import,
 )
-from amqproute.services.definition_commands import definition_commands, host_of_rows
+from amqproute.services.definition_commands import definition_commands, hosts_of_rows
 from tests.services.test_node_changes import InventoryCase
 
 DEFINITIONS: dict[str, Any] = {
@@ -196,8 +196,8 @@ class DefinitionTests(InventoryCase):
         self.restart()
         self.assertEqual(self.broker.nodes["jobs:eu"].limits.length, 5)
         kinds = ("exchange", "queue", "exchange-binding")
-        shown = host_of_rows(*(rows_of(self, kind) for kind in kinds))
-        document, left = export_document(DefinitionPlan((shown,)))
+        shown = hosts_of_rows(*(rows_of(self, kind) for kind in kinds))
+        document, left = export_document(DefinitionPlan(shown))
         self.assertEqual(left, ())
         again = json.loads(json.dumps(document))
         for key in ("exchanges", "queues", "bindings"):

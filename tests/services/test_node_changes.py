@@ -769,7 +769,7 @@ class CommandTests(InventoryCase):
         found = self.answer()[1]
         self.assertIn("PURGE", found["queue"])
         self.assertNotIn("PURGE", found["link"])
-        self.assertEqual(found["connection"], ["QUERY", "READ"])
+        self.assertEqual(found["connection"], ["QUERY", "READ", "CLOSE-CONNECTION"])
         self.send({}, operation="GET-ATTRIBUTES", entityType="queue")
         self.assertIn("depth", self.answer()[1]["queue"])
 

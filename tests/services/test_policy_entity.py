@@ -12,7 +12,7 @@ from amqproute.broker.exchanges.topology_policies import TopologyPolicy, topolog
 from amqproute.broker.queue_declarations import HostedDeclarations, QueueDeclarations
 from amqproute.services import policy_entity
 from amqproute.services.broker_definitions import DefinitionPlan, export_document, plan_import
-from amqproute.services.definition_commands import definition_commands, host_of_rows
+from amqproute.services.definition_commands import definition_commands, hosts_of_rows
 from amqproute.services.node_changes import ConfiguredNodes
 from tests.services.test_exchange_entity import rows_of
 from tests.services.test_node_changes import InventoryCase
@@ -132,6 +132,29 @@ class PolicyCommandTests(PolicyCase):
         self.assertEqual(lives, [0, 60000, 0])
         hosted.declare(QueueDeclaration("q2", False), "c")
         self.assertEqual(self.broker.nodes["//shop/q2"].limits.ttl_ms, 60000)
+
+    def test_each_virtual_host_has_its_own(self) -> None:
+        """Policies of one name in two virtual hosts are two; neither changes the other."""
+        self.broker.hosts = {"shop": None}
+        hosted = HostedDeclarations(self.broker, self.inventory, self.clock).of("shop")
+        self.declare("q")
+        hosted.declare(QueueDeclaration("q", True), "c")
+        self.do(f"update policy p with pattern=^q, virtual-host=shop, or-create=true, {TTL}")
+        shorter = definition(message_ttl=1000)
+        self.do(f"update policy p with pattern=^q, or-create=true, {shorter}")
+
+        def lives() -> list[int]:
+            return [self.broker.nodes[name].limits.ttl_ms for name in ("q", "//shop/q")]
+
+        self.assertEqual(lives(), [1000, 60000])
+        rows = [(row["name"], row["virtual-host"]) for row in rows_of(self, "policy")]
+        self.assertEqual(sorted(rows), [("//shop/p", "shop"), ("p", "/")])
+        self.assertEqual(self.statuses('update policy "//shop/p" with virtual-host="/"'), [400])
+        self.may = {"/policies/p"}
+        self.assertEqual(self.statuses('delete policy "//shop/p"'), [403])
+        self.may = {"//shop//policies/p"}
+        self.do('delete policy "//shop/p"')
+        self.assertEqual(lives(), [1000, 0])
 
     def test_right(self) -> None:
         """A policy takes the right to manage ``/policies/NAME``."""
@@ -342,8 +365,8 @@ class PolicyDefinitionTests(PolicyCase):
         limits = self.broker.nodes["x.q"].limits
         self.assertEqual((limits.ttl_ms, limits.length), (5, 9))
         policies = [*rows_of(self, "policy"), *rows_of(self, "operator-policy")]
-        host = host_of_rows([], [], [], policies)
-        document, left = export_document(DefinitionPlan((host,)))
+        hosts = hosts_of_rows([], [], [], policies)
+        document, left = export_document(DefinitionPlan(hosts))
         self.assertEqual((len(document["policies"]), left), (2, ()))  # type: ignore[arg-type]
         again = plan_import(json.dumps(document))
         self.assertEqual(again.unmatched, ())

@@ -188,6 +188,22 @@ class ExchangeGraph:
         """
         return tuple(self._known(exchange).outgoing)
 
+    def binding_count_of(self, exchange: str) -> int:
+        """Return how many bindings have an exchange as source.
+
+        Raises:
+            TopologyFault: there is no such exchange.
+        """
+        return len(self._known(exchange).outgoing)
+
+    def has_binding(self, binding: ExchangeBinding) -> bool:
+        """Tell whether there is a binding.
+
+        Raises:
+            TopologyFault: there is no such exchange.
+        """
+        return binding in self._known(binding.source).outgoing
+
     def bindings_to(self, target: BindingTarget) -> tuple[ExchangeBinding, ...]:
         """Return the bindings that lead to a queue or an exchange."""
         return tuple(self._incoming(target))

@@ -7,10 +7,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
+from typing import Final
 
 import click
 
-__all__ = ["AccessOptions", "DayOption", "access_options", "config_option", "json_option"]
+from amqproute.address import ROOT_HOST, host_of, in_host
+
+__all__ = [
+    "NODE_NAME",
+    "AccessOptions",
+    "DayOption",
+    "access_options",
+    "chosen_vhost",
+    "config_option",
+    "json_option",
+    "list_vhost_option",
+    "vhost_option",
+]
 
 Decorator = Callable[[Callable[..., object]], Callable[..., object]]
 
@@ -61,6 +74,59 @@ def access_options(command: Callable[..., object]) -> Callable[..., object]:
     ):
         command = option(command)
     return command
+
+
+_VHOST: Final = "amqproute.vhost"
+
+
+def _keep_vhost(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    ctx.meta[_VHOST] = value
+    return value
+
+
+vhost_option: Decorator = click.option(
+    "--vhost",
+    metavar="HOST",
+    is_eager=True,
+    expose_value=False,
+    callback=_keep_vhost,
+    help="The virtual host that names are of, / for the one that is always there. Without it they "
+    "are names within the broker, as in //HOST/NAME.",
+)
+"""For commands on single entities, whose arguments are of the type `NODE_NAME`."""
+
+list_vhost_option: Decorator = click.option(
+    "--vhost", metavar="HOST", help="Only those of this virtual host; / for the one without a name."
+)
+"""For lists; the command takes ``vhost``."""
+
+
+def chosen_vhost() -> str | None:
+    """Return what `vhost_option` of the running command says; None if it is not given."""
+    chosen = click.get_current_context().meta.get(_VHOST)
+    return None if chosen is None else str(chosen)
+
+
+class NodeName(click.ParamType[str]):
+    """The name of a node, exchange or policy; becomes the name within the broker."""
+
+    name = "name"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Put a name into the virtual host of `vhost_option`; addresses stay as they are."""
+        text = str(value)
+        host = None if ctx is None else ctx.meta.get(_VHOST)
+        if host is None or "@" in text:
+            return text
+        there = host_of(text)
+        if there and there != host:
+            self.fail(f"{text!r} is not in the virtual host {host!r}", param, ctx)
+        return text if there or host == ROOT_HOST else in_host(host, text)
+
+
+NODE_NAME: Final = NodeName()
 
 
 class DayOption(click.ParamType[date]):

@@ -8,9 +8,22 @@ from typing import Final
 
 import click
 
+from amqproute.address import ROOT_HOST, in_host
 from amqproute.cli import render
-from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
-from amqproute.cli.commands.management_request import carry_out, entities
+from amqproute.cli.client import Client
+from amqproute.cli.commands.common_options import (
+    AccessOptions,
+    access_options,
+    json_option,
+    list_vhost_option,
+)
+from amqproute.cli.commands.management_request import (
+    ask,
+    carry_out,
+    entities,
+    in_touch,
+    query,
+)
 from amqproute.cli.commands.message_options import age
 from amqproute.cli.message_text import Facts
 from amqproute.plurals import counted
@@ -20,6 +33,8 @@ __all__ = ["connection", "link"]
 CONNECTION_COLUMNS: Final = (
     ("name", "CONNECTION"),
     ("principal", "WHO"),
+    ("virtual-host", "VHOST"),
+    ("protocol", "PROTOCOL"),
     ("container", "CONTAINER"),
     ("tls", "TLS"),
     ("age-ms", "SINCE"),
@@ -29,6 +44,18 @@ CONNECTION_COLUMNS: Final = (
     ("unsettled", "UNSETTLED"),
     ("deliveries-in", "IN"),
     ("deliveries-out", "OUT"),
+)
+SHOWN_LINK_COLUMNS: Final = (
+    ("name", "LINK"),
+    ("kind", "KIND"),
+    ("channel", "CHANNEL"),
+    ("address", "ADDRESS"),
+    ("mode", "MODE"),
+    ("credit", "CREDIT"),
+    ("prefetch", "PREFETCH"),
+    ("unsettled", "UNSETTLED"),
+    ("unconfirmed", "UNCONFIRMED"),
+    ("deliveries", "DELIVERIES"),
 )
 LINK_COLUMNS: Final = (
     ("name", "LINK"),
@@ -49,16 +76,21 @@ def connection() -> None:
 
 
 @connection.command("ls")
+@list_vhost_option
 @access_options
 @json_option
-def connections(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+def connections(
+    vhost: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
     """List the connections, the oldest first.
 
-    SINCE is the age of a connection. CREDIT-IN is the number of messages that the other side may
-    still send, over all its links, CREDIT-OUT those that it still accepts; UNSETTLED are deliveries
-    without an outcome. IN and OUT count all deliveries. With --json every attribute is shown.
+    CONTAINER is what the client calls itself: the container-id of AMQP 1.0, the connection_name or
+    else the product of AMQP 0-9-1. SINCE is the age of a connection. CREDIT-IN is the number of
+    messages that the other side may still send, over all its links, CREDIT-OUT those that it still
+    accepts; UNSETTLED are deliveries without an outcome. IN and OUT count all deliveries. With
+    --json every attribute is shown.
     """
-    rows = entities(AccessOptions(url, config, trust), "connection")
+    rows = entities(AccessOptions(url, config, trust), "connection", vhost)
     rows.sort(key=lambda row: (row.get("since-ms") or 0, str(row["name"])))
     if as_json:
         render.json_text({"connections": rows})
@@ -70,6 +102,55 @@ def connections(url: str | None, trust: Path | None, config: Path | None, as_jso
     )
 
 
+@connection.command("show")
+@click.argument("name")
+@access_options
+@json_option
+def show(
+    name: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """Show the connection NAME, and its links, or channels and consumers.
+
+    What begins with client- is the client's own word.
+    """
+
+    async def asked(client: Client) -> tuple[Facts, list[Facts]]:
+        facts = await ask(client, "READ", "connection", name)
+        links = await query(client, "link")
+        return facts, [row for row in links if row.get("connection") == name]
+
+    facts, links = in_touch(AccessOptions(url, config, trust), asked)
+    if as_json:
+        render.json_text({**facts, "link": links})
+        return
+    render.table(["ATTRIBUTE", "VALUE"], ((key, _cell(key, facts)) for key in facts))
+    if links:
+        click.echo()
+        render.table(
+            [heading for _, heading in SHOWN_LINK_COLUMNS],
+            ([_cell(key, _in_words(row)) for key, _ in SHOWN_LINK_COLUMNS] for row in links),
+            right="CREDIT PREFETCH UNSETTLED UNCONFIRMED DELIVERIES",
+        )
+
+
+@connection.command("close")
+@click.argument("name")
+@click.option("--reason", metavar="TEXT", help="What the other side is told.")
+@access_options
+def close_connection(
+    name: str, reason: str | None, url: str | None, trust: Path | None, config: Path | None
+) -> None:
+    """Close the connection NAME.
+
+    A client of AMQP 1.0 is told `amqp:connection:forced`, one of 0-9-1 gets connection.close with
+    320. Messages that it holds are available again. It may connect anew.
+    """
+    given = {} if reason is None else {"reason": reason}
+    access = AccessOptions(url, config, trust)
+    carry_out(access, "CLOSE-CONNECTION", "connection", name, given)
+    click.echo(f"{name}: closed")
+
+
 @click.group()
 def link() -> None:
     """Links of clients and peers, and bindings between nodes, at the running daemon."""
@@ -77,12 +158,20 @@ def link() -> None:
 
 @link.command("ls")
 @click.option("--node", metavar="NODE", help="Only those of this queue or topic.")
+@list_vhost_option
 @access_options
 @json_option
 def links(
-    node: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+    node: str | None,
+    vhost: str | None,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
 ) -> None:
     """List the links: in is from a client to the daemon, out from the daemon to a client.
+
+    Of AMQP 0-9-1 these are channels, and consumers by their tags.
 
     A consumer that gets nothing may have no CREDIT. One with many UNSETTLED deliveries does not
     settle them. A producer without CREDIT waits for room on a full queue. Bindings are shown as
@@ -90,29 +179,37 @@ def links(
     detached and may resume it within that time; `not yet` means that the time has not begun,
     because its session or connection is still open.
     """
-    rows = entities(AccessOptions(url, config, trust), "link")
+    rows = entities(AccessOptions(url, config, trust), "link", vhost)
     if node is not None:
         wanted = ("node", "address", "source", "target")
-        rows = [row for row in rows if any(row.get(key) == node for key in wanted)]
+        rows = [
+            row for row in rows if any(node in (row.get(key), _within(row, key)) for key in wanted)
+        ]
     if as_json:
         render.json_text({"links": rows})
         return
     render.table(
         [heading for _, heading in LINK_COLUMNS],
-        ([_cell(key, _with_binding(row)) for key, _ in LINK_COLUMNS] for row in rows),
+        ([_cell(key, _in_words(row)) for key, _ in LINK_COLUMNS] for row in rows),
         right="CREDIT UNSETTLED DELIVERIES EXPIRES",
     )
 
 
 @link.command("close")
 @click.argument("name")
+@click.option("--connection", "on", metavar="CONNECTION", help="Only those on this connection.")
 @access_options
-def close(name: str, url: str | None, trust: Path | None, config: Path | None) -> None:
+def close(
+    name: str, on: str | None, url: str | None, trust: Path | None, config: Path | None
+) -> None:
     """Detach the links of clients with the name NAME, or delete the binding NAME.
 
-    The client is told `amqp:link:detach-forced` and may attach again.
+    A client of AMQP 1.0 is told `amqp:link:detach-forced` and may attach again. A consumer of AMQP
+    0-9-1, whose name is its tag, is cancelled: its client gets basic.cancel if it knows that. A
+    channel ends with its connection only: amqproute connection close.
     """
-    facts = carry_out(AccessOptions(url, config, trust), "DELETE", "link", name)
+    given = {} if on is None else {"connection": on}
+    facts = carry_out(AccessOptions(url, config, trust), "DELETE", "link", name, given)
     count = facts.get("links")
     click.echo(
         f"{name}: deleted"
@@ -121,9 +218,17 @@ def close(name: str, url: str | None, trust: Path | None, config: Path | None) -
     )
 
 
-def _with_binding(row: Facts) -> Facts:
+def _within(row: Facts, key: str) -> str | None:
+    """Return a name that a client wrote as a name within the broker."""
+    name, host = row.get(key), row.get("virtual-host")
+    if not isinstance(name, str) or host in (None, ROOT_HOST) or name.startswith("//"):
+        return name
+    return name if "@" in name else in_host(host, name)
+
+
+def _in_words(row: Facts) -> Facts:
     if row.get("kind") != "binding":
-        return row
+        return {**row, "address": _within(row, "address")}
     ends = f"{row['source']} -> {row['target']}"
     return {**row, "direction": "binding", "address": ends, "deliveries": row.get("moved")}
 

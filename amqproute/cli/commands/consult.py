@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from amqproute.address import Address
 from amqproute.cli.client import Client, ClientTimeouts
 from amqproute.cli.command_error import ClientError
 from amqproute.cli.commands.common_options import AccessOptions
@@ -20,9 +19,10 @@ from amqproute.cli.commands.daemon_access import open_client
 from amqproute.cli.commands.management_request import ask, query
 from amqproute.errors import AmqprouteError
 from amqproute.net.reactor import IReactor
+from amqproute.plurals import counted
 from amqproute.values import RouteRule
 
-__all__ = ["Consulted", "consult", "consult_about_node"]
+__all__ = ["Consulted", "consult", "consult_about_exchange", "consult_about_node"]
 
 PATIENCE: Final = ClientTimeouts(connect_seconds=3.0, answer_seconds=3.0, close_seconds=1.0)
 
@@ -65,20 +65,46 @@ async def consult(reactor: IReactor, config: Path | None, address: str) -> Consu
     return Consulted("the daemon has forgotten earlier answers and goes by these", routes)
 
 
-async def consult_about_node(reactor: IReactor, config: Path | None, address: Address) -> Consulted:
-    """Ask for the local node of an address.
+async def consult_about_exchange(reactor: IReactor, config: Path | None, name: str) -> Consulted:
+    """Ask for an exchange.
 
     Args:
         reactor: for the connection.
         config: the configuration file; None for the default one.
-        address: one of its own.
+        name: of it within the broker.
     """
     try:
         async with await _daemon(reactor, config) as client:
-            facts = await ask(client, "READ", "queue", address.node)
+            facts = await ask(client, "READ", "exchange", name)
     except ClientError as error:
         if error.code == "management.404":
-            return Consulted(f"the daemon has no node {address.node!r} either")
+            return Consulted(f"the daemon has no exchange {name!r}")
+        return Consulted(f"the daemon does not say which exchanges it has: {error}")
+    except AmqprouteError as error:
+        return Consulted(f"no daemon says which exchanges there are: {error}")
+    count = counted(int(facts["bindings"]), "binding")
+    words = f"the daemon has it: {facts['exchange-type']}, with {count}"
+    if facts.get("alternate-exchange"):
+        words += f"; what none fits goes to {facts['alternate-exchange']}"
+    if facts["internal"]:
+        words += "; it is internal, so only other exchanges may publish to it"
+    return Consulted(words, node=str(facts["name"]))
+
+
+async def consult_about_node(reactor: IReactor, config: Path | None, name: str) -> Consulted:
+    """Ask for a local node.
+
+    Args:
+        reactor: for the connection.
+        config: the configuration file; None for the default one.
+        name: of it within the broker.
+    """
+    try:
+        async with await _daemon(reactor, config) as client:
+            facts = await ask(client, "READ", "queue", name)
+    except ClientError as error:
+        if error.code == "management.404":
+            return Consulted(f"the daemon has no node {name!r} either")
         return Consulted(f"the daemon does not say which nodes it has: {error}")
     except AmqprouteError as error:
         return Consulted(f"no daemon says which nodes were made at runtime: {error}")

@@ -9,14 +9,19 @@ from typing import IO, Final
 
 import click
 
+from amqproute.address import ROOT_HOST
 from amqproute.cli import render
 from amqproute.cli.client import Client
 from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, ClientError, CommandError
-from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.common_options import (
+    AccessOptions,
+    access_options,
+    json_option,
+    list_vhost_option,
+)
 from amqproute.cli.commands.management_request import carry_out_commands, in_touch, query
 from amqproute.plurals import counted
 from amqproute.services.broker_definitions import (
-    DEFAULT_HOST,
     DefinitionPlan,
     DefinitionsError,
     PlannedHost,
@@ -24,7 +29,7 @@ from amqproute.services.broker_definitions import (
     export_document,
     plan_import,
 )
-from amqproute.services.definition_commands import definition_commands, host_of_rows
+from amqproute.services.definition_commands import definition_commands, hosts_of_rows
 
 __all__ = ["definitions"]
 
@@ -39,13 +44,19 @@ def definitions() -> None:
 
 @definitions.command("import")
 @click.argument("file", type=click.File("rb"))
-@click.option("--vhost", default=DEFAULT_HOST, show_default=True, help="The virtual host to take.")
+@click.option(
+    "--vhost", default=ROOT_HOST, show_default=True, help="The virtual host of FILE to take."
+)
+@click.option(
+    "--into", metavar="HOST", help="The virtual host here. [default: the one of the same name]"
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be made.")
 @access_options
 @json_option
 def import_file(
     file: IO[bytes],
     vhost: str,
+    into: str | None,
     dry_run: bool,
     url: str | None,
     trust: Path | None,
@@ -53,6 +64,9 @@ def import_file(
     as_json: bool,
 ) -> int:
     """Make what FILE defines, an export of RabbitMQ (`rabbitmqctl export_definitions FILE`).
+
+    One virtual host is taken at a time, into one that the configuration names under
+    `virtual-hosts`; / is always there.
 
     What is there already stays if it is the same; policies are replaced. What has no counterpart
     here is named, and makes the exit status 1. Of users there are no passwords to take over: make
@@ -71,7 +85,8 @@ def import_file(
             f"give one of these with --vhost: {known}",
         )  # fmt: skip
     unmatched = [*plan.unmatched, *_not_taken(plan, host)]
-    lines = list(definition_commands(host, unmatched))
+    into = host.name if into is None else into
+    lines = list(definition_commands(host, unmatched, into))
     if not dry_run:
         in_touch(AccessOptions(url, config, trust), lambda client: _carry_out(client, lines))
     counts = {
@@ -82,7 +97,7 @@ def import_file(
     }
     if as_json:
         rows = [vars(each) for each in unmatched]
-        render.json_text({**counts, "dry-run": dry_run, "unmatched": rows})
+        render.json_text({**counts, "virtual-host": into, "dry-run": dry_run, "unmatched": rows})
     else:
         words = ", ".join(
             counted(count, "policy", "policies")
@@ -90,24 +105,28 @@ def import_file(
             else counted(count, name[:-1])
             for name, count in counts.items()
         )
-        click.echo(f"{words} {'would be made' if dry_run else 'are there'}")
+        place = "" if into == ROOT_HOST else f" in virtual host {into}"
+        click.echo(f"{words} {'would be made' if dry_run else 'are there'}{place}")
         for each in unmatched:
             render.warn(f"{each.kind} {each.name}: {each.reason}")
     return NEGATIVE if unmatched else DONE
 
 
 @definitions.command("export")
+@list_vhost_option
 @access_options
 @json_option
-def export(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> int:
+def export(
+    vhost: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> int:
     """Write exchanges, the queues of clients, bindings and policies as RabbitMQ imports them.
 
-    Queues of the configuration are written as durable queues without arguments. What the format
-    has no words for is named on standard error, and makes the exit status 1. What is printed is
-    JSON with and without --json.
+    All virtual hosts are written unless --vhost names one. Queues of the configuration are written
+    as durable queues without arguments. What the format has no words for is named on standard
+    error, and makes the exit status 1. What is printed is JSON with and without --json.
     """
-    host = in_touch(AccessOptions(url, config, trust), _shown)
-    document, unmatched = export_document(DefinitionPlan((host,)))
+    hosts = in_touch(AccessOptions(url, config, trust), lambda client: _shown(client, vhost))
+    document, unmatched = export_document(DefinitionPlan(hosts))
     render.json_text(document)
     for each in unmatched:
         render.warn(f"{each.kind} {each.name}: {each.reason}")
@@ -123,10 +142,10 @@ def _not_taken(plan: DefinitionPlan, host: PlannedHost) -> Iterator[UnmatchedDef
         yield UnmatchedDefinition("user", "", user, "make it with: amqproute user add")
 
 
-async def _shown(client: Client) -> PlannedHost:
+async def _shown(client: Client, vhost: str | None) -> tuple[PlannedHost, ...]:
     kinds = ("exchange", "queue", "exchange-binding", "policy", "operator-policy")
-    exchanges, queues, bindings, *policies = [await query(client, kind) for kind in kinds]
-    return host_of_rows(exchanges, queues, bindings, [*policies[0], *policies[1]])
+    exchanges, queues, bindings, *policies = [await query(client, kind, vhost) for kind in kinds]
+    return hosts_of_rows(exchanges, queues, bindings, [*policies[0], *policies[1]])
 
 
 async def _carry_out(client: Client, lines: list[str]) -> None:

@@ -10,9 +10,17 @@ from typing import Final, TypedDict, Unpack
 import click
 
 from amqproute.cli import render
-from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.common_options import (
+    NODE_NAME,
+    AccessOptions,
+    access_options,
+    json_option,
+    list_vhost_option,
+    vhost_option,
+)
 from amqproute.cli.commands.management_request import carry_out, entities, entity
 from amqproute.cli.commands.policy import with_sources
+from amqproute.cli.message_text import Facts
 from amqproute.plurals import counted
 
 __all__ = ["exchange"]
@@ -46,15 +54,23 @@ def exchange() -> None:
 
 
 @exchange.command("ls")
+@list_vhost_option
 @access_options
 @json_option
-def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
-    """List the exchanges, all but the default one, which has no name."""
-    _table("exchange", "exchanges", COLUMNS, AccessOptions(url, config, trust), as_json)
+def ls(
+    vhost: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """List the exchanges, all but the default one, which has no name.
+
+    The exchange NAME of a virtual host is shown as //HOST/NAME.
+    """
+    rows = entities(AccessOptions(url, config, trust), "exchange", vhost)
+    _table("exchanges", rows, COLUMNS, as_json)
 
 
 @exchange.command("show")
-@click.argument("name")
+@click.argument("name", type=NODE_NAME)
+@vhost_option
 @access_options
 @json_option
 def show(
@@ -72,16 +88,20 @@ def show(
 
 
 @exchange.command("bindings")
+@list_vhost_option
 @access_options
 @json_option
-def bindings(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+def bindings(
+    vhost: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
     """List the bindings from exchanges; every queue is bound to the default one by its name."""
-    access = AccessOptions(url, config, trust)
-    _table("exchange-binding", "bindings", BINDING_COLUMNS, access, as_json)
+    rows = entities(AccessOptions(url, config, trust), "exchange-binding", vhost)
+    _table("bindings", rows, BINDING_COLUMNS, as_json)
 
 
 @exchange.command("declare")
-@click.argument("name")
+@click.argument("name", type=NODE_NAME)
+@vhost_option
 @click.option(
     "--type",
     "kind",
@@ -122,7 +142,8 @@ def declare(
 
 
 @exchange.command("delete")
-@click.argument("name")
+@click.argument("name", type=NODE_NAME)
+@vhost_option
 @click.option("--if-unused", is_flag=True, help="Refuse while it has bindings.")
 @access_options
 @json_option
@@ -163,8 +184,9 @@ def _binding(command: Callable[..., object]) -> Callable[..., object]:
         ),
         click.option("--to-exchange", is_flag=True, help="TARGET is an exchange."),
         click.option("--key", default="", help="The routing key or pattern. [default: empty]"),
-        click.argument("target"),
-        click.argument("name"),
+        vhost_option,
+        click.argument("target", type=NODE_NAME),
+        click.argument("name", type=NODE_NAME),
     ):
         command = add(command)
     return command
@@ -202,13 +224,8 @@ def _change_binding(
 
 
 def _table(
-    entity_type: str,
-    key: str,
-    columns: tuple[tuple[str, str], ...],
-    access: AccessOptions,
-    as_json: bool,
+    key: str, rows: list[Facts], columns: tuple[tuple[str, str], ...], as_json: bool
 ) -> None:
-    rows = entities(access, entity_type)
     if as_json:
         render.json_text({key: rows})
         return

@@ -49,6 +49,9 @@ _ABSENT: Final = {
     "there is no hold ": "see what is held with: amqproute holds",
     "there is no policy ": "see what there is with: amqproute policy list",
     "there is no operator-policy ": "see what there is with: amqproute policy list",
+    "there is no virtual host ": "see which there are under `virtual-hosts` in the configuration, "
+    "or in: amqproute exchange ls",
+    "there is no connection ": "see who is connected with: amqproute connection ls",
     "there is no link ": "see what there is with: amqproute link ls",
     "no message on its way ": "see what waits with: amqproute queue messages",
     "no queue holds a message ": "what became of it is told by: amqproute journal find --entry ID",
@@ -84,9 +87,9 @@ def in_touch(access: AccessOptions, work: Callable[[Client], Awaitable[_T]]) -> 
     return runner.run(within)
 
 
-def entities(access: AccessOptions, entity_type: str) -> list[Facts]:
+def entities(access: AccessOptions, entity_type: str, vhost: str | None = None) -> list[Facts]:
     """Ask for all entities of a type; see `query`."""
-    return in_touch(access, lambda client: query(client, entity_type))
+    return in_touch(access, lambda client: query(client, entity_type, vhost))
 
 
 def entity(access: AccessOptions, entity_type: str, name: str) -> Facts:
@@ -212,8 +215,13 @@ def _attributes(properties: spec.Fields, body: object) -> Facts:
     return facts
 
 
-async def query(client: Client, entity_type: str) -> list[Facts]:
+async def query(client: Client, entity_type: str, vhost: str | None = None) -> list[Facts]:
     """Ask the management node for all entities of a type, page by page.
+
+    Args:
+        client: connected.
+        entity_type: of the entities.
+        vhost: the only virtual host whose entities are wanted; None for all.
 
     Raises:
         ClientError: it refuses, or does not answer.
@@ -227,6 +235,7 @@ async def query(client: Client, entity_type: str) -> list[Facts]:
             "entityType": entity_type,
             "offset": offset,
             "count": PAGE_ROWS,
+            **({} if vhost is None else {"virtual-host": vhost}),
         }
 
         def encode(message_id: str, reply_to: str, asked: Facts = asked) -> bytes:
@@ -236,9 +245,13 @@ async def query(client: Client, entity_type: str) -> list[Facts]:
         properties, body = message_text.decode_reply(await client.request(MANAGEMENT, encode))
         status = properties.get("statusCode")
         if status != 200 or not isinstance(body, dict):
-            words = properties.get("statusDescription", "no words")
+            words = str(properties.get("statusDescription", "no words"))
+            step = next((each for what, each in _ABSENT.items() if words.startswith(what)), None)
             raise ClientError(
-                NEGATIVE, f"management.{status}", f"the broker answers: {words}", "see its log"
+                NEGATIVE,
+                f"management.{status}",
+                f"the broker answers: {words}",
+                step or "see its log",
             )
         names = body.get("attributeNames", [])
         page = body.get("results", [])

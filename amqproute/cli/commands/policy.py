@@ -11,7 +11,14 @@ import click
 
 from amqproute.cli import render
 from amqproute.cli.client import Client
-from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.common_options import (
+    NODE_NAME,
+    AccessOptions,
+    access_options,
+    json_option,
+    list_vhost_option,
+    vhost_option,
+)
 from amqproute.cli.commands.management_request import carry_out, entity, in_touch, query
 from amqproute.cli.message_text import Facts
 
@@ -46,11 +53,17 @@ def policy() -> None:
 
 
 @policy.command("list")
+@list_vhost_option
 @access_options
 @json_option
-def list_policies(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
-    """List the policies, those that go before others first."""
-    rows = in_touch(AccessOptions(url, config, trust), _rows)
+def list_policies(
+    vhost: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """List the policies, those that go before others first.
+
+    The policy NAME of a virtual host is shown as //HOST/NAME.
+    """
+    rows = in_touch(AccessOptions(url, config, trust), lambda client: _rows(client, vhost))
     if as_json:
         render.json_text({"policies": rows})
         return
@@ -61,15 +74,16 @@ def list_policies(url: str | None, trust: Path | None, config: Path | None, as_j
     )
 
 
-async def _rows(client: Client) -> list[Facts]:
+async def _rows(client: Client, vhost: str | None) -> list[Facts]:
     found = []
     for kind in KINDS:
-        found += [{**row, "kind": kind} for row in await query(client, kind)]
+        found += [{**row, "kind": kind} for row in await query(client, kind, vhost)]
     return found
 
 
 @policy.command("show")
-@click.argument("name")
+@click.argument("name", type=NODE_NAME)
+@vhost_option
 @_operator_option
 @access_options
 @json_option
@@ -139,11 +153,12 @@ def set_policy(
     }
     access = AccessOptions(url, config, trust)
     facts = carry_out(access, "UPDATE", KINDS[operator], name, given)
-    _print(facts, as_json, f"{name}: in force for {apply_to} that {pattern} fits")
+    _print(facts, as_json, f"{facts['name']}: in force for {apply_to} that {pattern} fits")
 
 
 @policy.command("delete")
-@click.argument("name")
+@click.argument("name", type=NODE_NAME)
+@vhost_option
 @_operator_option
 @access_options
 @json_option

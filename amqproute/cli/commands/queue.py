@@ -13,7 +13,14 @@ import yaml
 
 from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
-from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.common_options import (
+    NODE_NAME,
+    AccessOptions,
+    access_options,
+    json_option,
+    list_vhost_option,
+    vhost_option,
+)
 from amqproute.cli.commands.management_request import carry_out, entities, entity, go_through
 from amqproute.cli.commands.message_options import age, message_rows, message_table
 from amqproute.cli.commands.policy import with_sources
@@ -45,16 +52,20 @@ def queue() -> None:
 
 
 @queue.command("ls")
+@list_vhost_option
 @access_options
 @json_option
-def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+def ls(
+    vhost: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
     """List the queues: nodes, dynamic nodes, and the relay queues to other domains.
 
     BYTES are those of the messages at hand, large bodies that are files of their own included.
-    OLDEST is the age of the oldest one. With --json every attribute is shown, the counters since
+    OLDEST is the age of the oldest one. The queue NAME of a virtual host is shown as //HOST/NAME;
+    relay queues are in none. With --json every attribute is shown, the counters since
     the start of the daemon among them.
     """
-    rows = entities(AccessOptions(url, config, trust), "queue")
+    rows = entities(AccessOptions(url, config, trust), "queue", vhost)
     if as_json:
         render.json_text({"queues": rows})
         return
@@ -66,7 +77,8 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
 
 
 @queue.command("show")
-@click.argument("name")
+@click.argument("name", type=NODE_NAME)
+@vhost_option
 @access_options
 @json_option
 def show(
@@ -84,7 +96,8 @@ def show(
 
 
 @queue.command("messages")
-@click.argument("name", required=False)
+@click.argument("name", type=NODE_NAME, required=False)
+@vhost_option
 @click.option("--to", metavar="DOMAIN", default="", help="Those for a domain, on their way out.")
 @click.option("--where", metavar="SQL", default="", help="Those that a selector fits.")
 @click.option(
@@ -124,7 +137,8 @@ def messages(
 
 
 @queue.command("create")
-@click.argument("name")
+@click.argument("name", type=NODE_NAME)
+@vhost_option
 @click.option(
     "--type",
     "kind",
@@ -165,7 +179,8 @@ def create(
 
 
 @queue.command("update")
-@click.argument("name")
+@click.argument("name", type=NODE_NAME)
+@vhost_option
 @click.option(
     "--option",
     "options",
@@ -190,8 +205,9 @@ def update(
 
 
 @queue.command("rename")
-@click.argument("name")
-@click.argument("new_name", metavar="NEW-NAME")
+@click.argument("name", type=NODE_NAME)
+@vhost_option
+@click.argument("new_name", type=NODE_NAME, metavar="NEW-NAME")
 @access_options
 @json_option
 def rename(
@@ -209,7 +225,8 @@ def rename(
 
 
 @queue.command("delete")
-@click.argument("name")
+@click.argument("name", type=NODE_NAME)
+@vhost_option
 @click.option("--if-empty", is_flag=True, help="Refuse while there are messages on it.")
 @click.option("--if-unused", is_flag=True, help="Refuse while links are attached to it.")
 @access_options
@@ -239,7 +256,8 @@ def delete(
 
 
 @queue.command("purge")
-@click.argument("name")
+@click.argument("name", type=NODE_NAME)
+@vhost_option
 @click.option("--dry-run", is_flag=True, help="Only say how many messages would be deleted.")
 @access_options
 @json_option
@@ -263,6 +281,7 @@ def purge(
 
 
 class _TakeOptions(TypedDict):
+    across_hosts: bool
     where: str
     limit: int | None
     dry_run: bool
@@ -278,6 +297,11 @@ def _taking(command: Callable[..., object]) -> Callable[..., object]:
         json_option,
         access_options,
         click.option("--dry-run", is_flag=True, help="Only count them."),
+        click.option(
+            "--across-hosts",
+            is_flag=True,
+            help="TARGET may be in another virtual host, //HOST/NAME.",
+        ),
         click.option("--limit", type=click.IntRange(1), help="No more than so many."),
         click.option(
             "--where",
@@ -285,8 +309,9 @@ def _taking(command: Callable[..., object]) -> Callable[..., object]:
             default="",
             help="Those that a selector fits, as in --where \"color = 'red'\".",
         ),
-        click.argument("target"),
-        click.argument("name"),
+        vhost_option,
+        click.argument("target", type=NODE_NAME),
+        click.argument("name", type=NODE_NAME),
     ):
         command = add(command)
     return command
@@ -319,6 +344,7 @@ def _take(
     name: str,
     target: str,
     *,
+    across_hosts: bool,
     where: str,
     limit: int | None,
     dry_run: bool,
@@ -327,7 +353,7 @@ def _take(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    asked: Facts = {"target": target}
+    asked: Facts = {"target": target, **({"across-hosts": True} if across_hosts else {})}
     if where:
         asked["filter"] = where
     if limit is not None:
@@ -356,10 +382,16 @@ def _take(
 
 @queue.command("shape")
 @click.option("--all", "everything", is_flag=True, help="Show empty queues too.")
+@list_vhost_option
 @access_options
 @json_option
 def shape(
-    everything: bool, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+    everything: bool,
+    vhost: str | None,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
 ) -> None:
     """Show how old the waiting messages are: a line for each queue, columns for age in minutes.
 
@@ -368,7 +400,7 @@ def shape(
     counts those that stand in the store only; they are newer than those in memory. IN-FLIGHT are
     with consumers, or on the way to the other domain.
     """
-    rows = entities(AccessOptions(url, config, trust), "shape")
+    rows = entities(AccessOptions(url, config, trust), "shape", vhost)
     if not everything:
         rows = [row for row in rows if row["total"]]
     rows.sort(key=lambda row: (-row["total"], row["name"]))

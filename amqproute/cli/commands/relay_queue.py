@@ -191,6 +191,7 @@ def _why_lines(facts: Facts) -> list[str]:
     waits = f"{facts['bytes']} bytes, here for {age(facts['age-ms'])}"
     lines = [
         f"message {facts['id']} on {facts['queue']}, to {facts['to'] or '-'}: {waits}",
+        *_published(facts),
         f"{facts['cause']}: {facts['description']}",
     ]
     if facts.get("last-error"):
@@ -209,6 +210,16 @@ def _why_lines(facts: Facts) -> list[str]:
     if facts.get("expires-ms"):
         lines.append(f"expires: {_moment(facts['expires-ms'])}")
     return [*lines, *(f"next: {command}" for command in facts["next"])]
+
+
+def _published(facts: Facts) -> list[str]:
+    """Say how a client of 0-9-1 has published a message; nothing of other messages."""
+    if not facts.get("protocol"):
+        return []
+    key = facts.get("routing-key") or ""
+    exchange = facts.get("exchange")
+    where = f"to the exchange {exchange}" if exchange else "to the default exchange"
+    return [f"published by {facts['protocol']}, {where}, with the routing key {key!r}"]
 
 
 def _moment(milliseconds: int) -> str:

@@ -11,7 +11,13 @@ import click
 
 from amqproute.cli import render
 from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
-from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.common_options import (
+    NODE_NAME,
+    AccessOptions,
+    access_options,
+    json_option,
+    vhost_option,
+)
 from amqproute.cli.commands.management_request import go_through
 from amqproute.cli.commands.message_options import age, counted, entry_id
 from amqproute.cli.message_text import Facts
@@ -23,7 +29,8 @@ _COLUMNS: Final = ("ID", "TO", "GOES-TO", "REASON", "CONDITION", "AGE", "BYTES",
 
 
 @click.command()
-@click.argument("queue")
+@click.argument("queue", type=NODE_NAME)
+@vhost_option
 @click.argument("ids", metavar="[ID]...", nargs=-1, type=entry_id)
 @click.option("--source", metavar="NODE", default="", help="Those that left this queue.")
 @click.option(

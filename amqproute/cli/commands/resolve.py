@@ -16,11 +16,16 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 
 from amqproute.address import (
+    ROOT_HOST,
     Address,
     from_compatibility,
+    from_exchange_address,
+    host_label,
+    in_host,
     is_reserved,
     normalize_domain,
     parse,
+    split_host,
 )
 from amqproute.cli import render, runner
 from amqproute.cli.command_error import (
@@ -32,7 +37,12 @@ from amqproute.cli.command_error import (
     next_step_for,
 )
 from amqproute.cli.commands.common_options import config_option, json_option
-from amqproute.cli.commands.consult import Consulted, consult, consult_about_node
+from amqproute.cli.commands.consult import (
+    Consulted,
+    consult,
+    consult_about_exchange,
+    consult_about_node,
+)
 from amqproute.cli.commands.local_daemon import optional
 from amqproute.cli.message_text import Facts
 from amqproute.config import Config, load
@@ -288,10 +298,16 @@ class ExplainedAddress:
 
 @click.command()
 @click.argument("address")
+@click.option(
+    "--vhost", metavar="HOST", default=ROOT_HOST, help="The virtual host of an ADDRESS without @."
+)
 @config_option
 @json_option
-def explain(address: str, config: Path | None, as_json: bool) -> int:
+def explain(address: str, vhost: str, config: Path | None, as_json: bool) -> int:
     """Show what the daemon would do with a message for ADDRESS, and why.
+
+    An exchange is /exchanges/NAME or /exchanges/NAME/KEY; for a client of AMQP 0-9-1, ADDRESS is
+    the routing key at the default exchange.
 
     The rule that decides, the places that would be tried in their order, the security level, and
     the names that would be accepted in the peer's certificate; or the one code that stops it.
@@ -301,7 +317,13 @@ def explain(address: str, config: Path | None, as_json: bool) -> int:
     Exits with 1 if the message could not go.
     """
     settings = load(find(config))
-    found = runner.run(lambda reactor: _explain(reactor, settings, address, config))
+    if vhost != ROOT_HOST and vhost not in settings.virtual_hosts:
+        known = ", ".join([ROOT_HOST, *settings.virtual_hosts])
+        raise CommandError(
+            USAGE, "usage.vhost", f"there is no virtual host {vhost!r}", f"there are {known}"
+        )
+    host = "" if vhost == ROOT_HOST else vhost
+    found = runner.run(lambda reactor: _explain(reactor, settings, address, config, host))
     if as_json:
         render.json_text(
             {
@@ -324,14 +346,28 @@ def explain(address: str, config: Path | None, as_json: bool) -> int:
 
 
 async def _explain(
-    reactor: IReactor, config: Config, text: str, file: Path | None = None
+    reactor: IReactor, config: Config, text: str, file: Path | None = None, host: str = ""
 ) -> ExplainedAddress:
-    """Explain by a configuration; `file` is its path, None for the default one."""
+    """Explain by a configuration.
+
+    Args:
+        reactor: for the daemon and the DNS.
+        config: the configuration.
+        text: the address.
+        file: the path of the configuration; None for the default one.
+        host: the virtual host of an address without a domain; empty for ``/``.
+    """
     found = ExplainedAddress(text)
     try:
-        address = parse(from_compatibility(text) or text)
+        exchange = from_exchange_address(text)
+        if exchange is not None:
+            return await _explain_exchange(reactor, exchange, found, file, host)
+        there, plain = split_host(text)
+        address = parse(from_compatibility(plain) or plain)
     except InvalidField as error:
         return found.stop(error.condition, error.description)
+    if address.domain is None:
+        host = there or host
     found.steps.append(
         f"node {address.node!r} of {address.domain or 'this broker'}"
         if address.node
@@ -339,18 +375,57 @@ async def _explain(
     )
     router = make_router(config, config.container_id or "")
     if address.domain is None or address.domain in router.own_names:
-        return await _explain_local(reactor, config, address, found, file)
+        owner = [
+            name for name, each in config.virtual_hosts.items() if address.domain in each.domains
+        ]
+        if address.domain is not None:
+            host = owner[0] if owner else ""
+        return await _explain_local(reactor, config, address, found, file, host)
     consulted = await consult(reactor, file, str(address))
     router = make_router(config, config.container_id or "", consulted.routes)
     return await _explain_remote(reactor, config, router, address, found, consulted)
 
 
+async def _explain_exchange(
+    reactor: IReactor,
+    exchange: tuple[str, str | None],
+    found: ExplainedAddress,
+    file: Path | None,
+    host: str,
+) -> ExplainedAddress:
+    name, key = exchange
+    full = in_host(host, name)
+    found.steps.append(f"exchange {name!r} of virtual host {host_label(host)}")
+    consulted = await consult_about_exchange(reactor, file, full)
+    found.facts["daemon"] = consulted.words
+    found.facts["route"] = {"kind": "exchange", "node": full, "virtual-host": host_label(host)}
+    found.steps.append(consulted.words)
+    if not consulted.node:
+        return found.stop("amqp:not-found", f"no exchange {full!r} is known here")
+    by = "the subject of the message" if key is None else f"the routing key {key!r}"
+    found.words = f"goes to the exchange {full}, by {by}"
+    return found
+
+
 async def _explain_local(
-    reactor: IReactor, config: Config, address: Address, found: ExplainedAddress, file: Path | None
+    reactor: IReactor,
+    config: Config,
+    address: Address,
+    found: ExplainedAddress,
+    file: Path | None,
+    host: str = "",
 ) -> ExplainedAddress:
     domain = address.domain
     found.steps.append(f"local: {domain} is one of ours" if domain else "local: no domain given")
-    found.facts["route"] = {"kind": "local", "node": address.node}
+    nodes = config.nodes
+    if host:
+        found.steps.append(f"virtual host {host}")
+        nodes = config.virtual_hosts[host].nodes
+    found.facts["route"] = {
+        "kind": "local",
+        "node": in_host(host, address.node),
+        "virtual-host": host_label(host),
+    }
     if is_reserved(address.node):
         if address.node not in config.remote_services:
             return found.stop("amqp:not-allowed", f"{address.node!r} is a service of the broker")
@@ -358,12 +433,13 @@ async def _explain_local(
         return found
     if not address.node:
         return found.stop("amqp:precondition-failed", "the address names no node")
-    node = config.aliases.get(address.node, address.node)
-    if node != address.node:
-        found.steps.append(f"alias: {address.node} stands for {node}")
+    wanted = in_host(host, address.node)
+    node = config.aliases.get(wanted, wanted)
+    if node != wanted:
+        found.steps.append(f"alias: {wanted} stands for {node}")
         found.facts["route"]["node"] = node
-    if all(each.name != node for each in config.nodes):
-        consulted = await consult_about_node(reactor, file, address)
+    if all(in_host(host, each.name) != node for each in nodes):
+        consulted = await consult_about_node(reactor, file, wanted)
         found.facts["daemon"] = consulted.words
         if not consulted.node:
             found.steps.append(consulted.words)

@@ -124,6 +124,18 @@ class ChannelConsumer(ConsumingEndpoint):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.tag!r} of {self.source.name}>"
 
+    # -- for operators ---------------------------------------------------------------------------
+
+    @property
+    def prefetch(self) -> int:
+        """How many messages may be unacknowledged; 0 for no bound."""
+        return min((each.count for each in self._windows if each.count), default=0)
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many messages its client has not acknowledged."""
+        return len(self._held)
+
     # -- NodeEndpoint ----------------------------------------------------------------------------
 
     @property

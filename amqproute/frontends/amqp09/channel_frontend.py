@@ -194,23 +194,57 @@ class ChannelFrontend(TransactionMethods):
         return list(self.consumers.values())
 
     def rows(self) -> Iterator[dict[str, object]]:
-        """Describe what the channel has at nodes (G-17)."""
-        connection = self.connection
-        for endpoint in self.endpoints():
-            is_publisher = endpoint is self.publisher
+        """Describe the channel, and what it has at nodes (G-17)."""
+        channel, publisher = self.channel, self.publisher
+        yield {
+            **self._row(f"channel {channel.number}", "channel", None),
+            "credit": 0 if publisher is None else publisher.granted,
+            "unsettled": len(channel.unacknowledged),
+            "mode": _mode(channel),
+            "unconfirmed": 0 if channel.confirms is None else channel.confirms.outstanding,
+            "node": getattr(None if publisher is None else publisher.node, "name", None),
+        }
+        for consumer in self.consumers.values():
             yield {
-                "name": endpoint.name,
-                "type": "link",
-                "kind": "channel" if is_publisher else "consumer",
-                "direction": "in" if is_publisher else "out",
-                "address": endpoint.address,
-                "connection": connection.facts.remote,
-                "principal": str(connection.principal),
-                "container": f"channel {self.channel.number}",
-                "credit": self.publisher.granted if is_publisher and self.publisher else 0,
-                "unsettled": len(self.channel.unacknowledged),
-                "deliveries": self.channel.unacknowledged.last,
-                "delivery-count": self.channel.unacknowledged.last,
-                "is-waiting": False,
-                "node": getattr(endpoint.node, "name", None),
+                **self._row(consumer.name, "consumer", consumer.address),
+                "credit": 0,
+                "unsettled": consumer.unacknowledged,
+                "consumer-tag": consumer.tag,
+                "prefetch": consumer.prefetch,
+                "no-ack": consumer.no_ack,
+                "priority": consumer.priority,
+                "node": consumer.source.name,
             }
+        if self._getter is not None:
+            yield {
+                **self._row(self._getter.name, "get", self._getter.address),
+                "credit": 0,
+                "unsettled": self._getter.unacknowledged,
+                "node": self._getter.source.name,
+            }
+
+    def _row(self, name: str, kind: str, address: str | None) -> dict[str, object]:
+        connection = self.connection
+        return {
+            "name": name,
+            "type": "link",
+            "kind": kind,
+            "direction": "in" if kind == "channel" else "out",
+            "address": address,
+            **connection.host_facts,
+            "connection": connection.facts.remote,
+            "principal": str(connection.principal),
+            "container": f"channel {self.channel.number}",
+            "protocol": connection.journal_protocol,
+            "channel": self.channel.number,
+            "deliveries": self.channel.unacknowledged.last,
+            "delivery-count": self.channel.unacknowledged.last,
+            "is-waiting": False,
+        }
+
+
+def _mode(channel: Channel) -> str:
+    """Return what commits what is published on a channel."""
+    if channel.is_transacted:
+        return "transactions"
+    return "none" if channel.confirms is None else "confirms"

@@ -19,6 +19,7 @@ from amqproute.broker.partial_delivery_eviction import PartialDelivery
 from amqproute.errors import ResourceLimitExceeded, UnauthorizedAccess
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp09.channel_frontend import ChannelFrontend
+from amqproute.frontends.amqp09.client_description import client_description
 from amqproute.frontends.amqp09.large_content_output import LargeContentOutput
 from amqproute.frontends.amqp09.log_in_exchange import LogInExchange, LogInRefused
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
@@ -423,13 +424,19 @@ class Frontend09(ClientConnection):
     def row(self) -> dict[str, object]:
         """See `ClientConnection.row`."""
         channels = self.channels.values()
+        client = client_description(self.engine.peer_properties)
         return {
             "name": self.facts.remote,
             "principal": str(self.principal),
-            "container": short(str(self.engine.peer_properties.get("product", ""))),
+            "container": client.get("client-name") or client.get("client-product", ""),
             "tls": self.facts.tls_version or "",
             **self.host_facts,
             "protocol": self.journal_protocol,
+            **client,
+            "channels": len(channels),
+            "channel-max": self.engine.channel_max,
+            "frame-max": self.engine.frame_max,
+            "heartbeat": self.engine.heartbeat,
             "since-ms": self.since_ms,
             "age-ms": max(0, self.now_ms() - self.since_ms),
             "links": self.link_count,

@@ -123,6 +123,7 @@ class Frontend(ClientConnection):
             "container": self.connection.remote_container_id or "",
             "tls": self.facts.tls_version or "",
             **self.host_facts,
+            "protocol": "AMQP 1.0",
             "since-ms": self.since_ms,
             "age-ms": max(0, self.now_ms() - self.since_ms),
             "links": len(self.links),

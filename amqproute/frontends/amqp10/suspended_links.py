@@ -55,6 +55,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from amqproute.address import host_label, host_of
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.outcomes import Outcome
 from amqproute.entry import Entry
@@ -347,6 +348,7 @@ class SuspendedLinks:
             {
                 "name": link.key[2][:LONGEST_SHOWN],
                 "principal": principal_of(link.key[0]),
+                "virtual-host": host_label(host_of(link.key[0])),
                 "container": link.key[1][:LONGEST_SHOWN],
                 "kind": "consumer" if isinstance(link.held, ParkedDeliveries) else "publisher",
                 "address": getattr(link.terminus, "address", None) or "",

@@ -19,6 +19,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import conditions
+from amqproute.address import host_label
 from amqproute.auth.realm import LogInTransport
 from amqproute.broker.local_transaction import Transaction, TransactionTerms
 from amqproute.broker.outgoing_memory import OutgoingMemory
@@ -328,9 +329,8 @@ class ClientConnection(ABC):
 
     @property
     def host_facts(self) -> dict[str, str]:
-        """The virtual host for an operator's row; nothing for ``/``."""
-        host = self.principal.host
-        return {"virtual-host": host} if host else {}
+        """The virtual host for an operator's row."""
+        return {"virtual-host": host_label(self.principal.host)}
 
     def admit_principal(self) -> None:
         """Count the connection against its principal's share and contract, when it opens.

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocol by which a message was published, as the message itself shows it.
+
+The journal has it too, beside who published. A message from another broker shows what its first
+broker was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from amqproute.translation.message_parts import EXCHANGE, KEPT_CONTENT, ROUTING_KEY
+from amqproute.wire.amqp10.types import Symbol
+
+__all__ = ["written_by"]
+
+LONGEST: Final = 255
+"""Characters of an exchange or a routing key; one from a client of 0-9-1 has no more."""
+
+
+def written_by(annotations: Mapping[Symbol, object]) -> dict[str, object]:
+    """Return how a client of 0-9 or 0-9-1 published a message; empty for any other message.
+
+    Args:
+        annotations: of the message.
+    """
+    if KEPT_CONTENT not in annotations:
+        return {}
+    return {
+        "protocol": "AMQP 0-9-1",
+        "exchange": str(annotations.get(EXCHANGE, ""))[:LONGEST],
+        "routing-key": str(annotations.get(ROUTING_KEY, ""))[:LONGEST],
+    }
