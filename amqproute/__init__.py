@@ -22,8 +22,8 @@ Imports only go down, and packages of one layer do not know each other; a test h
     3  interfaces                              the seams, in one file
     2  message  entry  values  stored  body    values exchanged between packages
     1  wire                                    engines: bytes in, events out; no sockets, no clock
-    0  errors  conditions  address  url        usable everywhere
-       dial_policy  log_rate_limit  restore_detection  tracebacks  plurals  jsontext
+    0  errors  conditions  outcomes  address   usable everywhere
+       url  dial_policy  log_rate_limit  restore_detection  tracebacks  plurals  jsontext
        turn_scheduler
 
 Only `amqproute.daemon.service` (and the command line) imports the reactor; clock, randomness,

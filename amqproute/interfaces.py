@@ -27,6 +27,7 @@ from zope.interface import Attribute, Interface
 from amqproute.body import IBody, IBodyReader
 from amqproute.entry import Entry
 from amqproute.message import Message
+from amqproute.outcomes import Outcome
 from amqproute.stored import StoredEntry, StoreRecovery, StoreRoom
 from amqproute.values import NextHop, Origin
 from amqproute.wire.engine import Engine
@@ -354,13 +355,15 @@ class ISource(INode):
     def dispatch() -> None:
         """Hand available entries to consumers with credit."""
 
-    # Any: the outcome is one of `amqproute.broker.outcomes`; the batch as for `ITarget.put`.
-    def settle(entries: Sequence[Entry], outcome: Any, batch: Any, consumer: object = None) -> None:
+    # Any: the batch as for `ITarget.put`.
+    def settle(
+        entries: Sequence[Entry], outcome: Outcome, batch: Any, consumer: object = None
+    ) -> None:
         """Act on the outcome for entries a consumer held (part 3 §3.4).
 
         Args:
             entries: the entries, any order.
-            outcome: an outcome of `wire.amqp10.spec`; None and `Received` mean released.
+            outcome: of all of them.
             batch: the `IBatch` in which the effect becomes durable.
             consumer: who held them, for undeliverable-here.
         """

@@ -33,6 +33,7 @@ from amqproute.journal.journal_writer import Journal, JournalTerms
 from amqproute.journal.record import RecordKind
 from amqproute.journal.segments import SegmentNames
 from amqproute.message import Message
+from amqproute.outcomes import Acceptance
 from amqproute.store.memory import MemoryStore
 from amqproute.values import Origin, Principal
 from amqproute.wire.amqp10 import codec, sections, spec
@@ -41,7 +42,7 @@ from amqproute.wire.amqp10.types import ULong
 ORIGIN = Origin(
     Principal("user", "ann"), connection="127.0.0.1:4711", link="sender-1", level="authenticated"
 )
-ACCEPTED = spec.Accepted()
+ACCEPTED = Acceptance()
 HEAD = sections.encode_header(spec.Header(durable=True))
 BODY = sections.encode_section(spec.SECTION_DATA, b"x" * 1024)
 BATCHES = (1, 8, 64)

@@ -32,6 +32,7 @@ from amqproute.broker.queue import Queue
 from amqproute.entry import Entry
 from amqproute.filters.registry import SELECTOR, read_filters
 from amqproute.message import Message
+from amqproute.outcomes import Acceptance
 from amqproute.store.memory import MemoryStore
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 from amqproute.wire.amqp10 import codec, sections, spec
@@ -39,7 +40,7 @@ from amqproute.wire.amqp10.types import Described, Symbol
 
 BATCH = 100
 ORIGIN = Origin(ANONYMOUS_PRINCIPAL)
-ACCEPTED = spec.Accepted()
+ACCEPTED = Acceptance()
 BODY = sections.encode_section(spec.SECTION_DATA, b"x" * 1024)
 SMALL = sections.encode_section(spec.SECTION_DATA, b"x")
 SELECTORS = (1, 10, 100)

@@ -31,6 +31,7 @@ from amqproute.broker.topic import Topic
 from amqproute.entry import Entry
 from amqproute.filters.registry import NO_FILTERS
 from amqproute.message import Message
+from amqproute.outcomes import Acceptance
 from amqproute.store.memory import MemoryStore
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
@@ -41,7 +42,7 @@ SUBSCRIBERS = (1, 10, 100, 1000)
 BODY = 1024
 BATCH = 20
 ORIGIN = Origin(ANONYMOUS_PRINCIPAL)
-ACCEPTED = spec.Accepted()
+ACCEPTED = Acceptance()
 
 
 def now_ms() -> int:

@@ -25,6 +25,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
     (
         "errors",
         "conditions",
+        "outcomes",
         "address",
         "url",
         "dial_policy",
@@ -78,8 +79,8 @@ REACTOR_IN = ("amqproute.daemon.service", "amqproute.cli")
 
 SANS_IO = ("amqproute.wire", "amqproute.client")
 NO_TWISTED = (
-    "errors", "conditions", "address", "url", "targets", "wire", "message", "values", "entry",
-    "filters", "translation",
+    "errors", "conditions", "outcomes", "address", "url", "targets", "wire", "message", "values",
+    "entry", "filters", "translation",
 )  # fmt: skip
 IO_MODULES = {
     "asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "select", "selectors",

@@ -37,8 +37,8 @@ from amqproute.interfaces import IConsumer, ITarget
 from amqproute.journal.event import EntryTaker
 from amqproute.journal.record import RecordKind
 from amqproute.message import Message
+from amqproute.outcomes import ACCEPTED, ErrorDetails, Rejection
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
-from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Described, Symbol
 
 Mode = Literal["copy", "move"]
@@ -49,8 +49,6 @@ PAUSE_SECONDS: Final = 1.0
 """After what time a binding that could not write to the store tries again."""
 
 _SELECTOR: Final = "selector"
-
-ACCEPTED: Final = spec.Accepted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +291,8 @@ class Binding:
             self.log.warn(
                 "binding {binding}: a message was refused: {error}", binding=self.name, error=error
             )
-        words = spec.Error(condition=error.condition, description=error.description)
-        source.settle([entry], spec.Rejected(error=words), batch, self)
+        details = ErrorDetails(error.condition, error.description)
+        source.settle([entry], Rejection(details), batch, self)
 
     def _wait(self, words: str) -> None:
         if words != self.words:

@@ -26,6 +26,7 @@ from amqproute.journal.event import SOMEBODY, EntryTaker, because
 from amqproute.journal.record import RecordKind
 from amqproute.log_rate_limit import RateLimitedLog
 from amqproute.message import Message
+from amqproute.outcomes import ErrorDetails
 from amqproute.routing.trail import TRACE
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
@@ -38,7 +39,6 @@ from amqproute.values import (
     DeadLetterReason,
     Origin,
 )
-from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 
 REASON = Symbol("x-opt-dead-letter-reason")
@@ -91,7 +91,7 @@ class Disposal:
         self.reporter: IReporter | None = None
 
     def counted(
-        self, queue: QueueView, count: int, reason: DeadLetterReason, error: spec.Error | None
+        self, queue: QueueView, count: int, reason: DeadLetterReason, error: ErrorDetails | None
     ) -> None:
         """Count what becomes a dead letter. See `IDisposal.counted`."""
         condition = str(error.condition) if error is not None else ""
@@ -110,7 +110,7 @@ class Disposal:
         queue: QueueView,
         entries: list[Entry],
         reason: DeadLetterReason,
-        error: spec.Error | None,
+        error: ErrorDetails | None,
         batch: Batch,
     ) -> None:
         """Tell each entry's sender, as it asked for, and return, else bury, else drop the entry."""
@@ -175,7 +175,7 @@ class Disposal:
         queue: QueueView,
         entry: Entry,
         reason: DeadLetterReason,
-        error: spec.Error | None,
+        error: ErrorDetails | None,
         batch: Batch,
     ) -> bool:
         address = entry.message.annotations.get(RETURN_TO)
@@ -223,7 +223,7 @@ class Disposal:
         queue: QueueView,
         entry: Entry,
         reason: DeadLetterReason,
-        error: spec.Error | None,
+        error: ErrorDetails | None,
         batch: Batch,
     ) -> bool:
         if queue.dead_letter_target is not None:
@@ -296,12 +296,12 @@ def _report(
     batch.redo.append((ids, again))
 
 
-def _in_words(error: spec.Error) -> str:
+def _in_words(error: ErrorDetails) -> str:
     return f"{error.condition}: {error.description or ''}"
 
 
 def _facts_for_partners(
-    queue: QueueView, entry: Entry, reason: DeadLetterReason, error: spec.Error | None
+    queue: QueueView, entry: Entry, reason: DeadLetterReason, error: ErrorDetails | None
 ) -> dict[Symbol, object]:
     """As `_facts`, without names that only mean something in this broker.
 
@@ -320,7 +320,7 @@ def _facts_for_partners(
 
 
 def _facts(
-    queue: QueueView, entry: Entry, reason: DeadLetterReason, error: spec.Error | None
+    queue: QueueView, entry: Entry, reason: DeadLetterReason, error: ErrorDetails | None
 ) -> dict[Symbol, object]:
     facts: dict[Symbol, object] = {REASON: Symbol(reason.value), SOURCE: local_name(queue.name)}
     if error is not None:

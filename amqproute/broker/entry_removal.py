@@ -20,8 +20,8 @@ from amqproute.entry import Entry
 from amqproute.errors import AmqpError
 from amqproute.journal.event import SOMEBODY, EntryTaker, because
 from amqproute.journal.record import RecordKind
+from amqproute.outcomes import ErrorDetails
 from amqproute.values import QUARANTINE, DeadLetterReason
-from amqproute.wire.amqp10 import spec
 
 PURGED: Final = "operator.purged"
 NODE_DELETED: Final = "node.deleted"
@@ -51,7 +51,7 @@ class IDisposal(Protocol):
         """Entries end with this batch which nobody has taken and which are no dead letters."""
 
     def counted(
-        self, queue: QueueView, count: int, reason: DeadLetterReason, error: spec.Error | None
+        self, queue: QueueView, count: int, reason: DeadLetterReason, error: ErrorDetails | None
     ) -> None:
         """So many entries become dead letters; once for each, however often `dead_letter` is."""
 
@@ -60,7 +60,7 @@ class IDisposal(Protocol):
         queue: QueueView,
         entries: list[Entry],
         reason: DeadLetterReason,
-        error: spec.Error | None,
+        error: ErrorDetails | None,
         batch: Batch,
     ) -> None:
         """Entries end with this batch that are rejected, expired or tried too often.
@@ -81,7 +81,7 @@ class NullDisposal:
         """See `IDisposal.dropped`."""
 
     def counted(
-        self, queue: QueueView, count: int, reason: DeadLetterReason, error: spec.Error | None
+        self, queue: QueueView, count: int, reason: DeadLetterReason, error: ErrorDetails | None
     ) -> None:
         """See `IDisposal.counted`."""
 
@@ -90,7 +90,7 @@ class NullDisposal:
         queue: QueueView,
         entries: list[Entry],
         reason: DeadLetterReason,
-        error: spec.Error | None,
+        error: ErrorDetails | None,
         batch: Batch,
     ) -> None:
         """See `IDisposal.dead_letter`."""
@@ -143,7 +143,7 @@ class EntryRemoval:
         self,
         entries: list[Entry],
         reason: DeadLetterReason,
-        error: spec.Error | None,
+        error: ErrorDetails | None,
         batch: Batch,
     ) -> None:
         """Have entries treated as dead letters, and remove them."""
@@ -159,7 +159,7 @@ class EntryRemoval:
 
         batch.redo.append((ids, again))
 
-    def expire(self, entries: list[Entry], batch: Batch, error: spec.Error | None = None) -> None:
+    def expire(self, entries: list[Entry], batch: Batch, error: ErrorDetails | None = None) -> None:
         """Remove entries whose time is over."""
         self._state.counters.expired += len(entries)
         self.dead_letter(entries, DeadLetterReason.EXPIRED, error, batch)

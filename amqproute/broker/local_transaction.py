@@ -48,18 +48,17 @@ from twisted.python.failure import Failure
 
 from amqproute.broker.commit_batch import Batch, BatchParticipant
 from amqproute.broker.fair_shares import FairShares
-from amqproute.broker.outcomes import Outcome
 from amqproute.broker.xa_states import Xa, Xid
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, NotAllowed
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
+from amqproute.outcomes import Acceptance, Outcome, Rejection
 from amqproute.tracebacks import forget_frames
 from amqproute.values import Origin, Principal
-from amqproute.wire.amqp10 import spec
 
 MEBIBYTE: Final = 1024 * 1024
-_LASTING: Final = (spec.Accepted, spec.Rejected)
+_LASTING: Final = (Acceptance, Rejection)
 """Outcomes that end an entry's life: they act within the transaction's own commit."""
 
 
@@ -98,8 +97,8 @@ class TransactionalDelivery(Protocol):
         """Its delivery-tag."""
 
     @property
-    def state(self) -> object:
-        """Its delivery state."""
+    def txn_id(self) -> bytes | None:
+        """The transaction that it is posted in, or None."""
 
 
 class Poster(Protocol):
@@ -616,9 +615,7 @@ def _grouped(retirements: Iterable[Retirement]) -> list[tuple[EntryHolder, Outco
     for each in retirements:
         if groups:
             consumer, outcome, entries = groups[-1]
-            if consumer is each.consumer and (
-                outcome is each.outcome or type(outcome) is type(each.outcome) is spec.Accepted
-            ):
+            if consumer is each.consumer and outcome is each.outcome:
                 entries.append(each.entry)
                 continue
         groups.append((each.consumer, each.outcome, [each.entry]))

@@ -67,7 +67,6 @@ from amqproute.broker.node_context import NodeContext
 from amqproute.broker.node_declaration import NodeDeclaration
 from amqproute.broker.node_limits import AT_ONCE_MS, QueueLimits
 from amqproute.broker.node_options import Duplicates, QueueOptions
-from amqproute.broker.outcomes import Outcome
 from amqproute.broker.priority_queues import USUAL_PRIORITY
 from amqproute.broker.queue_capacity import QueueCapacity
 from amqproute.broker.queue_counters import QueueCounters
@@ -101,10 +100,10 @@ from amqproute.interfaces import IConsumer, ISource, ITarget
 from amqproute.journal.event import SOMEBODY, EntryTaker, RunEvent
 from amqproute.journal.record import RecordKind
 from amqproute.message import Message
+from amqproute.outcomes import Acceptance, ErrorDetails, Outcome
 from amqproute.store.model import DamagedEntry, StoredEntry
 from amqproute.translation.dead_letters import DeadLetterTarget
 from amqproute.values import QUARANTINE, DeadLetterReason, Origin
-from amqproute.wire.amqp10 import spec
 
 MOST_RESTS: Final = 16
 """Pages that wait in memory for a full disk to have room before no more are read."""
@@ -975,7 +974,7 @@ class Queue:
         state = self.state
         if state.is_deleted:
             return
-        if type(outcome) is spec.Accepted and not state.consumers.cursors:
+        if type(outcome) is Acceptance and not state.consumers.cursors:
             self._accept(entries, batch, consumer)
             return
         is_given_back = False
@@ -1040,7 +1039,7 @@ class Queue:
         self,
         entries: Sequence[Entry],
         reason: DeadLetterReason,
-        error: spec.Error | None,
+        error: ErrorDetails | None,
         batch: Batch,
     ) -> None:
         """Dead-letter acquired entries for a reason other than an outcome."""
@@ -1080,7 +1079,7 @@ class Queue:
         """
         return self._clear_out(self._removal.purge)
 
-    def expire(self, error: spec.Error) -> Deferred[int]:
+    def expire(self, error: ErrorDetails) -> Deferred[int]:
         """End the life of every available and deferred entry now, as an operator wants it.
 
         Args:
@@ -1182,7 +1181,7 @@ class Queue:
         self._removal.purge(entries, batch)
         self._departed()
 
-    def expire_picked(self, entries: list[Entry], error: spec.Error, batch: Batch) -> None:
+    def expire_picked(self, entries: list[Entry], error: ErrorDetails, batch: Batch) -> None:
         """End the lives of picked entries as `expire` does."""
         self._removal.expire(entries, batch, error)
         self._departed()

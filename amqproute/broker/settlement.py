@@ -7,11 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amqproute.broker.consumer_cursor import ConsumerCursor
-from amqproute.broker.outcomes import UNREADABLE, Outcome
 from amqproute.broker.queue_state import QueueState
 from amqproute.entry import MOST_COUNTED, Entry
+from amqproute.outcomes import (
+    UNREADABLE,
+    Acceptance,
+    ErrorDetails,
+    Modification,
+    Outcome,
+    Rejection,
+    Release,
+)
 from amqproute.values import DeadLetterReason
-from amqproute.wire.amqp10 import spec
 
 __all__ = [
     "Browsed",
@@ -54,7 +61,7 @@ class Bury:
 
     entries: list[Entry]
     reason: DeadLetterReason
-    error: spec.Error | None = None
+    error: ErrorDetails | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +117,13 @@ def decide(
     cursor = state.consumers.cursors.get(consumer)
     if cursor is not None and cursor.copies:
         return _browsed(cursor, entries, outcome)
-    if type(outcome) is spec.Accepted:
+    if type(outcome) is Acceptance:
         return [Remove(entries)]
     if outcome is UNREADABLE:
         return [Quarantine(list(entries))]
-    if type(outcome) is spec.Rejected:
+    if type(outcome) is Rejection:
         return [Bury(list(entries), DeadLetterReason.REJECTED, outcome.error)]
-    if type(outcome) is spec.Modified:
+    if type(outcome) is Modification:
         return _modified(entries, outcome, consumer, state.limits.max_deliveries)
     return [Return(entries)]
 
@@ -125,8 +132,8 @@ def _browsed(
     cursor: ConsumerCursor, entries: Sequence[Entry], outcome: Outcome
 ) -> list[SettlementDecision]:
     """Decide on a browser's outcome, which concerns its own link only (S-04, L-24 to L-28)."""
-    is_again = type(outcome) is spec.Released or (
-        type(outcome) is spec.Modified and not outcome.undeliverable_here
+    is_again = type(outcome) is Release or (
+        type(outcome) is Modification and not outcome.undeliverable_here
     )
     if is_again:
         for entry in entries:
@@ -140,7 +147,7 @@ def _browsed(
 
 
 def _modified(
-    entries: Sequence[Entry], outcome: spec.Modified, consumer: object, most_deliveries: int
+    entries: Sequence[Entry], outcome: Modification, consumer: object, most_deliveries: int
 ) -> list[SettlementDecision]:
     """Apply a modified outcome (part 3 §3.4.5)."""
     decisions: list[SettlementDecision] = []
@@ -152,8 +159,8 @@ def _modified(
         if outcome.undeliverable_here and consumer is not None:
             entry.bar(consumer)
         encoded = None
-        if outcome.message_annotations:
-            entry.message = entry.message.with_annotations(outcome.message_annotations)
+        if outcome.annotations:
+            entry.message = entry.message.with_annotations(outcome.annotations)
             encoded = entry.message.encoded
         if entry.stored and (outcome.delivery_failed or encoded is not None):
             decisions.append(Rewrite(entry, encoded))
@@ -186,6 +193,6 @@ def is_release(decision: SettlementDecision) -> bool:
 
 def released_code(outcome: Outcome) -> str | None:
     """Return how the journal calls it that a consumer gives entries back with this outcome."""
-    if type(outcome) is not spec.Modified:
+    if type(outcome) is not Modification:
         return None
     return "modified.failed" if outcome.delivery_failed else "modified"

@@ -24,7 +24,6 @@ from zope.interface import implementer
 
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.node_limits import TopicLimits
-from amqproute.broker.outcomes import Outcome
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic_state import TopicArrival, TopicCounters
 from amqproute.entry import MOST_COUNTED, Entry
@@ -33,6 +32,7 @@ from amqproute.filters.registry import FilterSet
 from amqproute.interfaces import IConsumer, ISource
 from amqproute.journal.event import SOMEBODY, EntryTaker
 from amqproute.message import Message
+from amqproute.outcomes import ACCEPTED, Acceptance, Modification, Outcome, Rejection
 from amqproute.values import is_of_address, principal_of
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Symbol
@@ -48,8 +48,6 @@ UNKNOWN_OCTETS: Final = 256 * 1024
 """What a message is taken for as to space, before there was one."""
 SIZE_MEMORY: Final = 64
 """A large message is forgotten by one part in so many with each batch of smaller ones."""
-ACCEPTED: Final = spec.Accepted()
-RELEASED: Final = spec.Released()
 
 
 class TopicHost(Protocol):
@@ -334,8 +332,8 @@ class Subscription:
         """Act on an acknowledgement; nothing of it touches the store (S-04)."""
         if not self.is_joined or is_seen(outcome):
             return
-        failed = type(outcome) is spec.Modified and outcome.delivery_failed
-        annotations = outcome.message_annotations if type(outcome) is spec.Modified else None
+        failed = type(outcome) is Modification and outcome.delivery_failed
+        annotations = outcome.annotations if type(outcome) is Modification else None
         for entry in entries:
             entry.attempted = True
             if failed:
@@ -358,9 +356,9 @@ class Subscription:
 
 def is_seen(outcome: Outcome) -> bool:
     """Tell whether an outcome says that a subscriber has done with a message (S-04)."""
-    if isinstance(outcome, spec.Modified):
+    if isinstance(outcome, Modification):
         return bool(outcome.undeliverable_here)
-    return isinstance(outcome, spec.Accepted | spec.Rejected)
+    return isinstance(outcome, Acceptance | Rejection)
 
 
 def node_of(source: object) -> object:
@@ -567,7 +565,7 @@ class DurableSubscription:
         self, entries: Sequence[Entry], outcome: Outcome, batch: Batch, consumer: object = None
     ) -> None:
         """Act on an acknowledgement (S-04): seen, or offered again here."""
-        shared = self.definition.is_shared and type(outcome) is spec.Modified
+        shared = self.definition.is_shared and type(outcome) is Modification
         if not shared and is_seen(outcome):
             outcome = ACCEPTED
         self.queue.settle(entries, outcome, batch, self._links.get(consumer, consumer))

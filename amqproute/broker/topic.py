@@ -52,7 +52,6 @@ from amqproute.broker.queue import Queue
 from amqproute.broker.shared_body import SharedBodyBatch, put_each
 from amqproute.broker.space_waiters import SpaceWaiters
 from amqproute.broker.subscription import (
-    ACCEPTED,
     NOTES,
     Definition,
     DurableSubscription,
@@ -75,6 +74,7 @@ from amqproute.interfaces import ITarget
 from amqproute.journal.event import EntryTaker
 from amqproute.journal.record import RecordKind
 from amqproute.message import Message
+from amqproute.outcomes import ACCEPTED
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, is_of_address
 
 MOST_SUBSCRIPTIONS: Final = 100_000

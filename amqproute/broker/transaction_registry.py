@@ -26,7 +26,6 @@ from amqproute.broker.local_transaction import (
 )
 from amqproute.errors import AmqpError, ResourceLimitExceeded
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
-from amqproute.wire.amqp10 import spec
 
 REMEMBERED: Final = 256
 """Ids of timed-out transactions that one connection remembers."""
@@ -151,9 +150,9 @@ class TransactionRegistry:
 
     def postpone(self, delivery: TransactionalDelivery) -> None:
         """A delivery has to wait for the DNS; if it is a posting, so has its discharge."""
-        state = delivery.state
-        if type(state) is spec.TransactionalState and delivery.context is None:
-            transaction = self._working(state.txn_id, delivery)
+        txn_id = delivery.txn_id
+        if txn_id is not None and delivery.context is None:
+            transaction = self._working(txn_id, delivery)
             if transaction is not None:
                 transaction.pending += 1
                 delivery.context = transaction
@@ -169,9 +168,9 @@ class TransactionRegistry:
 
     def doom(self, delivery: TransactionalDelivery, error: AmqpError) -> None:
         """A delivery is refused: if it is a posting, its transaction can only be rolled back."""
-        state = delivery.state
-        if type(state) is spec.TransactionalState:
-            transaction = self._working(state.txn_id, delivery)
+        txn_id = delivery.txn_id
+        if txn_id is not None:
+            transaction = self._working(txn_id, delivery)
             if transaction is not None:
                 transaction.fail(error)
             self.resume(delivery)

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from amqproute.broker.outcomes import Outcome
 from amqproute.broker.xa_states import BranchState, XaError, Xid
 from amqproute.errors import DecodeError
+from amqproute.outcomes import Outcome
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
+from amqproute.wire.amqp10.delivery_states import outcome_of, state_of
 
 NOTES: Final = "branch"
 ROWS: Final = "amqp$branch"
@@ -103,7 +104,7 @@ class BranchRecord:
                     for each in self.postings
                 ],
                 [
-                    [each.line, each.entry_id, each.size, codec.encode(each.outcome)]
+                    [each.line, each.entry_id, each.size, codec.encode(state_of(each.outcome))]
                     for each in self.retirements
                 ],
                 self.places,
@@ -152,9 +153,10 @@ def _posting(
 
 
 def _retirement(line: str, entry_id: int, size: int, outcome: bytes) -> StoredRetirement:
-    found = spec.decode_composite(outcome, 0)[0]
-    if not isinstance(found, spec.Accepted | spec.Rejected | spec.Released | spec.Modified):
-        raise ValueError(f"{type(found).__name__} is no outcome")
+    state = spec.decode_composite(outcome, 0)[0]
+    found = outcome_of(state)
+    if found is None:
+        raise ValueError(f"{type(state).__name__} is no outcome")
     return StoredRetirement(line, int(entry_id), int(size), found)
 
 

@@ -20,7 +20,6 @@ from amqproute.broker.broker import Broker
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.entry_list import is_readable
 from amqproute.broker.local_transaction import Posting, Retirement, Transaction
-from amqproute.broker.outcomes import Outcome
 from amqproute.broker.queue import Queue
 from amqproute.broker.xa_branch import RecoveryRemainder
 from amqproute.broker.xa_queue_holds import load_rows
@@ -29,6 +28,7 @@ from amqproute.entry import Entry
 from amqproute.errors import NotFound, StoreError
 from amqproute.interfaces import IStore
 from amqproute.message import Message
+from amqproute.outcomes import Outcome
 from amqproute.values import Origin, Principal
 
 Find = Callable[[str, Principal], Any]

@@ -29,6 +29,7 @@ from amqproute.errors import AmqpError, DecodeError
 from amqproute.interfaces import IJournal
 from amqproute.journal.record import LONGEST_NAME, LONGEST_RUN, MAX_WORDS, RecordKind, encode, named
 from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of, header_of
+from amqproute.outcomes import ErrorDetails
 from amqproute.values import (
     ORIGIN,
     RELAY_PREFIX,
@@ -39,7 +40,7 @@ from amqproute.values import (
     Origin,
     Principal,
 )
-from amqproute.wire.amqp10 import sections, spec
+from amqproute.wire.amqp10 import sections
 from amqproute.wire.amqp10.sections import SectionOffsets
 
 _MAKING: Final = threading.Lock()
@@ -503,7 +504,7 @@ def _short(value: Any) -> Any:
     return value[:MAX_WORDS] if type(value) is str and len(value) > MAX_WORDS else value
 
 
-def because(error: spec.Error | None, code: str | None = None) -> dict[str, object]:
+def because(error: ErrorDetails | None, code: str | None = None) -> dict[str, object]:
     """Return the fields for the reason, from a protocol error.
 
     Args:

@@ -14,7 +14,6 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.broker.node_limits import QueueLimits
-from amqproute.broker.outcomes import Outcome
 from amqproute.broker.queue import Queue
 from amqproute.broker.token_bucket import Rate
 from amqproute.entry import Entry
@@ -22,6 +21,7 @@ from amqproute.errors import NotFound, StoreError
 from amqproute.interfaces import IConsumer
 from amqproute.journal.event import EntryTaker, RunEvent
 from amqproute.journal.record import RecordKind
+from amqproute.outcomes import Outcome
 from amqproute.relay import failure_errors
 from amqproute.relay.backoff import BackOff
 from amqproute.relay.connect_agent import ConnectAgent
@@ -594,13 +594,13 @@ class Destination:
     # -- an open session -------------------------------------------------------------------------
 
     def outcome_received(
-        self, entries: Sequence[Entry], verdict: FailureVerdict, state: Outcome
+        self, entries: Sequence[Entry], verdict: FailureVerdict, outcome: Outcome
     ) -> None:
         """See `SessionListener.outcome_received` (T-23)."""
         count = len(entries)
         self.window.succeeded(count, self.in_flight + count)
         self._share.done(entries)
-        self.outcomes.outcome(entries, verdict, state)
+        self.outcomes.outcome(entries, verdict, outcome)
         if verdict.action is FailureAction.SETTLE:
             self.life.was_useful = True
             self.avoid = None

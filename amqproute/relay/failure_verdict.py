@@ -12,12 +12,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from amqproute import conditions
-from amqproute.broker.outcomes import Outcome
 from amqproute.errors import LONGEST_DESCRIPTION, ConnectError, ResolveError, TlsError
+from amqproute.outcomes import (
+    Acceptance,
+    ErrorDetails,
+    Modification,
+    Outcome,
+    Rejection,
+    Release,
+)
 from amqproute.relay import failure_table
 from amqproute.relay.failure_table import FailureAction, FailureRow, FailureScope
 from amqproute.relay.poison_detector import ConnectionEnd
-from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 
 __all__ = [
@@ -85,14 +91,14 @@ def _of(row: FailureRow, code: str, words: str) -> FailureVerdict:
     return FailureVerdict(row.scope, row.action, code, words)
 
 
-def _of_error(row: FailureRow, code: str, error: spec.Error) -> FailureVerdict:
+def _of_error(row: FailureRow, code: str, error: ErrorDetails) -> FailureVerdict:
     """Return a verdict with the peer's text truncated, for the log, the store and reports."""
     words = (error.description or "")[:LONGEST_DESCRIPTION]
     condition = str(error.condition)[:LONGEST_CONDITION]
     return FailureVerdict(row.scope, row.action, code, words, condition, _retry_after(error))
 
 
-def _retry_after(error: spec.Error) -> float:
+def _retry_after(error: ErrorDetails) -> float:
     value = (error.info or {}).get(RETRY_AFTER)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
@@ -126,27 +132,27 @@ _FAILED: Final = _of_outcome(
 _MODIFIED: Final = _of_outcome("modified", "message.modified", "the peer could not deliver it")
 
 
-def for_outcome(state: Outcome) -> FailureVerdict:
-    """Return the verdict on a peer's outcome for a message (part 3 §3.4)."""
-    if type(state) is spec.Accepted:
+def for_outcome(outcome: Outcome | None) -> FailureVerdict:
+    """Return the verdict on a peer's outcome for a message (part 3 §3.4); None: it gave none."""
+    if type(outcome) is Acceptance:
         return ACCEPTED
-    if isinstance(state, spec.Rejected):
-        return _rejected(state.error)
-    if isinstance(state, spec.Modified):
-        if state.undeliverable_here:
+    if isinstance(outcome, Rejection):
+        return _rejected(outcome.error)
+    if isinstance(outcome, Modification):
+        if outcome.undeliverable_here:
             return _UNDELIVERABLE
-        return _FAILED if state.delivery_failed else _MODIFIED
-    return _RELEASED if isinstance(state, spec.Released) else _UNKNOWN
+        return _FAILED if outcome.delivery_failed else _MODIFIED
+    return _RELEASED if isinstance(outcome, Release) else _UNKNOWN
 
 
-def _rejected(error: spec.Error | None) -> FailureVerdict:
+def _rejected(error: ErrorDetails | None) -> FailureVerdict:
     if error is None:
         return _REJECTED
     row = failure_table.REFUSALS.get(error.condition, failure_table.REFUSED_OTHERWISE)
     return _of_error(row, "message.rejected", error)
 
 
-def for_end(error: spec.Error | None, what: str) -> FailureVerdict:
+def for_end(error: ErrorDetails | None, what: str) -> FailureVerdict:
     """Return the verdict on the end of a link, session or connection by the peer.
 
     Args:
@@ -160,7 +166,7 @@ def for_end(error: spec.Error | None, what: str) -> FailureVerdict:
     return _of_error(row, code, error)
 
 
-def for_fault(error: spec.Error | None) -> FailureVerdict:
+def for_fault(error: ErrorDetails | None) -> FailureVerdict:
     """Return the verdict on a connection that this side ended for a fault of the peer.
 
     Args:

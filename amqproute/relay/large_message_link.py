@@ -18,11 +18,10 @@ from twisted.python.failure import Failure
 
 from amqproute.broker.entry_removal import DAMAGED_WORDS
 from amqproute.broker.large_message_sender import LargeMessageSender
-from amqproute.broker.outcomes import UNREADABLE, Outcome
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, MessageDamaged
+from amqproute.outcomes import FAILED, UNREADABLE, ErrorDetails, Outcome, Rejection
 from amqproute.values import TAG_OCTETS
-from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Delivery, Link
 
 __all__ = ["LargeMessageCarrier", "LargeMessageLink"]
@@ -45,12 +44,12 @@ class LargeMessageCarrier(Protocol):
     def head_of(self, entry: Entry) -> tuple[bytes, ...]:
         """Return the buffers that precede the rest of an entry's message on the next hop."""
 
-    def settle_here(self, entry: Entry, state: Outcome) -> None:
+    def settle_here(self, entry: Entry, outcome: Outcome) -> None:
         """Settle an entry with an outcome that the peer has not given.
 
         Args:
             entry: an entry whose message cannot be sent or read.
-            state: an outcome, or `UNREADABLE`.
+            outcome: an outcome, or `UNREADABLE`.
         """
 
     def flush(self) -> None:
@@ -162,8 +161,8 @@ class LargeMessageLink:
             tag = entry.id.to_bytes(TAG_OCTETS, "big")
             outgoing = link.send_parts(size, tag, context=entry)
         except AmqpError as error:
-            words = spec.Error(condition=error.condition, description=error.description)
-            self._carrier.settle_here(entry, spec.Rejected(error=words))
+            details = ErrorDetails(error.condition, error.description)
+            self._carrier.settle_here(entry, Rejection(details))
             return
         entry.attempted = True
         entry.message.forget()
@@ -190,7 +189,7 @@ class LargeMessageLink:
                     why=str(failure.value),
                 )
             else:
-                outcome = spec.Modified(delivery_failed=True)
+                outcome = FAILED
                 self.log.failure(
                     "message {entry} cannot be read", failure, entry=large_message.entry.id
                 )

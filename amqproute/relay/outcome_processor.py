@@ -21,12 +21,12 @@ from twisted.python.failure import Failure
 from amqproute import conditions
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.commit_retry import retry_settle
-from amqproute.broker.outcomes import UNREADABLE, Outcome
 from amqproute.broker.queue import Queue
 from amqproute.entry import MOST_COUNTED, Entry
 from amqproute.errors import AmqpError
 from amqproute.journal.event import EntryTaker, RunEvent
 from amqproute.journal.record import RecordKind
+from amqproute.outcomes import UNREADABLE, ErrorDetails, Outcome, Rejection
 from amqproute.relay import failure_errors
 from amqproute.relay.failure_verdict import FailureAction, FailureVerdict, for_code
 from amqproute.relay.peer_session import PeerSession
@@ -35,7 +35,6 @@ from amqproute.relay.receipt_floor import ReceiptFloor
 from amqproute.relay.relay_context import RelayContext
 from amqproute.relay.relay_terms import DestinationCounters
 from amqproute.values import DeadLetterReason
-from amqproute.wire.amqp10 import spec
 
 FLOOR_EVERY = 1000
 """Settled messages after which the peer is told which receipts it may drop."""
@@ -97,10 +96,10 @@ class OutcomeProcessor:
 
     # -- what the peer decides (T-23) --------------------------------------------------------------
 
-    def outcome(self, entries: Sequence[Entry], verdict: FailureVerdict, state: Outcome) -> None:
+    def outcome(self, entries: Sequence[Entry], verdict: FailureVerdict, outcome: Outcome) -> None:
         """Apply the peer's outcome for entries."""
-        if state is UNREADABLE:
-            self._settle(entries, state)
+        if outcome is UNREADABLE:
+            self._settle(entries, outcome)
             return
         action = verdict.action
         was_aside = False
@@ -109,11 +108,11 @@ class OutcomeProcessor:
             was_aside = any(self.suspects.ends_of(each) for each in ids)
             self.suspects.answered(ids, taken=action is FailureAction.SETTLE)
         if action is FailureAction.SETTLE:
-            self.relayed(entries, state)
+            self.relayed(entries, outcome)
             if self._aside and (was_aside or not self._queue.available):
                 self._bring_back_one()
         elif action is FailureAction.REJECT:
-            self.refused(entries, failure_errors.rejection(self._key, verdict, state))
+            self.refused(entries, failure_errors.rejection(self._key, verdict, outcome))
             self._note_rejections(len(entries), verdict.condition, verdict.words)
         else:
             if verdict.condition == conditions.RESOURCE_LIMIT_EXCEEDED:
@@ -125,22 +124,22 @@ class OutcomeProcessor:
         kinds = self.tally.rejections
         kinds[kind] = kinds.get(kind, 0) + count
 
-    def relayed(self, entries: Sequence[Entry], state: Outcome) -> None:
+    def relayed(self, entries: Sequence[Entry], outcome: Outcome) -> None:
         """Remove entries that the peer has accepted."""
         self.tally.relayed += len(entries)
-        self._settle(entries, state)
+        self._settle(entries, outcome)
 
-    def refused(self, entries: Sequence[Entry], error: spec.Error) -> None:
+    def refused(self, entries: Sequence[Entry], error: ErrorDetails) -> None:
         """Dispose of entries that the peer will never accept."""
         self.tally.rejected += len(entries)
-        self._settle(entries, spec.Rejected(error=error))
+        self._settle(entries, Rejection(error))
 
     def unsendable(self, entry: Entry, error: AmqpError) -> None:
         """Dispose of an entry that cannot be sent to this peer at all."""
         self._note_rejections(1, error.condition, error.description)
         self.refused([entry], failure_errors.refusal(self._key, error))
 
-    def given_up(self, entries: Sequence[Entry], error: spec.Error) -> None:
+    def given_up(self, entries: Sequence[Entry], error: ErrorDetails) -> None:
         """Dispose of entries for which there is no peer, or that end every connection."""
         self.tally.rejected += len(entries)
         self._queue.give_up(entries, DeadLetterReason.UNDELIVERABLE, error, self._current())

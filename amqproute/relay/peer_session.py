@@ -16,12 +16,12 @@ from zope.interface import implementer
 
 from amqproute import conditions
 from amqproute.address import TRANSFER_NODE
-from amqproute.broker.outcomes import Outcome
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, MessageSizeExceeded, NotAllowed
 from amqproute.interfaces import IConnectionPump
 from amqproute.message import rest_of
 from amqproute.net.pump import IUpgradableUser, TransportFacts
+from amqproute.outcomes import ACCEPTED, RELEASED, Outcome
 from amqproute.relay import failure_verdict
 from amqproute.relay.failure_verdict import FailureVerdict, PeerFailure
 from amqproute.relay.hop_sections import prefix_maker
@@ -40,6 +40,7 @@ from amqproute.values import (
 from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
+from amqproute.wire.amqp10.delivery_states import RELEASED_STATE, details_of, outcome_of
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.state_tables import LinkStateName
 from amqproute.wire.amqp10.types import UInt
@@ -62,7 +63,6 @@ KEEP_SECONDS: Final = 600
 """How long a peer without receipts is asked to keep the unsettled deliveries of a lost link."""
 PROVED: Final = SECURITY_LEVELS[2:]
 """Levels at which the peer has proved its identity."""
-OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class SessionListener(Protocol):
         """Handle the refusal of a link because it listed the doubtful entries."""
 
     def outcome_received(
-        self, entries: Sequence[Entry], verdict: FailureVerdict, state: Outcome
+        self, entries: Sequence[Entry], verdict: FailureVerdict, outcome: Outcome
     ) -> None:
         """Handle the peer's decision about entries, or unreadable messages (`UNREADABLE`)."""
 
@@ -352,10 +352,10 @@ class PeerSession:
             properties=properties,
         )
 
-    def settle_here(self, entry: Entry, state: Outcome) -> None:
+    def settle_here(self, entry: Entry, outcome: Outcome) -> None:
         """See `LargeMessageCarrier.settle_here`."""
         listener = self._listener
-        listener.outcome_received([entry], failure_verdict.for_outcome(state), state)
+        listener.outcome_received([entry], failure_verdict.for_outcome(outcome), outcome)
         listener.events_handled()
 
     def _resume(self, entry: Entry, tag: bytes) -> bool:
@@ -367,12 +367,13 @@ class PeerSession:
         link = self.link
         assert link is not None
         state = self._kept[tag]
-        if not isinstance(state, OUTCOMES):
+        outcome = outcome_of(state)
+        if outcome is None:
             return False
         del self._kept[tag]
         link.send((), tag, settled=True, state=state, resume=True)
-        verdict = self._heard(failure_verdict.for_outcome(state))
-        self._listener.outcome_received([entry], verdict, state)
+        verdict = self._heard(failure_verdict.for_outcome(outcome))
+        self._listener.outcome_received([entry], verdict, outcome)
         return True
 
     def _check_path(self, wanted: object) -> None:
@@ -603,8 +604,8 @@ class PeerSession:
 
     def _end(self, error: spec.Error | None, what: str, by_fault: bool) -> FailureVerdict:
         if by_fault:
-            return failure_verdict.for_fault(error)
-        return self._heard(failure_verdict.for_end(error, what))
+            return failure_verdict.for_fault(details_of(error))
+        return self._heard(failure_verdict.for_end(details_of(error), what))
 
     def _heard(self, verdict: FailureVerdict) -> FailureVerdict:
         """Ignore retry-after of a peer that has not proved its identity."""
@@ -639,10 +640,11 @@ class PeerSession:
 
     def _updated(self, event: ev.DeliveriesUpdated) -> None:
         state = event.state
-        if not isinstance(state, OUTCOMES):
+        outcome = ACCEPTED if type(state) is spec.Accepted else outcome_of(state)
+        if outcome is None:
             if not event.settled:
                 return
-            state = spec.Released()
+            outcome, state = RELEASED, RELEASED_STATE
         entries = []
         for delivery in event.deliveries:
             # The first outcome counts; a repeated one, or its settlement, changes nothing.
@@ -652,8 +654,8 @@ class PeerSession:
         if not event.settled:
             self._answers.append((event.deliveries, state))
         if entries:
-            verdict = self._heard(failure_verdict.for_outcome(state))
-            self._listener.outcome_received(entries, verdict, state)
+            verdict = self._heard(failure_verdict.for_outcome(outcome))
+            self._listener.outcome_received(entries, verdict, outcome)
         self._large.go()
 
     def _flowed(self, event: object) -> None:

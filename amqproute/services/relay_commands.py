@@ -32,6 +32,7 @@ from twisted.python.failure import Failure
 from amqproute import conditions
 from amqproute.auth.policy import Verb
 from amqproute.errors import AmqpError
+from amqproute.outcomes import ErrorDetails
 from amqproute.plurals import counted
 from amqproute.services.command_schema import FORBIDDEN
 from amqproute.services.management_node import (
@@ -46,7 +47,6 @@ from amqproute.services.management_node import (
 from amqproute.services.management_protocol import Allows
 from amqproute.services.relay_view import DestinationOf, RelayDestination, RelayView
 from amqproute.values import RELAY_PREFIX
-from amqproute.wire.amqp10 import spec
 
 __all__ = ["register"]
 
@@ -142,7 +142,7 @@ def _expire(destination: RelayDestination, request: ManagementRequest) -> Manage
         return _no_reason()
     queue = destination.queue
     count = queue.available + queue.deferred
-    error = spec.Error(condition=conditions.RESOURCE_DELETED, description=reason)
+    error = ErrorDetails(conditions.RESOURCE_DELETED, reason)
     queue.expire(error).addErrback(_expiry_failed)
     return ManagementReply.of(
         OK, f"the life of {counted(count, 'message')} is being ended", {"messages": count}

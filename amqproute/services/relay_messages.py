@@ -70,6 +70,7 @@ from amqproute.errors import (
 from amqproute.interfaces import ITarget
 from amqproute.journal.record import RecordKind
 from amqproute.jsontext import parse_json
+from amqproute.outcomes import ErrorDetails
 from amqproute.plurals import counted
 from amqproute.routing.table import Router
 from amqproute.services.command_schema import FORBIDDEN
@@ -93,7 +94,6 @@ from amqproute.services.relay_view import (
     RelayView,
 )
 from amqproute.values import ANONYMOUS_PRINCIPAL, RELAY_PREFIX, Local, Origin
-from amqproute.wire.amqp10 import spec
 
 __all__ = ["MOST_SEEN", "SAMPLES", "RelayMessages"]
 
@@ -395,7 +395,7 @@ class RelayMessages(Generic[DestinationOf]):
 
     async def _expire(self, request: ManagementRequest) -> ManagementReply:
         reason = _reason(request) or "ended by an operator"
-        error = spec.Error(condition=conditions.RESOURCE_DELETED, description=reason)
+        error = ErrorDetails(conditions.RESOURCE_DELETED, reason)
 
         def act(page: _Page) -> Deferred[None] | None:
             page.tell(page.entries, self._row)

@@ -75,6 +75,7 @@ from amqproute.entry import Entry
 from amqproute.errors import AmqpError
 from amqproute.interfaces import IReporter, ITarget
 from amqproute.message import Message, encode_annotations
+from amqproute.outcomes import ErrorDetails
 from amqproute.routing import trail
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
@@ -250,7 +251,7 @@ class Reporter:
         queue: Queue,
         entry: Entry,
         reason: DeadLetterReason,
-        error: spec.Error | None,
+        error: ErrorDetails | None,
         batch: Batch,
     ) -> bool:
         """See `IReporter.failed`."""
@@ -431,7 +432,7 @@ def check_wishes(value: object) -> str | None:
 
 
 def failure_facts(
-    reason: DeadLetterReason, error: spec.Error | None, row: spec.Fields | None
+    reason: DeadLetterReason, error: ErrorDetails | None, row: spec.Fields | None
 ) -> dict[str, object]:
     """Return code, condition and words of a failure.
 
@@ -457,7 +458,7 @@ def failure_facts(
 
 def _code_of(
     reason: DeadLetterReason,
-    error: spec.Error | None,
+    error: ErrorDetails | None,
     row: spec.Fields | None,
     info: spec.Fields,
 ) -> str:

@@ -19,8 +19,8 @@ from amqproute.broker.xa_record import NOTES, ROWS, holds_of
 from amqproute.broker.xa_registry import BranchLimits, BranchRegistry
 from amqproute.broker.xa_states import Xa, XaError, Xid
 from amqproute.entry import Entry
+from amqproute.outcomes import Acceptance
 from amqproute.values import Origin, Principal
-from amqproute.wire.amqp10 import spec
 from tests.support.fakes import KeptStore, body_of, message, node, put, settle_down, wall
 
 ANN = Principal("user", "ann")
@@ -168,7 +168,7 @@ class BranchCase(SynchronousTestCase):
     def retire(self, transaction: Transaction, link: Link, outcome: Any = None) -> None:
         """Give everything that a link holds an outcome."""
         for entry in link.entries:
-            transaction.retire(link, object(), entry, outcome or spec.Accepted(), False)
+            transaction.retire(link, object(), entry, outcome or Acceptance(), False)
 
     def work(self, xid: Xid = XID) -> Link:
         """Take a message from ``q`` and post one to ``r``, in a branch that is active."""

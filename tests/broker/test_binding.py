@@ -12,7 +12,7 @@ from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.publish_gate import STORE
 from amqproute.errors import ConfigError, InvalidField, NotAllowed, NotFound, ResourceLimitExceeded
 from amqproute.message import Message
-from amqproute.wire.amqp10 import spec
+from amqproute.outcomes import Acceptance
 from tests.broker.test_topic import colored
 from tests.support.fakes import KeptStore, Taker, make_broker, message, node, put, topic
 
@@ -151,7 +151,7 @@ class QueueTests(BindingCase):
         self.assertEqual((self.bodies("a"), self.bodies("b")), ([b"2", b"3", b"4"], [b"0", b"1"]))
         taker = Taker(self.broker.nodes["b"], 0)
         taker.take(1)
-        taker.settle(self.broker, list(taker.held), spec.Accepted())
+        taker.settle(self.broker, list(taker.held), Acceptance())
         self.run_now()
         self.assertEqual((self.bodies("a"), self.bodies("b")), ([b"3", b"4"], [b"1", b"2"]))
 

@@ -16,7 +16,7 @@ from amqproute.broker.xa_record import NOTES, ROWS
 from amqproute.broker.xa_states import Xid
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError
-from amqproute.wire.amqp10 import spec
+from amqproute.outcomes import Acceptance
 from tests.broker.branch_rig import BranchCase, Link
 from tests.support.fakes import body_of, node, settle_down
 
@@ -104,7 +104,7 @@ class ModelTests(BranchCase):
             if entry is not None:
                 body = body_of(entry)
                 self.assertIn(body, self.where[name])
-                transaction.retire(self.links[name], object(), entry, spec.Accepted(), False)
+                transaction.retire(self.links[name], object(), entry, Acceptance(), False)
                 self.where[name].discard(body)
                 work.taken.append((body, name))
             return

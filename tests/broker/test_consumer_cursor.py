@@ -19,13 +19,13 @@ from amqproute.broker.priority_queues import level_of
 from amqproute.entry import Entry
 from amqproute.errors import StoreError
 from amqproute.filters.registry import SELECTOR, read_filters
-from amqproute.wire.amqp10 import spec
+from amqproute.outcomes import Acceptance, Modification, Rejection, Release
 from amqproute.wire.amqp10.types import Described, Symbol
 from tests.support.fakes import ORIGIN, KeptStore, Taker, body_of, make_broker, message, node, put
 from tests.support.fakes import settle_down as turn
 
-ACCEPTED = spec.Accepted()
-RELEASED = spec.Released()
+ACCEPTED = Acceptance()
+RELEASED = Release()
 
 
 def bodies(*numbers: int) -> list[bytes]:
@@ -302,7 +302,7 @@ class FilterTests(FeedTestCase):
         self.put(1, 2, 3)
         even = self.taker(9, is_even)
         even.room = 0
-        self.settle(even, list(even.held), spec.Released())
+        self.settle(even, list(even.held), Release())
         self.assertEqual(self.taker(9).seen, bodies(1, 2, 3))
 
     def test_given_back_to_a_filter(self) -> None:
@@ -311,14 +311,14 @@ class FilterTests(FeedTestCase):
         everything = self.taker(9)
         even = self.taker(9, is_even)
         everything.room = 0
-        self.settle(everything, list(everything.held), spec.Released())
+        self.settle(everything, list(everything.held), Release())
         self.assertEqual(even.seen, bodies(2))
 
     def test_bars_itself(self) -> None:
         """Undeliverable here keeps an entry from the one, not from others."""
         self.put(2)
         even, other = self.taker(9, is_even), self.taker(0, is_even)
-        self.settle(even, list(even.held), spec.Modified(undeliverable_here=True))
+        self.settle(even, list(even.held), Modification(undeliverable_here=True))
         self.assertEqual(even.seen, bodies(2))
         other.take(1)
         self.assertEqual(other.seen, bodies(2))
@@ -388,7 +388,7 @@ class PagedFilterTests(FeedTestCase):
         turn(self.clock, 30)
         self.assertEqual(taker.seen, bodies(20))
         taker.room = 0
-        self.settle(taker, list(taker.held), spec.Released())
+        self.settle(taker, list(taker.held), Release())
         rest = self.taker(99)
         turn(self.clock, 30)
         self.assertEqual(sorted(rest.seen, key=int), bodies(*range(30)))
@@ -398,7 +398,7 @@ class PagedFilterTests(FeedTestCase):
         self.put(*range(30))
         taker = self.taker(9, is_even)
         turn(self.clock, 30)
-        self.settle(taker, taker.held[:5], spec.Accepted())
+        self.settle(taker, taker.held[:5], Acceptance())
         self.boot()
         rest = self.taker(99)
         turn(self.clock, 30)
@@ -440,10 +440,10 @@ class PagedFilterTests(FeedTestCase):
                 held = list(taker.held)
                 if step == "accept":
                     accepted += [body_of(entry) for entry in held]
-                    self.settle(taker, held, spec.Accepted())
+                    self.settle(taker, held, Acceptance())
                 else:
                     taker.room = 0
-                    self.settle(taker, held, spec.Released())
+                    self.settle(taker, held, Release())
             turn(self.clock, 6)
         held = [body_of(entry) for entry in [*even.held, *rest.held]]
         everything = self.taker(1000)
@@ -475,9 +475,9 @@ class BrowserTests(FeedTestCase):
         self.put(1, 2, 3)
         browser, other = self.browser(), self.browser()
         one, two, three = browser.held
-        self.settle(browser, [one], spec.Accepted())
-        self.settle(browser, [two], spec.Rejected())
-        self.settle(browser, [three], spec.Released())
+        self.settle(browser, [one], Acceptance())
+        self.settle(browser, [two], Rejection())
+        self.settle(browser, [three], Release())
         self.assertEqual(browser.seen, bodies(1, 2, 3, 3))
         self.assertEqual(other.seen, bodies(1, 2, 3))
         self.assertEqual(self.queue.available, 3)
@@ -489,18 +489,18 @@ class BrowserTests(FeedTestCase):
         browser = self.browser()
         self.assertEqual(browser.seen, bodies(2, 3))
         consumer.room = 0
-        self.settle(consumer, list(consumer.held), spec.Released())
+        self.settle(consumer, list(consumer.held), Release())
         self.assertEqual(browser.seen, bodies(2, 3, 1))
         again = self.taker(1)
         again.room = 0
-        self.settle(again, list(again.held), spec.Released())
+        self.settle(again, list(again.held), Release())
         self.assertEqual(browser.seen, bodies(2, 3, 1))
 
     def test_gone(self) -> None:
         """What was consumed is not shown to a new browser."""
         self.put(1, 2, 3)
         consumer = self.taker(1)
-        self.settle(consumer, list(consumer.held), spec.Accepted())
+        self.settle(consumer, list(consumer.held), Acceptance())
         self.assertEqual(self.browser().seen, bodies(2, 3))
 
     def test_paged(self) -> None:

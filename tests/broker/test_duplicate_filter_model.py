@@ -16,13 +16,13 @@ from amqproute.broker import entry_list as line_module
 from amqproute.broker.node_declaration import NodeDeclaration
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.node_options import Duplicates, QueueOptions
-from amqproute.wire.amqp10 import spec
+from amqproute.outcomes import Acceptance, Release
 from tests.broker.test_node_options import identified
 from tests.support.fakes import KeptStore, Taker, body_of, make_broker, put
 from tests.support.fakes import settle_down as turn
 
 IDS = st.lists(st.sampled_from("abc"), min_size=1, max_size=4)
-ACCEPTED = spec.Accepted()
+ACCEPTED = Acceptance()
 
 
 class OnceMachine(RuleBasedStateMachine):
@@ -96,7 +96,7 @@ class OnceMachine(RuleBasedStateMachine):
         entries = [self.taker.held[place] for place in sorted(data.draw(places))]
         if outcome == "accepted":
             self.safe -= {body_of(entry).decode() for entry in entries if entry.stored}
-        state: Any = ACCEPTED if outcome == "accepted" else spec.Released()
+        state: Any = ACCEPTED if outcome == "accepted" else Release()
         self.taker.settle(self.broker, entries, state)
         turn(self.clock)
 

@@ -17,16 +17,16 @@ from amqproute.broker.publish_gate import DISK, STORE
 from amqproute.broker.receipts import Receipts
 from amqproute.entry import Entry
 from amqproute.errors import StoreError
+from amqproute.outcomes import Acceptance, Modification, Rejection, Release
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
-from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.broker.test_node_options import identified
 from tests.broker.test_queue import QueueCase
 from tests.support.fakes import ORIGIN, Taker, body_of, message, put, settle_down
 
-ACCEPTED = spec.Accepted()
-RELEASED = spec.Released()
-REJECTED = spec.Rejected()
+ACCEPTED = Acceptance()
+RELEASED = Release()
+REJECTED = Rejection()
 
 
 class Diary:
@@ -55,7 +55,7 @@ class Picky(Taker):
         super().deliver(entries)
         if len(self.seen) == len(entries):
             self.held.remove(entries[0])
-            barred = spec.Modified(undeliverable_here=True)
+            barred = Modification(undeliverable_here=True)
             self.queue.settle(entries[:1], barred, None, self)  # type: ignore[arg-type]
 
 
@@ -243,7 +243,7 @@ class AheadTests(QueueCase):
             self.taker.room = 1
             self.store.is_failing = fails
             done = self.send(b"1")
-            annotated = spec.Modified(message_annotations={Symbol("x-opt-seen"): "x" * 500})
+            annotated = Modification(annotations={Symbol("x-opt-seen"): "x" * 500})
             self.taker.settle(self.broker, list(self.taker.held), annotated).addErrback(str)
             self.turn()
             done.addErrback(lambda failure: failure.trap(StoreError))

@@ -23,19 +23,19 @@ from amqproute.broker import entry_list as line_module
 from amqproute.broker.local_transaction import TransactionStage, TransactionTerms
 from amqproute.broker.queue import Queue
 from amqproute.broker.transaction_registry import TransactionRegistry
-from amqproute.wire.amqp10 import spec
+from amqproute.outcomes import Acceptance, Modification, Rejection, Release
 from amqproute.wire.amqp10.types import Symbol
 from tests.support.fakes import ORIGIN, KeptStore, Taker, body_of, make_broker, message, node, put
 from tests.support.fakes import settle_down as turn
 
 KEPT = 3
 OUTCOMES: dict[str, Any] = {
-    "accepted": spec.Accepted(),
-    "rejected": spec.Rejected(),
-    "released": spec.Released(),
-    "failed": spec.Modified(delivery_failed=True),
-    "barred": spec.Modified(undeliverable_here=True),
-    "annotated": spec.Modified(message_annotations={Symbol("x-opt-seen"): "x" * 99}),
+    "accepted": Acceptance(),
+    "rejected": Rejection(),
+    "released": Release(),
+    "failed": Modification(delivery_failed=True),
+    "barred": Modification(undeliverable_here=True),
+    "annotated": Modification(annotations={Symbol("x-opt-seen"): "x" * 99}),
 }
 ENDS = ("accepted", "rejected")
 """Outcomes after which an entry is not on the queue any more."""
@@ -178,9 +178,9 @@ class QueueMachine(RuleBasedStateMachine):
             for item in items:
                 item.count += 1
         states = {
-            "accepted": spec.Accepted(),
-            "released": spec.Released(),
-            "failed": spec.Modified(delivery_failed=True),
+            "accepted": Acceptance(),
+            "released": Release(),
+            "failed": Modification(delivery_failed=True),
         }
         taker.settle(self.broker, entries, states[outcome])
 
@@ -239,11 +239,11 @@ class QueueMachine(RuleBasedStateMachine):
         self.clock.advance(0)
         self.agrees()
         for which, taker in enumerate(self.takers):
-            taker.settle(self.broker, list(taker.held), spec.Accepted())
+            taker.settle(self.broker, list(taker.held), Acceptance())
             self.hands[which].clear()
         self.takers[0].take(10_000)
         self.agrees()
-        self.takers[0].settle(self.broker, list(self.takers[0].held), spec.Accepted())
+        self.takers[0].settle(self.broker, list(self.takers[0].held), Acceptance())
         self.hands[0].clear()
         for _ in range(40):
             self.clock.advance(5)
@@ -461,7 +461,7 @@ class SharedMachine(RuleBasedStateMachine):
         self.links.remove(link)
         self.queue.detach(link.taker)
         if not link.copies:
-            link.taker.settle(self.broker, list(link.taker.held), spec.Released())
+            link.taker.settle(self.broker, list(link.taker.held), Release())
 
     @precondition(lambda self: self.links)
     @rule(data=st.data(), room=st.integers(1, 8))
@@ -557,14 +557,14 @@ class SharedMachine(RuleBasedStateMachine):
         for link in list(self.links):
             self.queue.detach(link.taker)
             if not link.copies:
-                link.taker.settle(self.broker, list(link.taker.held), spec.Released())
+                link.taker.settle(self.broker, list(link.taker.held), Release())
         self.queue.undefer(everything=True)
         self.links = [Link(self.queue, None, False)]
         self.links[0].taker.take(10_000)
         self.agrees()
         taker = self.links[0].taker
         assert {int(body_of(entry)) for entry in taker.held} >= set(self.there)
-        taker.settle(self.broker, list(taker.held), spec.Accepted())
+        taker.settle(self.broker, list(taker.held), Acceptance())
         for _ in range(40):
             self.clock.advance(5)
             turn(self.clock, 10)
@@ -582,7 +582,7 @@ class SharedMachine(RuleBasedStateMachine):
         turn(self.clock)
         assert set(map(int, dead.seen)) >= self.dead, (dead.seen, self.dead)
         assert len(dead.seen) == len(set(dead.seen))
-        dead.settle(self.broker, list(dead.held), spec.Accepted())
+        dead.settle(self.broker, list(dead.held), Acceptance())
         turn(self.clock)
 
 

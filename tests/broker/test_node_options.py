@@ -34,13 +34,14 @@ from amqproute.errors import (
 )
 from amqproute.journal.record import RecordKind
 from amqproute.message import Message
+from amqproute.outcomes import Acceptance, Rejection, Release
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import ULong
 from tests.support.fakes import ORIGIN, KeptStore, Taker, body_of, make_broker, message, put
 from tests.support.fakes import settle_down as turn
 
-ACCEPTED = spec.Accepted()
-RELEASED = spec.Released()
+ACCEPTED = Acceptance()
+RELEASED = Release()
 
 
 def identified(
@@ -519,7 +520,7 @@ class LifeTests(OptionCase):
         self.assertEqual(self.queue.depth, 1)
         self.settle(second, list(second.held), RELEASED)
         self.assertEqual(self.queue.depth, 1)
-        self.settle(second, list(second.held), spec.Rejected())
+        self.settle(second, list(second.held), Rejection())
         self.assertEqual((self.queue.depth, self.queue.tally.unreachable), (0, 2))
 
     def test_a_link_goes(self) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 from amqproute.broker import entry_list as line_module
 from amqproute.broker.priority_queues import USUAL_PRIORITY
 from amqproute.errors import StoreError
+from amqproute.outcomes import Modification
 from amqproute.store.model import DamagedEntry
 from amqproute.values import QUARANTINE
-from amqproute.wire.amqp10 import spec
 from tests.broker.test_queue import ACCEPTED, RELEASED, QueueCase
 from tests.support.fakes import Taker, message, put
 
@@ -80,7 +80,7 @@ class PagingTests(QueueCase):
         for _ in range(100):
             taker.take(100)
             self.turn()
-            outcome = spec.Modified(undeliverable_here=True)
+            outcome = Modification(undeliverable_here=True)
             self.settle(taker, list(taker.held), outcome)
         self.assertLess(self.queue.resident, 3 + 2 * line_module.LOAD_MESSAGES)
         self.queue.detach(taker)

@@ -28,9 +28,9 @@ from amqproute.errors import (
 )
 from amqproute.errors import StoreError as StoreBroken
 from amqproute.interfaces import IBatch, IBroker, IConsumer, ISource, ITarget
+from amqproute.outcomes import Acceptance, ErrorDetails, Modification, Rejection, Release
 from amqproute.routing.trail import TRACE
 from amqproute.values import REPORT_KIND, RETURN_TO, RETURNED
-from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol, Timestamp
 from tests.support.fakes import (
     EPOCH_MS,
@@ -45,8 +45,8 @@ from tests.support.fakes import (
     settle_down,
 )
 
-ACCEPTED = spec.Accepted()
-RELEASED = spec.Released()
+ACCEPTED = Acceptance()
+RELEASED = Release()
 
 
 class QueueCase(SynchronousTestCase):
@@ -227,7 +227,7 @@ class SharesTests(QueueCase):
         self.put(*[b"%d" % number for number in range(4)])
         taker = Taker(self.queue)
         taker.take(1)
-        outcome = spec.Modified(undeliverable_here=True)
+        outcome = Modification(undeliverable_here=True)
         self.settle(taker, list(taker.held), outcome)
         taker.take(1)
         self.assertEqual(taker.seen, [b"0", b"1"])
@@ -246,7 +246,7 @@ class SharesTests(QueueCase):
             taker = Taker(self.queue)
             taker.take(1)
             (entry,) = taker.held
-            self.settle(taker, [entry], spec.Modified(undeliverable_here=True))
+            self.settle(taker, [entry], Modification(undeliverable_here=True))
             self.queue.detach(taker)
             del taker
         gc.collect()
@@ -256,7 +256,7 @@ class SharesTests(QueueCase):
         """Who is barred from all that is left is told that there is nothing for it (F-10)."""
         taker = Taker(self.queue, 1)
         self.put(b"0")
-        self.settle(taker, list(taker.held), spec.Modified(undeliverable_here=True))
+        self.settle(taker, list(taker.held), Modification(undeliverable_here=True))
         before = taker.exhaustions
         taker.take(1)
         self.assertEqual((taker.held, taker.exhaustions), ([], before + 1))
@@ -317,8 +317,8 @@ class OutcomeTests(QueueCase):
     def test_rejected(self) -> None:
         """It goes to the dead letters, with the reason."""
         taker = self.taken(b"1", ttl=60_000)
-        error = spec.Error(condition=conditions.NOT_ALLOWED, description="bad taste")
-        self.settle(taker, list(taker.held), spec.Rejected(error=error))
+        error = ErrorDetails(condition=conditions.NOT_ALLOWED, description="bad taste")
+        self.settle(taker, list(taker.held), Rejection(error=error))
         self.assertEmpty(self.queue)
         letters = Taker(self.dead)
         letters.take(1)
@@ -339,24 +339,24 @@ class OutcomeTests(QueueCase):
         """It is dropped."""
         self.queue.dead_letter_name = None
         taker = self.taken(b"1")
-        self.settle(taker, list(taker.held), spec.Rejected())
+        self.settle(taker, list(taker.held), Rejection())
         self.assertEmpty(self.queue, self.dead)
 
     def test_dead_letters_of_the_dead(self) -> None:
         """A dead letter that is rejected in turn does not go round."""
         self.dead.dead_letter_name = "dead"
         taker = self.taken(b"1")
-        self.settle(taker, list(taker.held), spec.Rejected())
+        self.settle(taker, list(taker.held), Rejection())
         last = Taker(self.dead)
         last.take(1)
-        self.settle(last, list(last.held), spec.Rejected())
+        self.settle(last, list(last.held), Rejection())
         self.assertEmpty(self.queue, self.dead)
 
     def test_dead_letters_that_find_no_place(self) -> None:
         """A missing or full dead-letter node costs the letter and nothing else."""
         self.queue.dead_letter_name = "nowhere"
         taker = self.taken(b"1")
-        self.settle(taker, list(taker.held), spec.Rejected())
+        self.settle(taker, list(taker.held), Rejection())
         self.assertEmpty(self.queue, self.dead)
 
     def test_a_consumer_with_many_words(self) -> None:
@@ -374,8 +374,8 @@ class OutcomeTests(QueueCase):
                 self.put(b"x", queue=place)
                 taker = Taker(place)
                 taker.take(1)
-                words = spec.Error(condition=f"x:{number}", description="y" * 50_000)
-                taker.settle(self.broker, list(taker.held), spec.Rejected(error=words))
+                words = ErrorDetails(condition=f"x:{number}", description="y" * 50_000)
+                taker.settle(self.broker, list(taker.held), Rejection(error=words))
                 place.detach(taker)
                 self.turn()
         lines = [line for line in told if "dropped" in line]
@@ -397,7 +397,7 @@ class OutcomeTests(QueueCase):
         self.broker.return_to = return_to
         kind = {RETURN_TO: "me@a.example", TRACE: ["a", "b"], "x-opt-own": 1}
         taker = self.taken(b"1", annotations=kind)
-        self.settle(taker, list(taker.held), spec.Rejected())
+        self.settle(taker, list(taker.held), Rejection())
         self.assertEqual((asked, self.dead.depth), (["me@a.example"], 0))
         returned = Taker(back)
         returned.take(1)
@@ -419,7 +419,7 @@ class OutcomeTests(QueueCase):
 
         self.broker.return_to = return_to
         taker = self.taken(b"1", annotations={RETURN_TO: "me"})
-        self.settle(taker, list(taker.held), spec.Rejected())
+        self.settle(taker, list(taker.held), Rejection())
         self.assertEqual(self.dead.depth, 1)
 
     def test_modified(self) -> None:
@@ -427,9 +427,7 @@ class OutcomeTests(QueueCase):
         taker = self.taken(b"1", count=2)
         entry = taker.held[0]
         changes = {Symbol("x-opt-try"): 1}
-        self.settle(
-            taker, [entry], spec.Modified(delivery_failed=True, message_annotations=changes)
-        )
+        self.settle(taker, [entry], Modification(delivery_failed=True, annotations=changes))
         self.assertEqual(entry.delivery_count, 3)
         row = self.store.rows("q")[0]
         self.assertEqual((row.delivery_count, row.encoded), (3, entry.message.encoded))
@@ -454,7 +452,7 @@ class OutcomeTests(QueueCase):
         """A sender that starts the count at its end cannot make it overflow."""
         taker = self.taken(b"1", count=0xFFFFFFFF)
         entry = taker.held[0]
-        self.settle(taker, [entry], spec.Modified(delivery_failed=True))
+        self.settle(taker, [entry], Modification(delivery_failed=True))
         self.assertEqual(entry.delivery_count, 0xFFFFFFFF)
         entry.message.for_delivery(entry.delivery_count, True, 0, 0)
 
@@ -463,7 +461,7 @@ class OutcomeTests(QueueCase):
         self.make(max_deliveries=2)
         taker = self.taken(b"1")
         for _ in range(2):
-            self.settle(taker, list(taker.held), spec.Modified(delivery_failed=True))
+            self.settle(taker, list(taker.held), Modification(delivery_failed=True))
             taker.take(1)
         self.assertEqual((self.queue.depth, taker.held), (0, []))
         letters = Taker(self.dead)
@@ -474,7 +472,7 @@ class OutcomeTests(QueueCase):
         """Barring a consumer is no failed delivery."""
         self.make(max_deliveries=2)
         taker = self.taken(b"1", count=2)
-        self.settle(taker, list(taker.held), spec.Modified(undeliverable_here=True))
+        self.settle(taker, list(taker.held), Modification(undeliverable_here=True))
         self.assertEqual((self.queue.depth, self.dead.depth), (1, 0))
 
 
@@ -642,7 +640,7 @@ class LifeTests(QueueCase):
         """Whoever wanted it hears what the store says, once, as of any other commit."""
         self.put(b"1")
         self.store.is_full = True
-        done = self.queue.expire(spec.Error(condition=conditions.RESOURCE_DELETED))
+        done = self.queue.expire(ErrorDetails(condition=conditions.RESOURCE_DELETED))
         self.turn()
         self.assertNoResult(done)
         self.store.is_failing = True

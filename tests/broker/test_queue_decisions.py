@@ -21,7 +21,6 @@ from amqproute.broker.dispatch import deal
 from amqproute.broker.enqueue import admit
 from amqproute.broker.expiry import earliest, next_expiry, take_expired
 from amqproute.broker.node_limits import QueueLimits
-from amqproute.broker.outcomes import UNREADABLE, Outcome
 from amqproute.broker.queue_state import QueueState
 from amqproute.broker.settlement import (
     Bury,
@@ -35,19 +34,19 @@ from amqproute.broker.settlement import (
 from amqproute.entry import Entry
 from amqproute.errors import ResourceLimitExceeded
 from amqproute.interfaces import IConsumer
+from amqproute.outcomes import UNREADABLE, Acceptance, Modification, Outcome, Rejection, Release
 from amqproute.values import DeadLetterReason
-from amqproute.wire.amqp10 import spec
 from tests.support.fakes import EPOCH_MS, message
 
 CAPACITY = 12
 MOST_DELIVERIES = 2
 LIFE_MS = 1000
 OUTCOMES: tuple[Outcome, ...] = (
-    spec.Accepted(),
-    spec.Rejected(),
-    spec.Released(),
-    spec.Modified(delivery_failed=True),
-    spec.Modified(undeliverable_here=True),
+    Acceptance(),
+    Rejection(),
+    Release(),
+    Modification(delivery_failed=True),
+    Modification(undeliverable_here=True),
     UNREADABLE,
     None,
 )
@@ -154,7 +153,7 @@ class DecisionMachine(RuleBasedStateMachine):
         """A consumer settles some of what it holds: each entry has one end, or goes back."""
         consumer = data.draw(st.sampled_from([each for each in self.consumers if each.held]))
         entries = data.draw(st.lists(st.sampled_from(consumer.held), min_size=1, unique=True))
-        failed = isinstance(outcome, spec.Modified) and outcome.delivery_failed
+        failed = isinstance(outcome, Modification) and outcome.delivery_failed
         counts = {entry: entry.delivery_count + failed for entry in entries}
         decided: list[Entry] = []
         rewritten: list[Entry] = []
@@ -166,7 +165,7 @@ class DecisionMachine(RuleBasedStateMachine):
                     rewritten.append(entry)
                     continue
                 case Remove(those):
-                    assert isinstance(outcome, spec.Accepted)
+                    assert isinstance(outcome, Acceptance)
                 case Quarantine(those):
                     assert outcome is UNREADABLE
                 case Bury(those, DeadLetterReason.MAX_DELIVERIES, None):
@@ -174,7 +173,7 @@ class DecisionMachine(RuleBasedStateMachine):
                     assert all(counts[each] == MOST_DELIVERIES for each in those)
                 case Bury(those, reason):
                     assert reason is DeadLetterReason.REJECTED
-                    assert isinstance(outcome, spec.Rejected)
+                    assert isinstance(outcome, Rejection)
                 case Return(those):
                     assert all(counts[each] < MOST_DELIVERIES for each in those)
                     make_available(self.state, those)

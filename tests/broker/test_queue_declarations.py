@@ -22,10 +22,10 @@ from amqproute.config.loader import read_node
 from amqproute.config.schema import Config
 from amqproute.daemon.node_assembly import described
 from amqproute.errors import ResourceLimitExceeded, StoreError
+from amqproute.outcomes import Acceptance, Modification, Rejection, Release
 from amqproute.services.change_batch import ChangeBatch, ConfiguredNodes
 from amqproute.services.command_schema import ManagementCommand
 from amqproute.services.node_changes import NodeChanges
-from amqproute.wire.amqp10 import spec
 from tests.support.fakes import (
     KeptStore,
     Taker,
@@ -102,7 +102,7 @@ class DeclarationCase(SynchronousTestCase):
         taker = Taker(queue, 1000)
         queue.dispatch()
         settle_down(self.clock)
-        self.done(taker.settle(self.broker, tuple(taker.held), spec.Accepted()))
+        self.done(taker.settle(self.broker, tuple(taker.held), Acceptance()))
         queue.detach(taker)
         return taker.seen
 
@@ -315,7 +315,7 @@ class ArgumentTests(DeclarationCase):
         taker = Taker(queue, 1)
         self.put(queue, b"1", b"2")
         self.assertEqual((taker.seen, queue.depth), ([b"1"], 2))
-        self.done(taker.settle(self.broker, tuple(taker.held), spec.Released()))
+        self.done(taker.settle(self.broker, tuple(taker.held), Release()))
         self.assertEqual(self.bodies(queue), [b"2"])
 
     def test_paged(self) -> None:
@@ -377,7 +377,7 @@ class DeadLetterTests(DeclarationCase):
             self.assertEqual(annotations["x-exchange"], "amq.topic")
             self.assertEqual(entry.expires_ms, 0)
             found.append(facts)
-        self.done(taker.settle(self.broker, tuple(taker.held), spec.Accepted()))
+        self.done(taker.settle(self.broker, tuple(taker.held), Acceptance()))
         self.dead.detach(taker)
         return found
 
@@ -392,11 +392,11 @@ class DeadLetterTests(DeclarationCase):
         self.assertEqual(self.deaths(), [("q", "expired", 1, b"old")])
         taker = Taker(queue, 1)
         self.put(queue, b"bad", ttl=900)
-        self.done(taker.settle(self.broker, tuple(taker.held), spec.Rejected()))
+        self.done(taker.settle(self.broker, tuple(taker.held), Rejection()))
         self.assertEqual(self.deaths(), [("q", "rejected", 1, b"bad")])
         taker.take(2)
         self.put(queue, b"again")
-        failed = spec.Modified(delivery_failed=True)
+        failed = Modification(delivery_failed=True)
         self.done(taker.settle(self.broker, tuple(taker.held), failed))
         self.assertEqual(self.deaths(), [])
         self.done(taker.settle(self.broker, tuple(taker.held), failed))

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from amqproute.broker.queue_iterator import PAGE, START, IteratorPosition
 from amqproute.entry import Entry
 from amqproute.errors import StoreError
-from amqproute.wire.amqp10 import spec
+from amqproute.outcomes import ErrorDetails
 from tests.broker.test_queue import QueueCase
 from tests.support.fakes import Taker, body_of, message, put
 
@@ -125,7 +125,7 @@ class WalkTests(QueueCase):
         def look(page: list[Entry]) -> None:
             batch = self.broker.begin()
             self.queue.pick(page)
-            self.queue.expire_picked(page, spec.Error(condition="amqp:gone"), batch)
+            self.queue.expire_picked(page, ErrorDetails(condition="amqp:gone"), batch)
             batch.commit()
 
         self.walk(look)

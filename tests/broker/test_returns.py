@@ -14,14 +14,14 @@ from amqproute.broker.disposal import CONSUMER, REASON, SOURCE, WORDS, Disposal
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.recent_counts import RecentEvent
 from amqproute.message import Message
+from amqproute.outcomes import ErrorDetails
 from amqproute.store.memory import MemoryStore
 from amqproute.values import ANONYMOUS_PRINCIPAL, RELAY_PREFIX, RETURN_TO, DeadLetterReason, Origin
-from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.support.fakes import message
 
 GATEWAY = "10.1.2.3:5671"
-ERROR = spec.Error(
+ERROR = ErrorDetails(
     condition="amqp:not-found",
     description=f"{GATEWAY}: no such node",
     info={Symbol("text"): "no such node"},

@@ -7,8 +7,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.queue import Queue
 from amqproute.broker.sender_quotas import NOTES, SenderQuota, SenderQuotas
+from amqproute.outcomes import Acceptance, Rejection
 from amqproute.values import Origin, Principal
-from amqproute.wire.amqp10 import spec
 from tests.broker.test_queue import QueueCase
 from tests.store.rig import StoreFixture as Store
 from tests.support.fakes import Taker, message
@@ -44,7 +44,7 @@ class CountingTests(QueueCase):
         taker = Taker(self.queue)
         taker.take(2)
         self.assertEqual(self.held, (2, size))
-        self.settle(taker, list(taker.held), spec.Accepted())
+        self.settle(taker, list(taker.held), Acceptance())
         self.assertEqual(self.held, (0, 0))
         self.assertEmpty(self.queue)
 
@@ -54,7 +54,7 @@ class CountingTests(QueueCase):
         self.turn()
         taker = Taker(self.queue)
         taker.take(1)
-        self.settle(taker, list(taker.held), spec.Rejected())
+        self.settle(taker, list(taker.held), Rejection())
         self.assertEqual((self.dead.depth, self.account.messages), (1, 1))
         self.dead.purge()
         self.turn()
@@ -87,7 +87,7 @@ class CountingTests(QueueCase):
         batch = self.broker.begin()
         self.queue.put(message(b"lost", durable=True), batch, self.origin)
         entries = list(taker.held)
-        self.queue.settle(entries, spec.Accepted(), batch, taker)
+        self.queue.settle(entries, Acceptance(), batch, taker)
         done = batch.commit()
         self.turn()
         self.failureResultOf(done)

@@ -27,12 +27,13 @@ from amqproute.errors import (
 from amqproute.filters.registry import NO_FILTERS, SELECTOR, FilterSet, read_filters
 from amqproute.journal.record import RecordKind
 from amqproute.message import Message
+from amqproute.outcomes import Acceptance, Modification, Rejection, Release
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 from amqproute.wire.amqp10 import sections, spec
 from amqproute.wire.amqp10.types import Described, Symbol, ULong
 from tests.support.fakes import KeptStore, Taker, body_of, make_broker, message, node, put, topic
 
-ACCEPTED = spec.Accepted()
+ACCEPTED = Acceptance()
 
 
 def selector(text: str) -> dict[Symbol, Any]:
@@ -213,11 +214,11 @@ class SubscriberTests(TopicCase):
     def test_outcomes(self) -> None:
         """Outcomes acknowledge; released and modified have it offered again here (S-04)."""
         cases = (
-            (spec.Accepted(), []),
-            (spec.Rejected(), []),
-            (spec.Released(), [0]),
-            (spec.Modified(delivery_failed=True), [1]),
-            (spec.Modified(undeliverable_here=True), []),
+            (Acceptance(), []),
+            (Rejection(), []),
+            (Release(), [0]),
+            (Modification(delivery_failed=True), [1]),
+            (Modification(undeliverable_here=True), []),
         )
         for outcome, counts in cases:
             taker, other = self.subscriber(1), self.subscriber()
@@ -234,7 +235,7 @@ class SubscriberTests(TopicCase):
         """What comes back goes to its old place."""
         taker = self.subscriber(2)
         self.publish(*(message(b"%d" % number) for number in range(4)))
-        self.acknowledge(taker, spec.Released())
+        self.acknowledge(taker, Release())
         taker.take(10)
         self.assertEqual(taker.seen, [b"0", b"1", b"0", b"1", b"2", b"3"])
 
@@ -243,7 +244,7 @@ class SubscriberTests(TopicCase):
         taker, other = self.subscriber(1), self.subscriber(0)
         self.publish(message(b"x"))
         note = {Symbol("x-opt-a"): 1}
-        self.acknowledge(taker, spec.Modified(message_annotations=note))
+        self.acknowledge(taker, Modification(annotations=note))
         taker.take(1)
         other.take(1)
         self.assertEqual(taker.held[0].message.annotations, note)
@@ -254,7 +255,7 @@ class SubscriberTests(TopicCase):
         taker = self.subscriber(1)
         self.publish(message(b"1"), message(b"2"))
         taker.queue.detach(taker)
-        self.acknowledge(taker, spec.Released())
+        self.acknowledge(taker, Release())
         self.assertEqual(self.topic.subscriptions, ())
         self.assertEqual(taker.queue.waiting, 0)  # type: ignore[attr-defined]
 
@@ -267,7 +268,7 @@ class SubscriberTests(TopicCase):
         self.assertEqual(len(set(first.seen + second.seen)), 10)
         self.assertTrue(3 <= len(first.seen) <= 7, first.seen)
         shared.detach(first)
-        shared.settle(first.held, spec.Released(), None, first)
+        shared.settle(first.held, Release(), None, first)
         self.assertEqual(len(set(second.seen)), 10)
         shared.detach(second)
         self.assertEqual(self.topic.shared, {})
@@ -314,7 +315,7 @@ class DurableTests(TopicCase):
         one, other = self.durable("1"), self.durable("2")
         self.publish(message(b"x" * 100))
         failing = self.take(one, 1)
-        self.acknowledge(failing, spec.Modified(delivery_failed=True))
+        self.acknowledge(failing, Modification(delivery_failed=True))
         failing.take(1)
         elsewhere = self.take(other, 1)
         (again,), (first,) = failing.held, elsewhere.held
@@ -416,11 +417,11 @@ class DurableTests(TopicCase):
         """Rejected and undeliverable-here are acknowledgements (S-04): no dead letters."""
         self.build(node("dead"))
         for outcome, depth in (
-            (spec.Accepted(), 0),
-            (spec.Rejected(), 0),
-            (spec.Modified(undeliverable_here=True), 0),
-            (spec.Released(), 1),
-            (spec.Modified(delivery_failed=True), 1),
+            (Acceptance(), 0),
+            (Rejection(), 0),
+            (Modification(undeliverable_here=True), 0),
+            (Release(), 1),
+            (Modification(delivery_failed=True), 1),
         ):
             subscription = self.durable(type(outcome).__name__)
             taker = self.take(subscription, 1)

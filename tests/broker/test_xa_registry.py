@@ -18,8 +18,8 @@ from amqproute.broker.xa_states import BranchState, Xa, XaError, Xid
 from amqproute.errors import AmqpError, DecodeError, NotFound, Unresolved
 from amqproute.filters.registry import NO_FILTERS
 from amqproute.message import Message
+from amqproute.outcomes import Acceptance, Modification, Rejection, Release
 from amqproute.values import QUARANTINE, NextHop, Origin, Principal
-from amqproute.wire.amqp10 import spec
 from tests.broker.branch_rig import ANN, OWNER, XID, BranchCase, Link
 from tests.support.fakes import body_of, message, node, put, settle_down, topic
 
@@ -83,9 +83,9 @@ class OutcomeTests(BranchCase):
         """Outcomes other than accepted are acted on by the commit, also after a restart."""
         for restarts in (False, True):
             for outcome, counts in (
-                (spec.Rejected(), (0, 0)),
-                (spec.Released(), (1, 0)),
-                (spec.Modified(delivery_failed=True), (1, 1)),
+                (Rejection(), (0, 0)),
+                (Release(), (1, 0)),
+                (Modification(delivery_failed=True), (1, 1)),
             ):
                 self.setUp()
                 self.fill("q", b"1")
@@ -422,7 +422,7 @@ class RestartTests(BranchCase):
         (posting,), (retirement,) = record.postings, record.retirements
         self.assertEqual((posting.target, posting.tag), ("r", b"posted"))
         self.assertEqual((posting.principal, posting.container_id), (ANN, "c"))
-        self.assertEqual((retirement.line, retirement.outcome), ("q", spec.Accepted()))
+        self.assertEqual((retirement.line, retirement.outcome), ("q", Acceptance()))
         self.assertEqual(record.encode(), encoded)
         self.assertRaises(
             DecodeError, BranchRecord.decode, record.encode().replace(OWNER.encode(), b"")
@@ -714,7 +714,7 @@ class CapacityTests(BranchCase):
         other = Link(queue)
         settle_down(self.clock)
         batch = self.broker.begin()
-        queue.settle(other.entries, spec.Accepted(), batch, other)
+        queue.settle(other.entries, Acceptance(), batch, other)
         batch.commit()
         settle_down(self.clock)
         self.assertEqual((queue.depth, queue.space()), (1, 0))

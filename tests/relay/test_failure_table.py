@@ -16,9 +16,9 @@ import amqproute
 from amqproute import conditions
 from amqproute.conditions import Condition
 from amqproute.errors import ConnectError, ResolveError
+from amqproute.outcomes import ErrorDetails, Rejection
 from amqproute.relay import failure_table, failure_verdict
 from amqproute.relay.failure_table import FailureAction, FailureScope
-from amqproute.wire.amqp10 import spec
 
 PACKAGE = Path(amqproute.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "failures.md"
@@ -91,9 +91,9 @@ class TableTests(SynchronousTestCase):
             conditions.RESOURCE_LOCKED,
             conditions.CONNECTION_FORCED,
         ):
-            error = spec.Error(condition=condition)
+            error = ErrorDetails(condition=condition)
             self.assertIs(
-                failure_verdict.for_outcome(spec.Rejected(error=error)).action, FailureAction.RETRY
+                failure_verdict.for_outcome(Rejection(error=error)).action, FailureAction.RETRY
             )
             for what in ("link", "session", "connection"):
                 self.assertIsNot(failure_verdict.for_end(error, what).action, FailureAction.REJECT)

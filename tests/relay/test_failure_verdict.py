@@ -7,15 +7,16 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute import conditions
 from amqproute.errors import ConnectError, ResolveError, TlsError
+from amqproute.outcomes import Acceptance, ErrorDetails, Modification, Rejection, Release
 from amqproute.relay import failure_verdict
 from amqproute.relay.failure_verdict import FailureAction, FailureScope, FailureVerdict, PeerFailure
 from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.wire.amqp10 import spec
 
 
-def rejected(condition: str) -> spec.Rejected:
+def rejected(condition: str) -> Rejection:
     """Return a rejection."""
-    return spec.Rejected(error=spec.Error(condition=condition, description="words"))
+    return Rejection(error=ErrorDetails(condition=condition, description="words"))
 
 
 class VerdictTests(SynchronousTestCase):
@@ -24,15 +25,15 @@ class VerdictTests(SynchronousTestCase):
     def test_outcomes(self) -> None:
         """What the peer says about a message is about that message alone."""
         for state, action in (
-            (spec.Accepted(), FailureAction.SETTLE),
-            (spec.Released(), FailureAction.RETRY),
+            (Acceptance(), FailureAction.SETTLE),
+            (Release(), FailureAction.RETRY),
             (None, FailureAction.RETRY),
             (spec.Received(section_number=0, section_offset=0), FailureAction.RETRY),
-            (spec.Modified(), FailureAction.RETRY),
-            (spec.Modified(delivery_failed=True), FailureAction.COUNT),
-            (spec.Modified(undeliverable_here=True), FailureAction.REJECT),
-            (spec.Modified(delivery_failed=True, undeliverable_here=True), FailureAction.REJECT),
-            (spec.Rejected(), FailureAction.REJECT),
+            (Modification(), FailureAction.RETRY),
+            (Modification(delivery_failed=True), FailureAction.COUNT),
+            (Modification(undeliverable_here=True), FailureAction.REJECT),
+            (Modification(delivery_failed=True, undeliverable_here=True), FailureAction.REJECT),
+            (Rejection(), FailureAction.REJECT),
             (rejected(conditions.NOT_FOUND), FailureAction.REJECT),
             (rejected(conditions.UNAUTHORIZED_ACCESS), FailureAction.REJECT),
             (rejected(conditions.NOT_ALLOWED), FailureAction.REJECT),
@@ -54,15 +55,15 @@ class VerdictTests(SynchronousTestCase):
 
     def test_a_flood_of_words(self) -> None:
         """What a peer says goes into the log, the store and reports: it is cut."""
-        error = spec.Error(condition="x" * 100_000, description="y" * 100_000)
-        outcome = failure_verdict.for_outcome(spec.Rejected(error=error))
+        error = ErrorDetails(condition="x" * 100_000, description="y" * 100_000)
+        outcome = failure_verdict.for_outcome(Rejection(error=error))
         for found in (outcome, failure_verdict.for_end(error, "link")):
             self.assertLessEqual(len(found.words), 1000)
             self.assertLessEqual(len(found.condition or ""), 128)
 
     def test_ends(self) -> None:
         """How a link, session or connection ended is about the host, or about all hosts."""
-        error = spec.Error(condition=conditions.RESOURCE_LIMIT_EXCEEDED, description="full")
+        error = ErrorDetails(condition=conditions.RESOURCE_LIMIT_EXCEEDED, description="full")
         for what in ("link", "session", "connection"):
             self.assertEqual(
                 failure_verdict.for_end(error, what),
@@ -79,7 +80,7 @@ class VerdictTests(SynchronousTestCase):
                 (found.scope, found.action), (FailureScope.HOST, FailureAction.NEXT_HOST)
             )
             self.assertIsNone(found.condition)
-        refused = failure_verdict.for_end(spec.Error(condition=conditions.NOT_FOUND), "link")
+        refused = failure_verdict.for_end(ErrorDetails(condition=conditions.NOT_FOUND), "link")
         self.assertEqual((refused.scope, refused.words), (FailureScope.HOST, ""))
 
     def test_failures(self) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute import conditions
+from amqproute.outcomes import ErrorDetails
 from amqproute.relay import failure_verdict
 from amqproute.relay.peer_session import CLOSED, FAULT
 from amqproute.relay.poison_detector import (
@@ -19,7 +20,6 @@ from amqproute.relay.poison_detector import (
     PoisonFinding,
     PoisonMessageDetector,
 )
-from amqproute.wire.amqp10 import spec
 
 NOTHING = PoisonFinding()
 IDS = st.integers(1, 5)
@@ -114,7 +114,7 @@ class TableTests(SynchronousTestCase):
 
     def test_evidence(self) -> None:
         """What each end proves."""
-        error = spec.Error(condition=conditions.DECODE_ERROR, description="words")
+        error = ErrorDetails(condition=conditions.DECODE_ERROR, description="words")
         for found, evidence in (
             (failure_verdict.for_end(error, "connection"), ConnectionEnd.FAULT),
             (failure_verdict.for_fault(error), ConnectionEnd.LOSS),
@@ -127,7 +127,7 @@ class TableTests(SynchronousTestCase):
             (failure_verdict.for_code("peer.moved", ""), ConnectionEnd.NONE),
             (failure_verdict.for_end(None, "link"), ConnectionEnd.LOSS),
             *(
-                (failure_verdict.for_end(spec.Error(condition=condition), "link"), evidence)
+                (failure_verdict.for_end(ErrorDetails(condition=condition), "link"), evidence)
                 for condition, evidence in (
                     (conditions.INTERNAL_ERROR, ConnectionEnd.LOSS),
                     (conditions.CONNECTION_FORCED, ConnectionEnd.NONE),

@@ -9,6 +9,7 @@ from amqproute.broker.disposal import SOURCE
 from amqproute.entry import Entry
 from amqproute.errors import StoreUnavailable
 from amqproute.message import Message
+from amqproute.outcomes import ErrorDetails
 from amqproute.routing.table import Router
 from amqproute.services import message_requeue
 from amqproute.services.message_requeue import RequeueCommand
@@ -23,7 +24,7 @@ from amqproute.wire.amqp10 import codec, sections, spec
 from tests.services import test_node_changes
 from tests.services.test_node_changes import InventoryCase, Taker, configured
 
-REFUSED = spec.Error(condition="app:bad-order", description="no such article: 7")
+REFUSED = ErrorDetails(condition="app:bad-order", description="no such article: 7")
 
 
 def letter(
@@ -102,7 +103,7 @@ class RequeueingCase(InventoryCase):
         queue.detach(taker)
         return taker, list(taker.entries)
 
-    def bury(self, name: str, *messages: Message, error: spec.Error | None = REFUSED) -> None:
+    def bury(self, name: str, *messages: Message, error: ErrorDetails | None = REFUSED) -> None:
         """Have messages rejected on a queue."""
         self.put(name, *messages)
         _, entries = self.take(name)
@@ -219,7 +220,7 @@ class SelectionTests(RequeueingCase):
     def test_facts(self) -> None:
         """By reason, condition, source, selector and id; all that is given has to fit."""
         self.bury("orders", letter(1), letter(2))
-        self.bury("jobs", letter(3), error=spec.Error(condition="amqp:not-found"))
+        self.bury("jobs", letter(3), error=ErrorDetails(condition="amqp:not-found"))
         first = self.entries("dead")[0].id
         for given, expected in (
             ({"reason": "rejected"}, 3),

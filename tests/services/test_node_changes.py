@@ -25,6 +25,7 @@ from amqproute.daemon.routes import describe_route
 from amqproute.errors import ConfigError, ResourceDeleted, ResourceLimitExceeded
 from amqproute.filters.registry import NO_FILTERS
 from amqproute.message import Message
+from amqproute.outcomes import Acceptance
 from amqproute.services import route_entity
 from amqproute.services.management_node import ManagementService
 from amqproute.services.node_changes import NOTES, ConfiguredNodes, NodeChanges
@@ -166,7 +167,7 @@ class InventoryCase(SynchronousTestCase):
         self.replies.dispatch()
         (entry,) = self.taker.entries
         batch = self.broker.begin()
-        self.replies.settle([entry], spec.Accepted(), batch, self.taker)
+        self.replies.settle([entry], Acceptance(), batch, self.taker)
         self.taker.entries.clear()
         message = entry.message
         offsets = message.offsets

@@ -9,10 +9,10 @@ from twisted.internet.task import Clock
 
 from amqproute.broker.node_declaration import NodeDeclaration
 from amqproute.broker.node_limits import QueueLimits
+from amqproute.outcomes import Acceptance
 from amqproute.services import questions
 from amqproute.services.management_node import EntityType
 from amqproute.services.management_rows import ManagementRows
-from amqproute.wire.amqp10 import spec
 from tests.services.test_node_changes import InventoryCase
 
 QUEUES = 1500
@@ -64,7 +64,7 @@ class QuestionCase(InventoryCase):
         self.replies.dispatch()
         entries, self.taker.entries = self.taker.entries, []
         batch = self.broker.begin()
-        self.replies.settle(entries, spec.Accepted(), batch, self.taker)
+        self.replies.settle(entries, Acceptance(), batch, self.taker)
         batch.commit()
         self.clock.advance(0)
         return [int(each.message.application_properties["statusCode"]) for each in entries]

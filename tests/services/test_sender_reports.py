@@ -15,6 +15,7 @@ from amqproute.broker.publish_gate import STORE
 from amqproute.broker.queue import Queue
 from amqproute.errors import ConnectError, PreconditionFailed, ResolveError
 from amqproute.message import Message
+from amqproute.outcomes import ErrorDetails
 from amqproute.relay.destination import Destination
 from amqproute.relay.destination_row import row_of
 from amqproute.relay.error_disclosure import DENIED
@@ -354,7 +355,7 @@ class CodeTests(ReportCase):
         """An operator ends the life of what waits, in memory and on the disk."""
         self.network.dead.add(B)
         self.send(asking(b"x", "failure", to=f"q@{B}"))
-        error = spec.Error(condition="amqp:resource-deleted", description="beta is gone")
+        error = ErrorDetails("amqp:resource-deleted", "beta is gone")
         self.destination().queue.expire(error)
         self.run_now()
         self.assertEqual(self.code(), "life.forced")

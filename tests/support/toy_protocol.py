@@ -31,12 +31,13 @@ from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.frontends.common.publishing_endpoint import PublishingEndpoint
 from amqproute.message import Message
 from amqproute.net.pump import Make, TransportFacts
+from amqproute.outcomes import Acceptance, Release
 from amqproute.values import Origin, Principal
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Described, ULong
 
 HEADER = b"LINES/1\n"
-ACCEPTED, RELEASED = spec.Accepted(), spec.Released()
+ACCEPTED, RELEASED = Acceptance(), Release()
 
 
 class LineEngine:

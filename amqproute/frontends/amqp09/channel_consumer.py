@@ -16,7 +16,6 @@ from amqproute.auth.policy import Verb
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.entry_removal import DAMAGED_WORDS
 from amqproute.broker.local_transaction import Retirement
-from amqproute.broker.outcomes import UNREADABLE, Outcome
 from amqproute.conditions import Condition
 from amqproute.entry import Entry
 from amqproute.errors import DecodeError, MessageDamaged
@@ -25,6 +24,7 @@ from amqproute.frontends.amqp09.large_content_output import BodyInspection, Larg
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.common.consuming_endpoint import ConsumingEndpoint
 from amqproute.interfaces import ISource
+from amqproute.outcomes import ACCEPTED, RELEASED, UNREADABLE, Modification, Outcome
 from amqproute.translation.body_layout import BodyLayout
 from amqproute.translation.message_content import (
     DeliveredContent,
@@ -37,13 +37,10 @@ from amqproute.wire.amqp09.contents import OutgoingContent
 from amqproute.wire.amqp09.frame_output import FrameTooLargeError
 from amqproute.wire.amqp09.methods import BasicCancel, BasicGet, BasicGetEmpty
 from amqproute.wire.amqp09.replies import ReplyCode
-from amqproute.wire.amqp10 import spec
 
 __all__ = ["ChannelConsumer", "HeldDelivery", "QueueGetter"]
 
-ACCEPTED: Final = spec.Accepted()
-RELEASED: Final = spec.Released()
-ELSEWHERE: Final = spec.Modified(delivery_failed=False, undeliverable_here=True)
+ELSEWHERE: Final = Modification(undeliverable_here=True)
 NO_ACK_BURST: Final = 1000
 """Deliveries to a consumer without acknowledgements in one go; the transport bounds the rest."""
 CAPABILITY_CANCEL: Final = "consumer_cancel_notify"

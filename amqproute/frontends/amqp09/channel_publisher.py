@@ -691,12 +691,12 @@ class ChannelPublisher(PublishingEndpoint):
 class _Posted:
     """A publish in a transaction, as transactions know it."""
 
-    __slots__ = ("context", "delivery", "state", "tag")
+    __slots__ = ("context", "delivery", "tag", "txn_id")
 
     def __init__(self, delivery: PublishedContent) -> None:
         self.delivery = delivery
         self.context: object = None
-        self.state: object = None
+        self.txn_id: bytes | None = None
         self.tag = delivery.tag
 
 

@@ -9,13 +9,10 @@ from typing import Final, cast
 from amqproute.auth.policy import Verb
 from amqproute.broker.exchanges.argument_rules import consumer_priority
 from amqproute.broker.node_limits import QueueLimits
-from amqproute.broker.outcomes import Outcome
 from amqproute.broker.queue import Queue
 from amqproute.broker.reply_addresses import REPLY_QUEUE, reply_name
 from amqproute.errors import PreconditionFailed, ResourceLimitExceeded, UnauthorizedAccess
 from amqproute.frontends.amqp09.channel_consumer import (
-    ACCEPTED,
-    RELEASED,
     ChannelConsumer,
     HeldDelivery,
     QueueGetter,
@@ -25,6 +22,7 @@ from amqproute.frontends.amqp09.direct_replies import DirectReplyConsumer
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.amqp09.topology_methods import TopologyMethods
 from amqproute.frontends.common.node_access import DYNAMIC
+from amqproute.outcomes import ACCEPTED, FAILED, RELEASED, Outcome, Rejection
 from amqproute.wire.amqp09.methods import (
     BasicCancel,
     BasicCancelOk,
@@ -42,14 +40,13 @@ from amqproute.wire.amqp09.methods import (
 from amqproute.wire.amqp09.protocol_events import AckReceived, DeliveriesSettled
 from amqproute.wire.amqp09.replies import ReplyCode
 from amqproute.wire.amqp09.shapes import AmqpMethod
-from amqproute.wire.amqp10 import spec
 
 __all__ = ["DeliveryMethods"]
 
 OUTCOMES: Final[dict[AckReceived, Outcome]] = {
     AckReceived.ACKNOWLEDGED: ACCEPTED,
-    AckReceived.REJECTED: spec.Rejected(),
-    AckReceived.REQUEUED: spec.Modified(delivery_failed=True),
+    AckReceived.REJECTED: Rejection(),
+    AckReceived.REQUEUED: FAILED,
 }
 """What a client's word means for the message (09-M-09)."""
 

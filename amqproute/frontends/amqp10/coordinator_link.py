@@ -46,10 +46,10 @@ from amqproute.frontends.common.peer_error_log import short
 from amqproute.message import Message
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
+from amqproute.wire.amqp10.delivery_states import ACCEPTED_STATE
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import Symbol
 
-ACCEPTED: Final = spec.Accepted()
 LOCAL: Final = (spec.TXN_LOCAL, spec.TXN_MULTI_PER_SESSION, spec.TXN_MULTI_SESSIONS)
 """What is so: the transactions of a connection can be used on all its sessions."""
 Association = tuple[str, Xid]
@@ -135,7 +135,7 @@ class CoordinatorLink(AttachedLink):
             self._declare(delivery, command)
         elif command.txn_id in self._associations:
             self._dissociate(command.txn_id, command.fail)
-            self._answer(delivery, ACCEPTED)
+            self._answer(delivery, ACCEPTED_STATE)
         else:
             transaction = self._transactions.find(command.txn_id)
             if command.fail:
@@ -189,7 +189,7 @@ class CoordinatorLink(AttachedLink):
         if transaction.when_complete is not None:
             raise _unknown(transaction)  # it is being committed
         transaction.roll_back()
-        self._answer(delivery, ACCEPTED)
+        self._answer(delivery, ACCEPTED_STATE)
         self._connection.conclude(transaction)
 
     def _commit(self, delivery: Delivery, transaction: Transaction) -> None:
@@ -237,7 +237,7 @@ class CoordinatorLink(AttachedLink):
         self._connection.flush()
 
     def _committed(self, _: object, delivery: Delivery, transaction: Transaction) -> None:
-        self._answer(delivery, ACCEPTED)
+        self._answer(delivery, ACCEPTED_STATE)
         self._connection.conclude(transaction)
 
     def _failed(self, failure: Failure, delivery: Delivery, transaction: Transaction) -> None:

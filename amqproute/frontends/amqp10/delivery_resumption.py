@@ -31,13 +31,13 @@ class ResumedDelivery:
     Attributes:
         tag: its delivery-tag.
         entry: what it carries; None when it is only to be settled.
-        outcome: what the receiver has come to, or None.
+        state: the outcome that the receiver has come to, or None.
         resumes: the receiver knows the delivery.
     """
 
     tag: bytes
     entry: Entry | None
-    outcome: spec.Outcome | None = None
+    state: spec.Outcome | None = None
     resumes: bool = True
 
 

@@ -12,13 +12,12 @@ that names no terminus is for one that was kept.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from amqproute.address import from_uri, local_name
-from amqproute.broker.outcomes import Outcome
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import DurableSubscription
 from amqproute.errors import (
@@ -43,6 +42,7 @@ from amqproute.frontends.amqp10.suspended_links import (
 )
 from amqproute.frontends.amqp10.terminus_resolution import OUTCOMES, ResolvedSource, ResolvedTarget
 from amqproute.frontends.common.peer_error_log import short
+from amqproute.outcomes import RELEASED
 from amqproute.values import (
     EXACTLY_ONCE_CAPABILITY,
     FLOOR,
@@ -53,6 +53,7 @@ from amqproute.values import (
 )
 from amqproute.wire.amqp10 import engine_events as ev
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.delivery_states import outcome_of
 from amqproute.wire.amqp10.link import Link
 from amqproute.wire.amqp10.types import Symbol
 from amqproute.wire.amqp10.value_memory import footprint
@@ -340,7 +341,7 @@ class LinkAttach:
             self._links,
             link,
             found.node,
-            cast(Outcome, found.terminus.default_outcome),  # one of `OUTCOMES`
+            outcome_of(found.terminus.default_outcome) or RELEASED,
             found.mode.settled,
             found.mode.dynamic,
             found.mode.copies,

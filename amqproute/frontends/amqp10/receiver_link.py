@@ -45,14 +45,13 @@ from amqproute.message import Message, enclose
 from amqproute.values import FLOOR, NextHop, Origin, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.checked import check_sections
+from amqproute.wire.amqp10.delivery_states import ACCEPTED_STATE, RELEASED_STATE
 from amqproute.wire.amqp10.engine_events import PartsReceived
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import Symbol
 
 __all__ = ["ReceiverLink"]
 
-ACCEPTED = spec.Accepted()
-RELEASED = spec.Released()
 _NOT_TAKEN = "the messages were not taken"
 
 
@@ -287,16 +286,16 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         """Tell that these are safe; remember it where the sender has to confirm that it knows."""
         link = self.link
         if not link.is_active:
-            self._remember(deliveries, ACCEPTED)
+            self._remember(deliveries, ACCEPTED_STATE)
         elif link.rcv_settle_mode != spec.RECEIVER_SECOND:
-            link.session.settle(deliveries, ACCEPTED, True)
+            link.session.settle(deliveries, ACCEPTED_STATE, True)
         else:
             second = [each for each in deliveries if each.rcv_settle_mode == spec.RECEIVER_SECOND]
             first = [each for each in deliveries if each.rcv_settle_mode != spec.RECEIVER_SECOND]
-            self._remember(second, ACCEPTED)
-            link.session.settle(second, ACCEPTED, False)
+            self._remember(second, ACCEPTED_STATE)
+            link.session.settle(second, ACCEPTED_STATE, False)
             self._forget(first)
-            link.session.settle(first, ACCEPTED, True)
+            link.session.settle(first, ACCEPTED_STATE, True)
 
     def updated(self, deliveries: Sequence[Delivery], state: object, settled: bool) -> None:
         """See `LinkEndpoint.updated`: the sender has settled what we left to it.
@@ -411,7 +410,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         self._doom(delivery, ResourceLimitExceeded("there is no room for the message now"))
         self._drop([delivery])
         if self.link.is_active and not delivery.settled:
-            self.link.session.settle([delivery], RELEASED, True)
+            self.link.session.settle([delivery], RELEASED_STATE, True)
             self._connection.flush()
         self._gate.close(STORE, str(failure.value))
 
@@ -425,7 +424,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
             link=short(self.link.name),
             error=str(error),
         )
-        self.link.session.settle([delivery], RELEASED, True)
+        self.link.session.settle([delivery], RELEASED_STATE, True)
         self.grant()
 
     def _rest_is_stored(self, large: LargeMessageReceiver) -> None:
@@ -459,7 +458,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         """Tell the provisional outcome of postings (X-15)."""
         if self.link.is_active:
             for txn_id in dict.fromkeys([delivery.state.txn_id for delivery in posted]):
-                state = spec.TransactionalState(txn_id=txn_id, outcome=ACCEPTED)
+                state = spec.TransactionalState(txn_id=txn_id, outcome=ACCEPTED_STATE)
                 wanted = [
                     delivery
                     for delivery in posted
@@ -480,7 +479,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         if unsettled and is_committed:
             self._accept(unsettled)
         elif unsettled and link.is_active:
-            link.session.settle(unsettled, RELEASED, True)
+            link.session.settle(unsettled, RELEASED_STATE, True)
         self._connection.flush()  # it may have been ended from another connection
 
     def _doom(self, delivery: Delivery, error: AmqpError) -> None:

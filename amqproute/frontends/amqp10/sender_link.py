@@ -20,7 +20,6 @@ from amqproute.broker.commit_batch import Batch
 from amqproute.broker.entry_removal import DAMAGED_WORDS
 from amqproute.broker.large_message_sender import LargeMessageSender
 from amqproute.broker.local_transaction import Retirement, Transaction
-from amqproute.broker.outcomes import UNREADABLE, Outcome
 from amqproute.broker.subscription import DurableSubscription, is_seen
 from amqproute.entry import Entry
 from amqproute.errors import (
@@ -47,16 +46,21 @@ from amqproute.frontends.amqp10.suspended_links import (
 from amqproute.frontends.common.consuming_endpoint import ConsumingEndpoint
 from amqproute.frontends.common.peer_error_log import short
 from amqproute.interfaces import INode, ISource
+from amqproute.outcomes import ACCEPTED, FAILED, RELEASED, UNREADABLE, Modification, Outcome
 from amqproute.values import TAG_OCTETS, Principal
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.delivery_states import (
+    ACCEPTED_STATE,
+    RELEASED_STATE,
+    outcome_of,
+    state_of,
+)
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import Symbol
 
 __all__ = ["SenderLink"]
 
-ACCEPTED = spec.Accepted()
-RELEASED = spec.Released()
-FAILED = spec.Modified(delivery_failed=True)
+FAILED_STATE = spec.Modified(delivery_failed=True)
 TXN_ID = Symbol("txn-id")
 """Link state property: the transaction in which messages are acquired (part 4 §4.4.3)."""
 _TAG_OCTETS = 4
@@ -273,7 +277,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         entry = large.entry
         if failure is not None:
             self.forget([entry])
-            outcome: object = UNREADABLE
+            outcome: Outcome = UNREADABLE
             if isinstance(failure.value, MessageDamaged):
                 connection.log.error(
                     DAMAGED_WORDS,
@@ -282,7 +286,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
                     why=str(failure.value),
                 )
             else:
-                outcome = spec.Modified(delivery_failed=True, undeliverable_here=True)
+                outcome = Modification(delivery_failed=True, undeliverable_here=True)
                 connection.log.failure(
                     "message {entry} of {node} cannot be read",
                     failure,
@@ -335,8 +339,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
 
     def _too_large(self, entry: Entry) -> None:
         """The receiver's max-message-size bars it from this entry; others may take it."""
-        outcome = spec.Modified(delivery_failed=False, undeliverable_here=True)
-        self._settle([entry], outcome)
+        self._settle([entry], Modification(undeliverable_here=True))
 
     # -- resumption (part 2 §2.6.13) -------------------------------------------------------------
 
@@ -356,9 +359,9 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         found = compare(entries, theirs, is_complete, self._agreed)
         self._again.extend(found.again)
         self._left = found.left
-        for outcome, decided in by_outcome(found.decided):
+        for state, decided in by_outcome(found.decided):
             self.forget(decided)
-            self._settle(decided, outcome)
+            self._settle(decided, outcome_of(state) or RELEASED)
         if found.wrong is not None:
             words = self._not_agreed(found.wrong)
             self._break(conditions.NOT_ALLOWED, words, ())  # O-31
@@ -391,10 +394,10 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
             each = self._again.popleft()
             entry = each.entry
             if entry is None:
-                state = without_words(each.outcome)
+                state = without_words(each.state)
                 delivery = link.send((b"",), each.tag, state=state, resume=True)
-                delivery.local_state = each.outcome
-                answers.append((each.outcome, delivery))
+                delivery.local_state = each.state
+                answers.append((each.state, delivery))
                 continue
             parts, message_format = _as_transferred(entry, now_ms)
             try:
@@ -411,9 +414,9 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
             except MessageSizeExceeded:
                 self.forget([entry])
                 self._too_large(entry)
-        for outcome, deliveries in by_outcome(answers):
+        for state, deliveries in by_outcome(answers):
             # Settled by us as well, when what the receiver has decided is on the disk.
-            self._settle((), outcome, deliveries)
+            self._settle((), outcome_of(state) or RELEASED, deliveries)
         if self._locks is not None:
             self._locks.watch()
         connection.flush()
@@ -473,7 +476,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
             node=self.source.name,
             seconds=seconds,
         )
-        self.link.session.settle(deliveries, FAILED, True)
+        self.link.session.settle(deliveries, FAILED_STATE, True)
         self.forget(entries)
         self._settle(entries, FAILED)
         self._connection.flush()
@@ -486,14 +489,16 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
             self._updated_within(deliveries, state, settled)
             return
         is_outcome = isinstance(state, self._agreed)
-        if not is_outcome:
-            if isinstance(state, OUTCOMES):
+        outcome = ACCEPTED if type(state) is spec.Accepted else outcome_of(state)
+        if not is_outcome or outcome is None:
+            if outcome is not None:
                 words = self._not_agreed(state)
                 self._break(conditions.NOT_ALLOWED, words, deliveries)  # O-31
                 return
             if not settled:
                 return
-            state = self.default_outcome
+            outcome = self.default_outcome
+            state = state_of(outcome)
         entries = []
         contradicted = None
         for delivery in deliveries:
@@ -506,7 +511,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
                 # It is decided by the discharge. To be settled is all that can happen before.
                 retirement = self._ending[delivery]
                 retirement.settled = retirement.settled or settled
-                if is_outcome and type(retirement.outcome) is not type(state):
+                if is_outcome and type(retirement.outcome) is not type(outcome):
                     contradicted = delivery
                     break
             elif is_outcome and type(delivery.local_state) is not type(state):
@@ -514,7 +519,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
                 break
         if entries:
             self.forget(entries)
-            self._settle(entries, state, None if settled else deliveries)
+            self._settle(entries, outcome, None if settled else deliveries)
         if self._large is not None:
             self._large.go()
         if contradicted is not None:
@@ -542,16 +547,17 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         A receiver must not settle before the discharge (X-14), yet some do: then there is nothing
         to be given back to by a rollback, and the entry becomes available (K-16).
         """
-        outcome: Outcome | spec.Declared = state.outcome
+        stated = state.outcome
         transaction: Transaction | None = None
         try:
             transaction = self._connection.transactions.working(state.txn_id)
-            if outcome is None:
+            if stated is None:
                 if not settled:
                     return
-                outcome = self.default_outcome
-            if not isinstance(outcome, self._agreed):
-                raise AmqpError(self._not_agreed(outcome), condition=conditions.NOT_ALLOWED)
+                stated = state_of(self.default_outcome)
+            outcome = outcome_of(stated)
+            if outcome is None or not isinstance(stated, self._agreed):
+                raise AmqpError(self._not_agreed(stated), condition=conditions.NOT_ALLOWED)
             for delivery in deliveries:
                 self._retire(delivery, transaction, state, outcome, settled)
         except AmqpError as error:
@@ -564,7 +570,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         delivery: Delivery,
         transaction: Transaction,
         state: spec.TransactionalState,
-        outcome: Any,
+        outcome: Outcome,
         settled: bool,
     ) -> None:
         entry = delivery.context
@@ -604,11 +610,11 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         self._concluded(retirements)
         if not self.link.is_active:
             return
-        outcome: Any = None
+        outcome: Outcome = ACCEPTED
         run: list[Delivery] = []
         for each in retirements:
             if run and each.outcome is not outcome:
-                self.link.session.settle(run, outcome, True)
+                self.link.session.settle(run, state_of(outcome), True)
                 run = []
             outcome = each.outcome
             run.append(each.delivery)
@@ -616,11 +622,12 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         self._connection.flush()  # it may have been ended from another connection
         self.source.dispatch()
 
-    def settle_deliveries(self, deliveries: Sequence[Delivery], outcome: object) -> None:
+    def settle_deliveries(self, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
         """Settle what the receiver has left for us to settle; its delivery-tags are free then."""
         if not self.link.is_active:
             return
-        self.link.session.settle(deliveries, outcome, True)
+        state = ACCEPTED_STATE if outcome is ACCEPTED else state_of(outcome)
+        self.link.session.settle(deliveries, state, True)
         if self._behind and self._large is None:
             self._deliver_behind()
             if self.link.drain:
@@ -697,7 +704,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         for delivery in back:
             delivery.context = None
         if self.link.is_active:
-            self.link.session.settle(back, RELEASED, True)
+            self.link.session.settle(back, RELEASED_STATE, True)
             self._connection.flush()
         self.forget(entries)
         self._settle(entries, RELEASED)

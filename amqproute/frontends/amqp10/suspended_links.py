@@ -57,12 +57,12 @@ from twisted.python.failure import Failure
 
 from amqproute.address import host_label, host_of
 from amqproute.broker.commit_batch import Batch
-from amqproute.broker.outcomes import Outcome
 from amqproute.entry import Entry
 from amqproute.errors import DecodeError
 from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.interfaces import INode, ISource
 from amqproute.jsontext import parse_json
+from amqproute.outcomes import Outcome
 from amqproute.values import principal_of
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Symbol

@@ -21,6 +21,7 @@ from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.interfaces import IConsumer, ISource
 from amqproute.journal.event import EntryTaker
 from amqproute.journal.record import RecordKind
+from amqproute.outcomes import Outcome
 from amqproute.values import Principal
 
 __all__ = ["ConsumingEndpoint"]
@@ -106,7 +107,7 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
 
     # Any: deliveries are of the protocol's own kind.
     @abstractmethod
-    def settle_deliveries(self, deliveries: Sequence[Any], outcome: object) -> None:
+    def settle_deliveries(self, deliveries: Sequence[Any], outcome: Outcome) -> None:
         """Tell the receiver that the outcome of these is durable; see `AnsweredConsumer`."""
 
     # -- what it holds ---------------------------------------------------------------------------
@@ -126,7 +127,7 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
         if self.address is not None:
             self._context.nodes.check_source(self.address, principal, self.copies)
 
-    def leave(self, entries: Sequence[Entry], outcome: object) -> None:
+    def leave(self, entries: Sequence[Entry], outcome: Outcome) -> None:
         """End: what it holds goes back to the source with an outcome."""
         self.source.detach(self)
         self._settle(entries, outcome)
@@ -166,7 +167,7 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
         self._bytes = max(0, held)
 
     def _settle(
-        self, entries: Sequence[Entry], outcome: Any, answer: Sequence[Any] | None = None
+        self, entries: Sequence[Entry], outcome: Outcome, answer: Sequence[Any] | None = None
     ) -> None:
         """Give entries back to their source with an outcome.
 

@@ -24,6 +24,7 @@ from amqproute.broker.local_transaction import Transaction
 from amqproute.broker.publish_gate import DAMAGE, STORE, PublishGate
 from amqproute.errors import StoreIntakeClosed, StoreUnavailable
 from amqproute.net.pump import TransportFacts
+from amqproute.outcomes import Outcome
 
 __all__ = [
     "AnsweredConsumer",
@@ -70,7 +71,7 @@ class PublishingLink(Protocol[D]):
 class AnsweredConsumer(Protocol[A]):
     """A consumer whose receiver waits for us to settle what it has decided."""
 
-    def settle_deliveries(self, deliveries: Sequence[A], outcome: object) -> None:
+    def settle_deliveries(self, deliveries: Sequence[A], outcome: Outcome) -> None:
         """Settle these, if the link is still there: the outcome is durable."""
 
 
@@ -107,7 +108,7 @@ class _Run(NamedTuple, Generic[D]):
 
 
 _Runs = list[_Run[Any]]  # of any frontend's deliveries
-_Answers = list[tuple[AnsweredConsumer[Any], Sequence[Any], object]]
+_Answers = list[tuple[AnsweredConsumer[Any], Sequence[Any], Outcome]]
 
 
 class EventBatch:
@@ -188,7 +189,7 @@ class EventBatch:
         self._owner.flush()
 
     def answer(
-        self, consumer: AnsweredConsumer[A], deliveries: Sequence[A], outcome: object
+        self, consumer: AnsweredConsumer[A], deliveries: Sequence[A], outcome: Outcome
     ) -> None:
         """Have deliveries settled when this batch is durable."""
         self._answers.append((consumer, deliveries, outcome))

@@ -115,6 +115,12 @@ class Delivery:
         self.resumed = False
         self.rcv_settle_mode = link.rcv_settle_mode
 
+    @property
+    def txn_id(self) -> bytes | None:
+        """The transaction that its last state from the peer names (part 4 §4.5.8), or None."""
+        state = self.state
+        return state.txn_id if type(state) is spec.TransactionalState else None
+
     def __repr__(self) -> str:
         settled = " settled" if self.settled else ""
         return f"<Delivery {self.id} tag={self.tag.hex()} on {self.link.name!r}{settled}>"
