@@ -9,6 +9,7 @@ else dropped; and it is reported. All of it happens in the batch in which the en
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from twisted.logger import Logger
 
@@ -145,6 +146,14 @@ class Disposal:
                     words=f" ({_in_words(error)[:LONGEST_LOGGED]})" if error else "",
                 )
 
+    def refused(self, queue: QueueView, message: Message, origin: Origin, batch: Batch) -> None:
+        """Keep a refused message. See `IDisposal.refused`; its sender hears of it anyway."""
+        reason = DeadLetterReason.MAX_LENGTH
+        self.counted(queue, 1, reason, None)
+        entry = Entry(0, message, False, False, batch.now_ms, 0, message.header.delivery_count)
+        sent = replace(origin, is_dead_letter=True, replies=None, has_credit=False)
+        self._bury(queue, entry, reason, None, batch, sent)
+
     def taken(
         self, queue: QueueView, entries: Sequence[Entry], batch: Batch, consumer: object
     ) -> None:
@@ -225,7 +234,18 @@ class Disposal:
         reason: DeadLetterReason,
         error: ErrorDetails | None,
         batch: Batch,
+        sent: Origin | None = None,
     ) -> bool:
+        """Put an entry where dead letters go, if anywhere.
+
+        Args:
+            queue: that it leaves.
+            entry: the entry.
+            reason: why.
+            error: of who has rejected it.
+            batch: in which it leaves.
+            sent: whose it is, for one that was never on the queue.
+        """
         if queue.dead_letter_target is not None:
             dead = DeadLetter(queue, entry, reason, queue.dead_letter_target)
             facts = _facts(queue, entry, reason, error)
@@ -235,12 +255,13 @@ class Disposal:
                 batch,
                 queue,
                 entry,
+                sent,
             )
         name = queue.dead_letter_name
         if name is None or name == queue.name:
             return False
         message = entry.message.with_annotations(_facts(queue, entry, reason, error))
-        return self._try(lambda: self._node(name), lambda _: message, batch, queue, entry)
+        return self._try(lambda: self._node(name), lambda _: message, batch, queue, entry, sent)
 
     def _try(
         self,
@@ -249,10 +270,11 @@ class Disposal:
         batch: Batch,
         queue: QueueView,
         entry: Entry,
+        sent: Origin | None = None,
     ) -> bool:
         try:
             account = None if entry.charge is None else entry.charge[0]
-            origin = Origin(
+            origin = sent or Origin(
                 ANONYMOUS_PRINCIPAL,
                 is_dead_letter=True,
                 account=account,

@@ -20,8 +20,9 @@ from amqproute.entry import Entry
 from amqproute.errors import AmqpError
 from amqproute.journal.event import SOMEBODY, EntryTaker, because
 from amqproute.journal.record import RecordKind
+from amqproute.message import Message
 from amqproute.outcomes import ErrorDetails
-from amqproute.values import QUARANTINE, DeadLetterReason
+from amqproute.values import QUARANTINE, DeadLetterReason, Origin
 
 PURGED: Final = "operator.purged"
 NODE_DELETED: Final = "node.deleted"
@@ -68,6 +69,9 @@ class IDisposal(Protocol):
         The journal is told here how they end; the caller archives them.
         """
 
+    def refused(self, queue: QueueView, message: Message, origin: Origin, batch: Batch) -> None:
+        """A queue without room has refused a message that becomes a dead letter all the same."""
+
 
 class NullDisposal:
     """Tells nobody and keeps nothing: for queues that are not where a message was sent."""
@@ -97,6 +101,9 @@ class NullDisposal:
         kind = RecordKind.EXPIRED if reason is DeadLetterReason.EXPIRED else RecordKind.REJECTED
         batch.ended(kind, queue.name, entries, because(error, reason.value))
 
+    def refused(self, queue: QueueView, message: Message, origin: Origin, batch: Batch) -> None:
+        """See `IDisposal.refused`."""
+
 
 DISCARD: Final = NullDisposal()
 
@@ -118,6 +125,10 @@ class EntryRemoval:
         self._queue = queue
         self._state = state
         self._disposal = disposal
+
+    def refused(self, message: Message, origin: Origin, batch: Batch) -> None:
+        """See `IDisposal.refused`."""
+        self._disposal.refused(self._queue, message, origin, batch)
 
     def archive(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Remove entries, their rows in the store as well; the caller tells the journal."""

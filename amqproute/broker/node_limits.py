@@ -26,6 +26,7 @@ class QueueLimits:
         length: messages that may wait, where more push out the oldest; None for any number.
         octets: of the messages that may wait; None for any number.
         drops_head: what is above `octets` pushes out the oldest; else it is refused.
+        buries_refused: what is refused for want of room becomes a dead letter, too.
         consumer_timeout_ms: how long a consumer of 0-9 or 0-9-1 may leave a message
             unacknowledged, 0 for ever; None: as long as usual.
     """
@@ -39,6 +40,7 @@ class QueueLimits:
     length: int | None = None
     octets: int | None = None
     drops_head: bool = False
+    buries_refused: bool = False
     consumer_timeout_ms: int | None = None
 
 

@@ -96,6 +96,7 @@ from amqproute.broker.stored_backlog import (
 from amqproute.broker.unmatched_entries import take_unmatched
 from amqproute.broker.xa_queue_holds import hold_recovered, load_rows
 from amqproute.entry import ACCOUNT_SHIFT, FLEETING_MS, TRANSIENT, Entry
+from amqproute.errors import ResourceLimitExceeded
 from amqproute.interfaces import IConsumer, ISource, ITarget
 from amqproute.journal.event import SOMEBODY, EntryTaker, RunEvent
 from amqproute.journal.record import RecordKind
@@ -460,14 +461,19 @@ class Queue:
                 batch.repeated(state.name, message, origin)
                 return
         now_ms = batch.now_ms
-        line, pages, is_durable, expires_ms = admit(
-            state,
-            message,
-            now_ms,
-            is_transactional=batch.is_transactional,
-            is_dead_letter=origin.is_dead_letter,
-            leaving=batch.leaving.get(self, 0) if batch.leaving else 0,
-        )
+        try:
+            line, pages, is_durable, expires_ms = admit(
+                state,
+                message,
+                now_ms,
+                is_transactional=batch.is_transactional,
+                is_dead_letter=origin.is_dead_letter,
+                leaving=batch.leaving.get(self, 0) if batch.leaving else 0,
+            )
+        except ResourceLimitExceeded:
+            if self.refuse(message, batch, origin) and batch.is_rehearsal:
+                return
+            raise
         entry_id = self._store.next_id()
         header = message.header
         encoded = message.encoded
@@ -499,6 +505,27 @@ class Queue:
             batch.arrivals[self].append(entry)
         except KeyError:
             batch.arrivals[self] = [entry]
+
+    def refuse(self, message: Message, batch: Batch, origin: Origin) -> bool:
+        """Keep a message as a dead letter that there is no room for (reject-publish-dlx).
+
+        Its sender is refused all the same. Not kept are dead letters of other queues, which could
+        go round, what a transaction publishes, which fails as a whole, and messages of other
+        brokers, which keep them and try again.
+
+        Returns:
+            Whether it is, or would be after a rehearsal.
+        """
+        if (
+            not self.state.limits.buries_refused
+            or batch.is_transactional
+            or origin.is_peer
+            or origin.is_dead_letter
+        ):
+            return False
+        if not batch.is_rehearsal:
+            self._removal.refused(message, origin, batch)
+        return True
 
     def repeats(self, message: Message) -> bool:
         """Tell whether the queue has a message of this id, and would drop a second one.

@@ -127,6 +127,9 @@ def put_on_all(
     """
     for target in targets:
         if target.space() <= 0:
+            refuse = getattr(target, "refuse", None)  # queues may keep it as a dead letter
+            if refuse is not None and refuse(message, batch, origin) and batch.is_rehearsal:
+                continue
             raise ResourceLimitExceeded(
                 f"{target.name}, which gets the messages of {source}, is full",
                 info={"limiter": "capacity"},

@@ -309,5 +309,6 @@ EXTENSION_SEQUENCES: Final[tuple[Sequence09, ...]] = (
     reply_to_consumer_on_other_channel, reply_to_generated_tag, reply_to_tag_in_use,
     reply_to_exists, reply_to_after_the_channel, reply_to_declared, reply_to_as_a_queue,
     reply_to_address_as_a_queue, reply_to_unknown_address, reply_to_cc, reply_to_in_a_transaction,
-    ticket_request, ticket_used, secret_updated, secret_wrong, reject_publish_dlx_without_target,
+    ticket_request, ticket_used, secret_updated, secret_wrong, reject_publish_dlx,
+    reject_publish_dlx_without_target, reject_publish_dlx_without_confirms,
 )  # fmt: skip

@@ -4,7 +4,7 @@
 ======================  ==========================================================================
 message-ttl             the lifetime of messages that state none, or a longer one
 max-length, -bytes      drop-head: the bound for waiting messages; reject-publish: the capacity
-overflow                reject-publish-dlx refuses as reject-publish does
+overflow                reject-publish-dlx: what is refused becomes a dead letter as well
 max-priority            enables priorities; without it the queue is first in, first out
 delivery-limit          failed attempts, less one, before the message is a dead letter
 consumer-timeout        the longest time that a message may be unacknowledged
@@ -126,6 +126,7 @@ def _limits(limits: QueueLimits, terms: Mapping[str, TermValue], is_declared: bo
         length=length if drops_head else None,
         octets=0 if refuses_all else octets,
         drops_head=drops_head and is_bounded,
+        buries_refused=terms.get("overflow") == Overflow.REJECT_PUBLISH_DLX.value,
         consumer_timeout_ms=_number(terms, "consumer-timeout"),
     )
 
