@@ -20,11 +20,16 @@ Imports only go down, and packages of one layer do not know each other; a test h
     4  store journal resolver auth routing     capabilities, each replaceable
        net config filters translation client
     3  interfaces                              the seams, in one file
-    2  message  entry  values  stored  body    values exchanged between packages
+    2  message  entry  values  stored  body    values exchanged between packages, and how records
+       stored_values                           of the store encode them
     1  wire                                    engines: bytes in, events out; no sockets, no clock
     0  errors  conditions  outcomes  address   usable everywhere
        url  dial_policy  log_rate_limit  restore_detection  tracebacks  plurals  jsontext
        turn_scheduler
+
+`broker` imports nothing of `wire`: outcomes, errors and the terms of nodes are its own values
+(`outcomes`, `broker.node_options`), which each protocol translates at its edge. Messages stay the
+octets of AMQP 1.0, behind `message`.
 
 Only `amqproute.daemon.service` (and the command line) imports the reactor; clock, randomness,
 resolver and connector are arguments everywhere else.

@@ -60,6 +60,12 @@ ORIGIN: Final = Symbol("x-opt-amqproute-origin")
 """The domain that a message comes from, as proved to the brokers on its way."""
 TRACE: Final = Symbol("x-opt-amqproute-trace")
 """The containers that a message has passed, oldest first; see `amqproute.routing.trail`."""
+DEAD_LETTER_REASON: Final = Symbol("x-opt-dead-letter-reason")
+"""On a dead letter: why it is one, a `DeadLetterReason`."""
+DEAD_LETTER_SOURCE: Final = Symbol("x-opt-dead-letter-source")
+"""On a dead letter: the queue that it left; for other organizations its address."""
+DEAD_LETTER_WORDS: Final = Symbol("x-opt-dead-letter-description")
+"""On a dead letter: the error that it was rejected with, in words."""
 SECURE_PATH: Final = Symbol("x-opt-require-secure-path")
 """The one of `SECURITY_LEVELS` below which the message must not travel."""
 
@@ -264,6 +270,11 @@ class DeadLetterReason(enum.StrEnum):
     MAX_DELIVERIES = "max-deliveries"
     MAX_LENGTH = "max-length"
     UNDELIVERABLE = "undeliverable"
+
+    @property
+    def symbol(self) -> Symbol:
+        """Its value in the annotation."""
+        return Symbol(self.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
         "turn_scheduler",
     ),
     ("wire",),
-    ("body", "message", "values", "entry", "stored"),
+    ("body", "message", "values", "entry", "stored", "stored_values"),
     ("interfaces", "plugins"),
     (
         "store",
@@ -101,6 +101,10 @@ LOCAL_IMPORTS: dict[str, set[str]] = {
 }
 """Module -> names it may import inside a function; each with its reason in a comment there."""
 
+
+NO_WIRE = ("broker",)
+"""Rooms whose values are of no protocol: protocols translate at their edges, and the octets of
+records in the store are made in `stored_values`."""
 
 NO_ENGINE = ("amqproute.frontends.common",)
 """What the frontends of all protocols use: it imports no engine and none of its types."""
@@ -286,6 +290,16 @@ class ArchitectureTests(SynchronousTestCase):
                         room(found.target) == "frontends" and not found.target.startswith(NO_ENGINE)
                     )
                 )
+            ]
+        )
+
+    def test_the_broker_knows_no_protocol(self) -> None:
+        """Outcomes, errors and terms of nodes are its own values, in each of its files."""
+        self.assertNone(
+            [
+                str(found)
+                for found in self.own
+                if room(found.importer) in NO_WIRE and room(found.target) == "wire"
             ]
         )
 

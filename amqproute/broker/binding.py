@@ -32,14 +32,13 @@ from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded, StoreUnavailable
-from amqproute.filters.registry import SELECTOR, TOPIC, FilterSet, read_filters
+from amqproute.filters.registry import FilterSet, declared_filters
 from amqproute.interfaces import IConsumer, ITarget
 from amqproute.journal.event import EntryTaker
 from amqproute.journal.record import RecordKind
 from amqproute.message import Message
 from amqproute.outcomes import ACCEPTED, ErrorDetails, Rejection
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
-from amqproute.wire.amqp10.types import Described, Symbol
 
 Mode = Literal["copy", "move"]
 
@@ -47,8 +46,6 @@ WINDOW: Final = 1000
 """Entries of a queue that one binding moves at once."""
 PAUSE_SECONDS: Final = 1.0
 """After what time a binding that could not write to the store tries again."""
-
-_SELECTOR: Final = "selector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +94,7 @@ class BindingDeclaration:
         Raises:
             InvalidField: it is none.
         """
-        wanted = {}
-        if self.subject is not None:  # first: it costs less than a selector
-            wanted[Symbol("subject")] = Described(Symbol(TOPIC), self.subject)
-        if self.selector:
-            wanted[Symbol(_SELECTOR)] = Described(Symbol(SELECTOR), self.selector)
-        try:
-            return read_filters(wanted, own_container="", now_ms=now_ms)
-        except InvalidField as error:
-            # Clients name their filters; here there is one of a kind, and its words say which.
-            words = error.description.removeprefix(f"filter {_SELECTOR}: ")
-            raise InvalidField(words, info=error.info) from None
+        return declared_filters(self.subject, self.selector, now_ms)
 
 
 @implementer(IConsumer)

@@ -34,7 +34,6 @@ from amqproute.translation.dead_letters import (
 from amqproute.translation.message_content import routing_headers
 from amqproute.translation.message_parts import CARBON_COPY, EXCHANGE, ROUTING_KEY
 from amqproute.values import DeadLetterReason, Origin
-from amqproute.wire.amqp10.types import Symbol
 
 REASONS: Final[Mapping[DeadLetterReason, DeathReason]] = {
     DeadLetterReason.REJECTED: DeathReason.REJECTED,
@@ -83,7 +82,7 @@ class DeadLetter:
         expiration = None if ttl is None else str(int(ttl))
         return DeathEvent(name, self._reason, now_ms, exchange, keys, expiration)
 
-    def message(self, facts: Mapping[Symbol, object], now_ms: int) -> Message:
+    def message(self, facts: Mapping[str, object], now_ms: int) -> Message:
         """Return it as it is published.
 
         Args:

@@ -31,6 +31,9 @@ from amqproute.outcomes import ErrorDetails
 from amqproute.routing.trail import TRACE
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
+    DEAD_LETTER_REASON,
+    DEAD_LETTER_SOURCE,
+    DEAD_LETTER_WORDS,
     ORIGIN,
     RELAY_PREFIX,
     REPORT,
@@ -40,12 +43,8 @@ from amqproute.values import (
     DeadLetterReason,
     Origin,
 )
-from amqproute.wire.amqp10.types import Symbol
 
-REASON = Symbol("x-opt-dead-letter-reason")
-SOURCE = Symbol("x-opt-dead-letter-source")
-WORDS = Symbol("x-opt-dead-letter-description")
-_TEXT = Symbol("text")
+_TEXT = "text"
 """In an error's info: the words of whoever has refused (`relay.failure_errors`)."""
 RETURN_TO_OCTETS = RETURN_TO.encode()
 REPORT_OCTETS = REPORT.encode()
@@ -211,7 +210,7 @@ class Disposal:
         Returns:
             Whether it was taken; if not, the log says why.
         """
-        facts = {REASON: Symbol(reason.value)}
+        facts = {DEAD_LETTER_REASON: reason.symbol}
         origin = Origin(ANONYMOUS_PRINCIPAL, is_dead_letter=True, event=RecordKind.REPORTED)
         try:
             self._node(name).put(message.with_annotations(facts).without_expiry(), batch, origin)
@@ -324,27 +323,30 @@ def _in_words(error: ErrorDetails) -> str:
 
 def _facts_for_partners(
     queue: QueueView, entry: Entry, reason: DeadLetterReason, error: ErrorDetails | None
-) -> dict[Symbol, object]:
+) -> dict[str, object]:
     """As `_facts`, without names that only mean something in this broker.
 
     The source is where the message was addressed: its queue may be behind an alias or a binding, a
     relay queue, or one of a subscription. Of a partner's rejection the partner's words are told,
     and not the key of the way there, which may be a gateway of ours.
     """
-    facts: dict[Symbol, object] = {REASON: Symbol(reason.value)}
+    facts: dict[str, object] = {DEAD_LETTER_REASON: reason.symbol}
     if entry.message.to:
-        facts[SOURCE] = entry.message.to
+        facts[DEAD_LETTER_SOURCE] = entry.message.to
     if error is not None:
         text = (error.info or {}).get(_TEXT)
         words = text if isinstance(text, str) and text else error.description or ""
-        facts[WORDS] = f"{error.condition}: {words}"[:LONGEST_WORDS]
+        facts[DEAD_LETTER_WORDS] = f"{error.condition}: {words}"[:LONGEST_WORDS]
     return facts
 
 
 def _facts(
     queue: QueueView, entry: Entry, reason: DeadLetterReason, error: ErrorDetails | None
-) -> dict[Symbol, object]:
-    facts: dict[Symbol, object] = {REASON: Symbol(reason.value), SOURCE: local_name(queue.name)}
+) -> dict[str, object]:
+    facts: dict[str, object] = {
+        DEAD_LETTER_REASON: reason.symbol,
+        DEAD_LETTER_SOURCE: local_name(queue.name),
+    }
     if error is not None:
-        facts[WORDS] = _in_words(error)[:LONGEST_WORDS]
+        facts[DEAD_LETTER_WORDS] = _in_words(error)[:LONGEST_WORDS]
     return facts

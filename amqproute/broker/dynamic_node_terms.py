@@ -24,24 +24,12 @@ from amqproute.broker.node_options import (
     Visibility,
 )
 from amqproute.errors import InvalidField, NotImplementedHere
-from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.types import Array, Described
 
 DYNAMIC_CAPACITY: Final = 100_000
 """A dynamic queue lives in memory only and does not page; so it has a capacity."""
 
 _LIMITS: Final = QueueLimits(capacity=DYNAMIC_CAPACITY)
 _OPTIONS: Final = QueueOptions(durability=Durability.TRANSIENT, duplicates=Duplicates.GLOBAL_IDS)
-_POLICIES: Final = {
-    spec.DeleteOnClose: Lifetime.CLOSE,
-    spec.DeleteOnNoLinks: Lifetime.NO_LINKS,
-    spec.DeleteOnNoMessages: Lifetime.NO_MESSAGES,
-    spec.DeleteOnNoLinksOrMessages: Lifetime.NO_LINKS_OR_MESSAGES,
-}
-_DESCRIPTORS: Final = {
-    **{str(cls.symbol): lifetime for cls, lifetime in _POLICIES.items()},
-    **{str(cls.descriptor): lifetime for cls, lifetime in _POLICIES.items()},
-}
 
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -65,31 +53,16 @@ class DynamicTerms:
     dead_letter: str | None = None
 
 
-def read_lifetime(value: object) -> Lifetime:
-    """Read a ``lifetime-policy``: one of the four described lists, or its descriptor.
-
-    Raises:
-        NotImplementedHere: it is none of them.
-    """
-    lifetime = _POLICIES.get(type(value)) if isinstance(value, spec.Composite) else None
-    if lifetime is None:
-        descriptor = value.descriptor if isinstance(value, Described) else value
-        lifetime = _DESCRIPTORS.get(str(descriptor))
-    if lifetime is None:
-        known = ", ".join(str(cls.symbol) for cls in _POLICIES)
-        raise NotImplementedHere(f"lifetime-policy {value!s:.100} is not known; there are {known}")
-    return lifetime
-
-
 def words_of(value: object) -> tuple[str, ...]:
-    """Return the words of a property that can have several: a list or an array (part 1 §1.4)."""
-    if isinstance(value, Array):
-        return tuple(map(str, value.items))
+    """Return the words of a property that can have several."""
     return tuple(map(str, value if isinstance(value, list | tuple) else (value,)))
 
 
 def read_terms(properties: Mapping[str, object] | None) -> DynamicTerms:
-    """Read the ``dynamic-node-properties`` of an attach that asks for a queue.
+    """Read what the maker of a queue asks for.
+
+    Args:
+        properties: by name; ``lifetime-policy`` is a `Lifetime`, several words are a sequence.
 
     Raises:
         NotImplementedHere: a property is not known, or not possible here.
@@ -99,8 +72,8 @@ def read_terms(properties: Mapping[str, object] | None) -> DynamicTerms:
     has_lifetime = False
     for key, value in (properties or {}).items():
         name = str(key)
-        if name == "lifetime-policy":
-            terms = replace(terms, lifetime=read_lifetime(value))
+        if isinstance(value, Lifetime):
+            terms = replace(terms, lifetime=value)
             has_lifetime = True
         elif name in _READERS:
             terms = _READERS[name](terms, name, value)

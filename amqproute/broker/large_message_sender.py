@@ -10,21 +10,57 @@ connection has to say goes out between two parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from twisted.python.failure import Failure
 
 from amqproute.entry import Entry
 from amqproute.errors import StoreError
-from amqproute.wire.amqp10.link import OutgoingParts
 
-__all__ = ["PART_BYTES", "LargeMessageSender"]
+__all__ = ["PART_BYTES", "LargeMessageSender", "OutgoingRest"]
 
 PART_BYTES: Final = 256 * 1024
 """Octets read at a time: what others on the connection may have to wait for."""
 
 
-class LargeMessageSender:
+class SentDelivery(Protocol):
+    """A delivery that is being sent."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether nobody will send another state of it."""
+
+
+class OutgoingRest(Protocol):
+    """The rest of a delivery that has begun, as the engine of a link takes it."""
+
+    @property
+    def delivery(self) -> SentDelivery:
+        """The delivery."""
+
+    @property
+    def missing(self) -> int:
+        """Octets that are still to be appended."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended: sent to the end, aborted, or gone with its link."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nothing of it waits for the receiver: more can be appended."""
+
+    def append(self, parts: Sequence[bytes]) -> None:
+        """Send more octets."""
+
+    def abort(self) -> None:
+        """End it; the receiver discards its part of it."""
+
+
+C = TypeVar("C", bound=OutgoingRest)
+
+
+class LargeMessageSender(Generic[C]):
     """Sends the rest of one message.
 
     Args:
@@ -54,11 +90,11 @@ class LargeMessageSender:
     def __init__(
         self,
         entry: Entry,
-        outgoing: OutgoingParts,
+        outgoing: C,
         head: Sequence[bytes],
         is_paused: Callable[[], bool],
         flush: Callable[[], None],
-        ended: Callable[[LargeMessageSender, Failure | None], None],
+        ended: Callable[[LargeMessageSender[C], Failure | None], None],
     ) -> None:
         self.entry = entry
         self.outgoing = outgoing

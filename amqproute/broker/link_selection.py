@@ -7,7 +7,7 @@ from typing import Final
 
 from amqproute.entry import Entry
 from amqproute.filters.registry import FilterSet
-from amqproute.wire.amqp10 import codec
+from amqproute.stored_values import encode_value
 
 WORDS_PER_TEST: Final = 8
 """Words of a selector that cost as much as asking a filter costs anyway."""
@@ -36,7 +36,7 @@ class LinkSelection:
         self._key: object = None
         if "origin" not in filters.needs:  # no-local means another container for each link
             said = [[each.descriptor, each.value] for each in filters.filters]
-            self._key = (bytes(codec.encode(said)), since_ms)
+            self._key = (encode_value(said), since_ms)
 
     def __call__(self, entry: Entry) -> bool:
         """Return whether the link receives an entry."""

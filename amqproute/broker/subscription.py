@@ -33,9 +33,8 @@ from amqproute.interfaces import IConsumer, ISource
 from amqproute.journal.event import SOMEBODY, EntryTaker
 from amqproute.message import Message
 from amqproute.outcomes import ACCEPTED, Acceptance, Modification, Outcome, Rejection
+from amqproute.stored_values import decode_value, encode_value, map_octets
 from amqproute.values import is_of_address, principal_of
-from amqproute.wire.amqp10 import codec, spec
-from amqproute.wire.amqp10.types import Symbol
 
 NOTES: Final = "subscription"
 """The kind of the store's notes that hold the definitions of durable subscriptions."""
@@ -44,6 +43,8 @@ GLOBAL: Final = "@global"
 """Stands for the container of a subscription that every container may share. It cannot be the
 quoted form of any container-id."""
 
+UNSETTLED_STATE: Final = 2
+"""A terminus-durability (part 3 §3.5.5): what is not settled is kept too."""
 UNKNOWN_OCTETS: Final = 256 * 1024
 """What a message is taken for as to space, before there was one."""
 SIZE_MEMORY: Final = 64
@@ -389,7 +390,7 @@ class Definition:
     owner: str
     creator: str
     is_shared: bool = False
-    durable: int = spec.DURABLE_UNSETTLED_STATE
+    durable: int = UNSETTLED_STATE
     since_ms: int | None = None
     filter: Mapping[str, object] | None = None
     is_changed: bool = False
@@ -413,7 +414,7 @@ class Definition:
 
     def encode(self) -> bytes:
         """Return it as the octets of an AMQP map."""
-        encoded: bytes = codec.encode(
+        return encode_value(
             {
                 "topic": self.topic,
                 "container": self.container,
@@ -427,7 +428,6 @@ class Definition:
                 "changed": self.is_changed,
             }
         )
-        return encoded
 
     @classmethod
     def decode(cls, encoded: bytes) -> Definition:
@@ -436,7 +436,7 @@ class Definition:
         Raises:
             DecodeError: these are not the octets of a definition.
         """
-        value, _ = codec.decode(encoded)
+        value = decode_value(encoded)
         if not isinstance(value, dict):
             raise DecodeError("the definition of a subscription is not a map")
         try:
@@ -471,13 +471,7 @@ def subscription_key(container: str, name: str, owner: str) -> tuple[str, ...]:
 
 def same_filter(one: Mapping[str, object] | None, other: Mapping[str, object] | None) -> bool:
     """Tell whether two filter sets say the same, octet for octet."""
-    return _filter_octets(one) == _filter_octets(other)
-
-
-def _filter_octets(given: Mapping[str, object] | None) -> bytes:
-    ordered = {Symbol(key): given[key] for key in sorted(given)} if given else {}
-    octets: bytes = codec.encode(ordered)
-    return octets
+    return map_octets(one) == map_octets(other)
 
 
 @implementer(ISource)

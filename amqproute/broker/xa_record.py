@@ -17,9 +17,8 @@ from typing import Any, Final
 from amqproute.broker.xa_states import BranchState, XaError, Xid
 from amqproute.errors import DecodeError
 from amqproute.outcomes import Outcome
+from amqproute.stored_values import decode_outcome, decode_value, encode_outcome, encode_value
 from amqproute.values import Principal
-from amqproute.wire.amqp10 import codec, spec
-from amqproute.wire.amqp10.delivery_states import outcome_of, state_of
 
 NOTES: Final = "branch"
 ROWS: Final = "amqp$branch"
@@ -91,7 +90,7 @@ class BranchRecord:
 
     def encode(self) -> bytes:
         """Return it as the octets of an AMQP list."""
-        encoded: bytes = codec.encode(
+        return encode_value(
             [
                 FORMAT,
                 self.owner,
@@ -104,13 +103,12 @@ class BranchRecord:
                     for each in self.postings
                 ],
                 [
-                    [each.line, each.entry_id, each.size, codec.encode(state_of(each.outcome))]
+                    [each.line, each.entry_id, each.size, encode_outcome(each.outcome)]
                     for each in self.retirements
                 ],
                 self.places,
             ]
         )  # fmt: skip
-        return encoded
 
     @classmethod
     def decode(cls, encoded: bytes) -> BranchRecord:
@@ -119,7 +117,7 @@ class BranchRecord:
         Raises:
             DecodeError: these are not the octets of a record.
         """
-        value, _ = codec.decode(encoded)
+        value: Any = decode_value(encoded)
         try:
             number, owner, xid, state, since_ms, postings, retirements, places = value
             if number != FORMAT:
@@ -153,11 +151,7 @@ def _posting(
 
 
 def _retirement(line: str, entry_id: int, size: int, outcome: bytes) -> StoredRetirement:
-    state = spec.decode_composite(outcome, 0)[0]
-    found = outcome_of(state)
-    if found is None:
-        raise ValueError(f"{type(state).__name__} is no outcome")
-    return StoredRetirement(line, int(entry_id), int(size), found)
+    return StoredRetirement(line, int(entry_id), int(size), decode_outcome(outcome))
 
 
 def holds_of(notes: Mapping[str, bytes]) -> dict[str, list[tuple[int, int]]]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
 
-from amqproute.wire.amqp10.types import Int
+from amqproute.stored_values import branch_name
 
 LONGEST_ID: Final = 64
 """Octets of a global transaction id, and of a branch qualifier (XA: MAXGTRIDSIZE, MAXBQUALSIZE)."""
@@ -113,7 +113,7 @@ class Xid:
     @property
     def parts(self) -> list[object]:
         """Return the form that it has on the wire: a list of int, binary, binary."""
-        return [Int(self.format_id), self.global_id, self.qualifier]
+        return branch_name(self.format_id, self.global_id, self.qualifier)
 
     @classmethod
     def of(cls, value: object) -> Xid:

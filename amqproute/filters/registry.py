@@ -163,6 +163,30 @@ NO_FILTERS: Final = FilterSet(())
 """Lets every message pass."""
 
 
+def declared_filters(subject: str | None, selector: str | None, now_ms: Clock) -> FilterSet:
+    """Make the filters of a binding, which the configuration declares.
+
+    Args:
+        subject: which messages, by their subject; None for all.
+        selector: which messages; None or empty for all.
+        now_ms: as for `read_filters`.
+
+    Raises:
+        InvalidField: one of them is not valid.
+    """
+    wanted = {}
+    if subject is not None:  # first: it costs less than a selector
+        wanted[Symbol("subject")] = Described(Symbol(TOPIC), subject)
+    if selector:
+        wanted[Symbol("selector")] = Described(Symbol(SELECTOR), selector)
+    try:
+        return read_filters(wanted, own_container="", now_ms=now_ms)
+    except InvalidField as error:
+        # Clients name their filters; here there is one of a kind, and its text says which.
+        words = error.description.removeprefix("filter selector: ")
+        raise InvalidField(words, info=error.info) from None
+
+
 def read_filters(
     filter_set: Mapping[_Name, object] | None,
     *,

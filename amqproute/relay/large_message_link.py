@@ -22,7 +22,7 @@ from amqproute.entry import Entry
 from amqproute.errors import AmqpError, MessageDamaged
 from amqproute.outcomes import FAILED, UNREADABLE, ErrorDetails, Outcome, Rejection
 from amqproute.values import TAG_OCTETS
-from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.link import Delivery, Link, OutgoingParts
 
 __all__ = ["LargeMessageCarrier", "LargeMessageLink"]
 
@@ -80,7 +80,7 @@ class LargeMessageLink:
 
     def __init__(self, carrier: LargeMessageCarrier) -> None:
         self._carrier = carrier
-        self._large_message: LargeMessageSender | None = None
+        self._large_message: LargeMessageSender[OutgoingParts] | None = None
         self._is_attached = False
         self._is_over = False
         self.link: Link | None = None
@@ -175,7 +175,7 @@ class LargeMessageLink:
         return self._carrier.is_paused
 
     def _large_message_sent(
-        self, large_message: LargeMessageSender, failure: Failure | None
+        self, large_message: LargeMessageSender[OutgoingParts], failure: Failure | None
     ) -> None:
         self._large_message = None
         if failure is not None:

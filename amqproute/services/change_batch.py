@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from twisted.logger import Logger
 
@@ -24,8 +24,8 @@ from amqproute.broker.exchanges.topology_record import argument_octets
 from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
 from amqproute.jsontext import parse_json
+from amqproute.stored_values import decode_table
 from amqproute.values import RouteRule
-from amqproute.wire.amqp09.field_tables import FieldTable, FieldValueError
 
 __all__ = [
     "ALIAS",
@@ -154,19 +154,26 @@ class RuntimeNode:
         if not isinstance(facts, dict):
             raise ValueError("the note is not an object")
         try:
-            said = facts.get("declared")
-            declared = None
-            if said is not None:
-                octets = bytes.fromhex(said["arguments"])
-                declared = DeclaredTerms(
-                    said["auto-delete"] is True, FieldTable.from_octets(octets)
-                )
+            declared = _declared(facts.get("declared"))
             options, since_ms = dict(facts["options"]), int(facts["since"])
             return cls(options, str(facts["by"]), since_ms, facts["rows"], declared=declared)
-        except FieldValueError as error:
-            raise ValueError(f"the arguments of the note: {error}") from None
         except (KeyError, TypeError) as error:
             raise ValueError(f"the note lacks {error}") from None
+
+
+def _declared(said: Mapping[str, Any] | None) -> DeclaredTerms | None:
+    """Read the terms that a client of 0-9-1 has declared a queue with.
+
+    Raises:
+        ValueError: the arguments are no field table.
+    """
+    if said is None:
+        return None
+    try:
+        arguments = decode_table(bytes.fromhex(said["arguments"]))
+    except ValueError as error:
+        raise ValueError(f"the arguments of the note: {error}") from None
+    return DeclaredTerms(said["auto-delete"] is True, arguments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,6 @@ from amqproute.address import host_of, in_host, is_reserved, local_name
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.commit_batch import Batch
-from amqproute.broker.disposal import REASON, SOURCE, WORDS
 from amqproute.broker.queue import Queue
 from amqproute.broker.queue_iterator import START, IteratorPosition
 from amqproute.entry import Entry
@@ -67,6 +66,9 @@ from amqproute.services.management_node import ManagementService
 from amqproute.services.management_protocol import Allows, ManagementReply, ManagementRequest
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
+    DEAD_LETTER_REASON,
+    DEAD_LETTER_SOURCE,
+    DEAD_LETTER_WORDS,
     ORIGIN,
     RELAY_PREFIX,
     REPORT_KIND,
@@ -89,7 +91,7 @@ _KEYS: Final = frozenset(
     {"ids", "where", "reason", "condition", "source", "older-than-ms", "newer-than-ms", "limit"}
     | {"dry-run", "cursor"}
 )
-_GONE: Final = (REASON, SOURCE, WORDS)
+_GONE: Final = (DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, DEAD_LETTER_WORDS)
 
 log = Logger()
 
@@ -136,9 +138,12 @@ class _Selection:
         if self.after_ms is not None and entry.arrived_ms < self.after_ms:
             return False
         facts = entry.message.annotations
-        if self.reason and facts.get(REASON) != self.reason:
+        if self.reason and facts.get(DEAD_LETTER_REASON) != self.reason:
             return False
-        if self.source and str(facts.get(SOURCE)).removeprefix(RELAY_PREFIX) != self.source:
+        if (
+            self.source
+            and str(facts.get(DEAD_LETTER_SOURCE)).removeprefix(RELAY_PREFIX) != self.source
+        ):
             return False
         if self.condition and _condition(entry.message) != self.condition:
             return False
@@ -372,10 +377,10 @@ class RequeueCommand:
         """
         message = entry.message
         facts = message.annotations
-        if REASON not in facts:
+        if DEAD_LETTER_REASON not in facts:
             raise PreconditionFailed(f"message {entry.id} is no dead letter")
         router = self._router()
-        source = facts.get(SOURCE)
+        source = facts.get(DEAD_LETTER_SOURCE)
         if isinstance(source, str) and facts.get(REPORT_KIND) != RETURNED:
             queue = self._broker.nodes.get(in_host(host, source))  # named as its clients do
             if queue is not None:
@@ -386,7 +391,8 @@ class RequeueCommand:
         to = message.to
         if not to:
             raise PreconditionFailed(
-                f"message {entry.id} has no `to`, and {SOURCE} names no queue of this broker"
+                f"message {entry.id} has no `to`, and {DEAD_LETTER_SOURCE} names no queue of this "
+                "broker"
             )
         route = router.route(to)
         if isinstance(route, NextHop):
@@ -446,12 +452,12 @@ class RequeueCommand:
         message = entry.message
         message_id = message.properties.message_id
         facts = message.annotations
-        source = facts.get(SOURCE)
+        source = facts.get(DEAD_LETTER_SOURCE)
         return {
             "id": entry.id,
             "to": message.to,
             "new-queue": target,
-            "state": str(facts[REASON]),
+            "state": str(facts[DEAD_LETTER_REASON]),
             "source": None if source is None else str(source),
             "condition": _condition(message) or None,
             "age-ms": max(0, self._now_ms() - entry.arrived_ms),
@@ -468,7 +474,7 @@ def _name(way: ITarget | NextHop) -> str:
 
 def _condition(message: Message) -> str:
     """Return the condition of the error of a dead letter; empty if there is none."""
-    words = message.annotations.get(WORDS)
+    words = message.annotations.get(DEAD_LETTER_WORDS)
     return words.partition(": ")[0] if isinstance(words, str) else ""
 
 

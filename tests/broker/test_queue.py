@@ -15,7 +15,6 @@ from zope.interface.verify import verifyObject
 
 from amqproute import conditions
 from amqproute.broker.broker import Broker
-from amqproute.broker.disposal import REASON, SOURCE, WORDS
 from amqproute.broker.node_limits import MemoryBudget
 from amqproute.broker.publish_gate import STORE
 from amqproute.broker.queue import Queue
@@ -30,7 +29,14 @@ from amqproute.errors import StoreError as StoreBroken
 from amqproute.interfaces import IBatch, IBroker, IConsumer, ISource, ITarget
 from amqproute.outcomes import Acceptance, ErrorDetails, Modification, Rejection, Release
 from amqproute.routing.trail import TRACE
-from amqproute.values import REPORT_KIND, RETURN_TO, RETURNED
+from amqproute.values import (
+    DEAD_LETTER_REASON,
+    DEAD_LETTER_SOURCE,
+    DEAD_LETTER_WORDS,
+    REPORT_KIND,
+    RETURN_TO,
+    RETURNED,
+)
 from amqproute.wire.amqp10.types import Symbol, Timestamp
 from tests.support.fakes import (
     EPOCH_MS,
@@ -327,9 +333,9 @@ class OutcomeTests(QueueCase):
         self.assertEqual(
             letter.message.annotations,
             {
-                REASON: Symbol("rejected"),
-                SOURCE: "q",
-                WORDS: "amqp:not-allowed: bad taste",
+                DEAD_LETTER_REASON: Symbol("rejected"),
+                DEAD_LETTER_SOURCE: "q",
+                DEAD_LETTER_WORDS: "amqp:not-allowed: bad taste",
             },
         )
         self.assertEqual((letter.expires_ms, letter.message.header.ttl), (0, None))
@@ -383,7 +389,7 @@ class OutcomeTests(QueueCase):
         self.assertLess(len(lines[0]), 1000)
         reader = Taker(self.dead)
         reader.take(1)
-        self.assertLess(len(reader.held[0].message.annotations[WORDS]), 2000)
+        self.assertLess(len(reader.held[0].message.annotations[DEAD_LETTER_WORDS]), 2000)
 
     def test_return_to(self) -> None:
         """A sender that asked for it gets the message back, once (T-26)."""
@@ -405,8 +411,8 @@ class OutcomeTests(QueueCase):
             returned.held[0].message.annotations,
             {
                 Symbol("x-opt-own"): 1,
-                REASON: Symbol("rejected"),
-                SOURCE: "q",
+                DEAD_LETTER_REASON: Symbol("rejected"),
+                DEAD_LETTER_SOURCE: "q",
                 REPORT_KIND: RETURNED,
             },
         )
@@ -466,7 +472,9 @@ class OutcomeTests(QueueCase):
         self.assertEqual((self.queue.depth, taker.held), (0, []))
         letters = Taker(self.dead)
         letters.take(1)
-        self.assertEqual(letters.held[0].message.annotations[REASON], Symbol("max-deliveries"))
+        self.assertEqual(
+            letters.held[0].message.annotations[DEAD_LETTER_REASON], Symbol("max-deliveries")
+        )
 
     def test_max_deliveries_counts_failures_only(self) -> None:
         """Barring a consumer is no failed delivery."""
@@ -616,7 +624,8 @@ class LifeTests(QueueCase):
         self.assertEqual((self.queue.depth, self.queue.tally.expired), (1, 1))
         letters = Taker(self.dead)
         letters.take(1)
-        self.assertEqual(letters.held[0].message.annotations[REASON], Symbol("expired"))
+        reason = letters.held[0].message.annotations[DEAD_LETTER_REASON]
+        self.assertEqual(reason, Symbol("expired"))
         self.assertEqual(self.bodies(self.queue), [b"2"])
 
     def test_expired_on_a_full_disk(self) -> None:

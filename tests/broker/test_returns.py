@@ -10,13 +10,22 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.broker import Broker
-from amqproute.broker.disposal import CONSUMER, REASON, SOURCE, WORDS, Disposal
+from amqproute.broker.disposal import CONSUMER, Disposal
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.recent_counts import RecentEvent
 from amqproute.message import Message
 from amqproute.outcomes import ErrorDetails
 from amqproute.store.memory import MemoryStore
-from amqproute.values import ANONYMOUS_PRINCIPAL, RELAY_PREFIX, RETURN_TO, DeadLetterReason, Origin
+from amqproute.values import (
+    ANONYMOUS_PRINCIPAL,
+    DEAD_LETTER_REASON,
+    DEAD_LETTER_SOURCE,
+    DEAD_LETTER_WORDS,
+    RELAY_PREFIX,
+    RETURN_TO,
+    DeadLetterReason,
+    Origin,
+)
 from amqproute.wire.amqp10.types import Symbol
 from tests.support.fakes import message
 
@@ -69,17 +78,17 @@ class ReturnTests(SynchronousTestCase):
     def test_leaving(self) -> None:
         """The address that was written, and the words of the partner."""
         found = self.back(f"{RELAY_PREFIX}beta.example", "orders@gamma.example")
-        self.assertEqual(found[SOURCE], "orders@gamma.example")
-        self.assertEqual(found[WORDS], "amqp:not-found: no such node")
-        self.assertEqual(found[REASON], DeadLetterReason.EXPIRED.value)
+        self.assertEqual(found[DEAD_LETTER_SOURCE], "orders@gamma.example")
+        self.assertEqual(found[DEAD_LETTER_WORDS], "amqp:not-found: no such node")
+        self.assertEqual(found[DEAD_LETTER_REASON], DeadLetterReason.EXPIRED.value)
         self.assertNotIn("amqp$", str(found))
         self.assertNotIn(GATEWAY, str(found))
-        self.assertNotIn(SOURCE, self.back(f"{RELAY_PREFIX}beta.example", None))
+        self.assertNotIn(DEAD_LETTER_SOURCE, self.back(f"{RELAY_PREFIX}beta.example", None))
 
     def test_here(self) -> None:
         """A node here is told the queue, as dead letters are."""
         found = self.back("q", "orders@gamma.example")
-        self.assertEqual(found[SOURCE], f"{RELAY_PREFIX}{GATEWAY}")
+        self.assertEqual(found[DEAD_LETTER_SOURCE], f"{RELAY_PREFIX}{GATEWAY}")
 
 
 class CountTests(SynchronousTestCase):

@@ -11,7 +11,6 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from zope.interface.verify import verifyObject
 
 from amqproute import conditions
-from amqproute.broker.disposal import REASON, WORDS
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.publish_gate import STORE
 from amqproute.broker.queue import Queue
@@ -37,6 +36,8 @@ from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.routing.trail import TRACE
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
+    DEAD_LETTER_REASON,
+    DEAD_LETTER_WORDS,
     ORIGIN,
     RETURN_TO,
     NextHop,
@@ -246,8 +247,8 @@ class OutcomeTests(DestinationCase):
         self.run_now()
         self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (0, 1))
         letter = Message(self.alpha.store.rows("dead")[0].encoded)
-        self.assertEqual(letter.annotations[REASON], "rejected")
-        self.assertIn(f"{BETA}: no node is named 'nowhere'", letter.annotations[WORDS])
+        self.assertEqual(letter.annotations[DEAD_LETTER_REASON], "rejected")
+        self.assertIn(f"{BETA}: no node is named 'nowhere'", letter.annotations[DEAD_LETTER_WORDS])
         self.assertEqual((self.destination.failures, self.destination.tally.rejected), (0, 1))
 
     def test_returned(self) -> None:
@@ -360,7 +361,7 @@ class OutcomeTests(DestinationCase):
         self.assertEqual(sorted(beta.bodies("orders")), [b"1", b"2", b"3"])
         self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (0, 1))
         letter = Message(self.alpha.store.rows("dead")[0].encoded)
-        self.assertEqual(letter.annotations[REASON], "undeliverable")
+        self.assertEqual(letter.annotations[DEAD_LETTER_REASON], "undeliverable")
         self.put(*(b"%d" % number for number in range(4, 20)))
         self.run_now()
         self.assertEqual(self.alpha.depth(BETA), 0)
@@ -605,7 +606,7 @@ class OutcomeTests(DestinationCase):
         self.run_now()
         self.assertEqual(beta.bodies("orders"), [b"1", b"2"])
         letter = Message(self.alpha.store.rows("dead")[0].encoded)
-        self.assertIn("message-size-exceeded", letter.annotations[WORDS])
+        self.assertIn("message-size-exceeded", letter.annotations[DEAD_LETTER_WORDS])
 
     def test_unreadable_trace(self) -> None:
         """An entry that cannot be sent on, however it came here, harms nobody else."""
@@ -770,7 +771,7 @@ class FailureTests(DestinationCase):
         self.run_for(5)
         self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (0, 2))
         letter = Message(self.alpha.store.rows("dead")[0].encoded)
-        self.assertEqual(letter.annotations[REASON], "undeliverable")
+        self.assertEqual(letter.annotations[DEAD_LETTER_REASON], "undeliverable")
         client = self.alpha.client()
         link = client.sender(f"orders@{BETA}")
         self.run_now()

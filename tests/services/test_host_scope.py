@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqproute.broker.disposal import REASON, SOURCE
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.message import Message
 from amqproute.routing.table import Router
 from amqproute.services.definition_commands import definition_commands, hosts_of_rows
 from amqproute.services.message_requeue import RequeueCommand
+from amqproute.values import DEAD_LETTER_REASON, DEAD_LETTER_SOURCE
 from amqproute.wire.amqp10.types import Symbol
 from tests.services.test_node_changes import ORIGIN, ConfiguredNodes, InventoryCase, durable
 
@@ -199,7 +199,7 @@ class RequeueTests(HostCase):
 
     def requeue(self, source: str) -> dict[str, Any]:
         """Put a dead letter of a queue on ``//shop/dead``, and requeue what is there."""
-        facts = {REASON: Symbol("rejected"), SOURCE: source}
+        facts = {DEAD_LETTER_REASON: Symbol("rejected"), DEAD_LETTER_SOURCE: source}
         message = Message(durable().with_annotations(facts).encoded)
         batch = self.broker.begin()
         self.broker.target("//shop/dead").put(message, batch, ORIGIN)

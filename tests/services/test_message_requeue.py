@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqproute.broker.disposal import SOURCE
 from amqproute.entry import Entry
 from amqproute.errors import StoreUnavailable
 from amqproute.message import Message
@@ -14,6 +13,7 @@ from amqproute.routing.table import Router
 from amqproute.services import message_requeue
 from amqproute.services.message_requeue import RequeueCommand
 from amqproute.values import (
+    DEAD_LETTER_SOURCE,
     ORIGIN,
     REPORT_KIND,
     RETURNED,
@@ -155,7 +155,7 @@ class WayTests(RequeueingCase):
         original = letter(1, delivery_count=4, x_opt_own="kept")
         self.bury("jobs", original)
         (dead,) = self.entries("dead")
-        self.assertEqual(dead.message.annotations[SOURCE], "jobs")
+        self.assertEqual(dead.message.annotations[DEAD_LETTER_SOURCE], "jobs")
         self.ask()
         (entry,) = self.entries("jobs")
         self.assertEqual(dict(entry.message.annotations), {"x-opt-own": "kept"})

@@ -26,7 +26,6 @@ from amqproute.message import Message
 from amqproute.translation.message_content import routing_headers
 from amqproute.translation.message_parts import CARBON_COPY, EXCHANGE, ROUTING_KEY
 from amqproute.values import Origin
-from amqproute.wire.amqp09.field_tables import FieldValue
 
 _COPIES: Final = CARBON_COPY.encode()
 _ERRORS: Final[Mapping[TopologyFaultKind, type[AmqpError]]] = {
@@ -36,21 +35,21 @@ _ERRORS: Final[Mapping[TopologyFaultKind, type[AmqpError]]] = {
 }
 
 
-class _Headers(Mapping[str, FieldValue]):
+class _Headers(Mapping[str, object]):
     """The headers of a message, read when an exchange asks for them."""
 
     __slots__ = ("_message", "_read")
 
     def __init__(self, message: Message) -> None:
         self._message = message
-        self._read: Mapping[str, FieldValue] | None = None
+        self._read: Mapping[str, object] | None = None
 
-    def _headers(self) -> Mapping[str, FieldValue]:
+    def _headers(self) -> Mapping[str, object]:
         if self._read is None:
             self._read = routing_headers(self._message)
         return self._read
 
-    def __getitem__(self, name: str) -> FieldValue:
+    def __getitem__(self, name: str) -> object:
         return self._headers()[name]
 
     def __iter__(self) -> Iterator[str]:

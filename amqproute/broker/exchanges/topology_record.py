@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 from amqproute.address import in_host
 from amqproute.broker.exchanges.argument_rules import exchange_definition
@@ -17,7 +17,7 @@ from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBin
 from amqproute.broker.exchanges.exchange_graph import ExchangeDefinition
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.jsontext import parse_json
-from amqproute.wire.amqp09.field_tables import FieldTable, FieldValue, FieldValueError
+from amqproute.stored_values import decode_table, encode_table
 
 EXCHANGE_NOTES: Final = "exchange"
 """The kind of the notes of exchanges; the key is the name."""
@@ -44,8 +44,8 @@ def argument_octets(arguments: Mapping[str, object]) -> bytes:
         TopologyFault: a value cannot stand in a field table, or there are too many octets.
     """
     try:
-        octets = FieldTable(cast(Mapping[str, FieldValue], arguments)).octets
-    except FieldValueError as error:
+        octets = encode_table(arguments)
+    except ValueError as error:
         raise TopologyFault(
             TopologyFaultKind.INVALID_ARGUMENT, f"the arguments have {error}"
         ) from None
@@ -143,11 +143,8 @@ def _text(facts: Mapping[str, object], name: str) -> str:
     return value
 
 
-def _arguments(facts: Mapping[str, object]) -> FieldTable:
-    try:
-        return FieldTable.from_octets(bytes.fromhex(_text(facts, "arguments")))
-    except FieldValueError as error:
-        raise ValueError(str(error)) from None
+def _arguments(facts: Mapping[str, object]) -> Mapping[str, object]:
+    return decode_table(bytes.fromhex(_text(facts, "arguments")))
 
 
 __all__ = [

@@ -55,7 +55,7 @@ from amqproute.wire.amqp10.delivery_states import (
     outcome_of,
     state_of,
 )
-from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.link import Delivery, Link, OutgoingParts
 from amqproute.wire.amqp10.types import Symbol
 
 __all__ = ["SenderLink"]
@@ -133,7 +133,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         self._parked: ParkedDeliveries | None = None
         # A very large message that is being sent; what was handed over and waits for the end of it,
         # or for its delivery-tag.
-        self._large: LargeMessageSender | None = None
+        self._large: LargeMessageSender[OutgoingParts] | None = None
         self._behind: list[Entry] = []
         self._acquiring: Transaction | None = None
         # Nothing is locked by browsers, nor by subscribers that share what a topic has in memory.
@@ -271,7 +271,9 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         )
         return outgoing.delivery
 
-    def _large_sent(self, large: LargeMessageSender, failure: Failure | None) -> None:
+    def _large_sent(
+        self, large: LargeMessageSender[OutgoingParts], failure: Failure | None
+    ) -> None:
         self._large = None
         connection = self._connection
         entry = large.entry

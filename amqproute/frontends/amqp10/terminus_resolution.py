@@ -24,7 +24,7 @@ from twisted.internet.defer import Deferred
 
 from amqproute.address import PROBE_NODE, local_name
 from amqproute.auth.policy import Verb
-from amqproute.broker.dynamic_node_terms import read_lifetime, read_terms, words_of
+from amqproute.broker.dynamic_node_terms import read_terms, words_of
 from amqproute.broker.link_selection import LinkSelection
 from amqproute.broker.node_options import Lifetime
 from amqproute.broker.queue import Queue
@@ -43,6 +43,7 @@ from amqproute.errors import (
     PreconditionFailed,
 )
 from amqproute.filters.registry import FilterSet, read_filters
+from amqproute.frontends.amqp10.node_properties import plain_properties, read_lifetime
 from amqproute.frontends.common.node_access import DYNAMIC, NodeAccess
 from amqproute.interfaces import ISource, ITarget
 from amqproute.values import EXACTLY_ONCE_CAPABILITY, SEEN_AS, Principal
@@ -520,7 +521,7 @@ class TerminusResolver:
             _check_topic(properties)
             node = self.nodes.create_dynamic_topic(principal)
         else:
-            node = self.nodes.create_dynamic(read_terms(properties), principal)
+            node = self.nodes.create_dynamic(read_terms(plain_properties(properties)), principal)
         answer = spec.Target(
             address=self._qualified(node.name),
             dynamic=True,
@@ -553,9 +554,9 @@ def _check_unchanged(terminus: spec.Source | spec.Target, node: Any) -> None:
 
 def _check_topic(properties: Mapping[Any, Any]) -> None:
     """Refuse what a dynamic topic cannot be: it has no properties but those it cannot change."""
-    for key, value in properties.items():
-        if key == "lifetime-policy":
-            if read_lifetime(value) is not Lifetime.CLOSE:
+    for key, value in plain_properties(properties).items():
+        if isinstance(value, Lifetime):
+            if value is not Lifetime.CLOSE:
                 raise NotImplementedHere("a dynamic topic goes with its link: delete-on-close")
         elif not (
             (key == "node-type" and value == "topic")
