@@ -41,6 +41,7 @@ from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
 from amqproute.wire.sasl_mechanisms import (
     ANONYMOUS,
     EXTERNAL,
+    MAX_NAME_BYTES,
     MECHANISMS,
     NOT_LOOKED_AT,
     PLAIN,
@@ -55,6 +56,7 @@ from amqproute.wire.sasl_mechanisms import (
     ScramSecret,
     ServerContext,
     VerifyCredentials,
+    prepare,
     server_mechanism,
     strongest,
 )
@@ -352,6 +354,32 @@ class Authenticator:
             verified. It fails only if cancelled; other failures are logged. False comes after a
             delay.
         """
+        return self._verifier.verify(step, facts, self._users)
+
+    def verify_secret(
+        self, credentials: Credentials, secret: bytes, facts: LogInTransport
+    ) -> Deferred[bool | None] | None:
+        """Verify a new secret of a client that has logged in by an earlier one.
+
+        It takes its turn as a log-in does, and a wrong one counts, waits and is logged as such.
+
+        Args:
+            credentials: of the log-in.
+            secret: the password, UTF-8.
+            facts: of the transport.
+
+        Returns:
+            See `verify`; None if the mechanism of the log-in has no secret.
+        """
+        if credentials.mechanism not in _PASSWORD_MECHANISMS:
+            return None
+        password: str | None
+        try:
+            password = prepare(secret.decode()) if len(secret) <= MAX_NAME_BYTES else None
+        except ValueError:
+            password = None
+        name, mechanism = credentials.name, credentials.mechanism
+        step = VerifyCredentials(name, password or None, None if password else False, mechanism)
         return self._verifier.verify(step, facts, self._users)
 
     def principal(self, credentials: Credentials) -> Principal:

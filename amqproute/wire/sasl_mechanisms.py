@@ -56,6 +56,7 @@ __all__ = [
     "ANONYMOUS",
     "EXTERNAL",
     "MAX_MESSAGE_BYTES",
+    "MAX_NAME_BYTES",
     "MECHANISMS",
     "MIN_SALT_BYTES",
     "NOT_LOOKED_AT",

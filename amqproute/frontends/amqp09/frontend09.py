@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -33,13 +34,15 @@ from amqproute.net.pump import TransportFacts
 from amqproute.wire.amqp09 import protocol_events as ev
 from amqproute.wire.amqp09.channel import Channel, ChannelState
 from amqproute.wire.amqp09.connection09 import Connection09
-from amqproute.wire.amqp09.methods import ConnectionOpen
+from amqproute.wire.amqp09.methods import ConnectionOpen, ConnectionUpdateSecret
 from amqproute.wire.amqp09.replies import ReplyCode
 from amqproute.wire.amqp09.versions import ProtocolVersion
 from amqproute.wire.sasl_mechanisms import Credentials, MechanismChallenge
 
 __all__ = ["Frontend09"]
 
+_NEW_SECRET = object()
+"""What a connection is throttled for while a new secret is verified."""
 REFUSED_WORDS = "Login was refused using authentication mechanism {mechanism}."
 
 
@@ -68,6 +71,8 @@ class Frontend09(ClientConnection):
         self.amqp09 = context
         self._authenticator = authenticator
         self._log_in: LogInExchange | None = None
+        self._credentials: Credentials | None = None
+        self._new_secret: Deferred[bool | None] | None = None
         self._is_open = False
         self._is_refused = False
         self.channels: dict[int, ChannelFrontend] = {}
@@ -139,6 +144,9 @@ class Frontend09(ClientConnection):
         if self._log_in is not None:
             self._log_in.cancel()
             self._log_in = None
+        if self._new_secret is not None:
+            self._new_secret.cancel()
+            self._new_secret = None
         self._end_channels()
 
     def _end_channels(self) -> None:
@@ -172,6 +180,7 @@ class Frontend09(ClientConnection):
             self._refuse_log_in(step)
         else:
             self._log_in = None
+            self._credentials = step
             self.principal = self._authenticator.principal(step)
             self.engine.authenticated()
         # What the client has written ahead has waited for this.
@@ -194,8 +203,59 @@ class Frontend09(ClientConnection):
         self.engine.refuse_authentication(reply_text(code, words))
 
     def _secret_replaced(self, event: ev.SecretReplaced) -> None:
-        # No mechanism here has a secret that runs out.
-        self.engine.update_secret_ok()
+        """Verify a new secret, which takes its turn among the log-ins; nothing is read meanwhile.
+
+        It has to be one that the client could log in with now: that of the users file.
+        """
+        assert self._credentials is not None
+        if self._new_secret is not None:
+            words = "the secret before it is being verified still"
+            self._refuse_secret(ReplyCode.COMMAND_INVALID, words)
+            return
+        verifying = self._authenticator.verify_secret(
+            self._credentials, event.secret, self.log_in_facts()
+        )
+        if verifying is None:
+            words = f"log-ins by {self._credentials.mechanism} have no secret to be updated"
+            self._refuse_secret(ReplyCode.NOT_ALLOWED, words)
+            return
+        self.throttle(_NEW_SECRET)
+        self._new_secret = verifying
+        verifying.addCallbacks(
+            self._secret_verified,
+            lambda failure: failure.trap(CancelledError),
+            (short(event.reason),),
+        )
+        verifying.addErrback(self.broken, "verifying a secret")
+
+    def _secret_verified(self, is_right: bool | None, reason: str) -> None:
+        self._new_secret = None
+        if self._pump is None:
+            return
+        if is_right:
+            self.log.info(
+                "{connection} ({principal}) has proved its secret again: {reason}",
+                reason=reason or "no reason given",
+                **self._log_fields(),
+            )
+            self.engine.update_secret_ok()
+        elif is_right is None:
+            words = "too many log-ins wait to be verified"
+            self._refuse_secret(ReplyCode.RESOURCE_ERROR, words)
+        else:
+            self._refuse_secret(ReplyCode.NOT_ALLOWED, "the new secret is wrong")
+        self.unthrottle(_NEW_SECRET)
+        self.flush()
+
+    def _refuse_secret(self, code: ReplyCode, words: str) -> None:
+        self._is_refused = True
+        self.log.warn(
+            "{connection} ({principal}) ended by us: update-secret refused: {words}",
+            words=words,
+            **self._log_fields(),
+        )
+        self.engine.close(code, reply_text(code, words), ConnectionUpdateSecret())
+        self.flush()
 
     # -- connection ------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from amqproute.wire.amqp09.channel import Channel
@@ -116,7 +116,7 @@ class UnblockedNotice:
 class SecretReplaced:
     """Server: connection.update-secret. Answer with `update_secret_ok` or `close`."""
 
-    secret: bytes
+    secret: bytes = field(repr=False)
     reason: str
 
 
