@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report says of a day or a range of days.
+"""The facts of a report about a day or a range of days.
 
-`facts` asks the tables, and gets sums, percentiles and the first rows of lists: as much for a
+`facts` queries the tables for sums, percentiles and the first rows of lists: the same amount for a
 thousand messages as for a billion.
 
-A message without an end waits, as long as nobody knows better. Conservation may: then it is *lost*,
-or nobody knows because records of that time are missing; and what stood in memory only is
-*forgotten* when its broker starts again (`vanished`).
+A message without an end waits, unless conservation shows otherwise: then it is *lost*, or *not
+known* if records of that time are missing; and a message held in memory only is *forgotten* when
+its broker starts again (`vanished`).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ __all__ = [
 ]
 
 MOST_ROWS: Final = 100
-"""Rows of a list, at most."""
+"""Most rows of a list."""
 MOST_PARTNERS: Final = 10_000
-"""Rows of what is billed, at most: whoever is not among them gets no bill."""
+"""Most rows of the billed volumes: a partner beyond them gets no bill."""
 HOURLY_DAYS: Final = 4
-"""Ranges of up to so many days are shown by the hour, longer ones by the day."""
+"""Longest range in days that is shown by the hour; longer ones are shown by the day."""
 
 WAITING: Final = "waiting"
 LOST: Final = "lost"
@@ -67,12 +67,13 @@ FATES: Final = {
     FORGOTTEN: "forgotten",
     UNKNOWN: "not known",
 }
-"""What can become of a message, in the words of the page. *Handed over*: to an organization whose
-journal is not among the tables. *Lost*, *forgotten*, *not known*: it has not ended, and does not
-wait either, or the next broker, whose journal is among them, has not got it; see `vanished`."""
+"""The fates of messages, in the words of the page. *Handed over*: to an organization whose
+journal is not in the tables. *Lost*, *forgotten*, *not known*: the message has not ended and does
+not wait either, or the next broker, whose journal is in the tables, did not get it; see
+`vanished`."""
 
 GONE: Final = (conservation.LOST, reconcile.LOST)
-"""Violations by which a message is nowhere: in no queue of its broker, or not taken by the next."""
+"""Violations that mean a message is nowhere: in no queue of its broker, nor taken by the next."""
 
 FAILURES: Final = (
     RecordKind.EXPIRED,
@@ -85,7 +86,7 @@ STAGES: Final = ("queue_us", "resolve_us", "connect_us", "wire_us", "settle_us")
 
 @dataclass(frozen=True, slots=True)
 class FactTables:
-    """What a report is made of; but for `vanished`, each of the days in question only.
+    """The tables behind a report; all but `vanished` restricted to its days.
 
     Attributes:
         runs: `amqproute.pipeline.table_schema.RUNS`.
@@ -93,8 +94,8 @@ class FactTables:
         messages: `amqproute.pipeline.table_schema.MESSAGES`.
         rejects: `amqproute.pipeline.table_schema.REJECTS`.
         violations: `amqproute.pipeline.table_schema.VIOLATIONS`.
-        vanished: from the function; of these days and of those to which their messages went on.
-        missing: the days of which there is no record.
+        vanished: from the function; of these days and of the later days of their messages.
+        missing: the days without a record.
     """
 
     runs: DataFrame
@@ -108,32 +109,32 @@ class FactTables:
 
 @dataclass(slots=True)
 class WarehouseFacts:
-    """What a report says.
+    """The facts of a report.
 
     Attributes:
         first: day.
         last: day.
-        missing: days in between of which there is no record.
+        missing: days in between without a record.
         domains: organizations with a journal.
-        records: how many records were read.
+        records: number of records read.
         moments: hours or days, in order.
         fates: messages by moment and fate.
-        latency: by moment: ``p50`` and ``p99`` of those that came to their end.
+        latency: by moment: ``p50`` and ``p99`` of ended messages.
         overall: messages, octets, ``p50``, ``p99``, the least and the most. Octets are of bare
             messages, here and in `partners` (`amqproute.pipeline.figures.billed`). Percentiles are
             at most 0.05 % off, here and elsewhere (`amqproute.pipeline.figures.percentile`).
-        routes: durations of the stages on each way from one organization to the next.
+        routes: durations of the stages between each organization and the next.
         partners: volumes by organization, partner and direction.
-        reasons: why messages were put off, and how many.
-        failures: what could not be delivered, and why.
-        duplicates: what was sent again and suppressed.
-        oldest: what waits the longest.
+        reasons: reasons of deferrals, and their number.
+        failures: undeliverable messages, and the reasons.
+        duplicates: repetitions that were suppressed.
+        oldest: the messages that have waited longest.
         gaps: of the journals.
-        rejected_lines: lines of journals that could not be read.
-        altered_lines: lines of journals that are not what was written, or contradict others.
-        violations: what conservation does not allow, the first of them.
-        unaccounted: how many there are within one broker that no gap of a journal explains,
-        disagreed: and how many between two.
+        rejected_lines: unreadable lines of journals.
+        altered_lines: lines of journals that were altered, or contradict others.
+        violations: the first violations of conservation.
+        unaccounted: number of violations within one broker that no gap of a journal explains.
+        disagreed: number of those between two.
     """
 
     first: date
@@ -164,17 +165,17 @@ class WarehouseFacts:
         return self.unaccounted > 0 or self.disagreed > 0 or self.altered_lines > 0
 
     def number(self, *fates: str) -> int:
-        """Return how many messages came to one of these fates."""
+        """Return the number of messages with one of these fates."""
         return sum(number for (_, fate), number in self.fates.items() if fate in fates)
 
     @property
     def unmeasured(self) -> str:
-        """What is to be known of the octets of partners, in a sentence; mostly nothing."""
+        """A caveat about the octets of partners, in a sentence; mostly empty."""
         number = sum(row.unmeasured for row in self.partners)
         if not number:
             return ""
         return (
-            f"Of {number:,} messages the journals do not say how large the bare message is: their "
+            f"For {number:,} messages the journals do not have the size of the bare message: their "
             "octets are those stored, with annotations, or none, and a partner may count others."
         )
 
@@ -185,10 +186,10 @@ class WarehouseFacts:
 
 
 def facts(tables: FactTables, first: date, last: date) -> WarehouseFacts:
-    """Ask the tables.
+    """Query the tables.
 
     Args:
-        tables: of the days from `first` to `last`, and nothing of others.
+        tables: of the days from `first` to `last` only.
         first: day.
         last: day.
     """
@@ -219,10 +220,10 @@ def facts(tables: FactTables, first: date, last: date) -> WarehouseFacts:
 
 
 def vanished(hops: DataFrame, violations: DataFrame, starts: DataFrame) -> DataFrame:
-    """Say what became of entries that are missing.
+    """Return the fates of missing entries.
 
-    They have not ended and are in no queue either, or were handed over to a broker that has not
-    got them.
+    They have not ended and are in no queue either, or were handed over to a broker that did not get
+    them.
 
     Args:
         hops: `amqproute.pipeline.table_schema.HOPS`.
@@ -273,14 +274,14 @@ def last_hop(name: str = "hops") -> Column:
     """Return the last hop of a message: the one that waits, if the message does.
 
     Args:
-        name: column with its hops; those of copies and reports stand behind.
+        name: column with its hops, those of copies and reports at the end.
     """
     way = F.filter(name, lambda hop: hop["parent"].isNull())
     return F.get(way, F.size(way) - 1)
 
 
 def _moments(said: WarehouseFacts) -> list[str]:
-    """Return all hours or days of the range, those without messages too."""
+    """Return all hours or days of the range, including those without messages."""
     days = [day.isoformat() for day in between(said.first, said.last)]
     if not said.is_hourly:
         return days
@@ -313,9 +314,9 @@ def _partner(name: str) -> Column:
 
 
 def _partners(hops: DataFrame, runs: DataFrame) -> Sequence[Row]:
-    """Sum up what went to and came from each partner, which is billed.
+    """Sum up the messages to and from each partner, for billing.
 
-    Also how often messages for it were put off: each by itself, or all that waited for it.
+    Also the deferrals of messages to it, singly or all that waited for it.
     """
     came = hops.where(F.col("sender").startswith(FOREIGN)).select(
         "domain", _partner("sender").alias("partner"), F.lit("from").alias("direction"), "size",
@@ -353,7 +354,7 @@ def _partners(hops: DataFrame, runs: DataFrame) -> Sequence[Row]:
 
 
 def _reasons(runs: DataFrame) -> Sequence[Row]:
-    """Sum up why messages were put off, and why attempts to reach a host failed."""
+    """Sum up the reasons of deferrals and of failed attempts to reach a host."""
     told = spread(
         runs.where(F.col("kind").isin(RecordKind.DEFERRED, RecordKind.ATTEMPT)),
         ("peer", "node", "condition", "code", "words", "count"),

@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bronze: closed segments of many brokers become the tables `runs`, `rejects` and `segments`.
 
-What has been taken in is known by the name, the day and the length of its segment, so a second run
-takes what is new, and a segment that arrived in part is taken again when it is whole. A record has
-an event id, the journal and the sequence in it, and what arrives again, in a copied segment or
-within one, is dropped. As a rule that is whole lines, which are counted; of a line that has some
-records in common with another the rest is kept.
+Ingested segments are known by name, day and length, so a second run takes only new ones, and an
+incomplete segment is taken again when it is complete. A record has an event id, the journal and the
+sequence in it; repeated records, in a copied segment or within one, are dropped. As a rule these
+are whole lines, which are counted; of a line that shares some records with another the rest is
+kept.
 
-A record that arrives again *and says something else* is another matter: somebody has changed a
-journal, or it goes on in two places, as when a machine was copied. What the tables have stays; of
-what comes together a rule chooses that looks at nothing but the lines (`duplicates`). The other
-line goes to ``rejects`` and is counted apart. So do lines that are none of a journal, and those
-that are not what was written (`chain`). All have their path, number and reason there.
+A repeated record *with other contents* is another matter: somebody has changed a journal, or it
+continues in two places, as after copying a machine. The record in the tables stays; among new ones
+a rule decides that depends only on the lines (`duplicates`). The other line goes to ``rejects`` and
+is counted separately. So do unreadable lines, and altered ones (`chain`). All have their path,
+number and reason there.
 
-A segment with lines that were refused for what they are is not known by its name: other copies of
-it are taken too, and it is taken again when its file has been replaced.
+A segment with unreadable or altered lines does not count as known: other copies of it are taken
+too, and it is taken again when its file has been replaced.
 
-What a call costs depends on what has come, and not on how much is in the tables. Only folders are
-looked into in which a file came or went since a day before the last call, or that are of its day or
-later, or of a day with lines that were refused (`_folders`). What stands there is compared with
-what was taken of those days. A record is at most `LONGEST_SEGMENT_DAYS` from the day of its
-segment's folder, so only segments of twice as many days around can have it as well.
+The cost of a call depends on the new segments, not on the size of the tables. Only folders are read
+in which a file was added or removed since a day before the last call, or that are of its day or
+later, or of a day with rejected lines (`_folders`). Their files are compared with the segments
+taken of those days. A record is at most `LONGEST_SEGMENT_DAYS` from the day of its segment's
+folder, so only segments within twice that distance can have it as well.
 
-Everything of one call becomes visible at once (`Warehouse`).
+All of a call becomes visible at once (`Warehouse`).
 """
 
 from __future__ import annotations
@@ -67,21 +67,21 @@ DAYS: Final = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 """Folders of closed segments in the directory of a journal."""
 
 AT_ONCE: Final = 5000
-"""Segments of one change, at most: their names are what the driver has to know."""
+"""Most segments of one change: the driver holds their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestSummary:
-    """What a call has taken in.
+    """The result of a call.
 
     Attributes:
         segments: files.
-        lines: lines that are in the tables, whole or what was new of them.
-        records: events in them.
-        duplicates: lines that were there already.
-        rejected: lines that are in ``rejects``.
-        contradicting: those of them that contradict records which are in the tables.
-        tampered: those of them that are not what was written.
+        lines: lines added to the tables, whole or in part.
+        records: records in them.
+        duplicates: lines that were already present.
+        rejected: lines in ``rejects``.
+        contradicting: those of them that contradict records in the tables.
+        tampered: those of them that were altered.
     """
 
     segments: int = 0
@@ -94,7 +94,7 @@ class IngestSummary:
 
     @property
     def unread(self) -> int:
-        """Lines in ``rejects`` that cannot be read."""
+        """Unreadable lines in ``rejects``."""
         return self.rejected - self.contradicting - self.tampered
 
     def __add__(self, other: IngestSummary) -> IngestSummary:
@@ -114,20 +114,20 @@ def ingest(
     *,
     look_everywhere: bool = False,
 ) -> IngestSummary:
-    """Take in the closed segments that the tables do not have yet.
+    """Take in the closed segments that are not in the tables yet.
 
     Args:
         warehouse: where the tables are.
-        journals: directories of journals, one for each broker or copies of those of partners;
-            each has a folder for each day.
-        at_once: segments of one change, at most.
+        journals: directories of journals, one for each broker or copies of those of partners; each
+            has a folder for each day.
+        at_once: most segments of one change.
         now_us: the time, microseconds since the epoch; by default by the clock of this machine.
-            What says that it is later by more than `AHEAD_US` is not taken.
-        look_everywhere: look into folders too in which no file has come or gone.
+            Records later than that by more than `AHEAD_US` are refused.
+        look_everywhere: read also folders in which no file was added or removed.
 
     Raises:
-        PublicationConflict: somebody else has changed the tables meanwhile; what was published
-            stays.
+        PublicationConflict: another writer has changed the tables meanwhile; published changes
+            stay.
     """
     total = IngestSummary()
     until_us = (clock_us() if now_us is None else now_us) + AHEAD_US
@@ -145,23 +145,23 @@ def ingest(
             with Reuse() as reuse:
                 taken = _take(warehouse, fresh, until_us, listed, reuse)
         except (PySparkException, Py4JJavaError):
-            # Segments are removed for their age at any moment, and then the rest is taken.
+            # Segments may be removed for their age at any moment; then the rest is taken.
             if not _has_lost(warehouse, folders.paths, fresh):
                 raise
             continue
         total += taken
-        # Of a segment with lines that were refused there may be another copy.
+        # There may be another copy of a segment with refused lines.
         if is_last and taken.rejected == taken.contradicting:
             return total
 
 
 def _may_be_there(place: str | Path) -> bool:
-    """Tell whether a directory is there, where it costs nothing to know: on this machine."""
+    """Return whether a directory may exist; checked only on this machine, where it is cheap."""
     return "://" in str(place) or Path(place).exists()
 
 
 def _has_lost(warehouse: Warehouse, places: Sequence[str], fresh: Sequence[SegmentFile]) -> bool:
-    """Tell whether something is not there any more that was listed."""
+    """Return whether a listed file or folder is missing now."""
     system: Any = warehouse.spark.sparkContext
     configuration, path_of = (
         system._jsc.hadoopConfiguration(),
@@ -181,12 +181,12 @@ def clock_us() -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Folders:
-    """Where new segments may be.
+    """Places of new segments.
 
     Attributes:
-        paths: folders of days, or directories that are looked through as a whole.
-        days: of the folders; None where those are not known.
-        journals: directories of journals of which all folders were given.
+        paths: folders of days, or directories to search as a whole.
+        days: of the folders; None if unknown.
+        journals: directories of journals with all of their folders given.
     """
 
     paths: Sequence[str]
@@ -195,24 +195,23 @@ class _Folders:
 
 
 LOOK_BACK_SECONDS: Final = 86_400.0
-"""Of so long before the last call folders are looked into again: what was on its way then may have
-been written to since, which a folder does not show."""
+"""Folders that changed within this time before the last call
+are read again: files being written then may have changed since, which a folder does not show."""
 
 
 def _folders(
     snapshot: WarehouseSnapshot, journals: Sequence[str | Path], *, look_everywhere: bool
 ) -> _Folders:
-    """Return the folders that may have segments which the tables do not have.
+    """Return the folders that may have segments missing from the tables.
 
-    Of those that were looked into before, these have another time of change now: a file has come,
-    gone, or been replaced. Where a file was overwritten in place, that says nothing; so folders of
-    the last day are looked into in any case, and those of days of which lines were refused, where a
-    good copy may stand now.
+    A folder read before is read again if its time of change has moved: a file was added, removed or
+    replaced. A file overwritten in place does not change it; so folders of the last day are always
+    read, and those of days with refused lines, where a good copy may have appeared.
 
     Args:
         snapshot: of the tables.
-        journals: directories; those that are not on this machine are looked through as a whole.
-        look_everywhere: take all folders but those of days that were removed for their age.
+        journals: directories; those on other machines are searched as a whole.
+        look_everywhere: return all folders but those of days removed for their age.
     """
     given = [str(journal) for journal in journals]
     if any("://" in journal for journal in given):
@@ -223,7 +222,7 @@ def _folders(
         try:
             day = date.fromisoformat(os.path.basename(folder))
             stat = os.stat(folder)
-        except (ValueError, FileNotFoundError):  # no day; or a daemon has removed it
+        except (ValueError, FileNotFoundError):  # not a day; or removed by a daemon
             continue
         journal = os.path.dirname(os.path.abspath(folder))
         seen[journal].add(os.path.basename(folder))
@@ -237,7 +236,7 @@ def _folders(
                 continue
         paths.append(folder)
         days.add(day)
-    # Who gives some folders of a journal gives the others another time.
+    # A caller with some folders of a journal gives the others another time.
     whole = [journal for journal, found in seen.items() if len(found) == _number_of_days(journal)]
     return _Folders(paths, sorted(days), sorted(whole))
 
@@ -249,16 +248,16 @@ def _number_of_days(journal: str) -> int:
 
 
 def _day_folders(directories: Sequence[str]) -> Iterator[str]:
-    """Find the folders that are called by days, without looking into them."""
+    """Find the folders named after days, without reading them."""
     left = [os.path.normpath(directory) for directory in directories]
-    seen = set()  # links may lead back
+    seen = set()  # links may form a cycle
     while left:
         directory = left.pop()
         if _DAY.fullmatch(os.path.basename(directory)):
             yield directory
         elif (place := os.path.realpath(directory)) not in seen:
             seen.add(place)
-            # A daemon removes folders at any moment.
+            # A daemon may remove folders at any moment.
             with suppress(FileNotFoundError), os.scandir(directory) as found:
                 left += [each.path for each in found if each.is_dir()]
 
@@ -274,8 +273,8 @@ class SegmentFile:
         day: of its folder.
         segment: its name.
         length: octets.
-        path: where it stands, as a URI without escapes.
-        modified_us: when it was changed, microseconds since the epoch.
+        path: its place, as a URI without escapes.
+        modified_us: time of its last change, microseconds since the epoch.
     """
 
     day: date
@@ -288,17 +287,17 @@ class SegmentFile:
 def _fresh(
     warehouse: Warehouse, folders: _Folders, at_once: int, until_us: int
 ) -> list[SegmentFile]:
-    """List some segments that are not in the tables, of the oldest days first."""
+    """List some segments missing from the tables, those of the oldest days first."""
     found = (
         _found(folders.paths)
         if folders.days is not None
         else _found_by_spark(warehouse.spark, folders.paths)
     )
-    # What is of a day to come waits for it.
+    # Segments of future days wait.
     last = datetime.fromtimestamp(until_us / 1e6, UTC).date()
     closed = sorted(file for file in found if file.day <= last)
     known = _known(warehouse, sorted({file.day for file in closed}))
-    # Copies that are as long are one segment.
+    # Copies of the same length are one segment.
     fresh: dict[tuple[date, str, int], SegmentFile] = {}
     for file in closed:
         key = file.day, file.segment, file.length
@@ -310,11 +309,11 @@ def _fresh(
 
 
 def _found(folders: Sequence[str]) -> Iterator[SegmentFile]:
-    """Find the segments in folders of this machine."""
+    """Find the segments in folders on this machine."""
     for folder in folders:
         place = os.path.abspath(folder)
         day = date.fromisoformat(os.path.basename(place))
-        # A daemon moves and removes segments meanwhile: those come another time, or not at all.
+        # A daemon moves and removes segments meanwhile: those come later, or not at all.
         with suppress(FileNotFoundError), os.scandir(place) as listed:
             for each in listed:
                 if each.name.endswith(".jsonl") and not each.name.startswith((".", "_")):
@@ -327,7 +326,7 @@ def _found(folders: Sequence[str]) -> Iterator[SegmentFile]:
 
 
 def _found_by_spark(spark: SparkSession, directories: Sequence[str]) -> Iterator[SegmentFile]:
-    """Find the segments in directories on any file system that Hadoop knows."""
+    """Find the segments in directories on any of Hadoop's file systems."""
     listing = (
         spark.read.format("binaryFile")
         .option("recursiveFileLookup", "true")
@@ -343,14 +342,14 @@ def _found_by_spark(spark: SparkSession, directories: Sequence[str]) -> Iterator
         "path",
         F.unix_micros("modificationTime").alias("modified_us"),
     )
-    # What is open lies in a folder that is no day.
+    # Open segments are in a folder that is not a day.
     return (SegmentFile(*row) for row in found.where("day IS NOT NULL").toLocalIterator())
 
 
 def _known(
     warehouse: Warehouse, days: Sequence[date]
 ) -> Mapping[tuple[date, str, int], Sequence[Row]]:
-    """Return the rows of `SEGMENTS` of some days that a file can be compared with."""
+    """Return the rows of `SEGMENTS` of some days that can be compared with a file."""
     known = defaultdict(list)
     snapshot = warehouse.snapshot()
     if snapshot.of("segments", days):
@@ -364,9 +363,9 @@ def _known(
 
 
 def _has_taken(row: Row, file: SegmentFile) -> bool:
-    """Tell whether a segment was taken in, by a row of the same name and length."""
+    """Return whether a segment was taken, by a row of the same name and length."""
     is_good = row.contradicting is None or row.rejected == row.contradicting
-    # An earlier release has not said when a file was changed.
+    # An earlier release has no time of change.
     is_same = row.modified_us is None or file.modified_us <= row.modified_us
     return is_good or (row.path == file.path and is_same)
 
@@ -398,7 +397,7 @@ def _take(
     rows = _described(fresh, read, kept, _rejected(warehouse, rejects))
     files = warehouse.stage("segments", few(warehouse.spark, SEGMENTS, rows).coalesce(1))
     arrived = {date.fromisoformat(part.day) for part in runs}
-    # What was refused so is told of its day, also where nothing else of it has come.
+    # A rejected line counts for its day, even if nothing else of that day has come.
     if any(row["tampered"] or row["contradicting"] for row in rows):
         arrived |= {date.fromisoformat(part.day) for part in rejects}
     added = [*runs, *rejects, *files]
@@ -407,15 +406,15 @@ def _take(
 
 
 def _near(days: Sequence[date], reach: int) -> list[date]:
-    """Return all days that are not further from one of these than `reach`."""
+    """Return all days at most `reach` from one of these."""
     around = {day + timedelta(n) for day in set(days) for n in range(-reach, reach + 1)}
     return sorted(around)
 
 
 def _reached(runs: DataFrame, read: Sequence[Row]) -> DataFrame:
-    """Return those of the runs that can have records in common with files of `_counted`.
+    """Return the runs that can share records with files of `_counted`.
 
-    By literal bounds, so that most of the tables need not be read.
+    By literal bounds, so that Spark skips most of the tables.
     """
     journals = sorted({name for row in read if row.path is not None for name in row.journals})
     files = [row for row in read if row.path is not None]
@@ -425,22 +424,22 @@ def _reached(runs: DataFrame, read: Sequence[Row]) -> DataFrame:
 
 
 def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    # A file that is gone has to be an error, whatever the session is set to: without it the rest
-    # of its lines would be left out, and its segment would count as taken.
+    # A missing file must be an error, whatever the session is set to: otherwise the rest of its
+    # lines would be left out, and its segment would count as taken.
     reader = spark.read.option("ignoreMissingFiles", "false")
     text = reader.text([literal(path) for path in paths], lineSep="\n")
-    # Rows of a partition have growing numbers, in the order of the file.
+    # Rows of a partition have increasing numbers, in the order of the file.
     at = F.struct("_metadata.file_block_start", F.monotonically_increasing_id().alias("id"))
     return text.select("value", F.col("_metadata.file_path").alias("path"), at.alias("at"))
 
 
 def literal(path: str) -> str:
-    """Return a path as a pattern that means nothing but this path."""
+    """Return a path as a pattern that matches only this path."""
     return re.sub(r"[\\{}*?,\[\]]", r"\\\g<0>", path)
 
 
 def _plain(uri: str) -> str:
-    """Return the path of `SegmentFile` that Spark gives as a URI with escapes."""
+    """Return the path of `SegmentFile` for a URI with escapes from Spark."""
     return _short(unquote(uri))
 
 
@@ -449,7 +448,7 @@ def _short(path: str) -> str:
 
 
 def _written(warehouse: Warehouse, lines: DataFrame) -> list[TablePart]:
-    """Write what `parse` gives where nobody reads it yet, the paths of runs too."""
+    """Write the result of `parse`, with the paths of runs, to an unpublished place."""
     commit = warehouse.begin()
     table = F.when(F.col("reason").isNull(), "runs").otherwise("rejects")
     writer = lines.withColumn("table", table).write.options(**PARQUET)
@@ -472,11 +471,11 @@ def _with_path(warehouse: Warehouse, staged: Sequence[TablePart]) -> DataFrame:
 
 
 def _counted(runs: DataFrame, segments: DataFrame | None = None) -> list[Row]:
-    """Count what is in each file, and find out whether a record stands in more than one run.
+    """Count the contents of each file, and detect records that are in more than one run.
 
     Args:
         runs: with ``path``.
-        segments: `SEGMENTS` whose records are there already.
+        segments: `SEGMENTS` whose records are already present.
 
     Returns:
         A row for each file, ``is_shared`` if it has a run with records of an earlier one; and one
@@ -484,7 +483,7 @@ def _counted(runs: DataFrame, segments: DataFrame | None = None) -> list[Row]:
     """
     spans = runs.select("path", "journal", "domain", "n", "seq", end().alias("end"))
     if segments is not None:
-        # An earlier release has not said the journals; the name does.
+        # An earlier release did not store the journals; the name has them.
         named = F.array(F.element_at(F.split("segment", "-"), -2))
         journal = F.explode(F.coalesce("journals", named)).alias("journal")
         known = segments.select(journal, "first_seq", "end_seq")
@@ -492,7 +491,7 @@ def _counted(runs: DataFrame, segments: DataFrame | None = None) -> list[Row]:
         spans = spans.union(known.select(F.lit(None), "journal", *nothing, "first_seq", "end_seq"))
     before = Window.partitionBy("journal").orderBy("seq", "end").rowsBetween(BEGINNING, -1)
     is_new = F.col("path").isNotNull()
-    # Of what is there the parts of a segment that came in two may lie over each other.
+    # Parts of an old segment that came in two pieces may overlap.
     reached = F.when(is_new, F.max("end").over(before)).otherwise(
         F.max(F.when(is_new, F.col("end"))).over(before)
     )
@@ -529,14 +528,14 @@ def _rejected(warehouse: Warehouse, rejects: Sequence[TablePart]) -> list[Row]:
 def _described(
     fresh: Sequence[SegmentFile], read: Sequence[Row], kept: Sequence[Row], rejected: Sequence[Row]
 ) -> list[dict[str, Any]]:
-    """Return rows of `SEGMENTS` for the files that were taken, also those of which nothing was."""
+    """Return rows of `SEGMENTS` for the files that were read, including those without new lines."""
     numbers = {_plain(row.path): row.lines for row in read if row.path is not None}
     there = {_plain(row.path): row.asDict() for row in kept if row.path is not None}
     bad = {_short(row.path): row.asDict() for row in rejected}
     rows = []
     for file in fresh:
         row = _NOTHING | there.get(file.path, {}) | bad.get(file.path, {}) | asdict(file)
-        # A line that was divided is more than one.
+        # A divided line is more than one.
         gone = numbers.get(file.path, 0) - row["lines"] - row["contradicting"]
         rows.append(row | {"duplicates": max(gone, 0), "reader": VERSION})
     return [{name: row[name] for name in SEGMENTS.names} for row in rows]
@@ -565,13 +564,13 @@ def _numbered(
 ) -> list[TablePart]:
     """Return directories with the rejected lines and their numbers.
 
-    A reader of parts of files does not know the numbers: the few files that have any are read
+    A reader of parts of files does not know the numbers: the few files with rejected lines are read
     again, each in one piece.
 
     Args:
         warehouse: where they are.
         fresh: the files.
-        rejects: lines that are none of a journal.
+        rejects: unreadable and altered lines.
         refused: those that contradict others, see `settled`.
         until_us: see `parse`.
     """
@@ -593,7 +592,7 @@ def _numbered(
         parsed = parsed.withColumn("reason", F.coalesce("reason", "other"))
     number = (F.col("at.id") - F.col("first") + 1).cast("int")
     bad = parsed.where("reason IS NOT NULL").join(first, "path")
-    # A URI says "%20" for a blank, and means a plus by a plus.
+    # In a URI a blank is "%20", and a plus is a plus.
     plain = F.url_decode(F.replace("path", F.lit("+"), F.lit("%2B")))
     said = {"line": number, "text": F.col("value"), "path": plain}
     return warehouse.stage("rejects", bad.withColumns(said))
@@ -607,12 +606,12 @@ def compact(
     tables: Sequence[str] = ("runs", "rejects", "segments"),
     most: int = MOST_PIECES,
 ) -> int:
-    """Write days anew that have come in many pieces, and return how many there were.
+    """Merge days that have come in many pieces, and return their number.
 
     Args:
         warehouse: where the tables are.
         tables: which of them.
-        most: directories that a day may have, each the piece of one change.
+        most: most directories of a day, each the piece of one change.
     """
     written = 0
     for table in tables:
@@ -624,7 +623,7 @@ def compact(
         if not days:
             continue
         many = [part for day in days for part in pieces[day]]
-        # As many files as there are days, or more where adaptive execution finds them too large.
+        # As many files as days, or more if adaptive execution finds them too large.
         whole = warehouse.read_parts(table, many).hint("rebalance", "day")
         warehouse.publish(base, warehouse.stage(table, whole), many)
         written += len(days)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a line to a run, and from a run to its records.
 
-A line of a journal is a *run* of up to 64 records, and stays one row: what its records share is
-read, written and kept once, and `records` makes rows of records whenever somebody wants them. That
-is 30 times fewer rows to parse, to look for duplicates in and to write.
+A line of a journal is a *run* of up to 64 records, and stays one row: the fields shared by its
+records are read, written and kept once, and `records` makes rows of records on demand. That is 30
+times fewer rows to parse, to check for duplicates and to write.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from amqproute.pipeline.table_schema import LINE, NOBODY, RECORDS, RUNS, conform
 __all__ = ["AHEAD_US", "LONGEST_SEGMENT_DAYS", "TOO_NEW", "parse", "records", "spread"]
 
 TOO_NEW: Final = "schema version "
-"""How the reason begins of a line that a later release takes again."""
+"""Beginning of the reason of a line that a later release takes again."""
 
 _NAMES: Final = "[A-Za-z0-9._-]{0,248}"
-"""Domains. Earlier releases made names of folders of them."""
+"""Domains. Earlier releases used them as names of folders."""
 
 _DAY_US: Final = 86_400_000_000
 _BEGINNING_OF_TIME: Final = 1_577_836_800_000_000
 _END_OF_TIME: Final = 7_258_118_400_000_000
-"""The years 2020 and 2200, in microseconds. A day beyond would have the tables reach so far."""
+"""The years 2020 and 2200, in microseconds. A day beyond would stretch the tables to it."""
 AHEAD_US: Final = _DAY_US
-"""The clock of a broker may be so far ahead of the one of the machine that reads its journal."""
+"""How far the clock of a broker may be ahead of the machine that reads its journal."""
 LONGEST_SEGMENT_DAYS: Final = 31
-"""Between a record and the day of its segment, at most, before or behind it. Records that waited in
-the store while the broker was down are as old."""
+"""Longest time between a record and the day of its segment, before
+or after it: records may have waited in the store while the broker was down."""
 MOST_OCTETS: Final = 1 << 40
-"""Octets of a message, or messages and records that a record counts: 8 million times as many still
-make a sum of 64 bits."""
+"""Most octets of a message, or messages and records counted by one
+record: the sum of 8 million such values still fits into 64 bits."""
 LONGEST_US: Final = 1 << 52
-"""Microseconds that a step may take: 142 years."""
+"""Longest step in microseconds: 142 years."""
 
 
 def parse(
@@ -55,15 +55,15 @@ def parse(
     """Read lines of segments.
 
     Args:
-        lines: ``value`` is the text of a line, ``path`` where it stands.
+        lines: ``value`` is the text of a line, ``path`` its file.
         kept: further columns of `lines` to pass through.
-        is_chained: whether `lines` come from `amqproute.pipeline.chain.with_previous`, and what
-            does not follow from the line before it is none of the journal.
-        until: times of records are before this, microseconds since the epoch.
+        is_chained: whether `lines` come from `amqproute.pipeline.chain.with_previous`; then a line
+            that does not follow from the one before it is rejected.
+        until: times of records must be before this, microseconds since the epoch.
 
     Returns:
-        The columns of `RUNS`, then ``path``, ``text``, ``reason`` and `kept`. What is no line of a
-        journal has a ``reason`` and its ``text``, and the others have neither.
+        The columns of `RUNS`, then ``path``, ``text``, ``reason`` and `kept`. A rejected line has a
+        ``reason`` and its ``text``, the others have neither.
     """
     line = F.from_json("value", LINE, {"columnNameOfCorruptRecord": "corrupt"})
     chain = ("before", "is_proven") if is_chained else ()
@@ -92,12 +92,12 @@ _FROM_LINE: Final = [name for name in RUNS.names if name not in ("segment", "day
 
 
 def _reason() -> Column:
-    """Say why a line is none of a journal, as `amqproute.journal.record.read_line` would.
+    """Give the reason to reject a line, as `amqproute.journal.record.read_line` does.
 
-    It would take domains that cannot be where a row stands, and what `_out_of_range` refuses.
+    That function accepts domains that a path cannot hold, and values outside of `_out_of_range`.
     """
     line, text = F.col("line"), F.col("value")
-    # Where a line feed has got lost, the reader of JSON takes the first line and is content.
+    # If a line feed was lost, the JSON reader takes the first line and ignores the rest.
     whole = (
         text.startswith(HEAD)
         & (F.substring(text, len(HEAD) + HASH + 1, 2) == '",')
@@ -131,9 +131,9 @@ def _reason() -> Column:
 
 
 def _out_of_range(folder: Column, until: Column | None) -> Column:
-    """Say which number of a line is out of its bounds, whoever wrote the journal.
+    """Give the reason to reject a line for a number out of its bounds, whoever wrote the journal.
 
-    One such line would make a day of its own, or a sum that nothing can hold.
+    One such line would make a day of its own, or overflow a sum.
     """
     line = F.col("line")
     day_us = F.unix_date(folder) * F.lit(_DAY_US)
@@ -141,7 +141,7 @@ def _out_of_range(folder: Column, until: Column | None) -> Column:
     is_near = line["time"].between(day_us - span, day_us + (_DAY_US + span - 1))
     is_late = F.lit(False) if until is None else line["time"] >= until
     counted = _exceeds(_values(line, _COUNTED), 0, MOST_OCTETS)
-    # A segment may leave out as many sequences as there are.
+    # A segment may skip any number of sequences.
     is_leap = line["kind"] == RecordKind.SEGMENT
     return (
         F.when(is_late, "'time' is in the future")
@@ -173,10 +173,10 @@ def records(runs: DataFrame) -> DataFrame:
 def spread(runs: DataFrame, fields: Sequence[str], *kept: str) -> DataFrame:
     """Return one row for each record, with the fields of the line and those named.
 
-    Columns of `runs` that are `kept` stand in each row. What is not named is not read. Filters on
-    kinds belong on `runs`, before.
+    Columns of `runs` that are `kept` are in each row. Other fields are not read. Filters on kinds
+    belong on `runs`, before.
     """
-    # As text: of these columns there are many, and each step to build one is a call of Java.
+    # As text: there are many of these columns, and each step to build one is a call of Java.
     columns = [f"`{name}`" for name in LINE_FIELDS if name != "seq"]
     columns.append("seq + i AS seq")
     columns += [

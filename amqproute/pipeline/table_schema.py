@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schemas of all tables, from the fields of the journal's records down to the figures.
 
-What the journal says comes from `amqproute.journal.record.FIELDS`: a field that is added there is
-read, kept and shown here without a change. Times are microseconds since the epoch in the columns
-that end in ``_us`` or are called ``time``, as in the journal, and durations are microseconds too.
+The fields of records come from `amqproute.journal.record.FIELDS`: a new field there is read, kept
+and shown here without a change. Times are microseconds since the epoch in columns that end in
+``_us`` or are called ``time``, as in the journal; durations are microseconds too.
 
-`TABLES` is the list of what is kept in files; ``docs/pipeline.md`` tells it to people, and a test
-holds the two together. Every function on tables says with `conform` what it takes and what it
-gives, by name and type.
+`TABLES` lists the stored tables; ``docs/pipeline.md`` documents them, and a test compares the two.
+Every function on tables checks its input and output by name and type with `conform`.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ __all__ = [
 ]
 
 NOBODY: Final = "unknown"
-"""Domain of what says none."""
+"""The domain of a record without one."""
 
 _TYPES: Final[Mapping[str, DataType]] = {
     "string": StringType(),
@@ -89,7 +88,7 @@ LINE: Final = _struct(
     each=_EACH,
     corrupt="string",
 )
-"""A line of a segment as JSON; `corrupt` gets the text of what is no such object."""
+"""A line of a segment as JSON; `corrupt` gets the text of a malformed one."""
 
 RUNS: Final = _struct(
     **{name: FIELDS[name] for name in LINE_FIELDS if name != "domain"},
@@ -100,13 +99,13 @@ RUNS: Final = _struct(
     day="date",
     domain="string",
 )
-"""Bronze: one row for each line, so up to 64 records, as they were written together."""
+"""Bronze: one row for each line: up to 64 records that were written together."""
 
 REJECTS: Final = _struct(
     path="string", line="int", reason="string", text="string", segment="string",
     day="date", domain="string",
 )  # fmt: skip
-"""Lines that are none of a journal, whole, with where they stand."""
+"""Rejected lines, whole, with their places."""
 
 SEGMENTS: Final = _struct(
     segment="string", path="string", length="long", reader="int", lines="long", records="long",
@@ -114,7 +113,7 @@ SEGMENTS: Final = _struct(
     modified_us="long", journals=ArrayType(StringType()), first_seq="long", end_seq="long",
     day="date", domain="string",
 )  # fmt: skip
-"""Files that were taken in: what makes a second run take nothing twice."""
+"""Ingested files; they keep a second run from taking a segment twice."""
 
 HOPS: Final = _struct(
     stream="string", entry="long", parent="long", kind="string", broker="string", node="string",
@@ -133,7 +132,7 @@ STAY: Final = _struct(
     began_us="long", ended_us="long", fate="string", queue="string", peer="string", attempt="int",
     queue_us="long", wire_us="long", deferrals="int",
 )  # fmt: skip
-"""What a message's row says of each of its hops."""
+"""A hop in the row of a message."""
 
 MESSAGES: Final = _struct(
     trace_stream="string", trace_entry="long", message_id="string", message_id_type="string",
@@ -156,13 +155,13 @@ BALANCE: Final = _struct(
     expired="long", deleted="long", dead_lettered="long", rejected="long", queued="long",
     forgotten="long", lost="long", day="date", domain="string",
 )  # fmt: skip
-"""Gold: what became of what each hour brought."""
+"""Gold: the fates of the messages of each hour."""
 
 LATENCIES: Final = _struct(
     hour="timestamp", queue="string", peer="string", stage="string", bucket="int", number="long",
     day="date", domain="string",
 )  # fmt: skip
-"""Gold: how many hops took how long, as a histogram with buckets of 2 %."""
+"""Gold: durations of hops, as a histogram with buckets of 2 %."""
 
 VOLUMES: Final = _struct(
     hour="timestamp", partner="string", direction="string", messages="long", octets="long",
@@ -180,7 +179,7 @@ QUEUES: Final = _struct(
     queue="string", came="long", octets="long", left="long", waiting="long", oldest_us="long",
     day="date", domain="string",
 )  # fmt: skip
-"""Gold: what came to each queue on a day, what of it has left, and what is still there."""
+"""Gold: each queue's messages of a day: arrived, left and still waiting."""
 
 TABLES: Final[Mapping[str, StructType]] = {
     "runs": RUNS,

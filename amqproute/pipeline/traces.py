@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Silver: what happened to an entry at one broker (`hops`), and to a message at all (`messages`).
+"""Silver: the history of an entry at one broker (`hops`), and of a message as a whole (`messages`).
 
-An entry is known by (stream, entry). Its records meet in one exchange and one aggregation: the
-first that begins it, the first that ends it, how many of each, and what was counted on the way.
+An entry is identified by (stream, entry). Its records meet in one exchange and one aggregation: the
+first that begins it, the first that ends it, the number of each, and counts of others.
 
 The next broker's beginning names the entry here that it came from, so a message is a tree of
-entries: those that were handed over, and the copies, reports and dead letters made of them within
-a broker (``parent``). The *trace* of a message is the root of its tree. Most entries know their
-root: a client's has no predecessor, and the next broker's has the client's. Only what comes over
-more brokers than two, and what has a parent, is looked up, step by step (`_ROUNDS`). A hop over a
-broker that shows no journal is bridged: origin, message-id and digest are the same at both sides.
+entries: those that were handed over, and the copies, reports and dead letters made of them within a
+broker (``parent``). The *trace* of a message is the root of its tree. Most entries know their root:
+a client's has no predecessor, and the next broker's has the client's. Only entries that came over
+more than two brokers, or have a parent, are looked up, step by step (`_ROUNDS`). A hop over a
+broker without a journal is bridged: origin, message-id and digest are the same at both sides.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from amqproute.pipeline.table_schema import HOPS, MESSAGES, RUNS, STAY, conform
 __all__ = ["KINDS", "hops", "is_answer", "may_be_bridged", "messages"]
 
 _ROUNDS: Final = 16
-"""Hops between a message and its root that are looked up, at most."""
+"""Most hops between a message and its root that are looked up."""
 
 _AT_BEGIN: Final = (
     "parent", "node", "message_id", "message_id_type", "to", "origin", "sender", "size",
@@ -47,12 +47,12 @@ def hops(runs: DataFrame) -> DataFrame:
     """Make one row for each entry.
 
     Args:
-        runs: `RUNS`; of all days in which the entries began, went on and ended.
+        runs: `RUNS`, of all days between the beginnings and ends of the entries.
 
     Returns:
-        `HOPS`. What has no beginning has no ``kind``, and its day is that of its end; what has not
-        ended has no ``fate``. A message that was relayed and received has ``duplicates`` where it
-        was handed over.
+        `HOPS`. An entry without a beginning has no ``kind``, and the day of its end; one that has
+        not ended has no ``fate``. A message that was relayed and received has ``duplicates`` where
+        it was handed over.
     """
     fields = ("entry", "settle_us", "connection", *_AT_BEGIN, *_AT_END)
     runs = conform(runs, RUNS).where(F.col("kind").isin(KINDS))
@@ -60,9 +60,9 @@ def hops(runs: DataFrame) -> DataFrame:
         F.col("entry").isNotNull() | (F.col("kind") == RecordKind.DUPLICATE)
     )
     kind = F.col("kind")
-    # A relay's connection is called by the container-id of the other end.
+    # A relay's connection is named after the container-id of the other end.
     next_broker = F.when(kind == RecordKind.RELAYED, F.col("connection")).alias("next_broker")
-    # A peer's second try is told of the entry that it was a second try of, at the peer.
+    # The record of a peer's repetition names the peer's entry that it repeats.
     again = kind == RecordKind.DUPLICATE
     moves = kind.isin(*_MOVES) & (F.col("parent") == F.col("entry"))
     begins = kind.isin(*BEGINS) & ~F.coalesce(moves, F.lit(False))
@@ -91,7 +91,8 @@ def hops(runs: DataFrame) -> DataFrame:
         again.cast("int").alias("is_again"),
     )  # fmt: skip
     # Exchanged before the aggregation: Spark then aggregates once and not on both sides of it. The
-    # number goes first: rows are sorted by the first octets of their keys, and streams are few.
+    # entry goes first: rows are sorted by the first octets of their keys, and there are few
+    # streams.
     entries = (
         told.where("stream IS NOT NULL AND entry IS NOT NULL")
         .repartition("entry", "stream")
@@ -133,10 +134,10 @@ def hops(runs: DataFrame) -> DataFrame:
 
 
 def is_answer() -> Column:
-    """Tell of an entry whether the broker made it to answer a client's request to a service.
+    """Return whether an entry is the broker's answer to a client's request to a service.
 
-    Nobody has sent it, so it is no message: only `HOPS` and what conservation says have it. An
-    answer for another organization's client is one, since both sides count it.
+    Nobody has sent it, so it is not a message: only `HOPS` and conservation have it. An answer for
+    another organization's client is a message, since both sides count it.
     """
     own_node = (F.col("to") == F.col("node")) | F.col("to").startswith(F.concat("node", F.lit("@")))
     made = (
@@ -148,7 +149,7 @@ def is_answer() -> Column:
 
 
 _OWN: Final = "anonymous"
-"""The sender of what a broker makes itself."""
+"""The sender of messages made by a broker itself."""
 
 
 # -- whose hop it is ---------------------------------------------------------------------------
@@ -156,13 +157,13 @@ _OWN: Final = "anonymous"
 
 @dataclass(frozen=True, slots=True)
 class _Lookups:
-    """How many entries do not know their root.
+    """Numbers of entries whose root is unknown.
 
     Attributes:
         far: entries with a parent, or that came over more brokers than two.
-        bridged: entries that came from a broker without a journal, perhaps.
+        bridged: entries that may have come from a broker without a journal.
         children: copies and reports that were handed on, which may be the root of others.
-        steps: from one of `far` to its root, at most; at least `_ROUNDS` if that is not known.
+        steps: most steps from one of `far` to its root; at least `_ROUNDS` if unknown.
     """
 
     far: int
@@ -172,7 +173,7 @@ class _Lookups:
 
     @property
     def are_few(self) -> bool:
-        """They can be sent to everybody."""
+        """Whether they can be broadcast."""
         return self.far + self.bridged <= _FEW
 
 
@@ -189,21 +190,21 @@ def _lookups(entries: DataFrame) -> _Lookups:
 
 
 def _roots(entries: DataFrame, above: DataFrame, lookups: _Lookups, reuse: Reuse) -> DataFrame:
-    """Find the root of each entry that is not its own root, nor that of who handed it over.
+    """Find the root of each entry that is neither its own root nor a direct successor of it.
 
-    Goes up one step at a time, and with those only that have further to go; between two steps it
-    waits for how many these are, unless it knows that there are none. What it returns is computed,
-    and nothing else of it is kept.
+    Goes up one step at a time, with only those entries that have further to go; between two steps
+    it waits for their number, unless it is known to be 0. The result is computed, and no
+    intermediate rows are kept.
 
     Args:
         entries: `HOPS`.
-        above: `HOPS` among which their roots are.
-        lookups: how many of them there are; not none.
-        reuse: keeps what is returned.
+        above: `HOPS` that contain their roots.
+        lookups: their numbers; not 0.
+        reuse: keeps the result.
 
     Returns:
         ``stream``, ``entry``, ``root_stream``, ``root_entry``; with ``is_child`` for a copy or a
-        report that was handed on, so that others may take it for their root.
+        report that was handed on, and so may be the root of others.
     """
     ups = above.where(_is_above()).select(
         F.col("stream").alias("at_stream"), F.col("entry").alias("at_entry"), *_above("up")
@@ -249,7 +250,7 @@ def _moved(moving: DataFrame, ups: DataFrame, *, are_few: bool) -> DataFrame:
     """Add the next step up, ``up_stream`` and ``up_entry``, to those that move; None at a root."""
     if not are_few:
         return moving.join(ups, ["at_stream", "at_entry"], "left")
-    # All entries are looked through where they are, and nothing but what is found is exchanged.
+    # All entries are scanned in place, and only matches are exchanged.
     nearer = F.broadcast(moving.select("stream", "entry", "at_stream", "at_entry"))
     met = ups.join(nearer, ["at_stream", "at_entry"])
     ahead = F.broadcast(met.select("stream", "entry", "up_stream", "up_entry"))
@@ -257,11 +258,11 @@ def _moved(moving: DataFrame, ups: DataFrame, *, are_few: bool) -> DataFrame:
 
 
 _FEW: Final = 500_000
-"""So many entries are sent to everybody rather than exchanged with all others."""
+"""Up to this number, entries are broadcast rather than exchanged with all others."""
 
 
 def _bridged(entries: DataFrame, above: DataFrame) -> DataFrame:
-    """Find what went to a broker that shows no journal, and came back to one that does."""
+    """Find messages that went to a broker without a journal, and came back to one that has one."""
     same = ["origin", "message_id", "message_id_type", "digest"]
     lost = entries.where(may_be_bridged() & F.col("parent").isNull()).select(
         "stream", "entry", _length().alias("length"), *same
@@ -283,23 +284,23 @@ def _bridged(entries: DataFrame, above: DataFrame) -> DataFrame:
 
 
 def _length() -> Column:
-    """How many brokers a message had passed before."""
+    """Number of brokers that a message had passed before."""
     trail = F.coalesce("trail", F.lit(""))
     return F.when(trail == "", 0).otherwise(F.size(F.split(trail, " ")))
 
 
 def _is_above() -> Column:
-    """Whether an entry says itself which one it came from."""
+    """Whether an entry names its predecessor."""
     return F.col("parent").isNotNull() | F.col("from_stream").isNotNull()
 
 
 def _is_far() -> Column:
-    """Whether the entry before need not be the root."""
+    """Whether the predecessor may not be the root."""
     return F.col("parent").isNotNull() | (F.col("from_stream").isNotNull() & (_length() > 1))
 
 
 def may_be_bridged() -> Column:
-    """Whether an entry came from a broker that shows no journal: one of ours names its entry."""
+    """Whether an entry came from a broker without a journal: one with a journal names its entry."""
     return F.col("from_stream").isNull() & (_length() > 0)
 
 
@@ -309,12 +310,12 @@ def _is_child() -> Column:
 
 
 def _steps() -> Column:
-    """How many steps are left, where the message has come straight over so many brokers."""
+    """Number of remaining steps, for a message that came straight over that many brokers."""
     return F.when(F.col("parent").isNull(), _length() - 1)
 
 
 def _above(name: str) -> list[Column]:
-    """The entry before: the parent in the same store, or that of the broker before."""
+    """The predecessor: the parent in the same store, or the entry of the broker before."""
     is_child = F.col("parent").isNotNull()
     return [
         F.when(is_child, F.col("stream")).otherwise(F.col("from_stream")).alias(f"{name}_stream"),
@@ -328,17 +329,17 @@ def _above(name: str) -> list[Column]:
 def messages(
     entries: DataFrame, reuse: Reuse | None = None, above: DataFrame | None = None
 ) -> DataFrame:
-    """Make one row for each message, of the entries of all brokers that saw it.
+    """Make one row for each message, from the entries of all brokers that saw it.
 
     Args:
         entries: `HOPS`. They are read more than once: best from a table.
-        reuse: keeps what is computed on the way; the messages can be read until its context ends.
-        above: `HOPS` among which the entries are that they came from; by default `entries`.
+        reuse: keeps intermediate rows; the messages can be read until its context ends.
+        above: `HOPS` that contain their predecessors; by default `entries`.
 
     Returns:
-        `MESSAGES`. ``hops`` are in the order of the way, copies and reports behind. ``fate`` is
-        that of the last hop that is none of those, None as long as it is in a queue; the latency
-        is from its coming to the first broker to that end, each by its broker's own clock.
+        `MESSAGES`. ``hops`` are in order, with copies and reports at the end. ``fate`` is that of
+        the last hop without these, None while it is in a queue; the latency is from the arrival at
+        the first broker to that end, each by its broker's own clock.
     """
     entries, reuse = conform(entries, HOPS), reuse or Reuse()
     lookups = _lookups(entries)
@@ -360,7 +361,7 @@ def _rooted(
     lookup = _is_far() | may_be_bridged()
     known = found.drop("is_child")
     if lookups.are_few:
-        # One pass over all entries, and no exchange. What is not looked up has no key.
+        # One pass over all entries, and no exchange. Entries that need no lookup have no key.
         met = known.select(
             F.col("stream").alias("of_stream"), F.col("entry").alias("of_entry"), *own
         )
@@ -406,16 +407,16 @@ def _rooted(
 
 
 _ORDER: Final = ("child", "depth", "at", "fate", "ended_us")
-"""Hops are sorted by these: those of copies and reports stand behind, and what has ended."""
+"""Sort keys of hops: copies and reports come last, and ended hops later."""
 _SAID: Final = (
     "message_id", "message_id_type", "to", "origin", "size", "bare_size", "digest", "day",
 )  # fmt: skip
 
 
 def _gathered(entries: DataFrame) -> DataFrame:
-    """Make messages of entries with ``root_stream`` and ``root_entry``.
+    """Make messages from entries with ``root_stream`` and ``root_entry``.
 
-    Each entry is exchanged once, as one structure; what a message is, its list of them says.
+    Each entry is exchanged once, as one structure; the list of them makes the message.
     """
     is_child = F.col("parent").isNotNull()
     began = F.coalesce("began_us", "ended_us")

@@ -3,29 +3,28 @@
 
 A warehouse is one directory::
 
-    log/00000000000000000012.json       the tables after change 12: which directories are live
+    log/00000000000000000012.json       the tables after change 12: the live directories
     data/commit=<id>/table=runs/day=2026-11-22/part-*.parquet
-    data/commit=<id>/_files.json        what files the change has, for `amqproute pipeline fsck`
+    data/commit=<id>/_files.json        the files of the change, for `amqproute pipeline fsck`
     changes/<id>                        this change may have left directories that are not live
 
-What is written goes to a directory of its own, which nobody reads; then one small file appears in
-``log`` under the next number, all at once, and its list of live directories is what the tables
-consist of from then on. A process that is killed before leaves a directory that is on no list. A
-reader takes the list once, and what is taken off a list is kept for `KEPT_SECONDS`, so it never
-sees half of a change. Two writers: the second finds its number taken, and ends with
-`PublicationConflict`.
+New data goes to a directory of its own, which nobody reads; then one small file appears in ``log``
+under the next number, atomically, and from then on the tables consist of the live directories that
+it lists. If the process is killed before, the directory is on no list. A reader takes the list
+once, and directories removed from the list are kept for `KEPT_SECONDS`, so a reader never sees half
+of a change. Of two writers the second finds its number taken, and ends with `PublicationConflict`.
 
-A file in ``changes`` stands for each change from its beginning on, and again when a directory of
-it is taken off the list. Whoever writes next looks at those older than `KEPT_SECONDS`, removes
-what is not live of the changes that they name, and then them. So cleaning costs what has changed,
-and not what there is.
+A file in ``changes`` marks each change from its beginning on, and again when one of its directories
+is removed from the list. The next writer looks at the marks older than `KEPT_SECONDS`, removes the
+directories of their changes that are not live, and then the marks. So the cost of cleaning depends
+on the changes, not on the size of the tables.
 
-The same list says what is still to be done: the days whose runs have come, and whose entries,
-messages, figures and page have not been made of them (`WarehouseSnapshot.pending`). Who is killed
-in between leaves them on the list, and the next run finds them there.
+The list also has the work to be done: the days with new runs whose entries, messages, figures and
+page have not been made yet (`WarehouseSnapshot.pending`). A killed process leaves them on the list,
+where the next run finds them.
 
-Why not a table format: what is needed of one is this page, and it would be another package to
-install and to keep on a cluster. The list is bounded: a day is one directory for each table, or a
+Why not a table format: all that is needed of one is this file, and it would be another package to
+install and maintain on a cluster. The list is bounded: a day is one directory for each table, or a
 few until they are compacted, whatever the number of organizations; `TablePart.domain` is for the
 directories of earlier releases, which had one for each of them.
 """
@@ -77,10 +76,11 @@ __all__ = [
 ]
 
 KEPT_SECONDS: Final = 86_400.0
-"""How long a directory that is on no list is kept for those who read by an older one."""
+"""How long a directory is kept after its removal from the list, for readers of an older one."""
 
 MANIFEST: Final = "_files.json"
-"""What stands with a change: the number of its publication, and its files with their lengths."""
+"""The file beside a change's data with the number of its
+publication, and its files with lengths."""
 
 _ONCE: Final = sorted(
     {"message_id", "digest"}
@@ -91,7 +91,7 @@ _ONCE: Final = sorted(
         if isinstance(field.dataType, LongType)
     }
 )
-"""Columns whose values come once, or nearly: numbers of entries, times, durations, octets."""
+"""Columns of mostly unique values: numbers of entries, times, durations, octets."""
 
 PARQUET: Final = {
     "parquet.size.statistics.enabled": "false",
@@ -101,20 +101,20 @@ PARQUET: Final = {
         for column in (name, f"each.{name}.list.element", f"hops.list.element.{name}")
     },
 }
-"""Options of Spark's writer. Of columns whose values come once a dictionary is built in vain, which
-takes half as long again as all the rest; and nothing reads how large the values of a page are."""
+"""Options of Spark's writer. For columns of unique values a dictionary is useless, and would take
+half as much time again as everything else; and nothing reads the sizes of a page's values."""
 
 TIME_ZONE: Final = "spark.sql.session.timeZone"
-"""Setting of a session by which it tells the day of a time."""
+"""Setting of a session: its time zone, which determines the day of a time."""
 
 _UTC: Final = ("UTC", "Etc/UTC", "Z", "+00:00")
 _NULL: Final = "/domain=__HIVE_DEFAULT_PARTITION__"
 _FORMAT: Final = 2
-"""Format 1 had a directory for each day and domain; it is read on, and becomes 2 when written."""
+"""Format 1 had a directory for each day and domain; it can be read, and becomes 2 when written."""
 
 
 class PublicationConflict(Exception):
-    """Somebody else has changed the tables meanwhile; nothing of this change is in them."""
+    """Another writer has changed the tables meanwhile; nothing of this change is in them."""
 
 
 class UnreadableList(ValueError):
@@ -123,12 +123,12 @@ class UnreadableList(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TablePart:
-    """A directory of a table: what one change has brought for one day.
+    """A directory of a table: the data of one change for one day.
 
     Attributes:
         table: its name.
         day: as ``2026-11-22``.
-        domain: the only one that it tells of, if an earlier release wrote it; otherwise empty.
+        domain: its only domain, if an earlier release wrote it; otherwise empty.
         commit: the change.
     """
 
@@ -139,21 +139,21 @@ class TablePart:
 
     @property
     def path(self) -> str:
-        """Where it is, below ``data``; Spark's own way to write partitions."""
+        """Its path below ``data``, as Spark writes partitions."""
         day = f"commit={self.commit}/table={self.table}/day={self.day}"
         return f"{day}/domain={self.domain}" if self.domain else day
 
 
 @dataclass(frozen=True, slots=True)
 class WarehouseSnapshot:
-    """What the tables consist of after a change; version 0 is the empty warehouse.
+    """The contents of the tables after a change; version 0 is the empty warehouse.
 
     Attributes:
         version: number of the change.
         parts: directories that are live.
-        pending: days of which runs have come since everything else was made of them.
+        pending: days with new runs that have not been processed.
         since: days before this one have been removed for their age, and are not taken in again.
-        listed: when each journal was last looked through for new segments, by its directory, in
+        listed: time of the last search of each journal for new segments, by its directory, in
             seconds since the epoch.
     """
 
@@ -164,7 +164,7 @@ class WarehouseSnapshot:
     listed: Mapping[str, float] = field(default_factory=dict)
 
     def as_text(self) -> str:
-        """Return its list, as it stands in ``log``."""
+        """Return its list, in the form for ``log``."""
         said = {
             "format": _FORMAT,
             "parts": [dataclasses.astuple(part) for part in self.parts],
@@ -192,10 +192,10 @@ class Warehouse:
     """The tables below one directory, on this machine or on any file system that Hadoop knows."""
 
     def __init__(self, spark: SparkSession, base: str | Path) -> None:
-        """Open it; it comes into being by its first change.
+        """Open it; the first change creates it.
 
         Args:
-            spark: what reads and writes.
+            spark: the session that reads and writes.
             base: its directory, as a path or a URI.
         """
         self.spark = spark
@@ -205,7 +205,7 @@ class Warehouse:
     # -- reading ------------------------------------------------------------------------------
 
     def snapshot(self) -> WarehouseSnapshot:
-        """Return what the tables consist of now."""
+        """Return the present contents of the tables."""
         versions = [int(name[:-5]) for name in self.files.names("log") if name.endswith(".json")]
         if not versions:
             return WarehouseSnapshot(0, ())
@@ -213,7 +213,7 @@ class Warehouse:
         return self.read_list(version)
 
     def read_list(self, version: int) -> WarehouseSnapshot:
-        """Return what the tables consisted of after a change, as long as its list is kept.
+        """Return the contents of the tables after a change, as long as its list is kept.
 
         Raises:
             UnreadableList: it is of a later format, or damaged.
@@ -236,28 +236,28 @@ class Warehouse:
         days: Collection[date] | None = None,
         snapshot: WarehouseSnapshot | None = None,
     ) -> DataFrame:
-        """Return a table, as `TABLES` says.
+        """Return a table, with the schema in `TABLES`.
 
         Args:
             table: its name.
             days: only these.
-            snapshot: as it was then; now by default.
+            snapshot: the contents to read; the present ones by default.
         """
         return self.read_parts(table, (snapshot or self.snapshot()).of(table, days))
 
     def read_parts(
         self, table: str, parts: Iterable[TablePart], schema: StructType | None = None
     ) -> DataFrame:
-        """Return what stands in some directories of a table, published or not.
+        """Return the contents of some directories of a table, published or not.
 
         Args:
             table: its name.
             parts: the directories.
-            schema: which columns of the files; by default those of the table.
+            schema: columns to read; by default those of the table.
         """
         schema = schema or TABLES[table]
         parts = list(parts)
-        # Of one kind by the names of their directories each: Spark reads them together.
+        # One kind of directory names at a time: Spark reads them together.
         kinds = [[part for part in parts if bool(part.domain) == old] for old in (False, True)]
         found = [self._read(each, schema) for each in kinds if each]
         if not found:
@@ -268,7 +268,7 @@ class Warehouse:
         paths = [f"{self.base}/data/{part.path}" for part in parts]
         reader = self.spark.read.schema(schema).option("basePath", f"{self.base}/data")
         rows = reader.parquet(*paths).select(*schema.names)
-        # The first release took the journals of brokers without a domain in like this.
+        # The first release stored journals of brokers without a domain in this form.
         nameless = "domain" in schema.names and any(path.endswith(_NULL) for path in paths)
         return rows.fillna(NOBODY, ["domain"]) if nameless else rows
 
@@ -278,28 +278,28 @@ class Warehouse:
         """Return the name of a new change, and remove what earlier ones left unfinished.
 
         Raises:
-            ValueError: days and hours would not be those of UTC.
+            ValueError: days and hours would not be in UTC.
         """
         zone = self.spark.conf.get(TIME_ZONE)
         if zone not in _UTC:
             raise ValueError(f"{TIME_ZONE} is {zone}, and the tables are by days of UTC")
         self._clean()
-        # Never digits and an "e": Spark works out what the values of directories are, and takes
-        # 38556e0160814979 for a number, whose 160 million digits it then writes out.
+        # Never digits and an "e": Spark infers the types of directory names, takes 38556e0160814979
+        # for a number, and writes out its 160 million digits.
         commit = f"c{uuid.uuid4().hex[:16]}"
         self.files.touch(f"changes/{commit}")
         return commit
 
     def path(self, commit: str) -> str:
-        """Return where the data of a change goes: ``table=`` and ``day=`` below."""
+        """Return the place for the data of a change: ``table=`` and ``day=`` below."""
         return f"{self.base}/data/commit={commit}"
 
     def stage(self, table: str, rows: DataFrame) -> list[TablePart]:
-        """Write rows of a table into directories of their own, which nobody reads yet.
+        """Write rows of a table into separate directories, which nobody reads yet.
 
         Args:
             table: its name; `rows` have its columns, and may have others.
-            rows: what to write.
+            rows: the rows.
         """
         commit = self.begin()
         writer = conform(rows, TABLES[table]).write.options(**PARQUET)
@@ -327,20 +327,18 @@ class Warehouse:
         since: date | None = None,
         listed: Mapping[str, float] | None = None,
     ) -> WarehouseSnapshot:
-        """Make directories part of the tables, and take others away, at once.
+        """Add directories to the tables, and remove others, at once.
 
         Args:
-            base: what the change started from.
+            base: the contents on which the change is based.
             added: directories from `stage`.
-            removed: directories whose rows stand in those now, or are not wanted any more.
-            pending: the days that are to be made anew behind this change; None for those that
-                were before.
-            since: see `WarehouseSnapshot.since`; None for what it was before.
-            listed: see `WarehouseSnapshot.listed`; of journals that it does not name, what it was
-                before.
+            removed: directories that are replaced or no longer wanted.
+            pending: the unprocessed days after this change; None for no change.
+            since: see `WarehouseSnapshot.since`; None for no change.
+            listed: see `WarehouseSnapshot.listed`; journals that it lacks keep their times.
 
         Raises:
-            PublicationConflict: the tables are not as `base` says any more.
+            PublicationConflict: the tables have changed since `base`.
         """
         added, gone = list(added), set(removed)
         parts = tuple(sorted([*(part for part in base.parts if part not in gone), *added]))
@@ -356,7 +354,7 @@ class Warehouse:
         return after
 
     def _describe(self, commit: str, version: int, added: Collection[TablePart]) -> None:
-        """Write down which files a change has."""
+        """Write the list of a change's files."""
         top = f"data/commit={commit}/"
         mine = tuple(f"data/{part.path}/" for part in added if part.commit == commit)
         stored = [each for each in self.files.walk(top) if each.path.startswith(mine)]
@@ -366,7 +364,7 @@ class Warehouse:
             self.files.write(f"{top}{MANIFEST}", said)
 
     def _clean(self) -> None:
-        """Remove what no list names any more, after a time, and lists that are not the last."""
+        """Remove unlisted directories, after a time, and all lists but the last."""
         before = time.time() - KEPT_SECONDS
         lists = sorted(self.files.ages("log").items())
         if not lists or self._is_old(lists[-1][0]):
@@ -386,7 +384,7 @@ class Warehouse:
         return bool(parse_json(self.files.read(f"log/{name}"))["format"] < _FORMAT)
 
     def _mark(self) -> None:
-        """Mark all changes whose directories are there: earlier releases have marked none."""
+        """Mark all changes with directories: earlier releases have marked none."""
         marked = self.files.ages("changes")
         for name, at in self.files.ages("data").items():
             if _value(name) not in marked:
@@ -405,9 +403,9 @@ class Warehouse:
 def few(
     spark: SparkSession, schema: StructType, rows: Iterable[Mapping[str, object]] = ()
 ) -> DataFrame:
-    """Return a few rows that the driver has, by default none, as a data frame.
+    """Return a few rows of the driver, by default none, as a data frame.
 
-    They go by way of Arrow: for a list, Spark starts workers of Python.
+    They go through Arrow: for a list, Spark starts Python workers.
     """
     table = pa.Table.from_pylist(list(rows), schema=to_arrow_schema(schema, timezone="UTC"))
     return spark.createDataFrame(table, schema)
@@ -419,7 +417,7 @@ def _value(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A file: its path below the warehouse, its length, and when it was written, in seconds."""
+    """A file: its path below the warehouse, its length, and its time of change, in seconds."""
 
     path: str
     octets: int
@@ -427,24 +425,24 @@ class Stored:
 
 
 class _Files:
-    """The few things that are done with files themselves, by Hadoop's own file systems."""
+    """The few operations on files themselves, by Hadoop's own file systems."""
 
     def __init__(self, spark: SparkSession, base: str) -> None:
         context: Any = spark.sparkContext
-        # Java looks for each part of a class's name in all its archives, so it is named once.
+        # Java searches all its archives for each part of a class's name, so it is resolved once.
         self._path_of = context._jvm.org.apache.hadoop.fs.Path
         self._base = base
         root = self._path_of(base)
         self._system = root.getFileSystem(context._jsc.hadoopConfiguration())
         uri = self._system.makeQualified(root).toUri()
         self.local = Path(uri.getPath()) if uri.getScheme() == "file" else None
-        """The directory, if it is one of this machine."""
+        """The directory, if it is on this machine."""
 
     def _path(self, name: str) -> Any:
         return self._path_of(f"{self._base}/{name}")
 
     def ages(self, name: str) -> dict[str, float]:
-        """Return what a directory holds, with the times of change; nothing if there is none."""
+        """Return the entries of a directory, with their times of change; none if it is missing."""
         if self.local is not None:
             try:
                 with os.scandir(self.local / name) as listed:
@@ -455,7 +453,7 @@ class _Files:
                     return found
             except FileNotFoundError:
                 return {}
-            except OSError:  # Java says below what is wrong, as of all other files
+            except OSError:  # Java reports the error below, as for all other files
                 pass
         path = self._path(name)
         if not self._system.exists(path):
@@ -466,7 +464,7 @@ class _Files:
         }
 
     def names(self, name: str) -> list[str]:
-        """Return the names of what a directory holds, without hidden ones."""
+        """Return the names of the entries of a directory, without hidden ones."""
         return sorted(each for each in self.ages(name) if not each.startswith((".", "_")))
 
     def read(self, name: str) -> str:
@@ -480,7 +478,7 @@ class _Files:
             stream.close()
 
     def remove(self, name: str) -> None:
-        """Remove a file or a directory with all that is in it."""
+        """Remove a file, or a directory with its contents."""
         self._system.delete(self._path(name), True)
 
     def walk(self, name: str) -> Iterator[Stored]:
@@ -505,7 +503,7 @@ class _Files:
             yield Stored(place, status.getLen(), status.getModificationTime() / 1000)
 
     def write(self, name: str, text: str) -> None:
-        """Write a file that nobody reads yet."""
+        """Write a file that has no readers yet."""
         if self.local is not None:
             (self.local / name).write_text(text)
             return
@@ -514,7 +512,7 @@ class _Files:
         stream.close()
 
     def touch(self, name: str, at: float | None = None) -> None:
-        """Let an empty file be there that says when it was last touched: now, or `at`."""
+        """Create or touch an empty file, with the present time or `at`."""
         if self.local is not None:
             place = self.local / name
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -528,10 +526,10 @@ class _Files:
             self._system.setTimes(path, round(at * 1000), -1)
 
     def create(self, name: str, text: str) -> None:
-        """Let a file appear, whole, under a name that nobody has taken.
+        """Create a file atomically, under a name that must not exist.
 
         Raises:
-            PublicationConflict: somebody has.
+            PublicationConflict: it exists.
         """
         if self.local is not None:
             self._link(self.local / name, text)
@@ -540,13 +538,13 @@ class _Files:
         stream = self._system.create(draft, False)
         stream.write(text.encode())
         stream.close()
-        # HDFS renames at once, and not onto what is there.
+        # HDFS renames atomically, and never over an existing file.
         if self._system.exists(path) or not self._system.rename(draft, path):
             self._system.delete(draft, False)
             raise PublicationConflict(f"{self._base}/{name} is there already")
 
     def _link(self, path: Path, text: str) -> None:
-        # A link is made whole and never over another file; a rename would replace it.
+        # A link appears as a whole and never replaces a file; a rename would.
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
@@ -564,7 +562,7 @@ class _Files:
         _sync(path.parent)
 
     def sync(self, name: str) -> None:
-        """Bring a directory of this machine to its disk; others do that by themselves."""
+        """Sync a directory of this machine to disk; other file systems do that by themselves."""
         if self.local is None:
             return
         for folder, _, files in os.walk(self.local / name):
