@@ -22,11 +22,11 @@ class BodyFraming:
     """Makes the body sections and the footer of a message, part by part.
 
     Args:
-        content: the translated properties, which say what the body is.
+        content: the translated properties, which determine the form of the body.
         size: octets of the body.
 
     Attributes:
-        has_footer: a footer follows the body.
+        has_footer: whether a footer follows the body.
     """
 
     __slots__ = ("_decoder", "_footer", "_fragments", "_left", "_scanner", "has_footer")
@@ -52,10 +52,10 @@ class BodyFraming:
         return f"<BodyFraming left={self._left}>"
 
     def frame(self, parts: Sequence[bytes]) -> list[bytes]:
-        """Return the next octets of the body with the beginnings of sections among them.
+        """Return the next octets of the body, with beginnings of sections inserted.
 
         Raises:
-            ContentRefused: the body is not what the properties say.
+            ContentRefused: the body does not match the properties.
         """
         if self._scanner is not None:
             try:
@@ -83,7 +83,7 @@ class BodyFraming:
         return out
 
     def finish(self) -> tuple[list[bytes], list[bytes]]:
-        """Return the beginnings of empty sections behind the last octet, and the footer.
+        """Return the beginnings of empty sections after the last octet, and the footer.
 
         Raises:
             ContentRefused: see `frame`.
@@ -106,7 +106,7 @@ class BodyFraming:
                 self._decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
             raise ContentRefused(
-                "the header x-opt-amqp10 says that the body is text, and it is not UTF-8"
+                "according to the header x-opt-amqp10 the body is text, but it is not UTF-8"
             ) from error
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients of 0-9 and 0-9-1 get of a body that is not in memory (09: part 5.5).
+"""The body of a message outside of memory, for clients of 0-9 and 0-9-1 (09: part 5.5).
 
-A content begins with the octets of its body. So the sections of a very large message are looked at
+A content begins with the octets of its body. So the sections of a very large message are scanned
 before the first octet is sent: `LayoutScan` goes from one beginning of a section to the next and
-skips what is between. `BodyExtractor` then leaves out of the octets what is not body.
+skips the contents. `BodyExtractor` then drops all octets that are not part of the body.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from amqproute.wire.amqp10.body_scanner import LONGEST_BEGINNING, section_extent
 __all__ = ["BodyExtractor", "BodyLayout", "LayoutScan"]
 
 MOST_FOOTER: Final = 256 * 1024
-"""Octets of a footer that can become a header."""
+"""Most octets of a footer that can become a header."""
 _STRINGS: Final = (0xA1, 0xB1)
 _BINARIES: Final = (0xA0, 0xB0)
 
 
 @dataclass(frozen=True)
 class BodyLayout:
-    """What the sections behind the head of a very large message are to a client.
+    """The sections after the head of a very large message, as a client sees them.
 
     Attributes:
-        size: octets of the body that the client gets.
-        is_encoded: they are sections of 1.0.
-        is_text: they are the text of one amqp-value.
-        fragments: for each section the octets before its contents and how many these are; None if
+        size: octets of the client's body.
+        is_encoded: whether they are sections of 1.0.
+        is_text: whether they are the text of one amqp-value.
+        fragments: for each section the octets before its contents and the number of these; None if
             the body is encoded, or has more than `MOST_FRAGMENTS` sections.
         footer: the footer as octets, empty without one.
     """
@@ -52,8 +52,8 @@ class LayoutScan:
         size: octets of body and footer.
 
     Attributes:
-        at: offset of the octets that are needed next.
-        layout: the result, once all has been looked at.
+        at: offset of the octets needed next.
+        layout: the result, after the last octet.
     """
 
     __slots__ = (
@@ -78,7 +78,7 @@ class LayoutScan:
         self._octets = 0
         self._section_octets = 0
         self._is_encoded = False
-        # A string has to be looked at whole: it may not be UTF-8.
+        # A string must be scanned as a whole: it may not be UTF-8.
         self._decoder: codecs.IncrementalDecoder | None = None
         self._text_left = 0
 
@@ -86,10 +86,10 @@ class LayoutScan:
         return f"<LayoutScan {self.at} of {self._size}>"
 
     def feed(self, octets: bytes) -> None:
-        """Look at the octets at `at`; there has to be one at least.
+        """Scan the octets at `at`, at least one.
 
         Raises:
-            DecodeError: they are no body and footer.
+            DecodeError: they are not a body and footer.
         """
         data = self._kept + octets
         self.at += len(octets)
@@ -137,7 +137,7 @@ class LayoutScan:
             self._fragments.append((beginning[:content], length - content))
 
     def _check_text(self, data: bytes) -> int:
-        """Look at a string; return how many octets belong to it."""
+        """Check the octets of a string; return their number."""
         decoder = self._decoder
         size = min(self._text_left, len(data))
         self._text_left -= size
@@ -160,13 +160,13 @@ class LayoutScan:
 
 
 class BodyExtractor:
-    """Leaves what a client gets of a body, as its sections are read.
+    """Extracts the client's body from the sections as they are read.
 
     Args:
         layout: of the body.
 
     Attributes:
-        left: octets that are still to come.
+        left: number of remaining octets.
     """
 
     __slots__ = ("_is_encoded", "_kept", "_section_left", "left")
@@ -181,10 +181,10 @@ class BodyExtractor:
         return f"<BodyExtractor left={self.left}>"
 
     def feed(self, octets: bytes) -> list[bytes]:
-        """Return what is body among the next octets.
+        """Return the octets of the body among the next ones.
 
         Raises:
-            DecodeError: they are not what was looked at.
+            DecodeError: they differ from the scanned ones.
         """
         if self._is_encoded:
             part = octets if len(octets) <= self.left else octets[: self.left]
@@ -217,7 +217,7 @@ class BodyExtractor:
 
 
 def content_at(beginning: bytes, value: int) -> int | None:
-    """Return where the octets of a binary or a string begin; None for any other value.
+    """Return the offset of the octets of a binary or a string; None for any other value.
 
     Args:
         beginning: of the section.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A content of 0-9 or 0-9-1 as a message of AMQP 1.0 (09: parts 5.1, 5.2, 5.5).
 
-`read_content` does what depends on the properties alone; for properties that were seen before it is
-a look-up. `TranslatedContent.head` adds exchange, routing key and address and gives the octets of
-all sections before the body; `TranslatedContent.message` those of the whole message.
+`read_content` does the part that depends on the properties alone; for recent properties it is a
+cache look-up. `TranslatedContent.head` adds exchange, routing key and address and returns the
+octets of all sections before the body; `TranslatedContent.message` those of the whole message.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from amqproute.wire.amqp10.spec import Header, Properties
 from amqproute.wire.amqp10.types import Symbol, Timestamp, UInt
 
 LONGEST_REMEMBERED: Final = 512
-"""Octets of properties beyond which they are not remembered."""
+"""Most octets of properties to be cached."""
 REMEMBERED: Final = 1024
-"""Distinct properties whose translation is kept."""
+"""Number of cached translations of properties."""
 
 LARGEST_SECTION: Final = 0xFFFFFFFF
-"""Octets that a data section can have; a larger body is several of them."""
+"""Most octets of a data section; a larger body has several of them."""
 MOST_TTL: Final = 0xFFFFFFFF
-"""The longest ttl that 1.0 has, ms."""
+"""The longest ttl of 1.0, in ms."""
 ABSOLUTE_FROM: Final = 10**12
-"""An expiration of 0-9 above this is a time, ms since the epoch, and no duration."""
+"""An expiration of 0-9 above this is a time, in ms since the epoch, and not a duration."""
 BASIC_CLASS: Final = BasicProperties.class_id
 
 _NOT_FROM_CLIENTS: Final = frozenset((*HIDDEN, BASIC_TYPE, BASIC_APP_ID, CARBON_COPY, KEPT_MESSAGE))
-"""Annotations that a header of this name does not become."""
+"""Annotations that are never made from a header of this name."""
 _EXCHANGE_KEY: Final = codec.encode(EXCHANGE)
 _ROUTING_KEY: Final = codec.encode(ROUTING_KEY)
 _NO_PROPERTIES: Final = codec.encode(Properties())
@@ -75,16 +75,16 @@ class TranslatedContent:
     """A content without its body, exchange and routing key.
 
     Attributes:
-        property_octets: flags and values to be kept: as they came, but for BCC.
+        property_octets: flags and values to be stored: as received, but without BCC.
         parts: the message without its body.
         header: the section as octets.
-        annotation_count: of message annotations, without exchange and routing key.
-        annotation_items: those, encoded.
+        annotation_count: number of message annotations, without exchange and routing key.
+        annotation_items: these, encoded.
         bare_properties: the properties section as octets, empty for none.
         application: the application-properties section as octets, empty for none.
         footer: the footer as octets, empty for none.
-        framing: where the body sections of the message began that this one was before it came to
-            a client; None for a message that never was another one.
+        framing: beginnings of the body sections of the original message, if it came to the client
+            from 1.0; None otherwise.
     """
 
     property_octets: bytes
@@ -99,7 +99,7 @@ class TranslatedContent:
 
     @property
     def bare_head(self) -> bytes:
-        """The bare message as far as the body."""
+        """The octets of the bare message before the body."""
         return self.bare_properties + self.application
 
     @property
@@ -126,9 +126,9 @@ class TranslatedContent:
         """Return the sections before the body.
 
         Args:
-            exchange: to which it was published.
-            routing_key: with which.
-            to: the address if it goes to one (09-M-01); it stands above one that a client sent.
+            exchange: the exchange of the publish.
+            routing_key: its routing key.
+            to: the address if it goes to one (09-M-01); it replaces one from the client.
         """
         annotations = self.annotation_section(exchange, routing_key)
         properties = self.bare_properties
@@ -144,7 +144,7 @@ class TranslatedContent:
             exchange, routing_key, to: see `head`.
 
         Raises:
-            ContentRefused: the type says that the body is sections of 1.0, and it is not.
+            ContentRefused: the type declares the body to be sections of 1.0, and it is not.
         """
         return b"".join((self.head(exchange, routing_key, to), self.body_octets(body), self.footer))
 
@@ -165,7 +165,7 @@ class TranslatedContent:
 
 
 def data_beginning(size: int) -> bytes:
-    """Return what stands before the octets of a data section: a large body follows in parts.
+    """Return the octets before those of a data section: a large body follows in parts.
 
     Args:
         size: octets of the body, less than 2**32.
@@ -184,7 +184,7 @@ def check_encoded_body(body: bytes) -> None:
     try:
         found = sections.locate(body)
         if not body or found.body_start != 0 or found.body_end != len(body):
-            raise ContentRefused("the type is amqp-1.0 and the body is no body of AMQP 1.0")
+            raise ContentRefused("the type is amqp-1.0 and the body is not a body of AMQP 1.0")
         pos = 0
         while pos < len(body):
             after = sections.skip(body, pos, len(body))
@@ -203,11 +203,11 @@ def read_content(
 
     Args:
         properties: decoded.
-        property_octets: flags and values as they came.
-        absolute_expiration: the connection speaks 0-9, where a large expiration is a time.
+        property_octets: flags and values as received.
+        absolute_expiration: whether the connection speaks 0-9, where a large expiration is a time.
 
     Raises:
-        ContentRefused: the expiration is no number (09: part 5.1).
+        ContentRefused: the expiration is not a number (09: part 5.1).
     """
     if len(property_octets) > LONGEST_REMEMBERED:
         return _translate(properties, property_octets, absolute_expiration)
@@ -224,9 +224,9 @@ _known: dict[tuple[bytes, bool], TranslatedContent] = {}
 
 
 def read_kept_content(octets: bytes) -> TranslatedContent | None:
-    """Translate properties that an annotation has kept; None for octets that are none.
+    """Translate properties stored in an annotation; None for invalid octets.
 
-    Anybody may have written the annotation. What it says counts as far as the message says so too.
+    Anybody may have written the annotation. It counts only as far as the message confirms it.
     """
     known = _known.get((octets, False))
     if known is not None:
@@ -244,7 +244,7 @@ def _translate(
 ) -> TranslatedContent:
     table = properties.headers
     if table is not None and "BCC" in table:
-        # Routing has read it; nobody else gets to see it (09: part 5.2).
+        # Routing has read it; nobody else may see it (09: part 5.2).
         table = FieldTable({name: value for name, value in table.items() if name != "BCC"})
         properties = _copied(properties, table)
         octets = encode_properties(properties)
@@ -265,7 +265,7 @@ def _translate(
     if snapshot is not None:
         exact = _restore(parts, snapshot, restored)
         if ("body", None) in shown and ("body", None) not in restored:
-            framing = None  # What the client says about the body is not about that one.
+            framing = None  # The stored framing does not describe the client's body.
     if snapshot is not None and "properties" in exact:
         bare_properties = snapshot.properties
     else:
@@ -322,7 +322,7 @@ def _changed(properties: Properties, to: str) -> Properties:
 def _unchanged(
     kept: MessageParts, properties: BasicProperties, headers: Mapping[str, FieldValue]
 ) -> tuple[Container[tuple[str, object]], set[tuple[str, object]], set[Slot]]:
-    """Return the parts of a message, those that a client has left alone, and where these show."""
+    """Return the parts of a message that a client has left unchanged, and where these show."""
     seen = project(kept)
     whole: set[tuple[str, object]] = set()
     same: set[Slot] = set()
@@ -343,14 +343,14 @@ def _unchanged(
 def _restore(
     parts: MessageParts, snapshot: MessageSnapshot, restored: set[tuple[str, object]]
 ) -> set[str]:
-    """Put parts back; return the sections that are as they were, octet by octet."""
+    """Restore parts; return the unchanged sections, octet by octet."""
     kept = snapshot.parts()
     exact = set()
     values = {each.name: getattr(kept.properties, each.name) for each in Properties.fields}
     there = {name for name, value in values.items() if value is not None}
     said = {
         name for name in values if getattr(parts.properties, name) is not None
-    }  # by the client, who is right where both say something
+    }  # by the client, whose value wins
     back = {name for name in there if ("properties", name) in restored}
     if back == there and not said and snapshot.properties:
         exact.add("properties")
@@ -372,7 +372,7 @@ def _merge(
     theirs: Mapping[Key, object],
     restored: Container[tuple[str, object]],
 ) -> bool:
-    """Put the values of a map back that are as they were; tell whether all are, and no more."""
+    """Restore unchanged values of a map; return whether all are, and no others are present."""
     back = {name: value for name, value in theirs.items() if (section, name) in restored}
     is_whole = len(back) == len(theirs) and not mine
     said = dict(mine)
@@ -388,7 +388,7 @@ def _generic_parts(
     same: set[Slot],
     absolute_expiration: bool,
 ) -> MessageParts:
-    """Translate what is not as a snapshot has it."""
+    """Translate the parts that differ from a snapshot."""
 
     def value_of(name: str) -> str | int | None:
         if same and (False, name) in same:
@@ -457,7 +457,7 @@ def _take_header(parts: MessageParts, name: str, value: FieldValue) -> None:
 
 
 def _take_field(parts: MessageParts, name: str, value: FieldValue) -> bool:
-    """Take a header that a property or the footer of 1.0 travels as."""
+    """Use a header that carries a property or the footer of 1.0."""
     field = _FIELDS.get(name)
     if field is not None:
         if field == "group_sequence":
@@ -496,7 +496,7 @@ def _symbol(text: str | None) -> Symbol | None:
 
 def _expiration(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise ContentRefused(f"the expiration {text!r:.40} is no number of milliseconds")
+        raise ContentRefused(f"the expiration {text!r:.40} is not a number of milliseconds")
     return int(text)
 
 

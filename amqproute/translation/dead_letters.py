@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``x-death``: where a message died before, as clients of RabbitMQ read it.
+"""``x-death``: earlier deaths of a message, in RabbitMQ's form.
 
 It is an array of tables, the last death first, one for each queue and reason::
 
-    count               how often the message died there of that, long
+    count               number of deaths there for that reason, long
     reason              rejected, expired, maxlen or delivery_limit
-    queue               where
-    time                of the first time, whole seconds
-    exchange            to which it had been published then
-    routing-keys        with which
-    original-expiration the expiration that was taken off, as text; only where there was one
+    queue               the queue
+    time                of the first death, whole seconds
+    exchange            the exchange of the message then
+    routing-keys        its routing keys
+    original-expiration the removed expiration, as text; only if there was one
 
-Beside it stand ``x-first-death-reason``, ``-queue`` and ``-exchange``, which never change, and
-``x-last-death-`` likewise, which do. They are message annotations, so 0-9-1 has them as headers.
+In addition there are ``x-first-death-reason``, ``-queue`` and ``-exchange``, which never change,
+and ``x-last-death-`` likewise, which do. They are message annotations, so 0-9-1 has them as
+headers.
 
-Anybody can write them. What cannot be read is left out, and nothing but the count and the circle
-of expiries depends on them.
+Anybody can write them. Unreadable ones are left out, and nothing but the count and the detection of
+cycles depends on them.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from amqproute.wire.amqp10.types import Long, Symbol, Timestamp
 
 DEATHS: Final = Symbol("x-death")
 MOST_DEATHS: Final = 100
-"""Tables that are kept, the last deaths first."""
+"""Most tables kept, the last deaths first."""
 _COUNT_LIMIT: Final = 1 << 62
 
 
 class DeathReason(enum.Enum):
-    """Why a message left a queue without having been consumed."""
+    """The reason why a message left a queue without having been consumed."""
 
     REJECTED = "rejected"
     EXPIRED = "expired"
@@ -48,12 +49,12 @@ class DeathEvent:
     """A death of a message.
 
     Attributes:
-        queue: that it leaves.
-        reason: why.
+        queue: the queue that it leaves.
+        reason: of its death.
         time_ms: wall clock.
-        exchange: to which it had been published, or dead-lettered last.
-        routing_keys: with which.
-        expiration: of the message, text; None if it had none.
+        exchange: the exchange of its publish, or of its last dead-lettering.
+        routing_keys: likewise.
+        expiration: of the message, text; None without one.
     """
 
     queue: str
@@ -66,7 +67,7 @@ class DeathEvent:
 
 @dataclass(frozen=True)
 class DeadLetterTarget:
-    """Where dead letters of a queue go.
+    """The target of a queue's dead letters.
 
     Attributes:
         exchange: ``x-dead-letter-exchange``; empty for the default exchange.
@@ -85,10 +86,10 @@ def death_annotations(
     Args:
         annotations: of the message.
         event: its death.
-        target: where it goes.
+        target: its target.
 
     Returns:
-        Annotations to set, and such to take off.
+        Annotations to set, and those to remove.
     """
     there = _tables(annotations)
     table: dict[str, object] = {
@@ -134,15 +135,15 @@ def dead_letter_keys(event: DeathEvent, target: DeadLetterTarget) -> tuple[str, 
 def is_dead_letter_circle(
     annotations: Mapping[object, object], queue: str, reason: DeathReason
 ) -> bool:
-    """Tell whether a dead letter comes round to a queue where nobody ever had it.
+    """Return whether a dead letter returns to a queue without a consumer's rejection in between.
 
     That is, it died there before, and since then no consumer has rejected it: such a message would
-    go round for ever, and is dropped.
+    circulate for ever, and is dropped.
 
     Args:
         annotations: of the message, before `death_annotations`.
-        queue: to which it would go.
-        reason: of its death now.
+        queue: its next queue.
+        reason: of its present death.
     """
     if reason is DeathReason.REJECTED:
         return False

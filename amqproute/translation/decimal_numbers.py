@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decimals of IEEE 754-2008 in their binary integer encoding, which AMQP 1.0 has (part 1 §1.6.13).
+"""Decimals of IEEE 754-2008 in binary integer encoding, as in AMQP 1.0 (part 1 §1.6.13).
 
 An encoding is a sign, a biased exponent and an integer, the coefficient::
 
@@ -8,8 +8,8 @@ An encoding is a sign, a biased exponent and an integer, the coefficient::
     decimal64   10 bits    398   53, or 3 and 51 more
     decimal128  14 bits   6176   113
 
-Where the two bits behind the sign are set the exponent stands two bits further on and the
-coefficient begins with ``100``. If the two bits behind those are set as well, it is no number.
+If the two bits after the sign are set, the exponent is two bits further on and the coefficient
+begins with ``100``. If the two bits after those are set as well, it is not a number.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def decimal64_octets(scale: int, value: int) -> bytes:
 
 
 def decimal_number(octets: Decimal32 | Decimal64 | Decimal128) -> Decimal | str:
-    """Return the number; for an infinity or none at all its name."""
+    """Return the number; for an infinity or NaN its name."""
     size = len(octets)
     bits = int.from_bytes(octets, "big")
     width = 8 * size

@@ -20,8 +20,8 @@ F A V      map, list, null     F A V
 \\          array, described    A, and the value without its descriptor
 =========  ==================  =============================================================
 
-What does not come back as it was (a row that begins with ``\\``, and the likes of a timestamp with
-milliseconds) is kept beside the translation: see `amqproute.translation.message_snapshot`.
+Values that would change on the way back (rows that begin with ``\\``, and cases such as a timestamp
+with milliseconds) are stored beside the translation: see `amqproute.translation.message_snapshot`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _TO_0_9: Final[Mapping[type, type[TaggedInt]]] = {
 
 
 def to_amqp10(value: FieldValue) -> object:
-    """Return the value of a table as one of AMQP 1.0."""
+    """Convert a value of a table to one of AMQP 1.0."""
     kind = type(value)
     if kind is str:
         assert isinstance(value, str)
@@ -117,7 +117,7 @@ def _text_or_octets(octets: bytes) -> str | bytes:
 
 
 def to_amqp09(value: object) -> FieldValue:
-    """Return a value of AMQP 1.0 as one of a table."""
+    """Convert a value of AMQP 1.0 to one of a table."""
     if isinstance(value, Decimal32 | Decimal64 | Decimal128):
         return _table_decimal(value)  # first, since they are octets
     if value is None or isinstance(value, bool | bytes):
@@ -136,7 +136,7 @@ def to_amqp09(value: object) -> FieldValue:
         return {str(name): to_amqp09(each) for name, each in value.items()}
     if isinstance(value, Array | list | tuple):
         return [to_amqp09(each) for each in value]
-    raise TypeError(f"no value of AMQP 1.0: {type(value).__name__}")
+    raise TypeError(f"not a value of AMQP 1.0: {type(value).__name__}")
 
 
 def _table_integer(value: int) -> FieldValue:
@@ -165,9 +165,9 @@ def _table_decimal(value: Decimal32 | Decimal64 | Decimal128) -> FieldValue:
 
 
 def is_same(one: object, other: object) -> bool:
-    """Tell whether two values of tables are the same to a client that passes them on.
+    """Return whether two values of tables are the same to a client that passes them on.
 
-    Clients write numbers with other tags than they read them with, and octets as text.
+    Clients write numbers with other tags than those they have read, and octets as text.
     """
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
@@ -191,9 +191,9 @@ def is_same(one: object, other: object) -> bool:
 
 
 def is_fragile(value: FieldValue) -> bool:
-    """Tell whether clients that pass a value on write it with another tag.
+    """Return whether clients that pass a value on may write it with another tag.
 
-    Their libraries read numbers of all widths as one type, and some take octets for text.
+    Their libraries read numbers of all widths as one type, and some treat octets as text.
     """
     if value is None or isinstance(value, bool | str | EpochSeconds):
         return False

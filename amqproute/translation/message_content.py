@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A message of AMQP 1.0 as a content of 0-9 or 0-9-1 (09: parts 5.3, 5.4, 5.5).
 
-A message that a client of 0-9 or 0-9-1 has published carries its properties as they came. Where the
-sections of 1.0 that these stand for are as they were, they are sent again octet by octet; what has
-changed since is translated, and the rest left alone. Any other message is translated, and if that
-does not come back as it was, gets a `MessageSnapshot` beside it.
+A message published by a client of 0-9 or 0-9-1 carries its original properties. As far as the
+corresponding sections of 1.0 are unchanged, the original is sent octet by octet; only changes are
+translated. Any other message is translated, and if the translation is not reversible, gets a
+`MessageSnapshot` beside it.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ _known_heads: dict[bytes, ContentHead] = {}
 
 @dataclass(frozen=True)
 class DeliveredContent:
-    """A message as a client of 0-9 or 0-9-1 gets it.
+    """A message in the form for a client of 0-9 or 0-9-1.
 
     Attributes:
         property_octets: flags and values for the content header.
-        exchange: to which it was published; empty for the default exchange.
-        routing_key: with which.
-        body: octets, in order; none of a very large message.
+        exchange: the exchange of its publish; empty for the default exchange.
+        routing_key: the routing key of its publish.
+        body: octets, in order; empty for a very large message.
         rest_size: octets of the body of a very large message, 0 for any other.
     """
 
@@ -84,18 +84,18 @@ class DeliveredContent:
 
 @dataclass(frozen=True)
 class DeliveryState:
-    """What of a delivery is not in the message itself.
+    """The facts of a delivery that are not in the message itself.
 
     Attributes:
-        queue: where it is delivered from.
+        queue: its queue.
         now_ms: wall clock.
-        ttl_ms: what is left of the ttl; None for a message that has none (09-M-07).
-        is_routed_here: exchange and routing key in its annotations were set by this broker, or by
-            one it trusts to have done so (09-M-08).
-        own_domains: domains that are left out of a reply-to that a client had set without
+        ttl_ms: the remaining ttl; None for a message without one (09-M-07).
+        is_routed_here: whether exchange and routing key in its annotations were set by this broker,
+            or by one trusted to do so (09-M-08).
+        own_domains: domains to be removed from a reply-to that a client had set without one
             (09-M-06).
         layout: of the body of a very large message; needed if it has a ``rest``.
-        plain_tags: the client speaks 0-9, whose libraries read common tags only (09-W-31).
+        plain_tags: whether the client speaks 0-9, whose libraries read common tags only (09-W-31).
         delivery_count: deliveries before this one, for header x-delivery-count; 0 for none.
     """
 
@@ -112,7 +112,7 @@ class DeliveryState:
 def content_of(message: Message, delivery: DeliveryState) -> DeliveredContent:
     """Translate a message.
 
-    Of a very large one the body is not among the result: see `body_layout.BodyExtractor`.
+    The result has no body of a very large message: see `body_layout.BodyExtractor`.
 
     Raises:
         DecodeError: its sections do not decode.
@@ -204,7 +204,7 @@ def _remember_head(message: Message, octets: bytes, exchange: str, key: str) -> 
 
 
 def unusual(layout: BodyLayout) -> Sequence[tuple[bytes, int]] | None:
-    """Return the fragments of a layout; None if any content of its size becomes such a body."""
+    """Return the fragments of a layout; None if any content of its size gets the same ones."""
     fragments = layout.fragments
     if fragments is not None and len(fragments) == 1:
         ((prefix, size),) = fragments
@@ -214,7 +214,7 @@ def unusual(layout: BodyLayout) -> Sequence[tuple[bytes, int]] | None:
 
 
 def routing_headers(message: Message) -> Mapping[str, FieldValue]:
-    """Return the headers by which a headers exchange routes a message of a 1.0 client.
+    """Return the headers used by a headers exchange to route a message of a 1.0 client.
 
     Raises:
         DecodeError: its sections do not decode.
@@ -249,14 +249,13 @@ def _parts_of(
 def _as_kept(
     message: Message, delivery: DeliveryState, is_encoded: bool, footer: bytes
 ) -> tuple[bytes, str, str] | None:
-    """Find out from the octets, without decoding a section, that nothing has changed.
+    """Detect from the octets, without decoding a section, that nothing has changed.
 
     Returns:
-        Properties, exchange and routing key as they came; None where the sections have to be
-        looked at.
+        The original properties, exchange and routing key; None if the sections must be decoded.
     """
     annotations = message.annotation_bytes
-    # As `TranslatedContent.annotation_section` writes it: what is kept stands first.
+    # As written by `TranslatedContent.annotation_section`: stored properties come first.
     pos = 12 if annotations[3:4] == b"\xd1" else 6
     if not annotations.startswith(_KEPT_FIRST, pos):
         return None
@@ -291,7 +290,7 @@ def _as_kept(
 
 
 def _text_behind(octets: bytes, pos: int, name: bytes) -> tuple[str | None, int]:
-    """Read a string whose annotation has to begin at a place."""
+    """Read a string whose annotation must begin at an offset."""
     if not octets.startswith(name, pos):
         return None, pos
     text, end = _sized(octets, pos + len(name), 0xA1)
@@ -302,7 +301,7 @@ def _text_behind(octets: bytes, pos: int, name: bytes) -> tuple[str | None, int]
 
 
 def _sized(octets: bytes, pos: int, code: int) -> tuple[bytes | None, int]:
-    """Read octets with a constructor, whose short form is given, and a size before them."""
+    """Read octets with a size, after a constructor whose short form is `code`."""
     found = octets[pos] if pos < len(octets) else -1
     if found == code:
         start = pos + 2
@@ -316,7 +315,7 @@ def _sized(octets: bytes, pos: int, code: int) -> tuple[bytes | None, int]:
 
 
 def _kept_octets(parts: MessageParts, known: TranslatedContent, delivery: DeliveryState) -> bytes:
-    """Return the properties as they came, but for what has changed since."""
+    """Return the original properties with later changes."""
     then = project(known.parts)
     now = project(parts)
     properties = decode_properties(BasicProperties.class_id, known.property_octets)
@@ -346,7 +345,7 @@ def _kept_octets(parts: MessageParts, known: TranslatedContent, delivery: Delive
 def _hide_own_address(
     parts: MessageParts, known: TranslatedContent, annotations: Mapping[object, object]
 ) -> None:
-    """Leave out a `to` that a broker has made of the routing key (09-M-01): nobody has sent it."""
+    """Leave out a `to` that a broker made from the routing key (09-M-01): no sender set it."""
     to = parts.properties.to
     if to is not None and known.parts.properties.to is None and to == annotations.get(ROUTING_KEY):
         values = {each.name: getattr(parts.properties, each.name) for each in Properties.fields}
@@ -358,7 +357,7 @@ def _encoded_items(annotations: Mapping[object, object]) -> dict[bytes, bytes]:
 
 
 def _is_own(set_name: str | None, value: object, domains: frozenset[str]) -> bool:
-    """Tell whether a reply-to is the name that a client had set, with a domain of ours."""
+    """Return whether a reply-to is the name set by a client, with a domain of ours."""
     if not isinstance(value, str) or set_name is None:
         return False
     name, at, domain = value.rpartition("@")
@@ -371,7 +370,7 @@ def _translated_octets(
     fragments: Sequence[tuple[bytes, int]] | None,
     footer: bytes,
 ) -> bytes:
-    """Translate by the tables, and keep what does not come back."""
+    """Translate by the tables, and store the irreversible parts."""
     seen = project(parts)
     properties = BasicProperties(**seen.properties)  # type: ignore[arg-type]
     headers = dict(seen.headers)
@@ -407,7 +406,7 @@ def _translated_octets(
 def _comes_back(
     message: Message, parts: MessageParts, again: TranslatedContent, footer: bytes
 ) -> bool:
-    """Tell whether a client that publishes the translation makes the same message of it."""
+    """Return whether publishing the translation gives the same message."""
     offsets = message.offsets
     start, end = offsets.bare_start, offsets.body_start or offsets.bare_end
     return (
@@ -440,7 +439,7 @@ def _with_plain_tags(octets: bytes) -> bytes:
 def body_of(
     message: Message,
 ) -> tuple[tuple[bytes | memoryview, ...], bool, bool, list[tuple[bytes, int]] | None]:
-    """Return the body that clients of 0-9 and 0-9-1 get (09: part 5.5).
+    """Return the body for clients of 0-9 and 0-9-1 (09: part 5.5).
 
     Returns:
         The octets in order; whether they are encoded sections of 1.0; whether they are the text of
@@ -448,7 +447,7 @@ def body_of(
         if the body is one data section with the usual beginning.
 
     Raises:
-        DecodeError: the sections are broken.
+        DecodeError: the sections are malformed.
     """
     encoded = message.encoded
     offsets = message.offsets
@@ -467,7 +466,7 @@ def body_of(
             return (encoded[start:end],), True, False, None
         return (octets,), False, is_text, [(encoded[start:content], end - content)]
     if code == _DATA and encoded[start + 1] == 0x53:
-        # As nearly always: one section with the usual beginning.
+        # The usual case: one section with the usual beginning.
         at = start + (5 if encoded[start + 3] == 0xA0 else 8)
         if at <= end and encoded[start:at] == data_beginning(end - at):
             return (memoryview(encoded)[at:end],), False, False, None
@@ -500,7 +499,7 @@ def _is_utf8(octets: bytes) -> bool:
 
 
 def _contents(encoded: bytes, pos: int, end: int, codes: tuple[int, int]) -> int | None:
-    """Return where the octets of a binary or a string begin that ends where its section does."""
+    """Return the offset of a binary's or string's octets that end with its section."""
     if pos < end and encoded[pos] == codes[0]:
         return pos + 2
     return pos + 5 if pos < end and encoded[pos] == codes[1] else None

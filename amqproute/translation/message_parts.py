@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message of AMQP 1.0 taken apart, and how each part looks to a client of 0-9 or 0-9-1.
+"""The parts of an AMQP 1.0 message, and how a client of 0-9 or 0-9-1 sees each.
 
-`project` is the table of 09: part 5.3: it gives the properties and headers that a client sees, and
-says which of them each part of the message shows in. That is what both directions use to find out
-what somebody has changed: a part whose properties and headers are as they were is as it was.
+`project` is the table of 09: part 5.3: it returns the properties and headers for a client, and
+which of them show each part of the message. Both directions use it to detect changes: a part is
+unchanged if its properties and headers are.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from amqproute.wire.amqp10.types import Symbol, ULong
 KEPT_CONTENT: Final = Symbol("x-opt-amqp09")
 """Annotation: flags and values of the properties as a client of 0-9 or 0-9-1 sent them."""
 KEPT_MESSAGE: Final = "x-opt-amqp10"
-"""Header: the sections of a message of 1.0 whose translation does not come back as it was."""
+"""Header: the sections of a 1.0 message whose translation is not reversible."""
 EXCHANGE: Final = Symbol("x-exchange")
 ROUTING_KEY: Final = Symbol("x-routing-key")
 BASIC_TYPE: Final = Symbol("x-basic-type")
 BASIC_APP_ID: Final = Symbol("x-basic-app-id")
 CARBON_COPY: Final = Symbol("x-cc")
 HEADER_PREFIX: Final = "x-opt-header-"
-"""Begins the annotation of a header that neither has a place among the application properties nor
-a name that an annotation may have; its name follows, with percent signs."""
+"""Prefix of the annotation for a header that belongs neither to the application properties nor has
+a valid name for an annotation; its name follows, percent-encoded."""
 HIDDEN: Final = frozenset((KEPT_CONTENT, EXCHANGE, ROUTING_KEY, TRACE, ORIGIN))
-"""Annotations of brokers that are no headers."""
+"""Annotations of brokers that do not become headers."""
 
 FIELD_HEADERS: Final[Mapping[str, str]] = {
     "to": "x-opt-to",
@@ -42,11 +42,11 @@ FIELD_HEADERS: Final[Mapping[str, str]] = {
     "group_sequence": "x-opt-group-sequence",
     "reply_to_group_id": "x-opt-reply-to-group-id",
 }
-"""Properties of 1.0 that 0-9 has not, and the headers they travel as."""
+"""Properties of 1.0 without a counterpart in 0-9, and their headers."""
 LONG_REPLY_TO: Final = "x-opt-reply-to"
 FOOTER_HEADER: Final = "x-opt-footer"
 ENCODED_BODY: Final = "amqp-1.0"
-"""The type that says that the body is encoded sections of 1.0 (09: part 5.5)."""
+"""The type that declares the body to be encoded sections of 1.0 (09: part 5.5)."""
 TEXT_TYPE: Final = "text/plain"
 QUEUE_ADDRESS: Final = "/queues/"
 
@@ -55,22 +55,22 @@ DEFAULT_PRIORITY: Final = 4
 _SAFE: Final = "!#$&'()*+,-./:;<=>?@[]^_`{|}~ \\\""
 
 Slot = tuple[bool, str]
-"""Where something shows: a header (True) or a property (False), and its name."""
+"""A place in a content: a header (True) or a property (False), and its name."""
 
 
 @dataclass
 class MessageParts:
-    """What of a message clients of 0-9 and 0-9-1 get to see, or get back.
+    """The parts of a message that clients of 0-9 and 0-9-1 can see or send back.
 
     Attributes:
-        header: durable, priority and ttl count, nothing else of it.
+        header: only durable, priority and ttl count.
         annotations: message annotations without those in `HIDDEN`.
         properties: of the bare message.
         application: the application properties.
         footer: the footer, None without one.
-        encoded_body: the body is sections of 1.0 and not data.
-        text_body: the body is one amqp-value with a string.
-        expiration_text: how an absolute-expiry-time was shown; None if it was not.
+        encoded_body: whether the body is sections of 1.0 and not data.
+        text_body: whether the body is one amqp-value with a string.
+        expiration_text: the text shown for an absolute-expiry-time; None if it was not shown.
     """
 
     header: Header = field(default_factory=Header)
@@ -85,12 +85,12 @@ class MessageParts:
 
 @dataclass
 class Projection:
-    """How the parts of a message look in 0-9 and 0-9-1.
+    """The parts of a message in 0-9 and 0-9-1.
 
     Attributes:
         properties: by the names of `BasicProperties`.
         headers: the header table.
-        slots: for each part (its section and name) where it shows: nowhere, or in several places.
+        slots: for each part (its section and name) the places that show it: none, or several.
     """
 
     properties: dict[str, str | int] = field(default_factory=dict)
@@ -98,12 +98,12 @@ class Projection:
     slots: dict[tuple[str, object], tuple[Slot, ...]] = field(default_factory=dict)
 
     def value(self, slot: Slot) -> FieldValue:
-        """Return what stands in a slot; None for nothing."""
+        """Return the value of a slot; None if it is empty."""
         is_header, name = slot
         return self.headers.get(name) if is_header else self.properties.get(name)
 
     def holds(self, slot: Slot) -> bool:
-        """Tell whether something stands in a slot."""
+        """Return whether a slot has a value."""
         is_header, name = slot
         return name in (self.headers if is_header else self.properties)
 
@@ -130,7 +130,7 @@ def project(parts: MessageParts) -> Projection:
 
 
 def _show_header(seen: Projection, part: tuple[str, object], name: str, value: object) -> None:
-    """Show a part as a header, unless no table can hold it, or it would pass for a snapshot."""
+    """Show a part as a header, unless no table can hold it, or it would look like a snapshot."""
     seen.slots[part] = ()
     if name == KEPT_MESSAGE:
         return
@@ -227,7 +227,7 @@ def _show_delivery(seen: Projection, parts: MessageParts) -> None:
 
 
 def _id_text(value: object) -> str | None:
-    """Return an id as a short string; None if it has to be a header."""
+    """Return an id as a short string; None if it must be a header."""
     if isinstance(value, UUID):
         return f"{URN_UUID}{value}"
     if isinstance(value, ULong):
@@ -243,7 +243,7 @@ def _utf8(octets: bytes) -> str | None:
 
 
 def is_shortstr(value: object) -> bool:
-    """Tell whether a value is a text that a short string can hold."""
+    """Return whether a value is a text that fits into a short string."""
     return (
         isinstance(value, str)
         and len(value) <= SHORTSTR_OCTETS
@@ -253,7 +253,7 @@ def is_shortstr(value: object) -> bool:
 
 
 def reply_to_text(address: str) -> str:
-    """Return a reply-to as clients of 0-9 use it: the queue's name of a ``/queues/`` address."""
+    """Return a reply-to in the form for 0-9: the queue's name of a ``/queues/`` address."""
     return unquote(address[len(QUEUE_ADDRESS) :]) if address.startswith(QUEUE_ADDRESS) else address
 
 
@@ -263,7 +263,7 @@ def visible(annotations: Mapping[object, object]) -> dict[object, object]:
 
 
 def annotation_key(header: str) -> Symbol:
-    """Return the annotation of a header that has to be one under a name of ours."""
+    """Return the annotation for a header that needs a name of ours."""
     return Symbol(HEADER_PREFIX + quote(header, safe=_SAFE))
 
 

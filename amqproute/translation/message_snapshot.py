@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a message of AMQP 1.0 loses in a client of 0-9 or 0-9-1, kept in a header and put back.
+"""The parts of an AMQP 1.0 message that 0-9 cannot express, carried in a header.
 
-Symbols, uuids, arrays, several data sections: a table has no place for them. Where the translation
-of a message would not come back octet by octet, the delivery carries its sections in the header
-``x-opt-amqp10``. When a client publishes that header, each part of the sections counts again whose
-properties and headers are as they were; what the client has changed is translated as usual.
+A table has no place for symbols, uuids, arrays, or several data sections. If the translation of a
+message is not reversible octet by octet, the delivery carries its sections in the header
+``x-opt-amqp10``. When a client publishes that header, each part of the sections is restored if its
+properties and headers are unchanged; the client's changes are translated as usual.
 
-The header is a client's word like any other. It can say nothing that a client of 1.0 could not say
-in a message of its own: whoever takes the result checks it as one (user-id, annotations, rights).
+The header is a client's statement like any other. It can express nothing that a client of 1.0 could
+not put into a message of its own: the result is checked like one (user-id, annotations, rights).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from amqproute.wire.amqp10.spec import Properties
 
 _VERSION = 1
 MOST_FRAGMENTS = 4096
-"""Body sections whose limits are kept; a body of more arrives as one."""
+"""Most body sections whose boundaries are stored; a body with more arrives as one."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class MessageSnapshot:
     Attributes:
         annotations, properties, application, footer: the sections as octets, empty for none. The
             annotations are without those of brokers.
-        body: for each body section the octets before its contents, and how many these are; None
-            where one data section is what the body becomes anyway.
-        text_body: the body is one amqp-value with a string.
+        body: for each body section the octets before its contents, and the number of these; None if
+            the body becomes one data section anyway.
+        text_body: whether the body is one amqp-value with a string.
         expiration_text: see `MessageParts.expiration_text`.
     """
 
@@ -66,7 +66,7 @@ class MessageSnapshot:
 
     @classmethod
     def from_header(cls, value: FieldValue) -> MessageSnapshot | None:
-        """Read the header; None for one that no broker of this program wrote."""
+        """Read the header; None if it was not written by a broker of this program."""
         if isinstance(value, str):
             value = value.encode()  # Some clients write octets as text.
         if not isinstance(value, bytes):
@@ -97,7 +97,7 @@ class MessageSnapshot:
         """Return the sections decoded.
 
         Raises:
-            DecodeError: they are no sections of these kinds.
+            DecodeError: they are not sections of these kinds.
         """
         if not self._parts:
             properties = _section(self.properties, 0x73)
@@ -117,7 +117,7 @@ class MessageSnapshot:
         return self._parts[0]
 
     def body_octets(self, body: bytes) -> bytes | None:
-        """Return the body sections as they were around a body; None if it does not fit them."""
+        """Return the original body sections around a body; None if it does not fit them."""
         if self.body is None or sum(size for _, size in self.body) != len(body):
             return None
         if self.text_body:
@@ -137,7 +137,7 @@ def _section(octets: bytes, code: int) -> object:
     if not octets:
         return None
     if sections.section_at(octets, 0, len(octets))[0] != code:
-        raise DecodeError("a section where another one has to stand")
+        raise DecodeError("a section in place of another one")
     return sections.decode_section(octets, 0, len(octets))
 
 
@@ -145,21 +145,21 @@ def _body(value: object) -> tuple[tuple[bytes, int], ...] | None:
     if value is None:
         return None
     if not isinstance(value, list) or len(value) > MOST_FRAGMENTS:
-        raise ValueError("no list of body sections")
+        raise ValueError("not a list of body sections")
     fragments = []
     for each in value:
         prefix, size = each if isinstance(each, list) and len(each) == 2 else (None, None)
         if not isinstance(prefix, bytes) or not isinstance(size, int) or size < 0:
-            raise ValueError("no body section")
-        # What stands before the contents has to be a section's beginning with this very size.
+            raise ValueError("not a body section")
+        # The octets before the contents must be the beginning of a section of this size.
         if not fits_prefix(prefix, size):
-            raise ValueError("no beginning of a body section")
+            raise ValueError("not the beginning of a body section")
         fragments.append((prefix, size))
     return tuple(fragments)
 
 
 def fits_prefix(prefix: bytes, size: int) -> bool:
-    """Tell whether octets begin a data section, or an amqp-value with a string or octets.
+    """Return whether octets begin a data section, or an amqp-value with a string or octets.
 
     Args:
         prefix: descriptor, constructor and size.
@@ -179,7 +179,7 @@ def fits_prefix(prefix: bytes, size: int) -> bool:
 _CONSTRUCTORS: Final[Mapping[tuple[int, int], tuple[int, ...]]] = {
     (0x75, 2): (0xA0,), (0x75, 5): (0xB0,), (0x77, 2): (0xA0, 0xA1), (0x77, 5): (0xB0, 0xB1),
 }  # fmt: skip
-"""What may stand behind a descriptor, by section and by the octets of constructor and size."""
+"""Constructors that may follow a descriptor, by section and by the octets of code and size."""
 
 
 __all__ = ["MOST_FRAGMENTS", "MessageSnapshot", "fits_prefix"]
