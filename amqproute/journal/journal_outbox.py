@@ -70,10 +70,10 @@ class JournalOutbox:
         try:
             return self._carried(events)
         except Exception:
-            # A fault of ours: messages go on, and the journal keeps what it already has.
+            # A fault of ours: messages continue, and the journal keeps its present records.
             if not self._failed:
                 self._failed = True
-                self.log.failure("the journal cannot say what has happened")
+                self.log.failure("events could not be converted for the journal")
             return None
 
     def _carried(self, events: Sequence[JournalEvent]) -> tuple[int, bytes, int]:

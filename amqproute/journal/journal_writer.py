@@ -216,12 +216,12 @@ class Journal:
         with self._disk:
             self._lost += events
             self.figures.lost += events
-            self._trouble("more happens than can be written down")
+            self._trouble("events arrive faster than they can be written")
 
     @property
     def waiting(self) -> int:
         """Events and runs that are not written yet."""
-        # In the order of their way: what goes on meanwhile is counted twice rather than never.
+        # In processing order: an event that moves on meanwhile is counted twice rather than never.
         return len(self._events) + self._encoding + len(self._lines)
 
     def open(
@@ -416,8 +416,8 @@ class Journal:
                 self._tally.write(self._at_stake())
                 if is_last:
                     self.log.error(
-                        "the journal ends without its last {count} records; the next start says "
-                        "so, and takes from the store what that has of them: {error}",
+                        "the journal ends without its last {count} records; the next start "
+                        "records the gap, and adds those that the store has: {error}",
                         count=self._lost + sum(run.count for _, _, run in self._lines),
                         error=str(error),
                     )

@@ -285,7 +285,7 @@ class _Verifier:
                 if not octets.endswith(b"\n"):
                     raise InvalidLine("torn")
             except InvalidLine as error:
-                return JournalFlaw(path, number, expected, expected, f"at or behind it: {error}")
+                return JournalFlaw(path, number, expected, expected, f"at or after it: {error}")
             last = line.seq + line.count - 1
             if line.seq < expected:
                 words = f"out of order: the one before it is {expected - 1}"
@@ -305,8 +305,8 @@ class _Verifier:
             except InvalidLine as error:
                 if is_last and self._may_be_lost(path):
                     self._verdict.notes.append(
-                        f"{path} ends with line {number - 1}: what follows was not on the disk "
-                        "when the daemon ended, or is being written just now"
+                        f"{path} ends with line {number - 1}: the rest was not on disk when the "
+                        "daemon ended, or is being written now"
                     )
                     return None
                 if is_last and not file.readline():
@@ -341,13 +341,12 @@ class _Verifier:
         own = link(previous, octets.rstrip(b"\n")[len('{"h":"') + 64 + len('",') :])
         if line.seq > expected and own == line.hash and _is_put_back(line, expected):
             verdict.notes.append(
-                f"the head was a copy, or not there, behind record {expected - 1}, as after a "
-                f"restore: what was written behind that, if anything was, is missing; the journal "
-                f"goes on at record {line.seq}"
+                f"the head was missing or a copy after record {expected - 1}, as after a restore: "
+                f"any later records are missing; the journal continues at record {line.seq}"
             )
             expected = line.seq
         if line.seq > expected:
-            words = f"missing: removed, or put elsewhere; the next one there is {line.seq}"
+            words = f"missing: removed or moved; the next one is {line.seq}"
             return JournalFlaw(path, number, expected, line.seq - 1, words)
         if line.seq < expected:
             words = f"out of order: the one before it is {expected - 1}"
@@ -360,9 +359,7 @@ class _Verifier:
             return JournalFlaw(path, number, line.seq, last, words)
         head = self._head
         if head is not None and last == head.seq and line.hash != head.hash:
-            return JournalFlaw(
-                path, number, line.seq, last, "not what the journal's head says it was"
-            )
+            return JournalFlaw(path, number, line.seq, last, "it differs from the journal's head")
         if line.kind == RecordKind.GAP:
             verdict.notes.append(
                 f"{line.body['all'].get('count')} records before record {line.seq} could not be "
@@ -385,7 +382,7 @@ class _Verifier:
         if line.seq == first:
             wanted = GENESIS if head is None or first == 1 else head.first_previous
             if previous != wanted:
-                words = "changed: it does not follow from what was before it"
+                words = "changed: it does not follow from the record before it"
                 return JournalFlaw(path, number, line.seq, line.seq + line.count - 1, words)
             if first > 1:
                 words = f"records before {first} were removed: for their age, or the journal's size"
@@ -393,7 +390,7 @@ class _Verifier:
             return None
         if head is None:
             self._verdict.notes.append(
-                f"there is no head: whether records before {line.seq} are missing is not known"
+                f"there is no head: records before {line.seq} may be missing"
             )
             return None
         if line.seq < first:
@@ -406,9 +403,9 @@ class _Verifier:
         if head is None:
             is_there = (self._directory / HEAD).exists()
             what = "the head cannot be read" if is_there else "there is no head"
-            verdict.notes.append(f"{what}: nobody knows whether the last records are there")
+            verdict.notes.append(f"{what}: the last records may be missing")
         elif head.seq > verdict.last and head.first_seq <= head.seq:
-            words = "missing: removed from the end; the journal's head knows of them"
+            words = "missing: removed from the end; the journal's head has them"
             return JournalFlaw(None, 0, verdict.last + 1, head.seq, words)
         return None
 

@@ -82,7 +82,7 @@ class RecordKind(StrEnum):
     ROUTED = "routed"
     """Put on another node within the broker: a copy of ``parent`` (a subscription, a binding, a
     dead letter, a move), which begins; or, if ``parent`` equals ``entry``, the same entry on
-    another node, which goes on."""
+    another node, where it continues."""
 
     SPOOLED = "spooled"
     """Like `ROUTED`, on a relay queue: it waits for its next hop."""

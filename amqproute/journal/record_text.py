@@ -108,9 +108,9 @@ def _attempt(record: JournalRecord) -> str:
 
 
 def _taken(record: JournalRecord) -> str:
-    said = f"{record.peer or 'somebody'} has it"
+    said = f"taken by {record.peer or 'somebody'}"
     if record.protocol:
-        said += f", by {record.protocol}"
+        said += f", over {record.protocol}"
     if record.host:
         said += f", at {record.host}"
     if record.attempt and record.attempt > 1:
@@ -126,7 +126,7 @@ def _deferred(record: JournalRecord) -> str:
     if record.entry is None:
         waiting = counted(record.count or 0, "message waits", "messages wait")
         return f"{waiting} for {record.peer}: {_why(record)}{until}"
-    return f"{record.peer} does not take it now: {_why(record)}{until}"
+    return f"not taken by {record.peer} now: {_why(record)}{until}"
 
 
 def _ended(record: JournalRecord) -> str:
@@ -150,7 +150,7 @@ def _recovery(record: JournalRecord) -> str:
         return _why(record) if record.detail is None else f"{_why(record)} ({record.detail})"
     if record.entry is None:
         entries = counted(record.count or 0, "entry", "entries")
-        return f"{entries} stood in the store that the journal did not know"
+        return f"{entries} in the store, unknown to the journal"
     return f"found in the store at the start, on {_place(record.node)}{_named(record)}"
 
 
@@ -166,7 +166,7 @@ def _gap(record: JournalRecord) -> str:
 def _segment(record: JournalRecord) -> str:
     if record.code is None:
         return "a new file begins"
-    return f"a new file begins; the journal was put back, so {record.count} numbers are left out"
+    return f"a new file begins; the journal was restored, so {record.count} numbers are skipped"
 
 
 def _other(record: JournalRecord) -> str:
@@ -201,6 +201,6 @@ _WORDS: Final[Mapping[str, Callable[[JournalRecord], str]]] = {
     RecordKind.CONFIGURED: _configured,
     RecordKind.GAP: _gap,
     RecordKind.START: lambda record: f"the broker {record.broker} runs",
-    RecordKind.STOP: lambda record: f"the broker {record.broker} has stopped in good order",
+    RecordKind.STOP: lambda record: f"the broker {record.broker} has stopped cleanly",
     RecordKind.SEGMENT: _segment,
 }

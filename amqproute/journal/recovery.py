@@ -207,10 +207,10 @@ def _mended(
 def _leap(found: JournalRecovery, directory: Path, head: JournalHead | None, now_us: int) -> None:
     """Skip sequences that may be in use, if the journal may be older than it once was."""
     if head is None or head.journal != found.journal:
-        found.put_back = "there are segments and no head: nobody knows how far they went"
+        found.put_back = "there are segments and no head: the last records may be missing"
     elif head.is_copy:
         found.put_back = (
-            "the head is a copy: the journal was put back from a backup, or moved, or its owner or "
+            "the head is a copy: the journal was restored from a backup or moved, or its owner or "
             "mode was changed"
         )
     else:
@@ -221,7 +221,7 @@ def _leap(found: JournalRecovery, directory: Path, head: JournalHead | None, now
     place.skipped = place.seq - after - 1
     log.warn(
         "{directory}: {why}. If records were written after number {after}, they are missing here; "
-        "so that none is named like another one, the next record is number {seq}",
+        "to keep the numbers unique, the next record is number {seq}",
         directory=str(directory),
         why=found.put_back,
         after=after,
@@ -314,8 +314,8 @@ def begun(directory: Path, stream: str, found: JournalRecovery) -> JournalStart:
         at = _damage_in(path, scanned)
         if at is not None:
             log.error(
-                "{path} is damaged or was changed at octet {at}: what it says behind that counts "
-                "for nothing; no message is lost by it. amqproute journal verify says more",
+                "{path} is damaged or was changed at octet {at}: everything after that is "
+                "ignored; no message is lost by it. For details: amqproute journal verify",
                 path=str(path),
                 at=at,
             )

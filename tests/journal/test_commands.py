@@ -70,7 +70,7 @@ class CommandTests(JournalCase):
         lines = result.output.splitlines()
         self.assertIn("from user:ann (127.0.0.1:1, tls), on the queue for beta.example", lines[1])
         self.assertIn("1 message waits for peer:beta.example: connect.refused", lines[2])
-        self.assertIn("peer:beta.example has it, at mx.beta.example:5671", lines[3])
+        self.assertIn("taken by peer:beta.example, at mx.beta.example:5671", lines[3])
         self.assertIn("not here any more: relayed", lines[-1])
         self.assertIn("still here, on q", self.ask("find", "m-2").output)
         (one,) = json.loads(self.ask("find", "--entry", "2", "--json").output)

@@ -48,7 +48,7 @@ SAID: list[tuple[RecordKind, dict[str, Any], str]] = [
     (
         RecordKind.DELIVERED,
         {"peer": "user:ann", "protocol": "AMQP 0-9"},
-        "user:ann has it, by AMQP 0-9",
+        "taken by user:ann, over AMQP 0-9",
     ),
     (
         RecordKind.RECEIVED,
@@ -93,19 +93,19 @@ SAID: list[tuple[RecordKind, dict[str, Any], str]] = [
     (
         RecordKind.DELIVERED,
         {"peer": "beta", "host": "h:1", "attempt": 2, "queue_us": 1000, "wire_us": 2000},
-        "beta has it, at h:1, attempt 2; it waited 1.0 ms, the answer came after 2.0 ms",
+        "taken by beta, at h:1, attempt 2; it waited 1.0 ms, the answer came after 2.0 ms",
     ),
     (
         RecordKind.DELIVERED,
         {"attempt": 1, "queue_us": 1000},
-        "somebody has it; it waited 1.0 ms, the answer came after ?",
+        "taken by somebody; it waited 1.0 ms, the answer came after ?",
     ),
     (
         RecordKind.DELIVERED,
         {"wire_us": 1000},
-        "somebody has it; it waited ?, the answer came after 1.0 ms",
+        "taken by somebody; it waited ?, the answer came after 1.0 ms",
     ),
-    (RecordKind.RELAYED, {"peer": "beta"}, "beta has it"),
+    (RecordKind.RELAYED, {"peer": "beta"}, "taken by beta"),
     (
         RecordKind.DEFERRED,
         {"peer": "beta", "until": 1700000001000000, "code": "dns.x", "words": "w", "count": 1},
@@ -119,7 +119,7 @@ SAID: list[tuple[RecordKind, dict[str, Any], str]] = [
     (
         RecordKind.DEFERRED,
         {"peer": "beta", "code": "dns.x", "words": "w", "entry": 2},
-        "beta does not take it now: dns.x: w",
+        "not taken by beta now: dns.x: w",
     ),
     (RecordKind.EXPIRED, {"entry": 3, "node": "q", "code": "c"}, "from q: c"),
     (
@@ -141,19 +141,19 @@ SAID: list[tuple[RecordKind, dict[str, Any], str]] = [
     (RecordKind.STOCK, {"count": 2, "node": "q", "ranges": "1-2"}, "2 on q"),
     (RecordKind.STOCK, {}, "all nodes are listed"),
     (RecordKind.RECOVERY, {"entry": 1, "node": "q"}, "found in the store at the start, on q"),
-    (RecordKind.RECOVERY, {"count": 1}, "1 entry stood in the store that the journal did not know"),
+    (RecordKind.RECOVERY, {"count": 1}, "1 entry in the store, unknown to the journal"),
     (RecordKind.RECOVERY, {"code": "x", "detail": "d"}, "x (d)"),
     (RecordKind.RECOVERY, {"code": "x"}, "x"),
     (RecordKind.CONFIGURED, {}, "without a file"),
     (RecordKind.CONFIGURED, {"detail": "f", "condition": "c", "words": "w"}, "f was refused: w"),
     (RecordKind.GAP, {"count": 1, "words": "w"}, "1 record is missing here: w"),
     (RecordKind.START, {}, "the broker alpha runs"),
-    (RecordKind.STOP, {}, "the broker alpha has stopped in good order"),
+    (RecordKind.STOP, {}, "the broker alpha has stopped cleanly"),
     (RecordKind.SEGMENT, {}, "a new file begins"),
     (
         RecordKind.SEGMENT,
         {"code": "x", "count": 5},
-        "a new file begins; the journal was put back, so 5 numbers are left out",
+        "a new file begins; the journal was restored, so 5 numbers are skipped",
     ),
     (RecordKind.RELEASED, {"node": "q", "peer": "b", "count": 3}, "node q, peer b, count 3"),
     (RecordKind.RELEASED, {"words": "w"}, "why w"),

@@ -68,7 +68,7 @@ class RestoredTests(JournalCase):
         self.assertEqual(fresh & self.names, set())
         verdict = self.verify()
         (note,) = verdict.notes
-        self.assertRegex(note, "^the head was a copy, or not there, behind record 3,")
+        self.assertRegex(note, "^the head was missing or a copy after record 3,")
         # It goes on as ever from there,
         self.fresh(self.start())
         self.assertEqual(self.found.put_back, "")
