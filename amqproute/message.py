@@ -283,7 +283,7 @@ class Message:
         What was looked at here counts for it as well.
 
         Args:
-            encoded: of it; as many octets as this one has, and the same up to the body's contents.
+            encoded: of it; the same up to the body's contents, which have the same size.
         """
         twin = Message(encoded)
         twin.located = self.located

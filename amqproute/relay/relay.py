@@ -197,14 +197,17 @@ class Relay:
 
     def target(self, hop: NextHop, origin: Origin) -> Queue:
         """See `IHops.target`."""
-        holder = holder_of(origin)
-        is_new = hop.key not in self.destinations
-        if is_new:
+        destination = self.destinations.get(hop.key)
+        if destination is None:
+            holder = holder_of(origin)
             self.destination_quota.check(holder)  # before the DNS is asked about the name
-        self.check(hop)
-        destination = self._make(hop, holder)
-        if is_new:
+            self.check(hop)
+            destination = self._make(hop, holder)
             destination.backoff.persist()  # the holder has to be known after a restart
+            return destination.queue
+        refusal = destination.refusal
+        if refusal is not None:
+            raise refusal
         return destination.queue
 
     def admit(self, hop: NextHop, origin: Origin | None = None) -> Deferred[None]:

@@ -132,9 +132,6 @@ def content_of(message: Message, delivery: DeliveryState) -> DeliveredContent:
     key: object
     if kept is not None:
         octets, exchange, key = kept
-        is_usual = layout is None and fragments is None and not (is_encoded or is_text)
-        if is_usual and delivery.is_routed_here and is_shortstr(exchange) and is_shortstr(key):
-            _remember_head(message, octets, exchange, key)
     else:
         annotations = message.annotations
         parts = _parts_of(message, delivery, is_encoded, is_text, footer)
@@ -146,11 +143,15 @@ def content_of(message: Message, delivery: DeliveryState) -> DeliveredContent:
         else:
             octets = _translated_octets(message, parts, fragments, footer)
         exchange, key = annotations.get(EXCHANGE), annotations.get(ROUTING_KEY)
+    is_addressed = delivery.is_routed_here and is_shortstr(exchange) and is_shortstr(key)
+    is_usual = layout is None and fragments is None and not (is_encoded or is_text)
+    if is_addressed and is_usual and (kept is not None or not _has_terms(message)):
+        _remember_head(message, octets, str(exchange), str(key))
     if delivery.delivery_count:
         octets = _with_delivery_count(octets, delivery.delivery_count)
     if delivery.plain_tags:
         octets = _with_plain_tags(octets)
-    if delivery.is_routed_here and is_shortstr(exchange) and is_shortstr(key):
+    if is_addressed:
         return DeliveredContent(octets, str(exchange), str(key), body, rest_size)
     return DeliveredContent(octets, "", delivery.queue, body, rest_size)
 
@@ -158,9 +159,9 @@ def content_of(message: Message, delivery: DeliveryState) -> DeliveredContent:
 def known_content(message: Message, start: int) -> tuple[ContentHead, bytes] | None:
     """Look up what a message becomes whose sections before the body were translated before.
 
-    That is so for what clients of 0-9 and 0-9-1 have published and nobody has changed, without a
-    time of expiry, and with a body of one data section that is not very large; and it is the same
-    for every consumer that is told of no earlier deliveries and understands all tags.
+    That is so where these sections alone decide: a message without a time of expiry, and with a
+    body of one data section. If a broker has changed it, it has no reply-to either. What is found
+    is the same for every consumer that is told of no earlier deliveries and understands all tags.
 
     Args:
         message: not a very large one.
@@ -189,8 +190,14 @@ def known_content(message: Message, start: int) -> tuple[ContentHead, bytes] | N
     return head, encoded[body_at:]
 
 
+def _has_terms(message: Message) -> bool:
+    """Tell whether the clock, or the names of this broker, take part in a translation."""
+    properties = message.properties
+    return properties.absolute_expiry_time is not None or properties.reply_to is not None
+
+
 def _remember_head(message: Message, octets: bytes, exchange: str, key: str) -> None:
-    """Have `known_content` find the translation of an unchanged message with a usual body."""
+    """Have `known_content` find the translation of a message with a usual body."""
     offsets = message.offsets
     start = offsets.body_start
     if (

@@ -17,7 +17,7 @@ from amqproute.translation.message_content import (
     content_of,
     known_content,
 )
-from amqproute.translation.message_parts import HIDDEN
+from amqproute.translation.message_parts import EXCHANGE, HIDDEN, ROUTING_KEY
 from amqproute.values import ORIGIN, TRACE
 from amqproute.wire.amqp09.arguments import decode_properties, encode_properties
 from amqproute.wire.amqp09.field_tables import FieldTable, FieldValue, Float32
@@ -94,22 +94,27 @@ class KnownContentTests(SynchronousTestCase):
 
     @given(property_octets(), st.binary(max_size=300), st.binary(max_size=300), st.integers(0, 400))
     def test_same(self, octets: bytes, first: bytes, second: bytes, hint: int) -> None:
-        """Whatever is found is what `content_of` makes of the message."""
-        delivered(published(octets, first))
-        message = published(octets, second)
-        body_at = message.offsets.body_start
-        ways = [(message, 0), (Message(message.encoded), body_at), (Message(message.encoded), hint)]
-        translated = delivered(message)
-        for each, start in ways:
-            found = known_content(each, start)
-            if found is None:
-                continue
-            head, body = found
-            self.assertEqual(
-                (*head, body),
-                (translated.exchange, translated.routing_key, translated.property_octets,
-                 whole(translated)),
-            )  # fmt: skip
+        """Whatever is found is what `content_of` makes of the message, also after a relay."""
+        for change in (
+            lambda each: each,
+            lambda each: each.with_annotations({ORIGIN: "a.example", TRACE: ["a.example"]}),
+            lambda each: each.with_to("q@b.example"),
+            lambda each: each.with_reply_to("r@b.example"),
+        ):
+            delivered(change(published(octets, first)), own_domains=frozenset(("a.example",)))
+            message = change(published(octets, second))
+            again = Message(message.encoded)
+            translated = delivered(message, own_domains=frozenset(("b.example",)))
+            for each, start in ((message, 0), (again, message.offsets.body_start), (again, hint)):
+                found = known_content(each, start)
+                if found is None:
+                    continue
+                head, body = found
+                self.assertEqual(
+                    (*head, body),
+                    (translated.exchange, translated.routing_key, translated.property_octets,
+                     whole(translated)),
+                )  # fmt: skip
 
     def test_found(self) -> None:
         """A second message with the same properties is found, with any size of its body."""
@@ -140,10 +145,17 @@ class KnownContentTests(SynchronousTestCase):
             b"\x00\x80\0\0\0\0\0\0\0\x75\xa0\1b",
         ):
             self.assertIsNone(known_content(Message(head + tail), start), tail)
-        for other in (
-            message.with_annotations({ORIGIN: "a.example"}),
-            Message(sections.encode_header(Header(durable=True, ttl=UInt(5))) + message.bare),
-        ):
+        changed = message.with_annotations({ORIGIN: "a.example"})
+        self.assertIsNone(known_content(changed, 0))
+        delivered(changed)
+        self.assertIsNotNone(known_content(changed, 0))
+        mine = message.with_reply_to("r@b.example")
+        lives = Message(sections.encode_header(Header(durable=True, ttl=UInt(5))) + message.bare)
+        ends = Message(
+            codec.encode(Properties(absolute_expiry_time=Timestamp(5_000_000))) + data
+        ).with_annotations({EXCHANGE: "e", ROUTING_KEY: "k"})
+        for other in (mine, lives, ends):
+            delivered(other)
             self.assertIsNone(known_content(other, 0))
         mortal = encode_properties(BasicProperties(message_id="mortal", expiration="1000"))
         for _ in range(2):

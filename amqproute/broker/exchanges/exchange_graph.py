@@ -134,6 +134,9 @@ class ExchangeGraph:
         queues: the names of the queues there are. The graph looks at it and never changes it.
         most_exchanges: how many exchanges there may be (09-CONN-22).
         most_bindings: how many bindings.
+
+    Attributes:
+        edition: another object after each change of exchanges or bindings.
     """
 
     def __init__(
@@ -142,12 +145,13 @@ class ExchangeGraph:
         most_exchanges: int = MOST_EXCHANGES,
         most_bindings: int = MOST_BINDINGS,
     ) -> None:
+        self.edition = object()
         self._queues = queues
         self._most_exchanges = most_exchanges
         self._most_bindings = most_bindings
         self._bindings = 0
         self._of_queue: dict[str, dict[ExchangeBinding, ExchangeBinding]] = {}
-        self._remembered: dict[tuple[str, str], tuple[BindingTarget, ...]] = {}
+        self._remembered: dict[tuple[str, str], RoutingOutcome] = {}
         self._exchanges = {
             name: _Exchange(ExchangeDefinition(name, kind)) for name, kind in PREDECLARED.items()
         }
@@ -239,7 +243,7 @@ class ExchangeGraph:
                 TopologyFaultKind.LIMIT, f"there are {self._most_exchanges} exchanges already"
             )
         self._exchanges[definition.name] = _Exchange(definition)
-        self._remembered.clear()
+        self._changed()
         return True
 
     def change_alternate(self, name: str, alternate: str | None) -> None:
@@ -253,7 +257,7 @@ class ExchangeGraph:
         exchange.definition = ExchangeDefinition(
             old.name, old.type, old.durable, old.auto_delete, old.internal, alternate, old.arguments
         )
-        self._remembered.clear()
+        self._changed()
 
     def delete(self, name: str, if_unused: bool = False) -> GraphChange:
         """Delete an exchange with its bindings (09-EXCH-20, 09-EXCH-21).
@@ -308,7 +312,7 @@ class ExchangeGraph:
                 TopologyFaultKind.LIMIT, f"there are {self._most_bindings} bindings already"
             )
         self._put_in(binding)
-        self._remembered.clear()
+        self._changed()
         return True
 
     def _put_in(self, binding: ExchangeBinding) -> None:
@@ -337,7 +341,7 @@ class ExchangeGraph:
             self._put_in(new)
             self._take_out(old)
             renamed.append((old, new))
-        self._remembered.clear()
+        self._changed()
         return tuple(renamed)
 
     def check_standard_binding(self, source: str, queue_is_durable: bool) -> None:
@@ -379,7 +383,7 @@ class ExchangeGraph:
         """Remove exchanges and bindings, and what goes with them."""
         gone_exchanges: dict[str, None] = {}
         gone_bindings: list[ExchangeBinding] = []
-        self._remembered.clear()
+        self._changed()
         while exchanges or bindings:
             if bindings:
                 gone = self._take_out(bindings.pop())
@@ -396,6 +400,11 @@ class ExchangeGraph:
                 bindings += (*exchange.incoming, *exchange.outgoing)
         definitions = tuple(self._exchanges.pop(name).definition for name in gone_exchanges)
         return GraphChange(tuple(gone_exchanges), tuple(gone_bindings), definitions)
+
+    def _changed(self) -> None:
+        """Forget decisions: they may be others from now on."""
+        self.edition = object()
+        self._remembered.clear()
 
     def _take_out(self, binding: ExchangeBinding) -> ExchangeBinding | None:
         """Remove a binding and return it as it was made; None if there is no such binding."""
@@ -459,7 +468,7 @@ class ExchangeGraph:
         if len(keys) == 1 and exchange != DEFAULT_EXCHANGE:
             remembered = self._remembered.get((exchange, keys[0]))
             if remembered is not None:
-                return _outcome(remembered, ())
+                return remembered
         queues: dict[BindingTarget, None] = {}
         addresses: dict[str, None] = {}
         seen = {exchange: None}
@@ -487,11 +496,12 @@ class ExchangeGraph:
                     further = self._exchanges.get(target.name)
                     if further is not None:
                         waiting.append(further)
+        outcome = RoutingOutcome(tuple([target.name for target in queues]), tuple(addresses))
         if by_key_only and len(keys) == 1 and DEFAULT_EXCHANGE not in seen:
             if len(self._remembered) >= MOST_REMEMBERED:
                 self._remembered.clear()
-            self._remembered[exchange, keys[0]] = tuple(queues)
-        return _outcome(queues, addresses)
+            self._remembered[exchange, keys[0]] = outcome
+        return outcome
 
     @staticmethod
     def _targets(
@@ -521,10 +531,6 @@ class ExchangeGraph:
                 found[BindingTarget(TargetKind.QUEUE, key)] = None
             found.update(table.match(key, {}))
         return found
-
-
-def _outcome(targets: Iterable[BindingTarget], addresses: Iterable[str]) -> RoutingOutcome:
-    return RoutingOutcome(tuple(target.name for target in targets), tuple(addresses))
 
 
 def check_redeclared(

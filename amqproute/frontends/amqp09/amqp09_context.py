@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from amqproute.broker.queue_declarations import HostedDeclarations
+from amqproute.frontends.amqp09.publish_plan import KnownRoutes
 from amqproute.frontends.common.client_connection import FrontendContext
 
 __all__ = ["Amqp09Context"]
@@ -24,6 +25,7 @@ class Amqp09Context:
         serial_numbers: of connections, since the start of the daemon.
         exclusive_consumers: those who have their queue to themselves, by its name within the broker
             (09-BASIC-25).
+        routes: of publishes, as they were decided before.
     """
 
     common: FrontendContext
@@ -31,3 +33,4 @@ class Amqp09Context:
     new_name: Callable[[], str]
     serial_numbers: Iterator[int] = field(default_factory=lambda: count(1))
     exclusive_consumers: dict[str, object] = field(default_factory=dict)
+    routes: KnownRoutes = field(default_factory=KnownRoutes)

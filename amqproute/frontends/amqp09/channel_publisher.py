@@ -20,6 +20,7 @@ from amqproute.auth.policy import Verb
 from amqproute.body import IBody
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.exchanges.carbon_copies import routing_keys
+from amqproute.broker.exchanges.exchange_graph import RoutingOutcome
 from amqproute.broker.exchanges.topology_fault import TopologyFault
 from amqproute.broker.local_transaction import Transaction
 from amqproute.broker.publish_gate import STORE, PublishGate
@@ -40,7 +41,7 @@ from amqproute.frontends.amqp09.channel_base import ChannelBase
 from amqproute.frontends.amqp09.direct_replies import address_replies
 from amqproute.frontends.amqp09.large_content_output import LargeContent
 from amqproute.frontends.amqp09.large_content_receiver import ArrivingBody, LargeContentReceiver
-from amqproute.frontends.amqp09.publish_plan import PublishPlan
+from amqproute.frontends.amqp09.publish_plan import MessagePattern, PublishPlan
 from amqproute.frontends.common.publishing_endpoint import PublishingEndpoint
 from amqproute.frontends.common.waiting_deliveries import WaitingDeliveries
 from amqproute.interfaces import ITarget
@@ -318,30 +319,34 @@ class ChannelPublisher(PublishingEndpoint):
             TopologyFault: the same.
             Unresolved: it is not known yet whether there is a way.
         """
-        plans = self._plans
-        if plans is None or delivery.rest is not None:
-            return self._take_anew(delivery, batch, None)
-        publish = delivery.publish
-        plan = plans.get((id(publish.method), id(publish.properties)))
-        if plan is None:
-            return self._take_anew(delivery, batch, plans)
-        message = plan.message(delivery.payload)
-        self._put_on(plan.targets, publish.method.exchange, message, batch, delivery)
-        return not self._owner.channel.is_transacted
+        if delivery.rest is not None:
+            return self._take_anew(delivery, batch)
+        publish, plans = delivery.publish, self._plans
+        method = publish.method
+        exchange = method.exchange
+        if plans is not None:
+            plan = plans.get((id(method), id(publish.properties)))
+            if plan is not None:
+                message = plan.pattern.message(delivery.payload)
+                self._put_on(plan.targets, exchange, message, batch, delivery)
+                return not self._owner.channel.is_transacted
+        if not exchange:
+            return self._take_anew(delivery, batch)
+        owner, topology = self._owner, self.topology
+        route = owner.host.amqp09.routes.find(topology, publish, owner.is_0_9)
+        if route is None:
+            return self._take_anew(delivery, batch)
+        owner.require(Verb.PUBLISH, exchange_node(exchange))
+        queues = topology.queues_of(route.outcome)
+        came = route.pattern.message(delivery.payload)
+        message = self._admitted(came)
+        self._put_on(queues, exchange, message, batch, delivery)
+        if plans is not None and message is came:
+            plans[id(method), id(publish.properties)] = PublishPlan(queues, route.pattern)
+        return not owner.channel.is_transacted
 
-    def _take_anew(
-        self,
-        delivery: PublishedContent,
-        batch: Batch,
-        plans: dict[tuple[int, int], PublishPlan] | None,
-    ) -> bool:
-        """Take a message without a plan; see `_take`.
-
-        Args:
-            delivery: what came.
-            batch: of the run.
-            plans: where the plan for those like it is put.
-        """
+    def _take_anew(self, delivery: PublishedContent, batch: Batch) -> bool:
+        """Take a message whose way is not known; see `_take`."""
         publish = delivery.publish
         method, properties = publish.method, publish.properties
         exchange = method.exchange
@@ -380,11 +385,11 @@ class ChannelPublisher(PublishingEndpoint):
             return False
         parts = _parts(queues, ways)
         for targets, to in parts:
-            message = self._message(content, delivery, to)
+            came = self._message(content, delivery, to)
+            message = self._admitted(came)
             self._put_on(targets, exchange, message, batch, delivery)
-        if plans is not None and len(parts) == 1 and content.is_plain and not method.immediate:
-            plan = PublishPlan(targets, message, len(delivery.payload))
-            plans[id(method), id(properties)] = plan
+        if len(parts) == 1 and content.is_plain and not method.immediate and not came.rest:
+            self._remember(delivery, outcome, targets, came, message)
         return not self._owner.channel.is_transacted
 
     def _message(
@@ -398,11 +403,43 @@ class ChannelPublisher(PublishingEndpoint):
                 raise PreconditionFailed(str(error)) from None
         else:
             encoded = content.head(method.exchange, method.routing_key, to)
-        message = Message(encoded, delivery.rest)
+        return Message(encoded, delivery.rest)
+
+    def _admitted(self, message: Message) -> Message:
+        """Return a message as it is taken from its sender."""
         most = self._connection.limits.header_bytes
         if message.bare_from > most:
             raise PreconditionFailed(f"properties of {message.bare_from} octets; {most} are taken")
-        return self._connection.context.nodes.admitted(message.received(), self.origin)
+        return self._connection.context.nodes.admitted(message, self.origin)
+
+    def _remember(
+        self,
+        delivery: PublishedContent,
+        outcome: RoutingOutcome,
+        targets: Sequence[ITarget],
+        came: Message,
+        message: Message,
+    ) -> None:
+        """Remember the way of a message for those like it.
+
+        Args:
+            delivery: it was put.
+            outcome: where it was routed.
+            targets: what it was put on.
+            came: the message before it was admitted.
+            message: the one that was put.
+        """
+        publish, size = delivery.publish, len(delivery.payload)
+        method = publish.method
+        pattern = MessagePattern(message, size)
+        if self._plans is not None:
+            self._plans[id(method), id(publish.properties)] = PublishPlan(targets, pattern)
+        if method.exchange:
+            owner = self._owner
+            if came is not message:
+                pattern = MessagePattern(came, size)
+            routes = owner.host.amqp09.routes
+            routes.add(self.topology, publish, owner.is_0_9, outcome, pattern)
 
     def _put_on(
         self,

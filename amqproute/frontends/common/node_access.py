@@ -250,10 +250,12 @@ class NodeAccess:
             UnauthorizedAccess: it has none of them.
         """
         allows = self._service.rules.allows
-        if not any(allows(principal, verb, node) for verb in verbs):
-            # The right that whoever keeps the rules would give: a peer's is to transfer.
-            lacking = verbs[-1] if principal.kind == "peer" else verbs[0]
-            raise UnauthorizedAccess(f"{principal} may not {lacking} on {local_name(node)!r}")
+        for verb in verbs:
+            if allows(principal, verb, node):
+                return
+        # The right that whoever keeps the rules would give: a peer's is to transfer.
+        lacking = verbs[-1] if principal.kind == "peer" else verbs[0]
+        raise UnauthorizedAccess(f"{principal} may not {lacking} on {local_name(node)!r}")
 
     def find_or_create(
         self, find: Callable[[], N], address: str, principal: Principal, may_create: bool = True

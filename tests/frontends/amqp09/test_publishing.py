@@ -7,6 +7,7 @@ Rules: 09-BASIC-34, -35, -36, -38, -39, -40, 09-X-64, -66, -67, -68, 09-W-71, -7
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -15,6 +16,7 @@ from amqproute.auth.policy import Rule
 from amqproute.broker.publish_gate import STORE
 from amqproute.errors import ResolveError
 from amqproute.message import Message
+from amqproute.values import Principal
 from tests.conformance.frame_broker import EVERYTHING, Network
 from tests.support.client09 import Client09
 from tests.support.wire09 import V09, content
@@ -61,6 +63,49 @@ class PublishTests(SynchronousTestCase):
         self.assertEqual(
             self.client.bodies(), [b"", b"1", b"2", b"x" * 300, b"y" * 300, b"z" * 20] * 12
         )
+
+    def test_known_route(self) -> None:
+        """What is published again goes where the bindings lead now, by the rights of now."""
+        client = self.client
+        client.ask("exchange.declare", exchange="t", type="topic")
+        client.ask("queue.declare", queue="other")
+        bindings = [
+            {"queue": queue, "exchange": "t", "routing_key": "#"} for queue in ("q", "other")
+        ]
+
+        def published(*bodies: bytes) -> tuple[int, int]:
+            client.publish(*bodies, exchange="t", key="a.b", properties={"delivery-mode": 2})
+            return client.depth(), client.depth("other")
+
+        self.assertEqual(published(b"0"), (0, 0))
+        client.ask("queue.bind", **bindings[0])
+        self.assertEqual([published(b"1"), published(b"2"), published(b"3", b"4")],
+                         [(1, 0), (2, 0), (4, 0)])  # fmt: skip
+        client.ask("queue.bind", **bindings[1])
+        self.assertEqual([published(b"5"), published(b"6")], [(5, 1), (6, 2)])
+        client.ask("queue.unbind", **bindings[0])
+        self.assertEqual([published(b"7"), published(b"8")], [(6, 3), (6, 4)])
+        client.ask("queue.delete", queue="other")
+        client.ask("queue.declare", queue="other")
+        self.assertEqual(published(b"9"), (6, 0))
+        client.ask("queue.bind", **bindings[1])
+        self.assertEqual([published(b"10"), published(b"11")], [(6, 1), (6, 2)])
+        service = self.house.transfer
+        service.reload(replace(service.rules, allows=lambda _, verb, name: verb != "publish"))
+        client.methods.clear()
+        client.publish(b"12", exchange="t", key="a.b", properties={"delivery-mode": 2})
+        self.assertEqual(client.closes(), [("channel", 403)])
+
+    def test_known_route_of_a_user(self) -> None:
+        """A route that one connection has found is one for others, as far as they may use it."""
+        self.client.ask("queue.bind", queue="q", exchange="amq.topic", routing_key="k")
+        for name, codes in (("ann", []), ("bob", [406]), ("ann", [])):
+            client = Client09(self.house, Principal("user", name)).channel()
+            rules = self.house.transfer.rules
+            rules.allows = lambda _, verb, name: verb != "impersonate"
+            client.publish(b"x", exchange="amq.topic", key="k", properties={"user-id": "ann"})
+            self.assertEqual([code for _, code in client.closes()], codes)
+        self.assertEqual(self.client.depth(), 2)
 
     def test_confirms(self) -> None:
         """A run of publishes is confirmed by one ack, when it is on the disk."""
