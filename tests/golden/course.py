@@ -216,6 +216,12 @@ class Course:
 
         until(lambda: found() >= count, f"{count} records {kind!r} at {daemon.name}")
 
+    def has_ended(self) -> bool:
+        """Tell whether alpha's journal has all of the last command: the deed, and its answer, which
+        was taken. What is not on the disk when the daemon is killed is in no journal."""
+        deed, _, answer = (json.loads(each) for each in self.records(self.alpha)[-3:])
+        return deed["all"].get("node") == "brought" and answer["kind"] == "delivered"
+
     def publish(self, *arguments: str) -> None:
         """Send a message at alpha, by a command that is kept."""
         self.command(self.alpha, "send", *arguments)
@@ -231,6 +237,7 @@ class Course:
         self.nodes()
         self.questions()
         self.exchanges()
+        until(self.has_ended, "the records of the last command")
         self.alpha.kill()
         self.alpha.start()
         self.command(self.alpha, "exchange", "bindings")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 from pathlib import Path
 
 import dns.flags
@@ -75,6 +76,15 @@ near CNAME far.beta.example.
 FIRST, SECOND = Nameserver("192.0.2.53"), Nameserver("2001:db8::53", 5353)
 A, AAAA, SRV = dns.rdatatype.A, dns.rdatatype.AAAA, dns.rdatatype.SRV
 HOST = DnsQuestion("amqp.beta.example", A)
+
+
+@cache
+def right_answer() -> tuple[dns.message.Message, bytes]:
+    """Return a query and a right answer to it, made once for all examples."""
+    query = dns.message.make_query("_amqps._tcp.beta.example", SRV, id=258)
+    reply = ZoneAuthority([ZONE]).respond(query.to_wire(), udp=True)
+    assert reply is not None
+    return query, reply.wire
 
 
 class ClientTestCase(SynchronousTestCase):
@@ -386,10 +396,8 @@ class ForgeryTests(ClientTestCase):
     @given(st.integers(0, 400), st.integers(0, 255))
     def test_any_changed_octet(self, position: int, octet: int) -> None:
         """A right answer with one octet changed never does more than fail."""
-        query = dns.message.make_query("_amqps._tcp.beta.example", SRV, id=258)
-        reply = ZoneAuthority([ZONE]).respond(query.to_wire(), udp=True)
-        assert reply is not None
-        wire = bytearray(reply.wire)
+        query, reply = right_answer()
+        wire = bytearray(reply)
         wire[position % len(wire)] = octet
         try:
             response = _parse(query, bytes(wire))
