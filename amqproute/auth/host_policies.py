@@ -84,6 +84,11 @@ class HostPolicies:
                 return False
         return policy.allows(principal, verb, name)
 
+    def grants(self, principal: Principal, verb: Verb) -> bool:
+        """Say whether the rules of a principal's virtual host grant a right on any node there."""
+        policy = self._hosts.get(principal.host) if principal.host else self._policy
+        return policy is not None and policy.grants_somewhere(principal, verb)
+
     def may_open(self, principal: Principal, host: str) -> bool:
         """Say whether a virtual host's rules allow `principal` anything there."""
         policy = self._hosts.get(host)

@@ -23,7 +23,14 @@ from typing import Final
 
 from amqproute.values import Principal
 
-__all__ = ["REMEMBERED_ANSWERS", "AccessPolicy", "Rule", "Verb", "default_rules"]
+__all__ = [
+    "REMEMBERED_ANSWERS",
+    "AccessPolicy",
+    "Rule",
+    "Verb",
+    "default_rules",
+    "pattern_matcher",
+]
 
 REMEMBERED_ANSWERS: Final = 8192
 """Cached answers; a full cache is emptied, which costs less than tracking the order of use."""
@@ -46,7 +53,7 @@ class Verb(StrEnum):
     IMPERSONATE = "impersonate"
 
 
-def _matcher(pattern: str) -> Callable[[str], bool]:
+def pattern_matcher(pattern: str) -> Callable[[str], bool]:
     """Return the predicate of a pattern in which only ``*`` is special.
 
     Each piece is found by `str.find`, not by a regular expression: the leftmost fit of each piece
@@ -171,7 +178,9 @@ class AccessPolicy:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules = tuple(rules)
-        self._compiled = [(rule, _matcher(rule.who), _matcher(rule.node)) for rule in self.rules]
+        self._compiled = [
+            (rule, pattern_matcher(rule.who), pattern_matcher(rule.node)) for rule in self.rules
+        ]
         self._answers: dict[tuple[Principal, str, str], bool] = {}
 
     def __repr__(self) -> str:
@@ -196,6 +205,19 @@ class AccessPolicy:
             rule.allow and any(fits_who(name) for name in names)
             for rule, fits_who, _ in self._compiled
         )
+
+    def grants_somewhere(self, principal: Principal, verb: Verb) -> bool:
+        """Return whether a rule grants `principal` a right on any node, as far as rules tell.
+
+        An earlier rule may take it back for all nodes that the granting rule names; only one that
+        takes it back for every node counts here.
+        """
+        names = _spellings(principal)
+        for rule, fits_who, _ in self._compiled:
+            is_denied = verb in rule.deny and rule.node == "*"
+            if (verb in rule.allow or is_denied) and any(fits_who(name) for name in names):
+                return not is_denied
+        return False
 
     def explain(self, principal: Principal, verb: Verb, node: str) -> tuple[bool, int | None]:
         """Return the answer and the index in `rules` of the rule that decided.

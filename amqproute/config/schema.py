@@ -42,6 +42,7 @@ from amqproute.config.field_types import (
     NodeName,
     RemoteService,
     Seconds,
+    ShortText,
     VirtualHostName,
 )
 from amqproute.config.node_settings import BindingSettings, NodeSettings, PolicySettings
@@ -163,6 +164,13 @@ class Config(Settings):
         "the right; rights not granted are refused, but root and the daemon's own user may always "
         "manage unless a rule denies it. Peers need a rule with transfer before they can deliver "
         "here.",
+    )
+    realms: dict[ShortText, Annotated[tuple[ShortText, ...], FromList]] = Field(
+        default={"/data": ("*",)},
+        description="What AMQP 0-9 clients can request tickets for: the name of a realm, and "
+        "patterns of the names of its queues and exchanges (/exchanges/NAME) as in access rules. "
+        "A star in the name of the realm stands for any text. A ticket never permits more than "
+        "the rules under access. AMQP 0-9-1 has no realms.",
     )
     nodes: Annotated[tuple[NodeSettings, ...], FromList] = Field(
         default=(),

@@ -47,6 +47,10 @@ class AccessControl:
         """Return whether the rules in force allow an action at a node."""
         return self._policy.allows(principal, verb, node)
 
+    def grants(self, principal: Principal, verb: Verb) -> bool:
+        """Return whether the rules in force grant a right on any node of a virtual host."""
+        return self._policy.grants(principal, verb)
+
     def authenticator(
         self, mechanisms: Sequence[str], plain_without_tls: bool = False
     ) -> Authenticator:

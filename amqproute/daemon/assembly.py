@@ -84,6 +84,7 @@ from amqproute.daemon.routes import describe_route
 from amqproute.daemon.shutdown import end_traffic, flush
 from amqproute.errors import AmqprouteError, StoreError
 from amqproute.filters import grammar
+from amqproute.frontends.amqp09.access_realms import AccessRealms
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
 from amqproute.frontends.amqp10.suspended_links import RESOLVED_NOTES
@@ -226,6 +227,7 @@ class Application:
             most_nodes=limits.max_nodes,
         )
         self.declarations = HostedDeclarations(self.broker, self.inventory, reactor)
+        self.realms = AccessRealms(config.realms, self.access.grants)
         self.inventory.when_declared = self.declarations.watch
         self.inventory.when_policies_changed = self.declarations.policies_changed
         self.receipts = Receipts(lambda principal: suppresses(self.config, principal))
@@ -450,6 +452,7 @@ class Application:
             self.shared,
             self.declarations,
             lambda: f"gen-{uuid.uuid4()}",
+            self.realms,
         )
         for listen in config.listen:
             await self._listen(listen, self.amqp10, amqp09)
@@ -670,6 +673,7 @@ class Application:
             ("virtual hosts", self.hosts.prepare),
             ("nodes", self._prepare_nodes),
             ("access", self.access.prepare),
+            ("realms", lambda config: partial(self.realms.adopt, config.realms)),
             ("listeners", self._prepare_listeners),
             ("certificates", self.certificates.prepare),
             ("routing", self.routing.prepare),

@@ -129,4 +129,4 @@ class RuleTests(SynchronousTestCase):
     )
     def test_stars(self, pattern: str, name: str) -> None:
         """A star is any run of characters, as in the shell."""
-        self.assertEqual(policy._matcher(pattern)(name), fnmatchcase(name, pattern))
+        self.assertEqual(policy.pattern_matcher(pattern)(name), fnmatchcase(name, pattern))

@@ -118,6 +118,10 @@ OBSERVED: Final[dict[str, Probe]] = {
     "nodes": node_terms,
     "aliases": lambda app: dict(app.broker.aliases),
     "bindings": lambda app: [*app.broker.bindings],
+    "realms": lambda app: (
+        app.realms.contains("/mine", "a"),
+        app.realms.contains("/data", "a"),
+    ),
     "policies": lambda app: {
         host: (each._plain, each._operator) for host, each in app.broker._policies.items()
     },
@@ -183,7 +187,8 @@ CHANGED: Final[dict[str, Any]] = {
     "listen.max-connections": 7, "listen.mute-per-address": 7, "listen.mute-per-network": 7,
     "listen.mute-shares": {"203.0.113.7/32": 7}, "listen.proxy-protocol": ["203.0.113.0/24"],
     "access.allow": ["consume"], "access.deny": ["consume"], "access.who": "user:bob",
-    "access.node": "a", "nodes.name": "other", "nodes.type": "topic", "nodes.capacity": 7,
+    "access.node": "a", "realms": {"/mine": ["a*"]}, "nodes.name": "other",
+    "nodes.type": "topic", "nodes.capacity": 7,
     "nodes.max-deliveries": 7, "nodes.dead-letter": "a", "nodes.ttl": 7, "nodes.priorities": 7,
     "nodes.message-durability-mode": "force-durable", "nodes.durable-on-transient": "reject",
     "nodes.duplicate-policy": "all", "nodes.non-transactional-support": "only",

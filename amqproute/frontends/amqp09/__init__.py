@@ -35,6 +35,8 @@ written its message is tried, so what would be refused in the end is refused at 
 `large_content_output` has one part of one body in memory for each connection. Nothing may come
 between the frames of a content, so what its channel has to send meanwhile waits behind it.
 
+*Tickets* of 0-9 are in `access_realms`: a method that names one is bound by it besides the rights.
+
 *Refuse*: `topology_replies` and `reply_texts` are the tables from what is wrong to reply codes. The
 scope of an error is that of its code.
 

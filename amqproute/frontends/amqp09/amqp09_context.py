@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from amqproute.broker.queue_declarations import HostedDeclarations
+from amqproute.frontends.amqp09.access_realms import AccessRealms
 from amqproute.frontends.amqp09.publish_plan import KnownRoutes
 from amqproute.frontends.common.client_connection import FrontendContext
 
@@ -22,6 +23,7 @@ class Amqp09Context:
         common: what all connections share, whatever their protocol.
         queues: the queues that clients declare.
         new_name: makes the name of a queue that is declared without one; nobody can guess it.
+        realms: what clients of 0-9 can have tickets for.
         serial_numbers: of connections, since the start of the daemon.
         exclusive_consumers: those who have their queue to themselves, by its name within the broker
             (09-BASIC-25).
@@ -31,6 +33,7 @@ class Amqp09Context:
     common: FrontendContext
     queues: HostedDeclarations
     new_name: Callable[[], str]
+    realms: AccessRealms = field(default_factory=AccessRealms)
     serial_numbers: Iterator[int] = field(default_factory=lambda: count(1))
     exclusive_consumers: dict[str, object] = field(default_factory=dict)
     routes: KnownRoutes = field(default_factory=KnownRoutes)

@@ -15,6 +15,7 @@ from amqproute.auth.policy import Verb
 from amqproute.broker.exchanges.topology_fault import TopologyFault
 from amqproute.broker.local_transaction import Transaction
 from amqproute.errors import AmqpError, StoreError
+from amqproute.frontends.amqp09.access_realms import ConnectionTickets, RealmUse
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp09.large_content_output import LargeContent, LargeContentOutput
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
@@ -50,6 +51,10 @@ class ChannelHost(Protocol):
     @property
     def content_output(self) -> LargeContentOutput:
         """What the connection sends of large contents."""
+
+    @property
+    def tickets(self) -> ConnectionTickets:
+        """What access.request has given to channels of the connection (0-9)."""
 
     @property
     def version(self) -> ProtocolVersion:
@@ -121,6 +126,29 @@ class ChannelBase:
         """
         name = in_host(self.virtual_host, node)
         self.context.nodes.require(self.connection.principal, (verb,), name)
+
+    def ticket_covers(self, number: int, uses: RealmUse, node: str, method: AmqpMethod) -> bool:
+        """Check the ticket that a method names, which is not 0.
+
+        Args:
+            number: of the ticket.
+            uses: of which it has to be good for one.
+            node: the resource, as access rules name it.
+            method: which closes the connection if the ticket is another channel's (09-ACC-13).
+
+        Returns:
+            False if it does.
+
+        Raises:
+            UnauthorizedAccess: there is no such ticket, or it does not cover that.
+        """
+        tickets = self.host.tickets
+        ticket = tickets.find(number)
+        if ticket is not None and ticket.channel is not self:
+            self.fail(ReplyCode.NOT_ALLOWED, f"ticket {number} is another channel's", method)
+            return False
+        tickets.check(ticket, uses, node)
+        return True
 
     # -- replies ---------------------------------------------------------------------------------
 

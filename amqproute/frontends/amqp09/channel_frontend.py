@@ -130,7 +130,7 @@ class ChannelFrontend(TransactionMethods):
         handler = self._handlers.get(type(method))
         if handler is None:
             self._not_offered(method)
-        else:
+        elif not self.is_0_9 or self.check_ticket(method):
             handler(method)
 
     def _not_offered(self, method: AmqpMethod) -> None:
@@ -177,6 +177,8 @@ class ChannelFrontend(TransactionMethods):
             publisher.leave()
             self.host.unthrottle(publisher)
         self.host.unthrottle(self)
+        if self.is_0_9:
+            self.host.tickets.end(self.virtual_host, self)
 
     # -- for the daemon and its operators ----------------------------------------------------------
 

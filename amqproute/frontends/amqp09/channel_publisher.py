@@ -37,6 +37,7 @@ from amqproute.errors import (
     StoreUnavailable,
     Unresolved,
 )
+from amqproute.frontends.amqp09.access_realms import RealmUse
 from amqproute.frontends.amqp09.channel_base import ChannelBase
 from amqproute.frontends.amqp09.direct_replies import address_replies
 from amqproute.frontends.amqp09.large_content_output import LargeContent
@@ -50,6 +51,7 @@ from amqproute.translation.body_layout import BodyLayout
 from amqproute.translation.content_message import ContentRefused, TranslatedContent, read_content
 from amqproute.values import NextHop, Origin, Principal
 from amqproute.wire.amqp09.contents import Publish
+from amqproute.wire.amqp09.methods import BasicPublish
 from amqproute.wire.amqp09.protocol_events import ContentPartReceived
 from amqproute.wire.amqp09.replies import ReplyCode
 
@@ -330,7 +332,7 @@ class ChannelPublisher(PublishingEndpoint):
                 message = plan.pattern.message(delivery.payload)
                 self._put_on(plan.targets, exchange, message, batch, delivery)
                 return not self._owner.channel.is_transacted
-        if not exchange:
+        if not exchange or method.ticket:
             return self._take_anew(delivery, batch)
         owner, topology = self._owner, self.topology
         route = owner.host.amqp09.routes.find(topology, publish, owner.is_0_9)
@@ -351,9 +353,8 @@ class ChannelPublisher(PublishingEndpoint):
         method, properties = publish.method, publish.properties
         exchange = method.exchange
         topology = self.topology
-        topology.graph.check_publish(exchange)
-        if exchange:
-            self._owner.require(Verb.PUBLISH, exchange_node(exchange))
+        if not self._may_publish(method):
+            return False
         try:
             content = read_content(properties, publish.property_octets, self._owner.is_0_9)
         except ContentRefused as error:
@@ -391,6 +392,24 @@ class ChannelPublisher(PublishingEndpoint):
         if len(parts) == 1 and content.is_plain and not method.immediate and not came.rest:
             self._remember(delivery, outcome, targets, came, message)
         return not self._owner.channel.is_transacted
+
+    def _may_publish(self, method: BasicPublish) -> bool:
+        """Check the exchange of a publish, and the right to it; False if its ticket is wrong.
+
+        Raises:
+            AmqpError: the client has no right to it.
+            TopologyFault: there is no such exchange, or it is internal.
+        """
+        owner, exchange = self._owner, method.exchange
+        self.topology.graph.check_publish(exchange)
+        if method.ticket:
+            # The default exchange is there for the queues that it leads to, and their realms.
+            node = exchange_node(exchange) if exchange else method.routing_key
+            if not owner.ticket_covers(method.ticket, RealmUse.WRITE, node, method):
+                return False
+        if exchange:
+            owner.require(Verb.PUBLISH, exchange_node(exchange))
+        return True
 
     def _message(
         self, content: TranslatedContent, delivery: PublishedContent, to: str | None

@@ -18,6 +18,7 @@ from amqproute import conditions
 from amqproute.auth.realm import Authenticator
 from amqproute.broker.partial_delivery_eviction import PartialDelivery
 from amqproute.errors import ResourceLimitExceeded, UnauthorizedAccess
+from amqproute.frontends.amqp09.access_realms import ConnectionTickets
 from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp09.channel_frontend import ChannelFrontend
 from amqproute.frontends.amqp09.client_description import client_description
@@ -104,6 +105,11 @@ class Frontend09(ClientConnection):
     def content_output(self) -> LargeContentOutput:
         """See `ChannelHost.content_output`."""
         return LargeContentOutput(self, self.context.broker.clock)
+
+    @cached_property
+    def tickets(self) -> ConnectionTickets:
+        """See `ChannelHost.tickets`."""
+        return ConnectionTickets(self.amqp09.realms)
 
     @cached_property
     def _handlers(self) -> dict[type, Callable[..., None]]:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The classes access, exchange and queue on a channel.
 
+Tickets (`access_realms`) are checked before each method of 0-9 that names one.
+
 Rights (`amqproute.auth.policy`): declare and delete need `create`, purge needs `consume`, bind and
 unbind `consume` on the source and `create` on the target. Access rules know an exchange as
 ``/exchanges/NAME`` and a queue by its name. What a declaration has others get later, as dead
@@ -9,7 +11,7 @@ letters or by an alternate exchange, needs `publish` there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -28,11 +30,14 @@ from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFau
 from amqproute.broker.exchanges.topology_names import check_exchange_name
 from amqproute.broker.queue import Queue
 from amqproute.broker.reply_addresses import REPLY_QUEUE, is_reply_name
+from amqproute.frontends.amqp09.access_realms import RealmUse
 from amqproute.frontends.amqp09.channel_base import ChannelBase
 from amqproute.frontends.amqp09.topology_replies import TopologyMethod
 from amqproute.wire.amqp09.methods import (
     AccessRequest,
     AccessRequestOk,
+    BasicConsume,
+    BasicGet,
     ExchangeBind,
     ExchangeBindOk,
     ExchangeDeclare,
@@ -57,8 +62,22 @@ from amqproute.wire.amqp09.shapes import AmqpMethod
 __all__ = ["TopologyMethods"]
 
 TICKET: Final = 1
-"""The ticket of every access.request: what it is good for is decided by the user's own rights."""
+"""The ticket of every access.request in 0-9-1, which is good for nothing."""
 Result = TypeVar("Result")
+
+
+_NEEDED: Final[Mapping[type[AmqpMethod], RealmUse]] = {
+    ExchangeDeclare: RealmUse.ACTIVE,  # 09-X-23
+    ExchangeDelete: RealmUse.ACTIVE,  # 09-X-31
+    QueueDeclare: RealmUse.ACTIVE,  # 09-X-33
+    QueueBind: RealmUse.ACTIVE,  # 09-QUEUE-26
+    QueueUnbind: RealmUse.ACTIVE,  # 09-QUEUE-34
+    QueuePurge: RealmUse.READ,  # 09-X-49
+    QueueDelete: RealmUse.ACTIVE,  # 09-QUEUE-50
+    BasicConsume: RealmUse.READ,  # 09-X-58
+    BasicGet: RealmUse.READ,  # 09-X-69
+}
+"""What a ticket has to be good for. Publishes are checked where they are routed (09-X-63)."""
 
 
 class TopologyMethods(ChannelBase):
@@ -105,7 +124,38 @@ class TopologyMethods(ChannelBase):
     # -- access ----------------------------------------------------------------------------------
 
     def _access_request(self, method: AccessRequest) -> None:
-        self.reply(method, AccessRequestOk(ticket=TICKET))
+        if not self.is_0_9:
+            self.reply(method, AccessRequestOk(ticket=TICKET))
+            return
+        uses = RealmUse(0)
+        for is_asked, use in (
+            (method.passive, RealmUse.PASSIVE),
+            (method.active, RealmUse.ACTIVE),
+            (method.write, RealmUse.WRITE),
+            (method.read, RealmUse.READ),
+        ):
+            if is_asked:
+                uses |= use
+        principal = self.connection.principal
+        number = self.host.tickets.request(method.realm, principal, self, uses, method.exclusive)
+        self.reply(method, AccessRequestOk(ticket=number))
+
+    def check_ticket(self, method: AmqpMethod) -> bool:
+        """Check the ticket that a method of a channel names, if any; see `ticket_covers`."""
+        number: int = getattr(method, "ticket", 0)
+        needed = _NEEDED.get(type(method))
+        if not number or needed is None:
+            return True
+        uses = needed
+        if getattr(method, "passive", False):
+            uses = RealmUse.PASSIVE
+            if isinstance(method, QueueDeclare):
+                uses |= RealmUse.ACTIVE  # 09-X-33 asks for it
+        if isinstance(method, ExchangeDeclare | ExchangeDelete):
+            node = exchange_node(method.exchange)
+        else:
+            node = getattr(method, "queue", "") or self.channel.current_queue or ""
+        return self.ticket_covers(number, uses, node, method)
 
     # -- exchange --------------------------------------------------------------------------------
 
