@@ -94,7 +94,8 @@ class Message:
         """There is a footer, which may sign the message."""
         if self.rest is not None:
             return bool(self.rest.has_footer)
-        return self.offsets.footer_end > self.offsets.footer_start
+        offsets = self.located or self.offsets
+        return offsets.footer_end > offsets.footer_start
 
     def forget(self) -> None:
         """Drop what was decoded, to keep only the bytes while the message waits."""

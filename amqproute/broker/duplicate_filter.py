@@ -161,7 +161,7 @@ class DuplicateFilter:
 
     def _known(self, message: Message) -> int:
         try:
-            return self.identity(message)
+            return identity_of(message, self.with_numbers)
         except DecodeError:
             return 0  # it was stored before anybody looked at its id
 

@@ -359,7 +359,8 @@ class EngineProtocol(TwistedProtocol):
             self._fault("reading")
         self._is_busy = False
         self._flush_now()
-        self._take_rest()
+        if self._unread_for or self._loss is not None or self._has_rest:
+            self._take_rest()
         return decrypted + engine.work - before
 
     def _decrypt(self, budget: int) -> int:

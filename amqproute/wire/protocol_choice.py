@@ -124,7 +124,7 @@ class ProtocolChooser:
         self._seconds = seconds
         self._octets = b""
         self._since = 0.0
-        self._is_closed = False
+        self.is_closed = False
 
     def __repr__(self) -> str:
         return f"<ProtocolChooser {self._octets[:HEADER_SIZE]!r}>"
@@ -141,7 +141,7 @@ class ProtocolChooser:
 
     def receive_eof(self, now: float) -> list[Event]:
         """See `amqproute.wire.engine.Engine`: a look whether the port is open is no connection."""
-        self._is_closed = True
+        self.is_closed = True
         return []
 
     def tick(self, now: float) -> list[Event]:
@@ -150,7 +150,7 @@ class ProtocolChooser:
 
     def next_deadline(self) -> float | None:
         """See `amqproute.wire.engine.Engine`."""
-        return None if self._is_closed else self._since + self._seconds
+        return None if self.is_closed else self._since + self._seconds
 
     def data_to_send(self) -> list[bytes]:
         """See `amqproute.wire.engine.Engine`: nothing is said in no protocol."""
@@ -158,12 +158,7 @@ class ProtocolChooser:
 
     def close_with(self, condition: Condition, words: str) -> None:
         """See `amqproute.wire.engine.Engine`."""
-        self._is_closed = True
-
-    @property
-    def is_closed(self) -> bool:
-        """See `amqproute.wire.engine.Engine`."""
-        return self._is_closed
+        self.is_closed = True
 
     def _chosen(self, protocol: KnownProtocol) -> list[Event]:
         number = [each is protocol for each in self._protocols].index(True)

@@ -24,7 +24,7 @@ from amqproute.auth.realm import LogInTransport
 from amqproute.broker.local_transaction import Transaction, TransactionTerms
 from amqproute.broker.outgoing_memory import OutgoingMemory
 from amqproute.broker.partial_delivery_eviction import PartialDelivery
-from amqproute.broker.publish_gate import HeldMemory
+from amqproute.broker.publish_gate import LEAST_PART, HeldMemory
 from amqproute.broker.receipts import Receipts, Stream
 from amqproute.broker.transaction_registry import TransactionRegistry
 from amqproute.conditions import Condition
@@ -425,9 +425,11 @@ class ClientConnection(ABC):
 
         How much is too much is less where memory runs short: those who hold most wait first.
         """
-        self._uncommitted_bytes += size
+        held = self._uncommitted_bytes = self._uncommitted_bytes + size
         self.context.memory.hold(size)
-        if self._pump is not None and self._uncommitted_bytes > self._most_bytes:
+        if held <= LEAST_PART and held <= self.limits.uncommitted_bytes:
+            return  # so much each connection may hold in any case
+        if self._pump is not None and held > self._most_bytes:
             self.is_held = True
             self._stop_reading()
 

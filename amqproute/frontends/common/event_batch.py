@@ -230,7 +230,8 @@ class EventBatch:
                 if delivery.settled:
                     goes_ahead = False  # its sender cannot be left in doubt
         batch.goes_ahead = goes_ahead
-        self._owner.hold(size)
+        if size:
+            self._owner.hold(size)
         # A consumer that has settled waits for nothing; a publisher does.
         batch.commit(patient=not (published or answers)).addCallbacks(
             self._committed,

@@ -461,7 +461,7 @@ class Connection(Negotiation, SessionConnection):
             return
         if not self._header_sent:
             # We have not sent any AMQP frame, so there is nothing to close.
-            self._phase = HandshakePhase.OVER
+            self._finish()
             return
         self._close_error = error
         self._send_close(error)
@@ -488,6 +488,7 @@ class Connection(Negotiation, SessionConnection):
 
     def _finish(self) -> None:
         self._phase = HandshakePhase.OVER
+        self.is_closed = True
         self._close_waits = False
 
     def _release_sessions(self) -> None:

@@ -44,12 +44,13 @@ RELEASED: Final = Released()
 
 _ACCEPTED_BYTES: Final = b"\x00\x53\x24\x45"
 _RELEASED_BYTES: Final = b"\x00\x53\x26\x45"
-# list8 of no items: what some clients write for list0.
+# list8 or list32 of no items: what some clients write for list0.
 _STATES_BY_BYTES: Final[dict[bytes, DeliveryState]] = {
     _ACCEPTED_BYTES: ACCEPTED,
     _RELEASED_BYTES: RELEASED,
 }
 _EMPTY_LIST_8: Final = b"\xc0\x01\x00"
+_EMPTY_LIST_32: Final = b"\xd0\x00\x00\x00\x04\x00\x00\x00\x00"
 
 
 def read_transfer(data: bytes, pos: int, end: int) -> tuple[Transfer, int] | None:
@@ -392,14 +393,18 @@ def read_disposition(data: bytes, pos: int, end: int) -> tuple[Disposition, int]
                 pos += 4
             elif data[pos] == 0x40:
                 pos += 1
-            elif data[pos + 3 : pos + 6] == _EMPTY_LIST_8:
+            else:
+                if data[pos + 3 : pos + 6] == _EMPTY_LIST_8:
+                    size = 3
+                elif data[pos + 3 : pos + 12] == _EMPTY_LIST_32:
+                    size = 9
+                else:
+                    return None
                 state = _STATES_BY_BYTES.get(data[pos : pos + 3] + b"\x45")
                 if state is None:
                     return None
                 disposition.state = state
-                pos += 6
-            else:
-                return None
+                pos += 3 + size
 
         disposition.batchable = False
         if count > 5:

@@ -463,6 +463,7 @@ class Link(NegotiatedLink):
         """Drop everything: the session or connection is gone."""
         self._is_gone = True
         self._state = LinkStateName.DONE
+        self.is_active = False
         self.credit = 0
         self._count(0)
         self._outgoing = None

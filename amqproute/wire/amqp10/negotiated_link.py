@@ -94,6 +94,10 @@ class NegotiatedLink(ABC):
         drain: sender: the receiver wants the credit used up, see `Link.drained`. Receiver: we do.
         delivery_count: the link's counter (§2.6.7).
         available: receiver: number of deliveries waiting at the sender, as it has told.
+        is_active: whether actions on the link and its deliveries still have an effect. True from
+            when both sides have attached until we have detached. When the peer detaches, ends or
+            closes, it stays true until `Connection.data_to_send` has written the answer, so that
+            the handler of the events can still act on an earlier delivery (P-03).
     """
 
     __slots__ = (
@@ -116,6 +120,7 @@ class NegotiatedLink(ABC):
         "delivery_count",
         "drain",
         "handle",
+        "is_active",
         "max_message_size",
         "name",
         "octets",
@@ -150,6 +155,7 @@ class NegotiatedLink(ABC):
         self.handle = -1
         self.remote_handle = -1
         self._state = LinkStateName.UNBOUND
+        self.is_active = False
         # The user knows of the detach, or has asked for it: no more events.
         self._end_reported = False
         # The engine or the peer's end has removed the link: verbs are no-ops.
@@ -175,18 +181,6 @@ class NegotiatedLink(ABC):
     def state(self) -> LinkStateName:
         """State of the link (`amqproute.wire.amqp10.state_tables`)."""
         return self._state
-
-    @property
-    def is_active(self) -> bool:
-        """Whether actions on the link and its deliveries still have an effect.
-
-        True from when both sides have attached until we have detached. When the peer detaches,
-        ends or closes, it stays true until `Connection.data_to_send` has written the answer, so
-        that the handler of the events can still act on an earlier delivery (P-03).
-        """
-        return (
-            self._state is LinkStateName.OPEN or self._state is LinkStateName.LEAVING
-        ) and self._failed is None
 
     @property
     def is_sender(self) -> bool:
@@ -405,6 +399,9 @@ class NegotiatedLink(ABC):
         if state is None:
             raise LocalProtocolError(f"link {self.name!r}: no {step.name} in {self._state.name}")
         self._state = state
+        self.is_active = (
+            state is LinkStateName.OPEN or state is LinkStateName.LEAVING
+        ) and self._failed is None
 
     # -------------------------------------------------------------------------------- flow
 

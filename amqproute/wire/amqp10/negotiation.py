@@ -89,6 +89,7 @@ class Negotiation(ConnectionState):
         self._sasl_server = sasl_server
         self._sasl_client = sasl_client
         self._phase = HandshakePhase.START
+        self.is_closed = False
         self._input = b""
         self._secured = False
         self._authenticated = False
@@ -117,11 +118,6 @@ class Negotiation(ConnectionState):
     def has_heard(self) -> bool:
         """Whether any input has come from the peer, or was decrypted."""
         return self._has_heard
-
-    @property
-    def is_closed(self) -> bool:
-        """See `amqproute.wire.engine.Engine`."""
-        return self._phase is HandshakePhase.OVER
 
     @abstractmethod
     def _read(self, data: bytes) -> None:
@@ -202,6 +198,7 @@ class Negotiation(ConnectionState):
         if phase is None:
             raise LocalProtocolError(f"no {transition.name} in {self._phase.name}")
         self._phase = phase
+        self.is_closed = phase is HandshakePhase.OVER
 
     def _send_client_header(self) -> None:
         if self._sasl_client is not None and not self._authenticated:

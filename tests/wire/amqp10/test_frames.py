@@ -462,8 +462,15 @@ class FastPathTests(SynchronousTestCase):
         for data in (
             encode_disposition(0, True, 1, 2, True, spec.Accepted())[8:],
             bytes.fromhex("005315c00b05 41 43 43 41 005324c00100".replace(" ", "")),
+            bytes.fromhex("005315c01105 41 43 43 41 005324d00000000400000000".replace(" ", "")),
+            bytes.fromhex("005315c01105 41 43 43 41 005326d00000000400000000".replace(" ", "")),
         ):
-            self.assertIsNotNone(fastpath.read_disposition(data, 0, len(data)))
+            found = fastpath.read_disposition(data, 0, len(data))
+            assert found is not None
+            self.assertEqual(found[0], spec.decode_composite(data)[0])
+        # A list32 that says it has an item is for the generic path.
+        data = bytes.fromhex("005315c01205 41 43 43 41 005324d0000000050000000140".replace(" ", ""))
+        self.assertIsNone(fastpath.read_disposition(data, 0, len(data)))
         data = encode_flow(
             0, spec.Flow(incoming_window=1, next_outgoing_id=2, outgoing_window=3, handle=0)
         )
