@@ -56,7 +56,7 @@ def _meant(journals: tuple[Path, ...]) -> list[Path]:
 def closed(journals: tuple[Path, ...]) -> list[Path]:
     """Return the folders of closed segments of `configured` journals.
 
-    Open segments belong to the daemon, which moves them at any moment.
+    Open segments belong to the daemon, which may move them at any moment.
 
     Raises:
         SourceError: a journal has none.
@@ -83,7 +83,7 @@ def ingest(
         return DONE
     click.echo(
         f"{taken.segments:,} segments, {taken.records:,} records in {taken.lines:,} lines; "
-        f"{taken.duplicates:,} lines were there already"
+        f"{taken.duplicates:,} lines were already present"
     )
     _warn_of(taken)
     return DONE
@@ -99,9 +99,9 @@ def _warn_of(taken: IngestSummary) -> None:
         )
     if taken.contradicting:
         render.warn(
-            f"{taken.contradicting:,} lines contradict records of the same number that are there: "
-            "a journal was changed, or goes on in two places; see the table `rejects`, and "
-            "amqproute journal verify"
+            f"{taken.contradicting:,} lines contradict records with the same numbers in the "
+            "tables: a journal was changed, or continues in two places; see the table `rejects`, "
+            "and amqproute journal verify"
         )
 
 
@@ -186,12 +186,12 @@ def _range(
     if not any(since <= each <= until for each in known):
         what = since.isoformat() if since == until else f"{since} to {until}"
         raise CommandError(
-            USAGE, "pipeline.day", f"{tables.base}: nothing of {what}",
-            f"there is {spans(known)}",
+            USAGE, "pipeline.day", f"{tables.base}: no records of {what}",
+            f"available: {spans(known)}",
         )  # fmt: skip
     unmade = sorted(day for day in snapshot.pending if since <= day <= until)
     if unmade:
-        come = f"records of {spans(unmade)} have come, and no figures were made of them"
+        come = f"records of {spans(unmade)} have not been processed yet"
         raise CommandError(USAGE, "pipeline.pending", f"{tables.base}: {come}", _make(tables))
     return since, until
 
@@ -402,7 +402,7 @@ def _gone(
 ) -> dict[tuple[str, int], str]:
     """Return the entries of missing messages, with their fates.
 
-    They have not ended and do not wait either, or the next broker has not got them.
+    They have not ended and do not wait either, or the next broker did not get them.
     """
     left = [hop for row in rows for hop in row.hops if hop.fate in (None, RecordKind.RELAYED)]
     if not left:
@@ -417,9 +417,9 @@ def _gone(
 def _not_found(tables: Warehouse, snapshot: WarehouseSnapshot, message_id: str) -> CommandError:
     known = snapshot.days("runs")
     words = f"no message {message_id!r} in the tables of {spans(known)}"
-    step = "take the newest segments in: amqproute pipeline run"
+    step = "load the newest segments: amqproute pipeline run"
     if snapshot.pending:
-        words += f", of which those of {spans(snapshot.pending)} are not made yet"
+        words += f"; those of {spans(snapshot.pending)} have not been processed yet"
         step = _make(tables)
     return CommandError(NEGATIVE, "not-found", words, step)
 

@@ -74,7 +74,7 @@ warehouse_option: Decorator = click.option(
     show_envvar=True,
     default=WAREHOUSE,
     show_default=True,
-    help="Where the tables are: a directory, or any place that Hadoop knows.",
+    help="Directory of the tables, or any place on a file system of Hadoop.",
 )
 
 journal_option: Decorator = click.option(
@@ -91,19 +91,19 @@ journal_option: Decorator = click.option(
 everywhere_option: Decorator = click.option(
     "--everywhere",
     is_flag=True,
-    help="Look into all folders of days. By default only into those that have changed: enough, "
-    "unless a file of an older day was written over where it stands.",
+    help="Read all folders of days. By default only folders that have changed: sufficient, "
+    "unless a file of an older day was overwritten in place.",
 )
 
 
 def spark_options(command: Callable[..., object]) -> Callable[..., object]:
     """Add the options for Spark; the command takes ``spark``."""
     for option in (
-        click.option("--debug", is_flag=True, help="Show what Spark itself says of an error."),
+        click.option("--debug", is_flag=True, help="Show Spark's own error messages."),
         click.option(
             "--local-dir",
             metavar="DIR",
-            help="Where Spark puts what does not fit into memory. [default: the system's /tmp]",
+            help="Folder for data that does not fit into memory. [default: the system's /tmp]",
         ),
         click.option("--memory", metavar="SIZE", help="Memory for Spark here. [default: 4g]"),
         click.option(
@@ -121,7 +121,7 @@ def _cluster(context: click.Context, option: click.Parameter, value: str | None)
     """Refuse values that would cause a Java stack trace."""
     if value is None or value == "yarn" or value.startswith(("local", "spark://", "k8s://")):
         return value
-    raise click.BadParameter(f"{value!r} is none of local[N], spark://HOST:PORT, k8s://URL, yarn")
+    raise click.BadParameter(f"{value!r}: expected local[N], spark://HOST:PORT, k8s://URL or yarn")
 
 
 @click.command()
@@ -148,7 +148,7 @@ def ingest(
     type=click.IntRange(min=1),
     default=MOST_PIECES,
     show_default=True,
-    help="Pieces that a day may stay in.",
+    help="Most pieces of a day.",
 )
 @spark_options
 @json_option
@@ -170,9 +170,9 @@ def compact(warehouse: str, most: int, as_json: bool, **spark: object) -> int:
     show_envvar=True,
     type=click.IntRange(min=LEAST_KEPT_DAYS),
     required=True,
-    help=f"So many days before today stay in the tables; {LEAST_KEPT_DAYS} at least.",
+    help=f"Days before today that stay in the tables; at least {LEAST_KEPT_DAYS}.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Print the result, and change nothing.")
 @spark_options
 @json_option
 def prune(warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark: object) -> int:
@@ -188,9 +188,9 @@ def prune(warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark:
 
 @click.command()
 @warehouse_option
-@click.option("--all", "show_all", is_flag=True, help="Print every file, not only what is wrong.")
-@click.option("--fast", is_flag=True, help="Compare names and lengths, and no checksums.")
-@click.option("--remove", is_flag=True, help="Remove leftovers: what is on no list, after a day.")
+@click.option("--all", "show_all", is_flag=True, help="Print every file, not only problems.")
+@click.option("--fast", is_flag=True, help="Compare names and lengths, but no checksums.")
+@click.option("--remove", is_flag=True, help="Remove leftovers: unlisted files, after a day.")
 @spark_options
 @json_option
 def fsck(
@@ -213,29 +213,29 @@ def fsck(
     "--output",
     metavar="DIR",
     required=True,
-    help="Gets the table `live` and the checkpoint; the same one goes on where it was.",
+    help="Gets the table `live` and the checkpoint; with the same one the query continues.",
 )
 @click.option(
     "--every",
     metavar="INTERVAL",
     default="1 minute",
     show_default=True,
-    help="From one look for new segments to the next.",
+    help="Interval between searches for new segments.",
 )
-@click.option("--once", is_flag=True, help="Take what is there, and end.")
+@click.option("--once", is_flag=True, help="Process the present segments, and end.")
 @click.option(
     "--lateness",
     metavar="INTERVAL",
     default=LATENESS,
     show_default=True,
-    help="How late a segment may come. So much later an hour is closed.",
+    help="How late a segment may arrive. Hours are closed that much later.",
 )
 @click.option(
     "--at-once",
     type=click.IntRange(min=1),
     default=STEP_SEGMENTS,
     show_default=True,
-    help="Segments of one step, at most.",
+    help="Most segments of one step.",
 )
 @spark_options
 def stream(
@@ -256,7 +256,7 @@ def stream(
     "--day", type=DayOption(), metavar="DAY", help="As 2026-11-22, UTC. [default: the last]"
 )
 @click.option("--from", "first", type=DayOption(), metavar="DAY", help="First day of a range.")
-@click.option("--to", "last", type=DayOption(), metavar="DAY", help="Last day of it.")
+@click.option("--to", "last", type=DayOption(), metavar="DAY", help="Last day of the range.")
 @click.option(
     "--output",
     metavar="FILE",
@@ -271,8 +271,8 @@ def report(
 ) -> int:  # fmt: skip
     """Write a report page about a day, or a range of days.
 
-    One file that needs no network: volumes, delays and at which stage, each partner's part,
-    what was put off, what failed, what waits, and whether everything is accounted for. Refuses days
+    One file that needs no network: volumes, delays by stage, each partner's share, deferrals,
+    failures, waiting messages, and whether every message is accounted for. Refuses days
     with records that `run` has not processed yet.
 
     Exits with 1 if messages are not accounted for, or two brokers contradict each other.
@@ -294,8 +294,8 @@ def run(
     Loads closed segments, follows every message through them, and writes a page for each day with
     new records, or whose messages have ended. May be killed at any time and started again.
 
-    Exits with 1 if messages are not accounted for, or two brokers whose journals are here
-    contradict each other about what they handed over: as long as that is of the last week.
+    Exits with 1 if messages of the last week are not accounted for, or if two brokers whose
+    journals are here contradict each other about hand-overs of the last week.
     """
     return _carry_out(ANALYSIS, "run", journals, warehouse, everywhere, as_json, **spark)
 
@@ -308,8 +308,8 @@ def run(
 def trace(message_id: str, warehouse: str, as_json: bool, **spark: object) -> int:
     """Show where a message is, and its path.
 
-    Of all messages with this MESSAGE_ID, up to 20. One of the daemon's last minute is not in the
-    tables yet: ask the daemon with `amqproute why`, or its journal with `amqproute journal find`.
+    Shows up to 20 messages with this MESSAGE_ID. Messages of the last minute are not in the
+    tables yet: use `amqproute why`, or the daemon's journal with `amqproute journal find`.
     """
     return _carry_out(ANALYSIS, "trace", message_id, warehouse, as_json, **spark)
 
@@ -327,13 +327,13 @@ def trace(message_id: str, warehouse: str, as_json: bool, **spark: object) -> in
     metavar="DIR",
     required=True,
     type=click.Path(path_type=Path),
-    help="The partner's journal, its tables, or what it sent: amqproute journal export.",
+    help="The partner's journal, its tables, or its export: amqproute journal export.",
 )
 @click.option(
     "--day", type=DayOption(), metavar="DAY", help="As 2026-11-22, UTC. [default: all days]"
 )
-@click.option("--our-domain", metavar="DOMAIN", help="Whose side is ours, if --ours tells of more.")
-@click.option("--their-domain", metavar="DOMAIN", help="Whose side is theirs, likewise.")
+@click.option("--our-domain", metavar="DOMAIN", help="Our side, if --ours has several domains.")
+@click.option("--their-domain", metavar="DOMAIN", help="Their side, likewise.")
 @click.option(
     "--output",
     metavar="DIR",
@@ -347,14 +347,14 @@ def trace(message_id: str, warehouse: str, as_json: bool, **spark: object) -> in
     default=GRACE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="So close to a gap in a journal, nobody is accused either.",
+    help="Distance from a gap in a journal within which nobody is accused.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
     default=50,
     show_default=True,
-    help="How many hand-overs to print; the table has all.",
+    help="Most hand-overs to print; the table has all.",
 )
 @spark_options
 @json_option
@@ -364,11 +364,11 @@ def reconcile(
 ) -> int:  # fmt: skip
     """Compare our journal with a partner's.
 
-    Every message that one of us handed over to the other is looked for in both journals, by store
+    Every message that one of us handed over to the other is looked up in both journals, by store
     and entry, and its digests are compared. Clocks may differ; the difference is estimated. Gaps
-    and ends of a journal are reported, and not blamed on anybody.
+    and ends of a journal are reported, and nobody is blamed for them.
 
-    Exits with 1 if the two contradict each other, and with 2 where there is nothing of the day.
+    Exits with 1 if the two contradict each other, and with 2 if there are no records of the day.
     """
     return _carry_out(
         PARTNERS,

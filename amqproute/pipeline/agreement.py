@@ -36,19 +36,19 @@ from amqproute.pipeline.reconcile import (
 __all__ = ["LISTED_ON_PAGE", "agreement_page", "broker_name", "in_words", "instant", "listed_rows"]
 
 LISTED_ON_PAGE: Final = 1000
-"""Hand-overs that a page names; the table has all of them."""
+"""Most hand-overs on a page; the table has all of them."""
 
 _REASONS: Final = {
     MISSING: "segments are missing",
     GAP: "records could not be written",
-    RESTORED: "the journal was put back from a backup, or ended without a stop and began anew",
-    DAMAGED: "lines cannot be read, or are not what was written",
+    RESTORED: "the journal was restored from a backup, or ended without a stop and started over",
+    DAMAGED: "lines are unreadable or altered",
     DOWN: "the broker was stopped",
 }
 
 
 def instant(microseconds: int | None) -> str | None:
-    """Write a time of a record, UTC."""
+    """Format a time of a record, UTC."""
     if microseconds is None:
         return None
     seconds, rest = divmod(microseconds, 1_000_000)
@@ -56,10 +56,10 @@ def instant(microseconds: int | None) -> str | None:
 
 
 def broker_name(row: Row) -> str:
-    """Say which broker a row is about: by its name, or by its domain where it has none.
+    """Return a broker's name, or its domain if it has none.
 
-    A broker whose configuration does not name it has a UUID for a name, which tells nobody
-    anything; its first digits tell brokers of one domain apart.
+    A broker whose configuration does not name it has a UUID for a name, which is useless to
+    readers; its first digits distinguish brokers of one domain.
     """
     name: str | None = row["broker"]
     if name is not None and _UUID.fullmatch(name) is None:
@@ -79,14 +79,14 @@ def in_words(result: Reconciliation) -> tuple[str, str]:
     if wrong:
         return "bad", f"{result.theirs} does not agree: {wrong:,} of {wrong + agreed:,} hand-overs"
     if hidden:
-        return "doubtful", f"Nothing contradicts, but of {hidden:,} hand-overs nobody can say"
+        return "doubtful", f"No contradictions, but {hidden:,} hand-overs are not covered"
     if not agreed:
-        return "doubtful", f"Nothing went between {result.ours} and {result.theirs}"
+        return "doubtful", f"No hand-overs between {result.ours} and {result.theirs}"
     return "good", f"{result.theirs} agrees: all {agreed:,} hand-overs"
 
 
 def listed_rows(result: Reconciliation, most: int) -> Sequence[Row]:
-    """Return hand-overs that are not agreed, the oldest first, and not more than `most`."""
+    """Return at most `most` hand-overs that are not agreed, the oldest first."""
     at = F.coalesce("sent_us", "taken_us")
     return result.listed.orderBy(at, "stream", "entry").limit(most).collect()
 
@@ -111,13 +111,13 @@ def agreement_page(result: Reconciliation) -> str:
         section("Verdicts", "What do both journals say of each hand-over?", _verdicts(result)),
         section(
             "Hand-overs that are not agreed",
-            f"Which are they? Message-ids and times by each side's own clock; "
-            f"at most {LISTED_ON_PAGE:,}, the table has all.",
+            f"Message-ids and times, by each side's own clock; at most {LISTED_ON_PAGE:,}, the "
+            "table has all.",
             _listed(result),
         ),
         section(
             "Gaps in the journals",
-            "Of which times do the journals tell nothing? Nobody is accused for these.",
+            "Which times are missing from the journals? Nobody is blamed for these.",
             _gaps(result),
         ),
     )
@@ -171,7 +171,7 @@ def _listed(result: Reconciliation) -> PageMarkup:
             )
             for row in listed_rows(result, LISTED_ON_PAGE)
         ],
-        "there is none",
+        "none",
     )
 
 

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chain of hashes within a segment: whether each line follows from the line before it.
+"""The hash chain within a segment: whether each line follows from the line before it.
 
-A segment is a chain of its own. Its first line, of the kind ``segment``, says which hash it follows
-(`amqproute.journal.record`); in an export that is the beginning of a chain, so the two are checked
-alike. A line counts only where its hash follows from its text and from the hash of the line before
-it. One that does not was changed, or lines before it were removed, moved or inserted: it is
-`TAMPERED`. Where the hash before it cannot be read, as when a disk has damaged the line before, the
-line is `UNPROVEN`, and does not count either: else a damaged line would let any line pass.
+A segment is a chain of its own. Its first line, of the kind ``segment``, has the hash that it
+follows (`amqproute.journal.record`); in an export that is the beginning of a chain, so the two are
+checked alike. A line counts only if its hash follows from its text and from the hash of the line
+before it. Otherwise it was changed, or lines before it were removed, moved or inserted: it is
+`TAMPERED`. If the hash before it is unreadable, for instance because of a damaged disk, the line is
+`UNPROVEN`, and does not count either: else a damaged line would let any line pass.
 
-Whoever can write a whole segment can chain it anew. Against that stand the hashes that the next
-segment and the journal's head repeat, which ``amqproute journal verify`` compares.
+Anybody who can write a whole segment can forge its chain. The hashes repeated by the next segment
+and by the journal's head, which ``amqproute journal verify`` compares, detect that.
 
 Why a window: a hash needs the line before, and the line itself is needed whole. A file goes to one
-task as it stands, which costs less than to hand it to another process, and works wherever Spark's
+task in its order, which costs less than passing it to another process, and works wherever Spark's
 executors read files.
 """
 
@@ -28,9 +28,9 @@ from amqproute.journal.record import GENESIS, RecordKind
 __all__ = ["HASH", "HEAD", "TAMPERED", "UNPROVEN", "broken", "with_previous"]
 
 TAMPERED: Final = "tampered with: "
-"""How the reason of a line begins whose hash does not follow from the line before it."""
+"""Beginning of the reason of a line whose hash does not follow from the line before it."""
 UNPROVEN: Final = "unproven: "
-"""How the reason of a line begins whose hash follows from a line that cannot be read."""
+"""Beginning of the reason of a line after an unreadable hash."""
 
 HEAD: Final = '{"h":"'
 HASH: Final = 64
@@ -39,13 +39,13 @@ _BEHIND: Final = len(HEAD) + HASH + len('",')
 
 
 def with_previous(lines: DataFrame) -> DataFrame:
-    """Add what a line follows.
+    """Add the predecessor of each line.
 
     `before` is the hash of the line before it in its file, None for the first line; `is_proven` is
-    false where the line right before it has none that can be read.
+    false if the line right before it has no readable hash.
 
     Args:
-        lines: ``value``, ``path``, and ``at``, which grows with the lines of a path.
+        lines: ``value``, ``path``, and ``at``, which increases with the lines of a path.
     """
     text = F.col("value")
     is_headed = text.startswith(HEAD) & (F.substring(text, _BEHIND - 1, 2) == '",')
@@ -60,11 +60,11 @@ def with_previous(lines: DataFrame) -> DataFrame:
 
 
 def broken(line: Column) -> Column:
-    """Say why a line does not follow from the one before it; None if it does.
+    """Return the reason why a line does not follow from the one before it; None if it does.
 
     Args:
-        line: what the text says, as `amqproute.pipeline.table_schema.LINE`; beside it stand
-            ``value`` and what `with_previous` has added.
+        line: the text as `amqproute.pipeline.table_schema.LINE`, beside ``value`` and the columns
+            of `with_previous`.
     """
     begins = F.when(line["kind"] == RecordKind.SEGMENT, line["all"]["previous"])
     own = F.substring("value", len(HEAD) + 1, HASH)
@@ -74,7 +74,7 @@ def broken(line: Column) -> Column:
         return F.sha2(F.concat(previous.cast("binary"), tail), 256) == own
 
     first = F.coalesce("before", begins, F.lit(GENESIS))
-    # Files may have been put together: each of them begins by itself.
+    # Files may be concatenated: each of them begins a chain.
     holds = follows(first) | F.coalesce(follows(begins), F.lit(False))
     return F.when(
         ~holds,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Charts for the page of a report: stacked columns, lines, and horizontal bars, as inline SVG.
 
-Why so: what draws charts in Python either draws with a megabyte of JavaScript, or fetches it, or
-brings an array library and fonts along, and none leaves the page its own colors. Three simple
-charts are less than the code that would tame one of those.
+Why so: Python's chart libraries either draw with a megabyte of JavaScript, or fetch it, or need an
+array library and fonts, and none leaves the page its own colors. Three simple charts are less code
+than adapting one of these.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ BOTTOM: Final = 26
 _COLORS: Final = 7
 _BAR: Final = 26
 _LABEL: Final = 320
-"""Room for the names of horizontal bars."""
+"""Width for the names of horizontal bars."""
 
 Numbers = Sequence[float | None]
 
 
 def count(value: float) -> str:
-    """Write a number of things."""
+    """Format a number of things."""
     if value >= 1e6:
         return f"{value / 1e6:.3g} M"
     return f"{value / 1e3:.3g} k" if value >= 1e4 else f"{value:,.4g}"
 
 
 def octets(value: float) -> str:
-    """Write an amount of data."""
+    """Format an amount of data."""
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
             return f"{value:.3g} {unit}"
@@ -46,7 +46,7 @@ def octets(value: float) -> str:
 
 
 def duration(microseconds: float) -> str:
-    """Write a time span; one that runs backwards, by clocks that differ, with a sign."""
+    """Format a time span, with a sign if it is negative because clocks differ."""
     if microseconds < 0:
         return f"\N{MINUS SIGN}{duration(-microseconds)}"
     for unit, size, limit in (("µs", 1, 1e3), ("ms", 1e3, 1e6), ("s", 1e6, 120e6)):
@@ -95,7 +95,7 @@ def lines(
     caption: str, remark: str, labels: Sequence[str], series: Mapping[str, Numbers],
     form: Callable[[float], str] = duration,
 ) -> PageMarkup:  # fmt: skip
-    """Draw lines on a logarithmic scale; what is not above zero has no place on it."""
+    """Draw lines on a logarithmic scale; values that are not above zero are left out."""
     known = [value for values in series.values() for value in values if value and value > 0]
     low = math.floor(math.log10(min(known))) if known else 0
     high = max(low + 1, math.ceil(math.log10(max(known)))) if known else 1
@@ -126,7 +126,7 @@ def bars(
     caption: str, remark: str, labels: Sequence[str], series: Mapping[str, Numbers],
     form: Callable[[float], str] = duration, ends: Numbers | None = None,
 ) -> PageMarkup:  # fmt: skip
-    """Draw a horizontal stack for each label; behind it stands its total, or what `ends` says."""
+    """Draw a horizontal stack for each label, followed by its total or the value in `ends`."""
     totals = [sum(values[i] or 0 for values in series.values()) for i in range(len(labels))]
     said = totals if ends is None else [value or 0 for value in ends]
     most = max([*totals, 1e-9])

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's classes in a file of Java's, so that a JVM that starts need not read and verify them.
+"""An archive of Spark's classes, so that a starting JVM need not read and verify them.
 
-A JVM that runs Spark loads more than ten thousand classes, which with few rows takes a fifth of its
-time. Java can write those that it has loaded to a file when it ends, and map that file into the
-next JVM (class data sharing). So the first night on a machine writes it, and ends some seconds
-later; all commands of the pipeline that start a JVM of this machine use it from then on.
+A JVM with Spark loads more than ten thousand classes, which takes a fifth of its time if there are
+few rows. Java can write its loaded classes to a file when it ends, and map that file into the next
+JVM (class data sharing). So the first night on a machine writes it, and ends some seconds later;
+all commands of the pipeline that start a JVM on this machine use it from then on.
 
-The file stands in the cache of the user: ``CACHE_DIRECTORY``, as systemd sets it, or
-``XDG_CACHE_HOME``, or ``~/.cache``. Its name says of which Java and which Spark it is, so an update
-makes another one, and only the last few are kept. Java looks at it once more, and does without
-where it does not fit. Nothing here is an error: what cannot be written is done without, and not
-tried again for a month.
+The file is in the user's cache: ``CACHE_DIRECTORY``, as systemd sets it, or ``XDG_CACHE_HOME``, or
+``~/.cache``. Its name depends on the Java and the Spark, so an update makes another one, and only
+the last few are kept. Java checks it again, and ignores it if it does not match. Nothing here is an
+error: if the file cannot be written, the JVM runs without it, and the next try is a month later.
 
-Java runs what is in that file. So it is used only where nobody else can write to it.
+Java executes the contents of that file. So it is used only if nobody else can write to it.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ __all__ = ["ClassArchive", "class_archive"]
 
 _PREFIX: Final = "java-classes-"
 _KEPT: Final = 3
-"""Files for other Javas or Sparks that the same user may have, and this one."""
+"""Files kept, for this and other versions of Java or Spark of the same user."""
 _DAY: Final = 86_400.0
 _SILENT: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")
-"""Java warns of each class that it cannot put into the file, and of a file that does not fit."""
+"""Java warns of each class that it cannot archive, and of a file that does not match."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """The file, and what a JVM that starts has to do with it.
+    """The archive file, and its use by a starting JVM.
 
     Attributes:
         path: of the file.
-        draft: where this JVM writes it when it ends; None if it is there.
+        draft: file that this JVM writes when it ends; None if the archive exists.
     """
 
     path: Path
@@ -51,15 +50,15 @@ class ClassArchive:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Options of Java."""
+        """Options for Java."""
         if self.draft is None:
             return (*_SILENT, f'-XX:SharedArchiveFile="{self.path}"')
         return (*_SILENT, f'-XX:ArchiveClassesAtExit="{self.draft}"')
 
     def finish(self) -> None:
-        """Put the file in its place, when the JVM that wrote it has ended.
+        """Move the file to its place, when the JVM that wrote it has ended.
 
-        Where there is none, a mark says not to try again soon.
+        Without a file, a mark prevents another try for a while.
         """
         if self.draft is None:
             return
@@ -75,13 +74,13 @@ class ClassArchive:
 def class_archive(
     program: str, spark_home: str, environment: Mapping[str, str], *, may_write: bool
 ) -> ClassArchive | None:
-    """Return the file for a Java and a Spark, None where there is none and none can be written.
+    """Return the file for a Java and a Spark, None if it does not exist and cannot be written.
 
     Args:
-        program: the java.
-        spark_home: where Spark is installed.
+        program: the java executable.
+        spark_home: the installation directory of Spark.
         environment: of the process.
-        may_write: whether the JVM that starts may write it.
+        may_write: whether the starting JVM may write it.
     """
     try:
         folder = _folder(environment)
@@ -94,14 +93,14 @@ def class_archive(
             return None
         handle, draft = tempfile.mkstemp(".draft", _PREFIX, folder)
         os.close(handle)
-        os.unlink(draft)  # Java writes none over one that is there
+        os.unlink(draft)  # Java does not overwrite an existing one
         return ClassArchive(path, Path(draft))
     except OSError:
         return None
 
 
 def _folder(environment: Mapping[str, str]) -> Path | None:
-    """Return the folder, made if need be; None if its path cannot stand among Java's options."""
+    """Return the folder, created if needed; None if its path cannot be passed in Java's options."""
     if given := environment.get("CACHE_DIRECTORY"):
         folder = Path(given.partition(":")[0])
     elif (home := environment.get("XDG_CACHE_HOME")) and os.path.isabs(home):
@@ -117,13 +116,13 @@ def _folder(environment: Mapping[str, str]) -> Path | None:
 
 
 def _is_own(path: Path) -> bool:
-    """Tell whether nobody else can write to it."""
+    """Return whether nobody else can write to it."""
     stat = path.stat()
     return stat.st_uid == os.geteuid() and not stat.st_mode & 0o022
 
 
 def _key(program: str, spark_home: str) -> str:
-    """Return a name that changes whenever Java or an archive of Spark's does."""
+    """Return a name that changes with Java and with Spark's archives."""
     java = os.path.realpath(program)
     told = hashlib.sha256()
     for path in (java, *sorted(map(str, Path(spark_home, "jars").glob("*.jar")))):
@@ -139,7 +138,7 @@ def _mark(path: Path) -> Path:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove all but the last few, and what a JVM left that was killed."""
+    """Remove all but the last few files, and leftovers of killed JVMs."""
     files = sorted(folder.glob(f"{_PREFIX}*.jsa"), key=lambda path: path.stat().st_mtime)
     old = [path for path in folder.glob(f"{_PREFIX}*.draft") if _age(path) > _DAY]
     for path in (*files[:-_KEPT], *old):

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gold: does everything that was accepted have an end, or still lie in a queue?
+"""Gold: does every accepted message have an end, or is it still in a queue?
 
-A journal says what began and what ended, and its ``stock`` records say, apart from that, what the
-queues held at a time. So a message that vanished can be told from one that waits. Of an entry it
-is a violation that it is
+A journal records beginnings and ends, and its ``stock`` records independently list the contents of
+queues at a time. So a message that vanished can be distinguished from one that waits. It is a
+violation if an entry
 
-* *lost*: it began a grace before the last stock, has not ended up to a grace behind it, and is not
-  in it;
-* *unexplained*: it ended, and never began;
+* is *lost*: it began a grace before the last stock, has not ended up to a grace after it, and is
+  not in it;
+* is *unexplained*: it ended, and never began;
 * *ended twice*, or *began twice*;
-* *came back*: in a stock a grace behind its end.
+* *came back*: it is in a stock a grace after its end.
 
-A stock is taken node by node while messages move, and its last record names no node: without that
-record it is not whole, and says only that what it names was there. What stands in memory only is
-*forgotten* when its broker starts again, which is what its sender has chosen.
+A stock is recorded node by node while messages move, and its last record names no node: without
+that record it is incomplete, and proves only that the listed entries were present. Messages in
+memory only are *forgotten* when their broker starts again, which their sender has chosen.
 
-Where a journal has a hole (`amqproute.pipeline.coverage`) that may hide the missing record, the
-violation is listed as hidden and proves nothing. Where the journal ends, nothing is judged yet.
+If a hole in a journal (`amqproute.pipeline.coverage`) may hide the missing record, the violation is
+listed as hidden and proves nothing. At the end of a journal nothing is judged yet.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ BEGAN_TWICE: Final = "began twice"
 CAME_BACK: Final = "came back"
 
 GRACE_SECONDS: Final = 60.0
-"""Between what happens to an entry and the stock that shows it, at most."""
+"""Longest time between an event of an entry and the stock that shows it."""
 
 LONGEST_RANGE: Final = 1 << 26
-"""Entries that a stock names by their first and their last, at most."""
+"""Most entries in a range of a stock, given by its first and last."""
 
 _PART: Final = 1 << 16
-"""Of these so many are made at a time."""
+"""Number of entries expanded at a time."""
 _FOREVER: Final = coverage.FOREVER
 
 
@@ -68,22 +68,22 @@ def judged(
     grace_seconds: float = GRACE_SECONDS,
     reuse: Reuse | None = None,
 ) -> DataFrame:
-    """Say of each entry that has not simply begun and ended what is wrong with it, if anything.
+    """Judge each entry that has not simply begun and ended.
 
-    These are few, as a rule. They are found here and now; `violations` and `balance` are made of
+    These are few, as a rule. They are computed at once; `violations` and `balance` are made from
     them.
 
     Args:
-        runs: `RUNS`, from the first day of the entries to the last that there is.
+        runs: `RUNS`, from the first day of the entries to the last available one.
         entries: `HOPS`.
         grace_seconds: see `GRACE_SECONDS`.
-        reuse: keeps what is returned; by default that is kept as long as the session.
+        reuse: keeps the result; by default it is kept as long as the session.
 
     Returns:
-        Those of `entries` that wait, or with which something is wrong: columns of `HOPS`, then
-        ``wrong``, an array of what it is, ``stock_us``, the end of the last stock of their store,
-        ``is_forgotten``, and ``is_gone``: waits by its records, and is not in that stock, though
-        it had begun before it.
+        The entries that wait or violate conservation: columns of `HOPS`, then ``wrong``, an array
+        of violations, ``stock_us``, the end of the last stock of their store, ``is_forgotten``, and
+        ``is_gone``: waiting according to its records, but not in that stock, though it began before
+        it.
     """
     runs = conform(runs, RUNS)
     entries = conform(entries, HOPS).select(*_OF_ENTRIES, is_answer().alias("is_answer"))
@@ -102,7 +102,7 @@ _OF_ENTRIES: Final = (
     "fate", "ended_us", "queue", "beginnings", "endings", "day", "domain",
 )  # fmt: skip
 _SMALL: Final = 1_000_000
-"""Entries in stocks that are sent to everybody; with more of them all entries are exchanged."""
+"""Up to this number, entries in stocks are broadcast; above it all entries are exchanged."""
 
 
 def _judged(entries: DataFrame, seen: DataFrame, last: DataFrame, grace: int) -> DataFrame:
@@ -139,7 +139,7 @@ def _waits() -> Column:
 
 
 def is_forgotten() -> Column:
-    """Tell of an entry whether it went with a restart: ``start_us`` is the last of its store."""
+    """Return whether an entry was lost in a restart: ``start_us`` is the last of its store."""
     went = _waits() & ~F.col("durable") & (F.col("start_us") > F.col("began_us"))
     return F.coalesce(went, F.lit(False))
 
@@ -153,7 +153,7 @@ def violations(runs: DataFrame, doubtful: DataFrame, rejects: DataFrame | None =
         rejects: `amqproute.pipeline.table_schema.REJECTS` of the same days, if there are any.
 
     Returns:
-        `VIOLATIONS`; those with ``hidden`` may be explained by records that are missing.
+        `VIOLATIONS`; those with ``hidden`` may be explained by missing records.
     """
     what = F.col("what")
     since = F.when(what == UNEXPLAINED, 0).otherwise(F.col("began_us"))
@@ -180,14 +180,14 @@ def violations(runs: DataFrame, doubtful: DataFrame, rejects: DataFrame | None =
 
 
 def balance(entries: DataFrame, doubtful: DataFrame) -> DataFrame:
-    """Balance what each hour brought to a domain with what has become of it.
+    """Balance the messages of each hour of a domain with their fates.
 
-    In every row ``accepted`` is the sum of what follows; where ``lost`` is not 0, conservation is
-    violated (`violations` says by which entries, and whether missing records explain it).
+    In every row ``accepted`` is the sum of the columns after it; if ``lost`` is not 0, conservation
+    is violated (`violations` has the entries, and whether missing records explain it).
 
     Args:
-        entries: `HOPS`, those that `judged` was asked about.
-        doubtful: what it said.
+        entries: `HOPS`, the same as for `judged`.
+        doubtful: the result of `judged`.
 
     Returns:
         `BALANCE`.
@@ -196,7 +196,7 @@ def balance(entries: DataFrame, doubtful: DataFrame) -> DataFrame:
     key, number = (hour, "day", "domain"), F.lit(1).alias("number")
     fate = F.coalesce("fate", F.lit("queued")).alias("fate")
     begun = entries.where(F.col("kind").isNotNull() & ~is_answer()).select(*key, fate, number)
-    # What is gone does not wait.
+    # Missing entries do not wait.
     gone = F.when(F.array_contains("wrong", LOST), "lost").when(F.col("is_forgotten"), "forgotten")
     moved = doubtful.where(F.col("kind").isNotNull() & gone.isNotNull() & ~F.col("is_answer"))
     rows = (
@@ -214,7 +214,7 @@ def balance(entries: DataFrame, doubtful: DataFrame) -> DataFrame:
 
 
 def _those(*cases: tuple[Column, str]) -> Column:
-    """Return the words of those that hold; what is not known does not."""
+    """Return the words of the cases that hold; an unknown one does not."""
     return F.array_compact(F.array(*(F.when(holds, F.lit(word)) for holds, word in cases)))
 
 
@@ -222,9 +222,9 @@ def _those(*cases: tuple[Column, str]) -> Column:
 
 
 def _last_stocks(runs: DataFrame, grace: int) -> DataFrame:
-    """Return the last start of each store, and the last whole stock before more records."""
+    """Return the last start of each store, and the last complete stock before more records."""
     kind, time = F.col("kind"), F.col("time")
-    # Records of a line are of one instant, so they are one place in a stock, or its end.
+    # Records of a line have one time, so they are one place in a stock, or its end.
     without = F.exists("each.node", lambda node: node.isNull())
     is_end = F.coalesce(without, F.col("all.node").isNull()).alias("is_end")
     known = runs.groupBy("stream").agg(
@@ -235,7 +235,7 @@ def _last_stocks(runs: DataFrame, grace: int) -> DataFrame:
             "places"
         ),
     )
-    # After a stop in good order nothing more can come.
+    # After a clean stop nothing more can come.
     until = F.when(F.col("stop_us") == F.col("last_us"), _FOREVER).otherwise(F.col("last_us"))
     ends = F.filter("places", lambda place: place.is_end)
     usable = F.filter(ends, lambda end: end.time + grace <= F.col("goes_on_us"))
@@ -259,9 +259,9 @@ def _last_stocks(runs: DataFrame, grace: int) -> DataFrame:
 
 
 def _seen(stock: DataFrame) -> DataFrame:
-    """Return each entry that was in a stock, and when it was last."""
+    """Return each entry that was in a stock, and the last time it was."""
     named = stock.where("node IS NOT NULL AND ranges <> ''")
-    # Queues that stand still say the same again and again.
+    # Queues without changes repeat the same ranges.
     ranges = named.select("stream", "time", F.explode(F.split("ranges", " ")).alias("range"))
     latest = ranges.groupBy("stream", "range").agg(F.max("time").alias("time"))
     ends = F.split("range", "-")
@@ -271,7 +271,7 @@ def _seen(stock: DataFrame) -> DataFrame:
         F.get(ends, F.lit(0)).try_cast("long").alias("first"),
         F.element_at(ends, -1).try_cast("long").alias("last"),
     )
-    # What is no range, or longer than a queue can be, would be memory that anybody can ask for.
+    # An invalid range, or one longer than a queue can be, would let anybody exhaust memory.
     is_one = F.col("first").between(0, END_OF_SEQ) & F.col("last").between(
         F.col("first"), F.least(F.col("first"), F.lit(END_OF_SEQ)) + (LONGEST_RANGE - 1)
     )
@@ -285,8 +285,8 @@ def _seen(stock: DataFrame) -> DataFrame:
 
 
 def _holes(runs: DataFrame, rejects: DataFrame | None) -> DataFrame:
-    """Return for each broker the times that may hide the record of a beginning or of an end."""
-    # A journal that is there from its first record on tells what was in the store before it.
+    """Return for each broker the times that may hide the record of a beginning or an end."""
+    # A journal available from its first record on has the contents of the store before it.
     is_whole = (F.col("reason") == coverage.BEGINS) & (F.col("count") == 0)
     hides = ~F.col("reason").isin(coverage.ENDS, coverage.DOWN) & ~F.coalesce(
         is_whole, F.lit(False)

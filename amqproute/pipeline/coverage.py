@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of which times a journal tells nothing: what must not be held against anybody.
+"""Gaps in journals: the times for which nobody can be held to account.
 
-A *hole* is a time of one broker of which records may be missing: the journal had not begun, or is
-not read any further; segments are missing; a `gap` record says that there was no room to write; a
-journal ended without a word and another began. Holes are found by minutes, from the sequence
-alone, so that they cost one pass with next to no exchange; they are as wide as it is safe to say,
-never narrower.
+A *hole* is a time of one broker with possibly missing records: the journal had not begun, or is not
+read any further; segments are missing; a `gap` record says that there was no room to write; a
+journal ended without a stop and another began. Holes are found by minutes, from the sequence alone,
+so that they cost one pass with next to no exchange; they are as wide as is safe, never narrower.
 
-In an export for a partner sequences have gaps by design; its segments say whom they are for. Where
-lines of one were refused, what they said shows nowhere else, so the whole segment is a hole.
+In an export for a partner sequences have gaps by design; its segments name the partner. If lines of
+one were refused, their contents show nowhere else, so the whole segment is a hole.
 
-A hole at the end is no fault: the last segments are not closed, or not fetched yet.
+A hole at the end is normal: the last segments are not closed, or not fetched yet.
 """
 
 from __future__ import annotations
@@ -39,24 +38,23 @@ __all__ = [
 HOLES: Final = (
     "domain string, broker string, from_us long, until_us long, reason string, count long"
 )
-"""Schema of what `holes` returns."""
+"""Schema of the result of `holes`."""
 
 BEGINS: Final = "begins"
-"""Before the first record that is there; `count` is 0 where that is the first of its journal."""
+"""Before the first available record; `count` is 0 if that is the first of its journal."""
 ENDS: Final = "ends"
-"""Behind the last record that is there."""
+"""After the last available record."""
 MISSING: Final = "missing"
 """Records are missing by their sequence: a segment was removed, or not fetched."""
 GAP: Final = "gap"
-"""The broker says so itself: records could not be written."""
+"""The broker itself recorded that records could not be written."""
 RESTORED: Final = "restored"
-"""A journal ended without a stop, and another one of the same broker begins; or a journal was put
-back from a backup, and what it said since then is not there, or is in copies that were made in
-time."""
+"""A journal ended without a stop, and another one of the same broker begins; or a journal was
+restored from a backup, and its later records are missing, or in copies that were made in time."""
 DAMAGED: Final = "damaged"
-"""Lines of an export were refused: they cannot be read, or are not what was written."""
+"""Lines of an export were refused: they are unreadable or altered."""
 DOWN: Final = "down"
-"""The broker was stopped in good order, and started again later."""
+"""The broker was stopped cleanly, and started again later."""
 
 FOREVER: Final = 1 << 62
 _MINUTE: Final = 60_000_000
@@ -70,8 +68,8 @@ def holes(runs: DataFrame, rejects: DataFrame | None = None) -> DataFrame:
         rejects: `amqproute.pipeline.table_schema.REJECTS` of the same days, if there are any.
 
     Returns:
-        `HOLES`: from the last time before it to the first time behind it of which something is
-        known, microseconds; `count` is how many records are missing, if that is known.
+        `HOLES`: from the last known time before it to the first known time after it, microseconds;
+            `count` is the number of missing records, if known.
     """
     found = _silences(runs).unionByName(_stops(runs))
     return found if rejects is None else found.unionByName(_damages(runs, rejects))
@@ -97,7 +95,7 @@ def _silences(runs: DataFrame) -> DataFrame:
             F.bool_or(is_export).alias("is_part"),
             F.coalesce(F.bool_or(leaps), F.lit(False)).alias("leaps"),
         )
-        .repartition("broker")  # which is what both windows need
+        .repartition("broker")  # as both windows need it
         .withColumn("since", F.min("first_us").over(whole))
         .withColumn("is_whole", ~F.bool_or("is_part").over(whole))
         .withColumn("stops", F.coalesce(F.col("stop_seq") == F.col("end_seq"), F.lit(False)))
@@ -114,7 +112,7 @@ def _silences(runs: DataFrame) -> DataFrame:
     since = F.coalesce("before_last_us", "first_us")
     inside = F.col("end_seq") - F.col("first_seq") - F.col("records")
     between = F.col("first_seq") - F.col("before_end_seq")
-    # Where sequences were left out their difference says nothing.
+    # If sequences were skipped, their difference means nothing.
     missing = F.when(F.col("leaps"), RESTORED).otherwise(MISSING)
 
     def count(difference: Column) -> Column:
@@ -166,7 +164,7 @@ _SEGMENT: Final = r"([0-9a-f]{16})-([0-9]{19,20})\.jsonl$"
 
 
 def _damages(runs: DataFrame, rejects: DataFrame) -> DataFrame:
-    # Of what contradicts the tables something is there.
+    # Of lines that contradict the tables, a version is present.
     damaged = rejects.where(~F.col("reason").startswith(CONTRADICTS)).select("segment").distinct()
     named = F.regexp_extract("segment", _SEGMENT, 2)
     bad = damaged.select(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Days of UTC, as folders and tables are divided by: ranges of them, and how they are written."""
+"""Days in UTC, which divide folders and tables: ranges of them, and their text form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def between(first: date, last: date) -> list[date]:
 
 
 def spans(days: Iterable[date]) -> str:
-    """Write which days there are: ``2026-11-18, 2026-11-20 to 2026-11-22``."""
+    """Format days as ranges: ``2026-11-18, 2026-11-20 to 2026-11-22``."""
     runs: list[tuple[date, date]] = []
     for day in sorted(set(days)):
         if runs and day == runs[-1][1] + _ONE:
@@ -31,7 +31,7 @@ def spans(days: Iterable[date]) -> str:
 
 
 _MOST = 8
-"""Spans that are written out."""
+"""Most ranges that are written out."""
 
 
 def _span(run: tuple[date, date]) -> str:

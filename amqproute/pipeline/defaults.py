@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defaults that the command line shows; here, since its help has to come without Spark."""
+"""Defaults for the command line; in a separate module, since help has to work without Spark."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 __all__ = ["GRACE_SECONDS", "LATENESS", "LEAST_KEPT_DAYS", "MOST_PIECES", "STEP_SEGMENTS"]
 
 LATENESS: Final = "1 hour"
-"""How late a segment may come to a stream."""
+"""How late a segment may arrive in a stream."""
 STEP_SEGMENTS: Final = 200
-"""Segments of one step of a stream, at most."""
+"""Most segments of one step of a stream."""
 GRACE_SECONDS: Final = 60.0
-"""So close to a gap in a journal, a reconciliation accuses nobody."""
+"""Distance from a gap in a journal within which a reconciliation accuses nobody."""
 MOST_PIECES: Final = 4
-"""Directories that a day may have in a table, each the piece of one change."""
+"""Most directories of a day in a table, each the piece of one change."""
 LEAST_KEPT_DAYS: Final = 28
-"""Days that stay in the tables, at least: what comes late for last week changes the week before it,
-and that takes what one more week says."""
+"""Least number of days in the tables: late records of last week change the week before it, which
+depends on one more week."""

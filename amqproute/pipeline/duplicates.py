@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that come more than once: which run has them, and which lines say otherwise.
+"""Repeated records: the run that keeps each, and lines that contradict each other.
 
-As a rule whole lines come again. Where two lines have some of their records in common, the records
-of the longer one stay, and of the other one the rest. Records of one number that say different
-things are told apart by a hash of all they say.
+As a rule whole lines are repeated. If two lines share some of their records, the records of the
+longer one are kept, and the rest of the other. Records of one number with different contents are
+detected by a hash of their contents.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from amqproute.pipeline.lines import spread
 __all__ = ["BEGINNING", "CONTRADICTS", "LINE", "end", "settled", "with_content"]
 
 CONTRADICTS: Final = "contradicts what is there: "
-"""How the reason of a line begins that contradicts records which are in the tables."""
+"""Beginning of the reason of a line that contradicts records in the tables."""
 
 _RUN: Final = ["journal", "seq", "n"]
 LINE: Final = [*_RUN, "content"]
-"""What makes two lines the same; see `with_content`."""
+"""The key that makes two lines the same; see `with_content`."""
 
 BEGINNING: Final = Window.unboundedPreceding
 _SHARED: Final = ("kind", "broker", "domain", "stream", "time")
 
 
 def end() -> Column:
-    """The sequence behind the last record of a run."""
+    """The sequence after the last record of a run."""
     return F.col("seq") + F.col("n")
 
 
 def with_content(runs: DataFrame) -> DataFrame:
-    """Add ``content``, a hash of what a line says besides its place."""
+    """Add ``content``, a hash of the contents of a line."""
     return runs.withColumn("content", _hash(*_SHARED, "all", "each"))
 
 
@@ -44,24 +44,24 @@ def _hash(*names: str) -> Column:
 
 
 def settled(new: DataFrame, old: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Let each record stand in one run.
+    """Keep each record in one run.
 
-    A record that is there already stays as it is; of others the one of the longest run is taken. A
-    run is divided where what it loses lies in its middle.
+    A record in the tables stays unchanged; of others the one in the longest run is taken. A run is
+    divided if it loses records in its middle.
 
     Args:
         new: runs with ``path``.
-        old: `RUNS` that are there already, among them all that have records in common with `new`.
+        old: `RUNS` in the tables, including all that share records with `new`.
 
     Returns:
-        What is left of `new`; and of its lines those that contradict what is there then: ``path``,
-        `LINE` and ``reason``.
+        The rest of `new`; and its lines that contradict the records kept: ``path``, `LINE` and
+        ``reason``.
     """
     old = _near(new, old)
     shared = _shared(new.select(*_RUN).union(old.select(*_RUN)))
     alone = new.join(shared, _RUN, "left_anti")
     several = with_content(new.join(shared, _RUN))
-    # The same whatever is read first, here as on a cluster.
+    # The same in any order of reading, here and on a cluster.
     copies = Window.partitionBy(*LINE).orderBy("path")
     once = several.withColumn("copy", F.row_number().over(copies)).where("copy = 1").drop("copy")
     there = old.join(shared, _RUN).withColumn("content", F.lit(""))
@@ -84,7 +84,7 @@ def settled(new: DataFrame, old: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 
 def _near(new: DataFrame, old: DataFrame) -> DataFrame:
-    """Return what is there of the same journals, between the first and the last of the new."""
+    """Return the old runs of the same journals, between the first and the last of the new."""
     bounds = new.groupBy(F.col("journal").alias("of")).agg(
         F.min("seq").alias("first"), F.max(end()).alias("behind")
     )
@@ -93,7 +93,7 @@ def _near(new: DataFrame, old: DataFrame) -> DataFrame:
 
 
 def _shared(spans: DataFrame) -> DataFrame:
-    """Return those runs that have records in common with others."""
+    """Return the runs that share records with others."""
     order = Window.partitionBy("journal").orderBy("seq", "n")
     reached = F.max(end()).over(order.rowsBetween(BEGINNING, -1))
     following = F.lead("seq").over(order)
@@ -102,7 +102,7 @@ def _shared(spans: DataFrame) -> DataFrame:
 
 
 def _said(runs: DataFrame, *, is_there: bool) -> DataFrame:
-    """Return for each record of runs what it says, as a hash."""
+    """Return a hash of the contents of each record of runs."""
     marked = runs.withColumns({"first": F.col("seq"), "is_there": F.lit(is_there)})
     told = spread(marked, RUN_FIELDS, "first", "n", "content", "is_there")
     said = _hash(*_SHARED, *RUN_FIELDS).alias("said")
@@ -111,8 +111,8 @@ def _said(runs: DataFrame, *, is_there: bool) -> DataFrame:
 
 
 def _cut(lines: DataFrame, own: DataFrame) -> DataFrame:
-    """Return the pieces of lines that have the records that are their own."""
-    # Records that follow each other are as far from their ranks, all of them.
+    """Return the pieces of lines with their own records."""
+    # Consecutive records have the same distance from their ranks.
     rank = F.row_number().over(Window.partitionBy(*LINE).orderBy("event"))
     pieces = (
         own.withColumn("piece", F.col("event") - rank)

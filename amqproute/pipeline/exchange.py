@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the two sides of a reconciliation come from: a journal, an export of one, or tables.
+"""Sources of the two sides of a reconciliation: a journal, an export of one, or tables.
 
-A partner need not show its journal. What ``amqproute journal export`` writes has ids, digests and
-times of the messages between the two, in segments as a journal's own, and is read like one.
+A partner need not show its journal. An export by ``amqproute journal export`` has ids, digests and
+times of the messages between the two, in segments like a journal's own, and is read like one.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ __all__ = [
 ]
 
 LOOK_BACK: Final = 3
-"""Days before the one in question of which records are read: messages wait."""
+"""Days before the day in question whose records are read: messages may wait."""
 
 
 RECENT_DAYS: Final = 22
-"""Days that a night reads to make one day anew, with some that came late."""
+"""Days that a night reads to process one day anew, with some late ones."""
 
 
 class ExchangeSourceError(Exception):
-    """A directory is not what it should be; the words say what is wrong and what to do."""
+    """A directory is not usable; the text names the problem and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeSource:
-    """A side before it is known who the other one is.
+    """A side before its partner is known.
 
     Attributes:
-        directory: where it was read.
+        directory: where its records come from.
         domain: of the organization.
         entries: its `amqproute.pipeline.table_schema.HOPS`.
         holes: `amqproute.pipeline.coverage.HOLES` of its journals.
-        read: the days of which it has records, as far as they were read.
-        known: all days that there are.
-        shown_to: for whom it was exported, as in ``peer`` of records; nobody for a journal.
-        unread: in words, how many lines cannot be read, and why; empty if all can.
+        read: the days with records, as far as they were read.
+        known: all available days.
+        shown_to: the partner of an export, as in ``peer`` of records; empty for a journal.
+        unread: text with the number of unreadable lines, and the reason; empty without one.
     """
 
     directory: Path
@@ -73,32 +73,33 @@ class ExchangeSource:
     unread: str = ""
 
     def has(self, day: date) -> bool:
-        """Tell whether there are records of a day."""
+        """Return whether there are records of a day."""
         return day in self.read
 
     def reaches_over(self, day: date) -> bool:
-        """Tell whether there are records before a day and behind it, so that none means none."""
+        """Return whether there are records before and after a day, so that no record means none."""
         return min(self.read) < day < max(self.read)
 
     def towards(self, partner: ExchangeSource) -> reconcile.ReconcileSide:
-        """Return what it has to say to a partner.
+        """Return its statements to a partner.
 
         Raises:
-            ExchangeSourceError: it was exported for somebody else, and says nothing of this one.
+            ExchangeSourceError: it was exported for another partner, and has nothing about this
+                one.
         """
         names = reconcile.known_as(self.entries, partner.entries)
         wanted = {f"peer:{partner.domain}", *names}
         if self.shown_to and not wanted & set(self.shown_to) and not self._has_met(partner):
             whose = ", ".join(name.removeprefix("peer:") for name in self.shown_to)
             raise ExchangeSourceError(
-                f"{self.directory}: an export for {whose}; {self.domain} has to make one with: "
+                f"{self.directory}: an export for {whose}; ask {self.domain} for one, made with: "
                 f"amqproute journal export DIR --peer {partner.domain}"
             )
         said = reconcile.statement(self.entries, self.domain, partner.domain, names)
         return reconcile.ReconcileSide(self.domain, said, self.holes)
 
     def _has_met(self, partner: ExchangeSource) -> bool:
-        """Tell whether it took anything of a partner, whatever its name is there."""
+        """Return whether it took anything from a partner, whatever the partner's name is there."""
         streams = partner.entries.select(F.col("stream").alias("from_stream")).distinct()
         return not self.entries.join(streams, "from_stream", "left_semi").isEmpty()
 
@@ -106,28 +107,30 @@ class ExchangeSource:
 def between(
     first: ExchangeSource, second: ExchangeSource
 ) -> tuple[reconcile.ReconcileSide, reconcile.ReconcileSide]:
-    """Return what two say to each other."""
+    """Compare two sources."""
     return first.towards(second), second.towards(first)
 
 
 def check_days(sides: Sequence[ExchangeSource], day: date, hand_overs: int) -> None:
-    """Refuse to have said something of a day that a side knows nothing of.
+    """Refuse a result about a day if a side has no records around it.
 
-    Where one side has records of the day and the other one only before and behind it, what the
-    first has handed over stands against the silence of the other one. All else is no comparison.
+    If one side has records of the day and the other only before and after it, the hand-overs of the
+    first have no counterpart at the other. Anything else is no comparison.
 
     Args:
         sides: the two.
-        day: that they were compared of.
-        hand_overs: how many were found.
+        day: the day of the comparison.
+        hand_overs: number of hand-overs found.
 
     Raises:
-        ExchangeSourceError: there is nothing of the day.
+        ExchangeSourceError: there are no records of the day.
     """
     silent = [side for side in sides if not side.has(day)]
     if not silent or (hand_overs and len(silent) == 1 and silent[0].reaches_over(day)):
         return
-    words = [f"{side.directory}: nothing of {day}; there is {spans(side.known)}" for side in silent]
+    words = [
+        f"{side.directory}: no records of {day}, only of {spans(side.known)}" for side in silent
+    ]
     raise ExchangeSourceError("; ".join(words))
 
 
@@ -138,17 +141,17 @@ def open_source(
     scratch: Path,
     domain: str | None = None,
 ) -> ExchangeSource:
-    """Find out what a directory is, and read it.
+    """Recognize a directory, and read it.
 
     Args:
-        spark: what reads it.
+        spark: reads it.
         directory: a journal or an export (folders of days with segments), or a warehouse.
-        day: only what is needed to judge this day.
-        scratch: for tables that are made on the way; empty.
-        domain: whose side it is, where it tells of several.
+        day: only records needed to judge this day.
+        scratch: for intermediate tables; empty.
+        domain: the side, if the directory has several.
 
     Raises:
-        ExchangeSourceError: it is none of these, or has nothing of that day.
+        ExchangeSourceError: it is none of these, or has no records of that day.
     """
     if not directory.is_dir():
         raise ExchangeSourceError(f"{directory}: there is no such directory")
@@ -165,12 +168,12 @@ def open_source(
     unread = _unread(rejects)
     known = sorted({*_folders(directory), *warehouse.snapshot().days("runs")})
     if not found:
-        what = f"nothing of {day}; there is {spans(known)}" if known else "no tables there"
+        what = f"no records of {day}, only of {spans(known)}" if known else "no tables there"
         raise ExchangeSourceError(f"{directory}: {unread or what}")
     chosen = next(iter(found)) if domain is None and len(found) == 1 else domain
     if chosen is None or chosen not in found:
-        more = "say whose side is meant" if domain is None else f"not of {domain}"
-        raise ExchangeSourceError(f"{directory}: tells of {', '.join(found)}; {more}")
+        more = "choose one of them" if domain is None else f"not of {domain}"
+        raise ExchangeSourceError(f"{directory}: has records of {', '.join(found)}; {more}")
     own = runs.where(F.col("domain") == chosen)
     made = str(scratch / "hops")
     hops(own).write.parquet(made)
@@ -188,7 +191,7 @@ def _unread(rejects: DataFrame) -> str:
 
 
 def segments_of(directory: Path, day: date | None = None) -> list[Path]:
-    """Return the folders of closed segments of a journal that matter for a day, or all.
+    """Return the folders of closed segments of a journal that matter for a day, or all of them.
 
     Raises:
         ExchangeSourceError: there are none.
@@ -200,22 +203,22 @@ def segments_of(directory: Path, day: date | None = None) -> list[Path]:
     days = _days(day)
     chosen = [path for each, path in folders.items() if days is None or each in days]
     if not chosen:
-        raise ExchangeSourceError(f"{directory}: nothing of {day}; there is {spans(folders)}")
+        raise ExchangeSourceError(f"{directory}: no records of {day}, only of {spans(folders)}")
     return chosen
 
 
 def recent_octets(directories: Iterable[Path]) -> int:
-    """Return how many octets a night's work is about, more or less: those of the last segments.
+    """Return the approximate octets of a night's work: those of the last segments.
 
     Args:
-        directories: journals; one that is not there has nothing.
+        directories: journals; a missing one counts as empty.
     """
     found = [each for directory in directories for each in _folders(directory).items()]
     last = sorted({day for day, _ in found})[-RECENT_DAYS:]
     segments = (path for day, folder in found if day in last for path in folder.glob("*.jsonl"))
     octets = 0
     for path in segments:
-        with suppress(FileNotFoundError):  # a daemon removes them at any moment
+        with suppress(FileNotFoundError):  # a daemon may remove them at any moment
             octets += path.stat().st_size
     return octets
 
@@ -230,7 +233,7 @@ def _folders(directory: Path) -> dict[date, Path]:
 
 
 def _days(day: date | None) -> Sequence[date] | None:
-    """Return the days that are read to judge one: those before, and the next."""
+    """Return the days to read to judge one: those before, and the next."""
     if day is None:
         return None
     return days_between(day - timedelta(days=LOOK_BACK), day + timedelta(days=1))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gold: how late, how much, why not, and what still waits.
+"""Gold: latencies, volumes, reasons, and waiting messages.
 
 Latencies are kept as histograms, not as percentiles: counts can be added up over hours, queues and
-nights, come out the same in whatever order rows are read, and are aggregated in place. A bucket is
-2 % wide, so a percentile of `percentiles` is at most 1 % off the true one, and counts are exact.
+nights, do not depend on the order of rows, and are aggregated in place. A bucket is 2 % wide, so a
+percentile from `percentiles` is at most 1 % off the true one, and counts are exact.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ STAGES: Final = ("queue", "resolve", "connect", "wire", "settle")
 _WIDTH: Final = math.log(1.02)
 
 FOREIGN: Final = "peer:"
-"""How another organization's name begins in ``sender`` and ``peer``."""
+"""Prefix of another organization's name in ``sender`` and ``peer``."""
 OWN: Final = "own clients"
-"""The partner of what comes from or goes to somebody who is not another organization."""
+"""The partner of messages from or to a party that is not another organization."""
 
 _TROUBLE: Final = (
     RecordKind.ATTEMPT,
@@ -62,13 +62,13 @@ _TROUBLE: Final = (
 
 
 def latencies(entries: DataFrame) -> DataFrame:
-    """Count how long hops took, by stage.
+    """Count durations of hops, by stage.
 
     Args:
         entries: `HOPS`.
 
     Returns:
-        `LATENCIES`, by hour of the end; ``stage`` is one of `STAGES`, or ``hop`` for all the time
+        `LATENCIES`, by hour of the end; ``stage`` is one of `STAGES`, or ``hop`` for the whole time
         from the beginning to the end. ``peer`` is the next organization, None for clients.
     """
     ended = conform(entries, HOPS).where("fate IS NOT NULL AND kind IS NOT NULL")
@@ -87,12 +87,12 @@ def latencies(entries: DataFrame) -> DataFrame:
 
 
 def percentiles(histogram: DataFrame, by: Sequence[str], places: Sequence[float]) -> DataFrame:
-    """Read percentiles off histograms.
+    """Compute percentiles from histograms.
 
     Args:
         histogram: `LATENCIES`, any part of it.
-        by: columns to tell apart, ``stage`` among them.
-        places: which percentiles, 0.0 to 1.0.
+        by: columns to group by, including ``stage``.
+        places: the percentiles, 0.0 to 1.0.
 
     Returns:
         `by`, ``number`` and for each place ``p50_us``, ``p99_us``, ``p999_us``: microseconds, at
@@ -118,13 +118,13 @@ def percentiles(histogram: DataFrame, by: Sequence[str], places: Sequence[float]
 def percentile(us: str, place: float) -> Column:
     """Return a percentile of durations, by the nearest rank: an aggregate.
 
-    Durations of `_EXACT_US` and more are rounded to steps of 0.1 % first, so that there are few of
-    them to remember, however many rows there are: what is returned is at most 0.05 % off, and not
-    at all below.
+    Durations of `_EXACT_US` and more are rounded to steps of 0.1 % first, so that there are few
+    distinct values, however many rows there are: the result is at most 0.05 % off, and exact below
+    that limit.
 
     Args:
         us: the duration in microseconds, as an expression of SQL; it may be negative.
-        place: which percentile, 0.0 to 1.0.
+        place: the percentile, 0.0 to 1.0.
     """
     steps = f"EXP(ROUND(LN(ABS({us})) / {_STEP!r}D) * {_STEP!r}D)"
     rounded = f"CAST(ROUND({steps}) * SIGN({us}) AS BIGINT)"
@@ -137,14 +137,15 @@ _EXACT_US: Final = 2000
 
 
 def volumes(entries: DataFrame) -> DataFrame:
-    """Count messages and octets between each domain and its partners, by hour: what to bill.
+    """Count messages and octets between each domain and its partners, by hour, for billing.
 
     Args:
         entries: `HOPS`.
 
     Returns:
-        `VOLUMES`; ``direction`` is ``in`` for what the domain took and ``out`` for what it handed
-        over, each when it happened. The octets are those of `billed`, so both sides count the same.
+        `VOLUMES`; ``direction`` is ``in`` for messages taken by the domain and ``out`` for those
+        handed over, each at its own time. Octets are those of `billed`, so both sides count the
+        same.
     """
     entries = conform(entries, HOPS)
     came = entries.where(F.col("sender").startswith(FOREIGN) & F.col("kind").isNotNull()).select(
@@ -167,23 +168,23 @@ def volumes(entries: DataFrame) -> DataFrame:
 def billed() -> tuple[Column, Column]:
     """Return the sums ``octets`` and ``unmeasured``, of messages with ``size`` and ``bare_size``.
 
-    Octets are those of the bare message: what is stored of it grows from broker to broker. Where no
-    record says how many these are (journals of earlier releases), it is what was stored, or nothing
-    if that is not told either (exports), and the message counts as unmeasured.
+    Octets are those of the bare message, since the stored size grows from broker to broker. If no
+    record has them (journals of earlier releases), it is the stored size, or 0 if that is missing
+    too (exports), and the message counts as unmeasured.
     """
     octets = F.coalesce(F.sum(F.coalesce("bare_size", "size")), F.lit(0))
     return octets.alias("octets"), F.count_if(F.col("bare_size").isNull()).alias("unmeasured")
 
 
 def reasons(runs: DataFrame) -> DataFrame:
-    """Count what did not go straight, with what was said of it.
+    """Count events other than normal deliveries, with their reasons.
 
     Args:
         runs: `RUNS`.
 
     Returns:
-        `REASONS`, by kind of the record: attempts, deferrals, releases, refusals, duplicates that
-        were suppressed, dead letters, what expired and what was returned.
+        `REASONS`, by kind of the record: attempts, deferrals, releases, refusals, suppressed
+        duplicates, dead letters, expired and returned messages.
     """
     fields = ("sender", "peer", "node", "condition", "code", "count")
     told = spread(conform(runs, RUNS).where(F.col("kind").isin(*_TROUBLE)), fields)
@@ -197,14 +198,14 @@ def reasons(runs: DataFrame) -> DataFrame:
 
 
 def queues(entries: DataFrame) -> DataFrame:
-    """Count what came to each queue on each day, and what of it still waits.
+    """Count the messages of each queue on each day, and those still waiting.
 
     Args:
         entries: `HOPS`.
 
     Returns:
-        `QUEUES`; ``octets`` are those that were stored, ``oldest_us`` is when the first of those
-        came that still wait.
+        `QUEUES`; ``octets`` are those stored, ``oldest_us`` is the arrival of the first message
+        that still waits.
     """
     waits = F.col("fate").isNull()
     counted = (
@@ -227,7 +228,7 @@ def _hour(name: str) -> Column:
 
 
 def partner(column: Column) -> Column:
-    """Return the other organization's domain, of who sent or took; None for whoever is none."""
+    """Return the domain of the organization that sent or took; None if it is not another one."""
     return F.when(column.startswith(FOREIGN), F.substring(column, len(FOREIGN) + 1, 1 << 20))
 
 
@@ -236,7 +237,7 @@ def _partner(name: str) -> Column:
 
 
 def _bucket(us: Column) -> Column:
-    """Number durations so that neighbors are 2 % apart; clocks that went back count as 0."""
+    """Number durations so that neighbors are 2 % apart; negative ones count as 0."""
     return F.when(us < 1, 0).otherwise(F.floor(F.log(us) / _WIDTH) + 1).cast("int")
 
 

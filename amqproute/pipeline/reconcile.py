@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do two organizations agree about what went from one to the other?
+"""Do two organizations agree on the messages that went from one to the other?
 
-Each side states what it handed over to the other and what it took from it (`statement`): entries,
-times, message-ids and digests of the bare messages, and nothing else; that is what an export
-shows. The join is exact: the next broker's record names the store and the entry that a message
-came from.
+Each side states its hand-overs to the other and its receipts from it (`statement`): entries, times,
+message-ids and digests of the bare messages, the contents of an export, and nothing else. The join
+is exact: the next broker's record names the store and the entry that a message came from.
 
-A hand-over is *agreed* when both know it, once, with the same digest. Otherwise there is a verdict,
-one of `VERDICTS`. Nobody is accused of what a journal cannot show: where the side that lacks a
-record has a hole in its journal (`amqproute.pipeline.coverage`) at the time, give or take a grace,
-the hand-over is *in flight*, if that journal ends there, or *not covered*.
+A hand-over is *agreed* if both sides know it, once, with the same digest. Otherwise it gets one of
+the `VERDICTS`. Nobody is blamed for what a journal cannot show: if the side that lacks a record has
+a hole in its journal (`amqproute.pipeline.coverage`) at the time, give or take a grace, the
+hand-over is *in flight*, if that journal ends there, or *not covered*.
 
-Clocks differ. The next hop commits a message after it was handed over and before its outcome is
-known, so each agreed hand-over bounds the difference from both sides::
+Clocks differ. The next hop commits a message after its hand-over and before its outcome is known,
+so each agreed hand-over bounds the difference from both sides::
 
     handed over = relayed - settle - wire  <=  received - offset  <=  relayed
 
-All of them together, in both directions, bound it closely. The bounds are taken at a percentile
-that a few records, written late after a crash, do not move.
+All of them together, in both directions, bound it closely. The bounds are taken at a percentile, so
+that a few records written late after a crash do not move them.
 
-Why so: everything that agrees is only counted, in the pass that finds what does not. What is left
-is as large as the trouble is.
+Why so: agreed hand-overs are only counted, in the pass that finds the others. The remaining rows
+are as many as the problems.
 """
 
 from __future__ import annotations
@@ -71,11 +70,11 @@ VERDICTS: Final[Mapping[str, str]] = {
     LOST: "the sender was told that it was taken, and the receiver has no record of it",
     UNKNOWN: "the receiver took it, and the sender has no record of having handed it over",
     TWICE: "the receiver took it more than once",
-    CHANGED: "what arrived is not what was sent",
-    IN_FLIGHT: "at the end of a journal: the other half is in segments that are not here yet",
-    NOT_COVERED: "the journal that should know has a gap at that time",
+    CHANGED: "the message received differs from the one sent",
+    IN_FLIGHT: "at the end of a journal: the other half is in segments not available yet",
+    NOT_COVERED: "the journal that should have it has a gap at that time",
 }
-"""What is said of a hand-over, and what it means."""
+"""The verdicts on hand-overs, and their meaning."""
 
 DISCREPANCIES: Final = (LOST, UNKNOWN, TWICE, CHANGED)
 """Verdicts by which two sides contradict each other."""
@@ -84,20 +83,20 @@ STATEMENT: Final = (
     "sender string, receiver string, role string, stream string, entry long, at_us long, "
     "span_us long, message_id string, message_id_type string, digest string"
 )
-"""What a side says of one hand-over: `role` is ``sent`` or ``taken``; `stream` and `entry` are
-those at the sender; `at_us` is when it was relayed or received, by its own clock; `span_us` is how
-long before that it had been handed over at the earliest."""
+"""The statement of one side on a hand-over: `role` is ``sent`` or ``taken``; `stream` and `entry`
+are those at the sender; `at_us` is the time of its relaying or receipt, by its own clock; `span_us`
+is how long before that it had been handed over at the earliest."""
 
 LISTED: Final = (
     "sender string, receiver string, stream string, entry long, verdict string, "
     "message_id string, message_id_type string, sent_us long, taken_us long, times long, "
     "sent_digest string, taken_digests array<string>, holes array<string>"
 )
-"""One hand-over that is not agreed: `times` is how often the receiver took it, `holes` are the
-reasons of the holes that hide what happened."""
+"""A hand-over that is not agreed: `times` is how often the receiver took it, `holes` are the
+reasons of the holes that hide it."""
 
 _PLACES: Final = 0.99
-"""Bounds of the clocks' offset that so many of the hand-overs keep."""
+"""Share of the hand-overs that keep the bounds of the clocks' offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +110,12 @@ class ReconcileSide:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """What their clock shows more than ours, microseconds.
+    """How far their clock is ahead of ours, in microseconds.
 
     Attributes:
-        estimate: the most likely.
-        error: it may be so much more or less.
-        pairs: hand-overs that it comes from.
+        estimate: the most likely offset.
+        error: the largest error of the estimate.
+        pairs: number of hand-overs used.
     """
 
     estimate: int = 0
@@ -126,16 +125,16 @@ class ClockOffset:
 
 @dataclass(slots=True)
 class Reconciliation:
-    """What came out.
+    """The result.
 
     Attributes:
         ours: domain of one side.
         theirs: of the other.
-        day: that it is about; None for all days.
+        day: its day; None for all days.
         offset: between the clocks.
         counts: hand-overs by sender's domain and verdict.
         listed: one row for each hand-over that is not agreed, `LISTED`.
-        holes: what is missing in the journals of the two, but for their ends.
+        holes: missing parts of the two journals, except at their ends.
     """
 
     ours: str
@@ -147,24 +146,24 @@ class Reconciliation:
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def count(self, *verdicts: str) -> int:
-        """Return how many hand-overs have one of these verdicts, in both directions."""
+        """Return the number of hand-overs with these verdicts, in both directions."""
         return sum(number for (_, verdict), number in self.counts.items() if verdict in verdicts)
 
     @property
     def is_discrepant(self) -> bool:
-        """The two contradict each other somewhere."""
+        """Whether the two contradict each other somewhere."""
         return self.count(*DISCREPANCIES) > 0
 
 
 def statement(hops: DataFrame, domain: str, partner: str, names: Collection[str] = ()) -> DataFrame:
-    """Say what an organization handed over to another one, and took from it.
+    """Return an organization's hand-overs to another one, and its receipts from it.
 
     Args:
         hops: `amqproute.pipeline.table_schema.HOP`, with those of this organization.
         domain: of this organization.
         partner: domain of the other one.
-        names: what else the partner is called where messages are handed over to it: further
-            domains, or the place that a route leads to. See `known_as`.
+        names: other names for the partner in hand-overs to it: further domains, or the endpoint of
+            a route. See `known_as`.
 
     Returns:
         `STATEMENT`.
@@ -199,13 +198,13 @@ def statement(hops: DataFrame, domain: str, partner: str, names: Collection[str]
 
 
 def known_as(hops: DataFrame, theirs: DataFrame) -> list[str]:
-    """Find out what an organization calls another one when it hands messages over.
+    """Find the names that an organization uses for another one in its hand-overs.
 
-    Of what it handed over to each name, a few entries are chosen by hash. The names are those of
-    which the other one has received any.
+    From the hand-overs to each name, a few entries are chosen by hash. The result has the names
+    with entries that the other one received.
 
     Args:
-        hops: of the one that hands over, `amqproute.pipeline.table_schema.HOPS`.
+        hops: of the sender, `amqproute.pipeline.table_schema.HOPS`.
         theirs: of the other one.
     """
     entry = F.struct("stream", "entry")
@@ -233,14 +232,14 @@ def reconcile(
     grace_seconds: float = GRACE_SECONDS,
     reuse: Reuse | None = None,
 ) -> Reconciliation:
-    """Compare what two organizations say of the messages between them.
+    """Compare the statements of two organizations on the messages between them.
 
     Args:
         ours: one side.
         theirs: the other.
-        day: hand-overs of this UTC day only, by the clock of who handed over.
-        grace_seconds: so much before and behind a hole nobody is sure either.
-        reuse: keeps the tables that are returned; by default they are kept as long as the session.
+        day: hand-overs of this UTC day only, by the sender's clock.
+        grace_seconds: time around a hole that counts as part of it.
+        reuse: keeps the returned tables; by default they are kept as long as the session.
     """
     reuse = reuse or Reuse()
     stated = ours.statement.unionByName(theirs.statement)
@@ -268,13 +267,13 @@ def reconcile(
 
 _KEY: Final = ("sender", "receiver", "stream", "entry")
 _SMALL: Final = 1_000_000
-"""So many rows are sent to everybody rather than exchanged."""
+"""Up to this number, rows are broadcast rather than exchanged."""
 
 
 def _compared(stated: DataFrame, day: date | None) -> DataFrame:
-    """Put together what both say of each hand-over.
+    """Combine the statements of both sides on each hand-over.
 
-    Digests take part by hashes of fixed length, so that rows are aggregated in place and not
+    Digests are included as hashes of fixed length, so that rows are aggregated in place and not
     sorted: 96 bits, of a text that is a SHA-256 itself.
     """
     is_sent, is_taken = F.col("role") == "sent", F.col("role") == "taken"
@@ -308,7 +307,7 @@ def _compared(stated: DataFrame, day: date | None) -> DataFrame:
 
 
 def _figures(ours: str) -> list[Column]:
-    """Count what agrees, and bound the offset of the clocks; see the module."""
+    """Count the agreements, and bound the offset of the clocks; see the module."""
     agrees, is_ours = F.col("agrees"), F.col("sender") == ours
     ahead = F.when(agrees, F.col("taken_us") - F.col("sent_us"))
     span = F.col("span_us")
@@ -329,17 +328,17 @@ def _offset(figures: Mapping[str, Any]) -> ClockOffset:
     lower, upper = figures["lower"], figures["upper"]
     if lower is None and upper is None:
         return ClockOffset(0, None, pairs)
-    if lower is None or upper is None:  # one direction only, and nothing of how long it took
+    if lower is None or upper is None:  # one direction only, and no durations
         return ClockOffset(round(lower if upper is None else upper), None, pairs)
     if lower <= upper:
         return ClockOffset(round((lower + upper) / 2), round((upper - lower) / 2), pairs)
-    # A clock was set on the way: no one offset fits all.
+    # A clock was set meanwhile: no single offset matches all.
     middle = round(figures["middle"])
     return ClockOffset(middle, round(max(abs(middle - lower), abs(middle - upper))), pairs)
 
 
 def _holes(ours: ReconcileSide, theirs: ReconcileSide) -> DataFrame:
-    """Return the holes of both; a side that shows no journal at all is one."""
+    """Return the holes of both; a side without any journal is one."""
     holes = ours.holes.unionByName(theirs.holes)
     spark, domains = holes.sparkSession, F.array(F.lit(ours.domain), F.lit(theirs.domain))
     both = spark.range(1).select(F.explode(domains).alias("domain"))
@@ -357,7 +356,7 @@ def _holes(ours: ReconcileSide, theirs: ReconcileSide) -> DataFrame:
 def _judged(
     doubtful: DataFrame, holes: DataFrame, ours: str, offset: ClockOffset, grace_us: int
 ) -> DataFrame:
-    """Give each hand-over that does not agree its verdict."""
+    """Give each hand-over that is not agreed its verdict."""
     not_sent, not_taken = F.col("sent_us").isNull(), F.col("times") == 0
     silent = F.when(not_taken, F.col("receiver")).when(not_sent, F.col("sender"))
     known_at = F.coalesce("sent_us", "taken_us")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gold: lines of journals that are not what was written, as violations.
+"""Gold: altered lines of journals, as violations.
 
-Nothing of such a line is in the tables, so it is no entry that is wrong but a file: `node` is the
-name of its segment and the number of the line. Lines that cannot be read are not among them: a disk
-damages as well as anybody. They stay in ``rejects``, and are a hole in what the journal tells
+Nothing of such a line is in the tables, so the violation is not about an entry but about a file:
+`node` is the name of its segment and the number of the line. Unreadable lines are not included,
+since a disk may have damaged them. They stay in ``rejects``, and are a hole in the journal
 (`amqproute.pipeline.coverage`).
 """
 
@@ -23,14 +23,14 @@ __all__ = ["CHANGED_LINE", "OTHER_LINE", "REFUSALS", "refusals"]
 CHANGED_LINE: Final = "tampered"
 """Its hash does not follow from its text and the line before it."""
 OTHER_LINE: Final = "contradicting"
-"""It says of records that are in the tables something else than these."""
+"""Its records differ from those in the tables."""
 REFUSALS: Final = (CHANGED_LINE, OTHER_LINE)
 
 _BROKER: Final = r"^(.+)-[0-9a-f]{16}-[0-9]{20}\.jsonl$"
 
 
 def refusals(rejects: DataFrame) -> DataFrame:
-    """List the refused lines that were changed, or contradict what is there.
+    """List the refused lines that were altered, or contradict the tables.
 
     Args:
         rejects: `REJECTS`.

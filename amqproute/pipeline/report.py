@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page about a day or a range of days: what an operator and a manager want to know.
+"""The page about a day or a range of days, for operators and managers.
 
-`report_page` writes down what `amqproute.pipeline.facts` has found, in the order of the questions:
-is anything wrong, how much, how late and where, what did each partner cost, what was put off, what
-failed, what still waits.
+`report_page` presents the facts from `amqproute.pipeline.facts` by question: is anything wrong, how
+much, how late and where, what did each partner cost, what was deferred, what failed, what still
+waits.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ __all__ = ["BEHIND", "headline", "report_page"]
 
 MOST_BARS: Final = 12
 BEHIND: Final = "settle_us"
-"""The stage behind the end of a hop: it delays no message."""
+"""The stage after the end of a hop: it delays no message."""
 _STAGES_IN_WORDS: Final = (
-    "Queue: waited for its turn. Resolve, connect: to find the next broker, and to reach it. Wire: "
-    "from the hand-over to the answer. Settle: to write the answer down; the message is there "
-    "already, and not late by that."
+    "Queue: waiting for its turn. Resolve, connect: finding and reaching the next broker. Wire: "
+    "from the hand-over to the answer. Settle: recording the answer; the message has arrived by "
+    "then, and is not delayed."
 )
 
 
 def headline(said: WarehouseFacts) -> list[tuple[str, str, list[str]]]:
-    """Return what is to be seen first: state, sentence and details."""
+    """Return the headline: state, sentence and details of each item."""
     heads: list[tuple[str, str, list[str]]] = []
     certain = [each for each in said.violations if not each.hidden]
     if said.unaccounted:
@@ -65,7 +65,7 @@ def headline(said: WarehouseFacts) -> list[tuple[str, str, list[str]]]:
         words = f"Brokers contradict each other about {said.disagreed:,} hand-overs"
         heads.append(("bad", words, _details(certain, is_between=True)))
     if said.altered_lines:
-        words = f"{said.altered_lines:,} lines of journals are not what was written"
+        words = f"{said.altered_lines:,} lines of journals were altered"
         lines = [each for each in certain if each.what in REFUSALS][:5]
         heads.append(("bad", words, [f"{each.what}: {each.node}" for each in lines]))
     messages = said.overall.messages if said.overall else 0
@@ -82,38 +82,33 @@ def headline(said: WarehouseFacts) -> list[tuple[str, str, list[str]]]:
                 [],
             )
         )
-    if any(gap.reason != DOWN for gap in said.gaps):  # a broker that was stopped has seen nothing
-        heads.append(("doubtful", "Journals have gaps: what happened there is not known", []))
+    if any(gap.reason != DOWN for gap in said.gaps):  # a stopped broker has missed nothing
+        heads.append(("doubtful", "Journals have gaps: events in them are unknown", []))
     if said.missing and (messages or said.records):
         heads.append(("doubtful", f"There are no records of {spans(said.missing)}", []))
     if forgotten := said.number(FORGOTTEN):
-        words = (
-            f"{forgotten:,} messages that were not durable went with the memory of a broker that "
-            "started again"
-        )
+        words = f"{forgotten:,} non-durable messages were lost when their broker started again"
         heads.append(("doubtful", words, []))
     if said.rejected_lines:
-        heads.append(("doubtful", f"{said.rejected_lines:,} lines could not be read", []))
+        heads.append(("doubtful", f"{said.rejected_lines:,} unreadable lines", []))
     least = said.overall.least if said.overall else None
     if least is not None and least < 0:
-        words = (
-            f"Clocks differ: messages came to their end up to {duration(-least)} before they began"
-        )
+        words = f"Clocks differ: messages ended up to {duration(-least)} before they began"
         details = [
-            "delays over more than one organization are as wrong, those of single hops are right",
-            "by how much they differ: amqproute pipeline reconcile",
+            "delays over several organizations have this error, those of single hops are correct",
+            "for the differences: amqproute pipeline reconcile",
         ]
         heads.append(("doubtful", words, details))
     failed = said.number(*FAILURES)
     if failed:
         heads.append(
-            ("doubtful", f"{failed:,} messages could not be delivered: the page says why", [])
+            ("doubtful", f"{failed:,} messages could not be delivered: see the reasons below", [])
         )
     return heads
 
 
 def _details(violations: Sequence[Row], *, is_between: bool) -> list[str]:
-    """Name the first of those within one broker, or between two."""
+    """Name the first violations within one broker, or between two."""
     entries = [each for each in violations if each.what not in REFUSALS]
     chosen = [each for each in entries if (each.what in DISCREPANCIES) == is_between]
     return [
@@ -126,7 +121,7 @@ def _named(violation: Row) -> str:
 
 
 def report_page(said: WarehouseFacts) -> str:
-    """Write the page."""
+    """Make the page."""
     days = said.first.isoformat()
     if said.last != said.first:
         days += f" to {said.last.isoformat()}"
@@ -163,9 +158,9 @@ def _tiles(said: WarehouseFacts) -> PageMarkup:
 
 
 def _doubts(said: WarehouseFacts) -> str:
-    """Say what else does not wait and has no end."""
+    """Return the numbers of other messages without an end that do not wait."""
     numbers = {
-        "gone with a restart": said.number(FORGOTTEN),
+        "lost in a restart": said.number(FORGOTTEN),
         "in gaps of journals": said.number(UNKNOWN),
     }
     others = [f"{number:,} {words}" for words, number in numbers.items() if number]
@@ -198,9 +193,9 @@ def _volume(said: WarehouseFacts) -> PageMarkup:
     unit = "hour" if said.is_hourly else "day"
     return section(
         "Volume",
-        "How many messages were accepted, and what has become of them?",
+        "How many messages were accepted, and what became of them?",
         columns(
-            f"Messages in each {unit}", "by when they were accepted", _labels(said), series
+            f"Messages in each {unit}", "by time of acceptance", _labels(said), series
         ),
     )  # fmt: skip
 
@@ -224,7 +219,7 @@ def _delay(said: WarehouseFacts) -> PageMarkup:
         ),
         bars(
             "Stages of each hop",
-            "99 of 100 are faster: in each stage by itself, and behind the bar in the whole hop",
+            "the 99th percentile of each stage by itself, and of the whole hop behind the bar",
             ways[:MOST_BARS], stages, ends=[row.p99 for row in said.routes[:MOST_BARS]],
         ),
         tag("p", _STAGES_IN_WORDS, class_="question"),
@@ -258,7 +253,7 @@ def _time(microseconds: int | None) -> PageCell | None:
 
 def _costs(said: WarehouseFacts) -> PageMarkup:
     shown = said.partners[:MOST_BARS]
-    question = "What did each partner cost us: messages, octets, and second attempts?"
+    question = "How much did each partner cost: messages, octets, and second attempts?"
     return section(
         "Partners",
         f"{question} {said.unmeasured}".rstrip(),
@@ -287,10 +282,10 @@ def _costs(said: WarehouseFacts) -> PageMarkup:
 
 def _trouble(said: WarehouseFacts) -> PageMarkup:
     return section(
-        "What did not go smoothly",
+        "Deferrals and failures",
         "Why were messages put off, what failed, and what still waits?",
         table(
-            "Put off, and attempts that failed",
+            "Put off, and failed attempts",
             [
                 PageColumn("Organization"),
                 PageColumn("Towards"),
@@ -362,7 +357,7 @@ def _trouble(said: WarehouseFacts) -> PageMarkup:
             ],
         ),
         table(
-            "Sent again, and suppressed",
+            "Suppressed duplicates",
             [PageColumn("Organization"), PageColumn("By"), PageColumn("Times", right=True)],
             [(row.domain, row.sender, row.times) for row in said.duplicates],
         ),
@@ -410,8 +405,8 @@ def _proof(said: WarehouseFacts) -> PageMarkup:
     )  # fmt: skip
     return section(
         "Accounts",
-        "Did everything that was accepted get somewhere, and do the brokers whose journals are "
-        "here agree about what they handed over? Whether another partner agrees says: "
+        "Did every accepted message get somewhere, and do the brokers with journals here agree on "
+        "their hand-overs? To compare with another partner's journal: "
         "amqproute pipeline reconcile.",
         accounts,
         gaps,

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the tables keep a day.
+"""Retention of days in the tables.
 
-What `prune` takes off the tables goes with all of its tables, and at once. A snapshot that somebody
-reads stays readable for `amqproute.pipeline.warehouse.KEPT_SECONDS`; then whoever writes next
-removes the files. `WarehouseSnapshot.since` remembers where the tables begin, so that segments of
-the days before, which a journal may still have, are not taken in again.
+`prune` removes days from all tables at once. A snapshot in use stays readable for
+`amqproute.pipeline.warehouse.KEPT_SECONDS`; then the next writer removes the files.
+`WarehouseSnapshot.since` records the first day of the tables, so that older segments, which a
+journal may still have, are not taken in again.
 
-What a later night needs stays, whatever is asked for: the days of which records have come that
-nothing was made of, with those that their messages may have come from, and the last
-`LEAST_KEPT_DAYS`, since what comes late changes the days of a week. Of segments it is known for
-some time longer that they were taken (`amqproute.pipeline.ingest`).
+Days needed by a later night stay in any case: unprocessed days, with those that their messages may
+have come from, and the last `LEAST_KEPT_DAYS`, since late records change the days of a week.
+Ingested segments are remembered for some time longer (`amqproute.pipeline.ingest`).
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ __all__ = ["Pruned", "prune"]
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What went off the tables, or would have gone.
+    """The days removed from the tables, or to be removed.
 
     Attributes:
-        since: the first day that stays.
-        days: that went, in order.
-        directories: that they had.
-        waiting: entries of these days that had not ended by what the tables know.
+        since: the first remaining day.
+        days: the removed days, in order.
+        directories: their number of directories.
+        waiting: their entries without an end, according to the tables.
     """
 
     since: date
@@ -49,16 +48,16 @@ def prune(warehouse: Warehouse, keep_days: int, today: date, *, is_trial: bool =
 
     Args:
         warehouse: where the tables are.
-        keep_days: so many days before `today` stay, and `today`.
+        keep_days: number of days before `today` that stay, besides `today`.
         today: the day, UTC.
-        is_trial: only say what would go.
+        is_trial: only report the result.
 
     Raises:
         ValueError: `keep_days` is less than `LEAST_KEPT_DAYS`.
-        PublicationConflict: somebody else has changed the tables meanwhile.
+        PublicationConflict: another writer has changed the tables meanwhile.
     """
     if keep_days < LEAST_KEPT_DAYS:
-        raise ValueError(f"at least {LEAST_KEPT_DAYS} days have to stay, not {keep_days}")
+        raise ValueError(f"at least {LEAST_KEPT_DAYS} days must stay, not {keep_days}")
     base = warehouse.snapshot()
     since = _since(base, today - timedelta(keep_days))
     gone = [part for part in base.parts if _is_over(part, since)]
@@ -73,7 +72,7 @@ def prune(warehouse: Warehouse, keep_days: int, today: date, *, is_trial: bool =
 
 
 def _since(base: WarehouseSnapshot, wanted: date) -> date:
-    """Return the first day that stays: none that a night needs goes, and none comes back."""
+    """Return the first remaining day: no day needed by a night goes, and none comes back."""
     since = min([wanted, *(day - timedelta(2 * REACH) for day in base.pending)])
     return since if base.since is None else max(since, base.since)
 

@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that are computed once and used several times, also where executors come and go.
+"""Rows that are computed once and used several times, even if executors are lost.
 
-Spark computes a plan anew for each query that uses it. Rows that several queries use are computed
-once, and how they are kept depends on what can be lost:
+Spark recomputes a plan for each query that uses it. Rows used by several queries are computed once,
+and the way to keep them depends on possible losses:
 
-* A local session is one process. It keeps them as a local checkpoint, which forgets the plan: the
-  queries behind it are planned faster, and the rows go when nobody refers to them any more.
-* On a cluster an executor may be lost with all that it keeps: its machine fails, or is wanted for
-  something else. There rows are cached and keep their plan, so that Spark computes again what was
-  lost, and nothing else. A local checkpoint would end the run with
-  ``CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND``.
+* A local session is one process. It keeps them as a local checkpoint, which forgets the plan: later
+  queries are planned faster, and the rows are freed with the last reference.
+* On a cluster an executor may be lost with everything it keeps: its machine fails, or is
+  reassigned. There rows are cached and keep their plan, so that Spark recomputes only the lost
+  ones. A local checkpoint would end the run with ``CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND``.
 
-Tables in files, and Spark's reliable checkpoints, survive as well. But they are written to be read
-once or twice, and a driver that is killed leaves them behind, where the next one cannot tell them
-from those of a run that is still at work. Executors end with their driver, and what they keep with
-them. ``python -m benchmarks.reuse`` measures all four side by side.
+Tables in files, and Spark's reliable checkpoints, survive as well. But they would be written to be
+read once or twice, and a killed driver leaves them behind, where the next one cannot distinguish
+them from those of a run still at work. Executors end with their driver, and their cache with them.
+``python -m benchmarks.reuse`` measures all four side by side.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = ["Reuse", "may_lose_executors"]
 
 
 def may_lose_executors(spark: SparkSession) -> bool:
-    """Tell whether a session has executors that can end before it does."""
+    """Return whether a session has executors that can end before it does."""
     return not spark.sparkContext._jsc.isLocal()  # type: ignore[attr-defined]
 
 
@@ -51,7 +50,7 @@ class Reuse:
         self._kept.close()
 
     def computed(self, rows: DataFrame) -> DataFrame:
-        """Return the same rows, computed. On a cluster they can be used until the context ends."""
+        """Return the same rows, computed. On a cluster they are valid until the context ends."""
         if not may_lose_executors(rows.sparkSession):
             return rows.localCheckpoint()
         cached = rows.persist()

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each file of a warehouse is, and whether all that should be there is there and whole.
+"""The state of each file of a warehouse, and whether all live files are present and intact.
 
-A file belongs to a change, which is its directory below ``data``, and the last lists in ``log`` say
-whether a directory is live (`amqproute.pipeline.warehouse`). With each change stands which files it
-has and how long they are (`MANIFEST`), so that one that is gone or cut off shows. Whether octets
-are still those that were written say the checksums that Hadoop keeps beside each file on the file
-systems of one machine (``.NAME.crc``: of each 512 octets a CRC-32). HDFS and object stores check by
-themselves what they read.
+A file belongs to a change, which is its directory below ``data``, and the last lists in ``log``
+tell whether a directory is live (`amqproute.pipeline.warehouse`). Each change has a list of its
+files and their lengths (`MANIFEST`), which reveals missing and truncated ones. On file systems of
+one machine, Hadoop's checksums beside each file (``.NAME.crc``: a CRC-32 of each 512 octets) reveal
+altered octets. HDFS and object stores check their own data when it is read.
 """
 
 from __future__ import annotations
@@ -35,26 +34,26 @@ __all__ = ["WRONG", "Examined", "State", "examine", "remove"]
 
 
 class State(StrEnum):
-    """What a file is."""
+    """The state of a file."""
 
     LIVE = "live"
-    """The tables consist of it."""
+    """It is part of the tables."""
     REPLACED = "replaced"
-    """It is on no list any more, and stays for a day for who reads by an older one."""
+    """It is no longer on a list, and is kept for a day for readers of an older one."""
     UNFINISHED = "unfinished"
-    """It is on no list, and its change is on its way, or was broken off less than a day ago."""
+    """It is on no list, and its change is in progress, or was aborted less than a day ago."""
     LEFTOVER = "leftover"
-    """It is on no list, and older: of a change that was broken off, or replaced."""
+    """It is on no list, and older: from an aborted or replaced change."""
     LIST = "list"
-    """Which directories are live, or were until a day ago; or a mark of a change."""
+    """A list of directories that are live, or were until a day ago; or a mark of a change."""
     PAGE = "page"
     """A report."""
     FOREIGN = "foreign"
-    """Nothing that the pipeline has written."""
+    """Not written by the pipeline."""
     MISSING = "missing"
-    """A live file that is not there."""
+    """A live file that does not exist."""
     DAMAGED = "damaged"
-    """It is not what was written."""
+    """Its contents are not what was written."""
 
 
 WRONG: Final = (State.FOREIGN, State.MISSING, State.DAMAGED)
@@ -63,16 +62,16 @@ WRONG: Final = (State.FOREIGN, State.MISSING, State.DAMAGED)
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A file, and what it is.
+    """A file and its state.
 
     Attributes:
         path: below the warehouse.
-        state: what it is.
-        octets: its length; 0 if it is not there.
-        change: number of the publication that brought it, where that is known.
-        table: to which it belongs, if it is a table's.
-        day: of which, likewise.
-        words: more about it; mostly empty.
+        state: its state.
+        octets: its length; 0 if it does not exist.
+        change: number of its publication, if known.
+        table: its table, if it belongs to one.
+        day: its day, likewise.
+        words: details; mostly empty.
     """
 
     path: str
@@ -87,11 +86,11 @@ class Examined:
 def examine(
     warehouse: Warehouse, *, reads_all: bool = True, now: float | None = None
 ) -> Iterator[Examined]:
-    """Say of each file of a warehouse what it is, in the order of paths; the missing ones last.
+    """Classify each file of a warehouse, in the order of paths; the missing ones last.
 
     Args:
-        warehouse: which one.
-        reads_all: compare the checksums of what is live, which reads all of it.
+        warehouse: the warehouse.
+        reads_all: compare the checksums of live files, which reads all of them.
         now: seconds since the epoch; by default by the clock of this machine.
     """
     book = _Book.of(warehouse, time.time() if now is None else now)
@@ -113,7 +112,7 @@ def examine(
 
 
 def remove(warehouse: Warehouse, found: Sequence[Examined]) -> int:
-    """Remove the leftovers among all files of a warehouse, and return how many there were."""
+    """Remove the leftovers among all files of a warehouse, and return their number."""
     leftovers = [each for each in found if each.state is State.LEFTOVER]
     used = {_commit(each.path) for each in found if each.state is not State.LEFTOVER}
     places = set()
@@ -130,7 +129,7 @@ def remove(warehouse: Warehouse, found: Sequence[Examined]) -> int:
 
 @dataclass(slots=True)
 class _Book:
-    """What the lists, marks and manifests of a warehouse say of its files."""
+    """The lists, marks and manifests of a warehouse."""
 
     old: float
     live: Mapping[str, TablePart]
@@ -167,7 +166,7 @@ class _Book:
         )
 
     def learn(self, warehouse: Warehouse, files: Sequence[Stored]) -> None:
-        """Read what changes say of their files, and when something of each was written."""
+        """Read the lists of files of changes, and the times of their last writes."""
         for each in files:
             if each.path.startswith("data/commit="):
                 commit = _commit(each.path)
@@ -191,7 +190,7 @@ class _Book:
         self.lengths.update(lengths)
 
     def said(self, file: Stored) -> Examined:
-        """Say what a file is."""
+        """Classify a file."""
         path = file.path
         top, _, name = path.partition("/")
         if path in self.broken:
@@ -207,7 +206,7 @@ class _Book:
         if top == "log" and ".json." in name:
             state = State.LEFTOVER if file.at < self.old else State.UNFINISHED
             return Examined(path, state, file.octets, words="draft of a list")
-        return Examined(path, State.FOREIGN, file.octets, words="nothing that the pipeline writes")
+        return Examined(path, State.FOREIGN, file.octets, words="not written by the pipeline")
 
     def _of_data(self, file: Stored) -> Examined:
         commit, directory = _commit(file.path), _directory(file.path)
@@ -228,12 +227,12 @@ class _Book:
         return Examined(file.path, state, file.octets, number, table, day, words)
 
     def length(self, file: Stored) -> str:
-        """Say whether a file has another length than it was written with."""
+        """Return a text if the length of a file differs from its list; empty if not."""
         wanted = self.lengths.get(file.path, file.octets)
         return "" if wanted == file.octets else f"{file.octets} octets instead of {wanted}"
 
     def missing(self, names: Mapping[str, Stored]) -> Iterator[Examined]:
-        """Return the live files that are not there."""
+        """Return the live files that do not exist."""
         there = {_directory(path) for path in names}
         expected: dict[str, list[str]] = defaultdict(list)
         for path in self.lengths:
@@ -246,7 +245,7 @@ class _Book:
             if directory not in expected and directory not in there:
                 yield Examined(f"data/{directory}", State.MISSING, 0, number, part.table, part.day)
         for commit in sorted(self.unlisted):
-            # An earlier release wrote none, and named domains in its directories.
+            # An earlier release wrote none, and had directories for domains.
             if any(part.commit == commit and not part.domain for part in self.live.values()):
                 path = f"data/commit={commit}/{MANIFEST}"
                 if path not in self.broken:
@@ -258,7 +257,7 @@ def _commit(path: str) -> str:
 
 
 def _directory(path: str) -> str:
-    """Return the directory of a file as lists name it, below ``data``."""
+    """Return the directory of a file below ``data``, as in lists."""
     parts = path.split("/")[1:-1]
     return "/".join(each for each in parts if "=" in each)
 
@@ -277,7 +276,7 @@ _MAGIC: Final = b"crc\x00"
 
 
 def _damage(base: Path, path: str, names: Mapping[str, Stored]) -> str:
-    """Compare a file with the checksums that stand beside it; return what is wrong, in words."""
+    """Compare a file with the checksums beside it; return the problem as text."""
     folder, _, name = path.rpartition("/")
     sums = f"{folder}/.{name}.crc"
     if sums not in names:
@@ -290,5 +289,5 @@ def _damage(base: Path, path: str, names: Mapping[str, Stored]) -> str:
         for at in range(8, len(told), 4):
             piece = file.read(step)
             if zlib.crc32(piece) != int.from_bytes(told[at : at + 4], "big"):
-                return f"the octets from {(at - 8) // 4 * step} on are not those that were written"
+                return f"the octets from {(at - 8) // 4 * step} on do not match their checksum"
     return ""

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Spark session: one machine's by default, and unchanged whatever it was submitted to.
+"""The Spark session: for one machine by default, and unchanged when submitted elsewhere.
 
-What the user said wins, from the strongest: a session that is active already, what
-``spark-submit`` gave, the arguments of `session`, ``PYSPARK_SUBMIT_ARGS`` and
-``spark-defaults.conf``, and last the defaults here. The defaults for one machine (addresses,
-partitions, the interpreter of the workers) apply only to a local master.
+The user's settings win, from the strongest: a session that is already active, the options of
+``spark-submit``, the arguments of `session`, ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf``,
+and last the defaults here. The defaults for one machine (addresses, partitions, the interpreter of
+the workers) apply only to a local master.
 
-With little to do, to get ready is most of it: Java's second compiler, plans that are made anew
-after each stage, and files of many partitions then cost more than they bring. So who knows how much
-there is says so, and up to `SMALL_OCTETS` one machine is set up for that. What is computed, and by
-which code of ours, is the same.
+In small runs the start takes most of the time: Java's second compiler, adaptive plans, and files of
+many partitions then cost more than they save. So callers that know the amount of data pass it, and
+up to `SMALL_OCTETS` one machine is configured for that. The results, and our code behind them, are
+the same.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from amqproute.pipeline.java import find_java, start_gateway
 __all__ = ["SMALL_OCTETS", "session"]
 
 MEMORY = "4g"
-"""Of the driver's JVM, which on one machine does all the work."""
+"""Memory of the driver's JVM, which on one machine does all the work."""
 
 SMALL_OCTETS = 100_000_000
-"""Segments of so many octets, one and a half million events, are little to do."""
+"""Octets of segments, one and a half million events, up to which a run is small."""
 
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 
@@ -49,22 +49,23 @@ _EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
-    # Java interprets a method of more octets than this and never compiles it. Spark keeps operators
-    # apart of which it would make one: hops take a quarter less.
+    # Java interprets methods of more octets than this and never compiles them. Spark splits
+    # operators that would become such a method: hops take a quarter less.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     "spark.sql.parquet.compression.codec": "zstd",
-    # A task writes to few days and domains: to keep their files open is cheaper than to sort.
+    # A task writes to few days and domains: keeping their files open is cheaper than sorting.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.ui.enabled": "false",
-    # With it each column and each step asks the JVM six times over, for the line of Python that an
-    # error would name; `debug` has it.
+    # Otherwise each column and each step asks the JVM six times over, for the line of Python that
+    # an error would name; `debug` has it.
     _CALL_SITES: "false",
 }
 
 
-# Plans run once each, so most of what Java generates for them is not worth its optimizing compiler,
-# which with a million events takes more of the machine than the work does. What is, still comes to
-# run so often within moments: ten times the calls and turns of loops that it waits for by itself.
+# Plans run once each, so most of the code that Java generates for them is not worth its optimizing
+# compiler, which with a million events takes more of the machine than the work does. Hot code still
+# runs often enough within moments: the thresholds are ten times Java's own numbers of calls and
+# loops.
 _JAVA = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
@@ -72,8 +73,8 @@ _JAVA = (
     "-XX:Tier4BackEdgeThreshold=400000",
 )
 
-# For little to do: code that is compiled quickly, by the first compiler only, with room for all of
-# it, and no collecting because classes are loaded.
+# For small runs: fast compilation, by the first compiler only, with room for all code, and no
+# garbage collection because of loaded classes.
 _JAVA_SMALL = (
     "-XX:TieredStopAtLevel=1",
     "-XX:ReservedCodeCacheSize=240m",
@@ -87,7 +88,7 @@ _JAVA_VARIABLES = (
     "PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS",
     "_JAVA_OPTIONS",
 )  # fmt: skip
-"""Where options for Java may stand besides Spark's settings."""
+"""Settings of the environment for Java's options, besides Spark's settings."""
 
 
 def session(
@@ -103,18 +104,15 @@ def session(
 ) -> SparkSession:
     """Return the Spark session of this process; start it, and its JVM, if there is none.
 
-    :param name: of the application, as a cluster shows it.
-    :param master: where to run; by default where it was submitted to, else ``local[*]``.
-    :param memory: of the driver's JVM, as Spark writes sizes (``4g``). It is taken when the JVM
-        starts, not later.
-    :param local_dir: for what does not fit into memory; by default the system's temporary folder.
-    :param progress: whether to show a line of progress; by default when standard error is a
-        terminal.
-    :param settings: more of Spark's configuration, before the defaults of this module.
-    :param debug: whether to log also what the exceptions say of tasks that fail, with all stacks;
-        taken when the JVM starts.
-    :param octets: of the segments that the work is about; None if that is not known.
-    :raises JavaError: when no Java is found that Spark runs on, or it does not start.
+    :param name: of the application, as a cluster shows it. :param master: where to run; by default
+    where it was submitted to, else ``local[*]``. :param memory: of the driver's JVM, in Spark's
+    notation (``4g``). It takes effect only when the JVM starts. :param local_dir: for data that
+    does not fit into memory; by default the system's temporary folder. :param progress: whether to
+    show a progress line; by default if standard error is a terminal. :param settings: more of
+    Spark's configuration, before the defaults of this module. :param debug: whether to log also the
+    exceptions of failed tasks, with all stacks; takes effect when the JVM starts. :param octets: of
+    the segments to process; None if unknown. :raises JavaError: if no Java that Spark supports is
+    found, or it does not start.
     """
     if (active := SparkSession.getActiveSession()) is not None:
         return active
@@ -132,7 +130,7 @@ def session(
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     if debug:
-        os.environ["AMQPROUTE_DEBUG"] = "1"  # the workers of this machine take it over
+        os.environ["AMQPROUTE_DEBUG"] = "1"  # inherited by the workers of this machine
     is_small = octets is not None and octets <= SMALL_OCTETS
     gateway = _gateway(given, debug, is_small, may_write=octets is not None)
     conf = SparkConf(_jvm=gateway.jvm).setAppName(name)
@@ -148,7 +146,7 @@ def session(
 def _gateway(
     given: Mapping[str, str], debug: bool, is_small: bool, *, may_write: bool
 ) -> JavaGateway:
-    """Connect with the JVM that ``spark-submit`` or an earlier session started, or start one."""
+    """Connect to the JVM that ``spark-submit`` or an earlier session started, or start one."""
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     if "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -163,8 +161,8 @@ def _gateway(
         options[_DEFAULTS] = " ".join([options[_DEFAULTS], *archive.options])
     started = start_gateway(java, spark_home, options, archive)
     atexit.register(_stop)  # last registered is first: before the JVM is ended
-    # PySpark takes a JVM that runs from the environment. What this process starts (a daemon, a
-    # second Spark) shall not.
+    # PySpark finds a running JVM through the environment. Child processes (a daemon, a second
+    # Spark) must not.
     os.environ["PYSPARK_GATEWAY_PORT"] = str(started.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = started.secret
     try:
@@ -178,7 +176,7 @@ def _connected() -> JavaGateway:
 
 
 def _stop() -> None:
-    """Stop what runs, so that nothing waits for a JVM that is gone."""
+    """Stop the session, so that nothing waits for a JVM that has ended."""
     if (context := SparkContext._active_spark_context) is not None:
         context.stop()
     if (gateway := SparkContext._gateway) is not None:
@@ -187,7 +185,7 @@ def _stop() -> None:
 
 
 def _start_options(given: Mapping[str, str], debug: bool, is_small: bool) -> dict[str, str]:
-    """Return what has to be known when the JVM starts."""
+    """Return the settings that must be known when the JVM starts."""
     options = {k: v for k, v in given.items() if k.startswith(("spark.driver.", "spark.master"))}
     if _is_local(given) and not _configured("spark-defaults.conf"):
         java = " ".join(_small_java(options) if is_small else _JAVA)
@@ -202,26 +200,26 @@ def _start_options(given: Mapping[str, str], debug: bool, is_small: bool) -> dic
 
 
 def _small_java(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return options of Java for little to do: with a collector, unless the user names one.
+    """Return Java's options for small runs: with a collector, unless the user names one.
 
-    A JVM that is asked for two does not start.
+    A JVM with two collectors does not start.
     """
     return _JAVA_SMALL if _COLLECTOR.search(_said(options)) else (*_JAVA_SMALL, _SERIAL)
 
 
 def _said(options: Mapping[str, str]) -> str:
-    """Return all that is said about options of Java."""
+    """Return all options of Java that are set anywhere."""
     return " ".join([*options.values(), *(os.environ.get(name, "") for name in _JAVA_VARIABLES)])
 
 
 def _prepare_workers(given: Mapping[str, str]) -> None:
-    """Set, where the user has not, what the JVM and the workers read from the environment."""
+    """Set environment variables for the JVM and the workers, except those set by the user."""
     os.environ.setdefault("SPARK_DRIVER_MEMORY", MEMORY)
     if not _is_local(given):
         return
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Workers run what the driver runs, also from a folder of sources.
+    # Workers run the same code as the driver, even from a source directory.
     here = str(Path(amqproute.__file__).parents[1])
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     if here not in paths:
@@ -229,7 +227,7 @@ def _prepare_workers(given: Mapping[str, str]) -> None:
 
 
 def _is_local(given: Mapping[str, str]) -> bool:
-    """Tell whether this machine will do all the work, as far as is known before the start."""
+    """Return whether this machine will do all the work, as far as is known before the start."""
     master = given.get("spark.master", os.environ.get("MASTER", "local"))
     if "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "") or not master.startswith("local"):
         return False
@@ -237,24 +235,24 @@ def _is_local(given: Mapping[str, str]) -> bool:
 
 
 def _configured(*names: str) -> bool:
-    """Tell whether the user's configuration of Spark has one of these files."""
+    """Return whether the user's configuration of Spark has one of these files."""
     folder = os.environ.get("SPARK_CONF_DIR") or str(Path(_find_spark_home(), "conf"))
     return any(Path(folder, name).exists() for name in names)
 
 
 def _complete(conf: SparkConf, is_small: bool) -> None:
-    """Add the defaults for what nobody has set."""
+    """Add defaults for everything unset."""
     defaults = dict(_EVERYWHERE)
     conf.setIfMissing("spark.master", "local[*]")
     master = conf.get("spark.master") or ""
     if master.startswith("local"):
-        # Adaptive execution joins partitions that came out small, and splits none.
+        # Adaptive execution merges small partitions, and splits none.
         cores = os.cpu_count() or 1
         defaults |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(max(8, 4 * cores)),
-            # A job to list some days' directories takes longer than to list them.
+            # A job to list some days' directories takes longer than the listing.
             "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
             "spark.sql.warehouse.dir": str(
                 Path(tempfile.gettempdir(), f"amqproute-warehouse-{os.getuid()}")

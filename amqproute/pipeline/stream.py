@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Live figures: what each hour brought from and to each partner, a minute after it was written.
+"""Live figures: the traffic of each hour from and to each partner, a minute after it was recorded.
 
 A Structured Streaming query follows the closed segments of journals and appends to a table of
 Parquet files, one row for each hour, organization, partner and kind of event. It parses lines and
 spreads records with the same functions as the nightly run, and `live` makes the same figures of a
-table: whatever the order and the number of steps, the sums are the same.
+table: the sums do not depend on the order and the number of steps.
 
-What has to be kept between two steps is bounded by time. Segments may arrive in any order within
-`lateness`; so long the query remembers which records it has seen, and waits before it closes an
-hour. By records, and not by lines: in an export that was made again, or a segment that came in
-parts, lines may have some of their records in common, and each counts once. What comes later than
-that is counted as dropped (`StreamProgress.dropped`), and only the nightly run, which remembers
-everything, has it. Whether lines are what was written it does not ask either: the nightly run does.
-A time that cannot be would end all hours before it, so such lines are refused here too.
+The state between two steps is bounded by time. Segments may arrive in any order within `lateness`;
+for that long the query remembers the records it has seen, and waits before it closes an hour.
+Records and not lines: in a repeated export, or a segment that came in parts, lines may share some
+of their records, and each counts once. Later records are counted as dropped
+(`StreamProgress.dropped`), and only the nightly run, which remembers everything, has them. Altered
+lines are detected by the nightly run only. An impossible time would end all hours before it, so
+such lines are refused here too.
 
-Exactly once: the checkpoint says which files each step read, and the table's own log which steps
-have been written; a step that was interrupted, by ``kill -9`` too, is done again and its files
-replace those that nobody can see yet.
+Exactly once: the checkpoint records the files of each step, and the table's own log the written
+steps; an interrupted step, also by ``kill -9``, is repeated and its files replace those that are
+not visible yet.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ LIVE: Final = (
     "hour timestamp, domain string, partner string, kind string, messages long, octets long, "
     "within_second long, within_minute long, longest_us long"
 )
-"""One row for each hour, organization, partner and kind: how many messages; the octets of those
-that were received, bare as partners bill them (of journals of earlier releases: as stored); of
-those that were handed over, how many had waited and travelled less than a second, less than a
-minute, and the longest of all in microseconds."""
+"""One row for each hour, organization, partner and kind: the number of messages; for received ones
+the octets, bare as partners bill them (from journals of earlier releases: as stored); for handed
+over ones, the numbers that had waited and travelled less than a second, less than a minute, and the
+longest in microseconds."""
 
 _LINES: Final = "lines"
 _KINDS: Final = sorted({RecordKind.RECEIVED, RecordKind.DEFERRED, RecordKind.DUPLICATE, *ENDS})
@@ -53,15 +53,15 @@ _FIELDS: Final = ("sender", "peer", "size", "bare_size", "count", "queue_us", "w
 
 
 def timed(runs: DataFrame) -> DataFrame:
-    """Add ``at`` to runs: the time of their records as a timestamp, which streams go by."""
+    """Add ``at`` to runs: the time of their records as a timestamp, the event time of streams."""
     return runs.withColumn("at", F.timestamp_micros("time"))
 
 
 def live(runs: DataFrame) -> DataFrame:
-    """Make the figures of runs, of a table or of a stream.
+    """Compute the figures of runs, from a table or a stream.
 
     Args:
-        runs: `timed`, of a table or of a stream.
+        runs: `timed`, from a table or a stream.
 
     Returns:
         `LIVE`.
@@ -70,7 +70,7 @@ def live(runs: DataFrame) -> DataFrame:
 
 
 def _told(runs: DataFrame) -> DataFrame:
-    """Return the records that count, one row for each."""
+    """Return the records to be counted, one row for each."""
     return spread(runs.where(F.col("kind").isin(_KINDS)), _FIELDS, "at")
 
 
@@ -110,13 +110,13 @@ def _names() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class StreamProgress:
-    """How far a query has come.
+    """The progress of a query.
 
     Attributes:
-        steps: that were taken, by this process.
-        lines: that were read in them.
-        dropped: records and figures that came later than `lateness` allows.
-        rejected: lines that are none of a journal.
+        steps: number of steps of this process.
+        lines: number of lines read in them.
+        dropped: records and figures later than `lateness` allows.
+        rejected: number of rejected lines.
         until: hours that ended before this time are in the table; ISO 8601, None at the beginning.
         last: number of the last step.
     """
@@ -142,19 +142,19 @@ def follow(
 
     Args:
         spark: where it runs.
-        journals: their directories; what is added later is read from its beginning.
-        output: gets the table ``live`` and the ``checkpoint``. Who starts a query with the same
-            output goes on where the last one was ended.
-        lateness: how long a segment may take to arrive, as Spark writes intervals.
-        every: time from step to step; None for all that is there, and then the end.
-        at_once: segments of one step, at most.
+        journals: their directories; ones added later are read from the beginning.
+        output: gets the table ``live`` and the ``checkpoint``. A query with the same output
+            continues where the last one ended.
+        lateness: how late a segment may arrive, in Spark's notation for intervals.
+        every: interval of steps; None to process everything present, and end.
+        at_once: most segments of one step.
     """
     lines = _lines(spark, journals, at_once)
     rejected = F.count_if(F.col("reason").isNotNull()).alias("rejected")
     until = F.unix_micros(now()) + AHEAD_US
     parsed = parse(lines, until=until).observe(_LINES, rejected).where(F.col("reason").isNull())
-    # All records tell what time it is, also those that do not count: a broker with nothing to do
-    # says what it holds. Before the watermark Spark would leave them out.
+    # All records advance the time, including those that do not count: an idle broker records its
+    # stock. After the watermark Spark would leave them out.
     told = spread(timed(parsed), _FIELDS, "at").withWatermark("at", lateness)
     once = told.dropDuplicatesWithinWatermark(["journal", "seq"])
     writer = (
@@ -183,7 +183,7 @@ def _lines(spark: SparkSession, journals: Sequence[str | Path], at_once: int) ->
 
 
 def _pattern(journals: Sequence[str | Path]) -> str:
-    """Write one pattern for all directories: what they have in common, and what not in braces."""
+    """Return one pattern for all directories: their common part, and alternatives in braces."""
     names = [str(each) if "://" in str(each) else str(Path(each).absolute()) for each in journals]
     split = [name.split("/") for name in names]
     depth = min(map(len, split)) - 1
@@ -195,16 +195,17 @@ def _pattern(journals: Sequence[str | Path]) -> str:
 
 
 def progress(query: StreamingQuery, before: StreamProgress | None = None) -> StreamProgress:
-    """Say how far a query has come.
+    """Return the progress of a query.
 
-    Spark keeps what it says of the last hundred steps, so who wants all of them asks in between.
+    Spark keeps its reports on the last hundred steps, so a caller that needs all must call in
+    between.
 
     Args:
-        query: that runs, or has ended.
-        before: what was said last.
+        query: running or ended.
+        before: the previous result.
     """
     done = before or StreamProgress()
-    # Between two steps it says from time to time that there is nothing to do.
+    # Between two steps Spark sometimes reports that there is nothing to do.
     steps: Sequence[Any] = [
         step
         for step in query.recentProgress
@@ -227,5 +228,5 @@ def progress(query: StreamingQuery, before: StreamProgress | None = None) -> Str
 
 
 def read_live(spark: SparkSession, output: str | Path) -> DataFrame:
-    """Return the table, with the steps that are complete."""
+    """Return the table, up to the last complete step."""
     return spark.read.schema(LIVE).parquet(f"{output}/live")

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which days before a night its records change, and what of the others stays as it is.
+"""The earlier days that a night's records change, and the rows of other days that stay.
 
-A day's records mostly begin and end entries of that day, and a few of the day before. To make a
-week anew for each night would cost as much as all of that week's nights. So only those days are
-made again that have an entry which a new record is about, or a message with an entry that a new one
-came from; what the tables say of the other days stands.
+A day's records mostly begin and end entries of that day, and a few of the day before. Recomputing a
+week each night would cost as much as all of that week's nights. So only those days are recomputed
+that have an entry of a new record, or a message with an entry that a new one came from; the rows of
+the other days stay.
 
-What is made of some days' records alone would be wrong where entries or messages reach into other
-days: an end without its beginning, a second hop without the first. Those have their rows there
-already, by which they are recognized and left out (`without`).
+Results from some days' records alone would be wrong if entries or messages extend to other days: an
+end without its beginning, a second hop without the first. Those have rows on the other days, by
+which they are recognized and left out (`without`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = ["TouchedDays", "touched_days", "without"]
 
 @dataclass(frozen=True, slots=True)
 class TouchedDays:
-    """Days to make anew.
+    """Days to recompute.
 
     Attributes:
-        days: all of them; whatever may change with them, as what conservation says.
+        days: all of them; for everything that may change with them, such as conservation.
         tables: those of some tables, which are fewer.
     """
 
@@ -41,7 +41,7 @@ class TouchedDays:
     tables: Mapping[str, frozenset[date]] = field(default_factory=dict)
 
     def of(self, table: str) -> frozenset[date]:
-        """Return those of a table."""
+        """Return the days of a table."""
         return self.tables.get(table, self.days)
 
 
@@ -55,12 +55,12 @@ def touched_days(
     """Find the days that the records of pending days change.
 
     Args:
-        warehouse: the tables,
-        base: and what they consist of.
-        days: among these.
+        warehouse: the tables.
+        base: their contents.
+        days: the candidates.
     """
     told = {table: frozenset(base.days(table)) for table in ("runs", _HOPS, "messages")}
-    # Of some days nothing may have been made yet, whatever the list says.
+    # Some listed days may not have been processed yet.
     new = {day for day in days if day in base.pending or day in told["runs"] - told[_HOPS]}
     old = set(days) - new
     if not base.of(_HOPS, old):
@@ -94,7 +94,7 @@ def touched_days(
         none = [F.lit(None).cast("date").alias(name) for name in columns[1:]]
         touched = touched.unionByName(rows.where(may_be_bridged()).select(bridged, *none))
     found = touched.distinct().collect()
-    # A hop over a broker without a journal is found by the message alone, whatever the days.
+    # A hop over a broker without a journal is found by the message alone, on any day.
     if any(row["table"] == _BRIDGED for row in found):
         return TouchedDays(frozenset(days))
     unmade = old & (told[_HOPS] - told["messages"])
@@ -104,7 +104,7 @@ def touched_days(
     tables = {
         _HOPS: frozenset(changed),
         "messages": frozenset(changed | unmade | {row.day for row in found}),
-        # By when something began or ended; by the day of a record; by the day of an entry.
+        # By the time of a beginning or end; by the day of a record; by the day of an entry.
         "latencies": figures,
         "volumes": figures,
         "reasons": frozenset(new | unmade),
@@ -114,12 +114,12 @@ def touched_days(
 
 
 def without(rows: DataFrame, key: tuple[str, str], *others: DataFrame) -> DataFrame:
-    """Leave out the rows that have a place on another day.
+    """Leave out the rows that belong to another day.
 
     Args:
         rows: with the columns of `key`.
-        key: of stream and entry.
-        others: with such columns; first the stream, then the entry.
+        key: names of its stream and entry.
+        others: rows of other days, with stream and entry in this order.
     """
     for other in others:
         rows = rows.join(other.toDF(*key), list(key), "left_anti")

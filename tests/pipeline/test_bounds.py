@@ -98,7 +98,7 @@ class NumberTests(BoundCase):
     def test_bounds(self) -> None:
         """What no message is as large as, or takes as long, is refused with its line; what a
         segment leaves out may be anything."""
-        size, span = "a size or a number cannot be", "a duration cannot be"
+        size, span = "a size or a number is out of range", "a duration is out of range"
         most = (1 << 63) - 1
         self.journal.receive(1, "orders", size=1 << 40)
         self.journal.write(RecordKind.SEGMENT, {"previous": "0" * 64, "count": 1 << 61})

@@ -190,7 +190,7 @@ class CommandTests(SparkCase):
         self.assertEqual(taken.exit_code, 0, taken.output)
         early = invoked("report", "--warehouse", self.warehouse, "--day", "2026-11-22")
         self.assertEqual((early.exit_code, early.stdout), (2, ""))
-        self.assertIn("records of 2026-11-22 have come, and no figures", early.stderr)
+        self.assertIn("records of 2026-11-22 have not been processed yet", early.stderr)
         self.assertIn(f"pipeline run --journal DIR --warehouse {self.warehouse}", early.stderr)
         settled = []
 
@@ -247,7 +247,7 @@ class CommandTests(SparkCase):
             "--day", "2026-11-25", "--output", self.folder / "wrong",
         )  # fmt: skip
         self.assertEqual(wrong.exit_code, 2, wrong.output)
-        words = "nothing of 2026-11-25; there is 2026-11-22 to 2026-11-23"
+        words = "no records of 2026-11-25, only of 2026-11-22 to 2026-11-23"
         self.assertEqual(wrong.stderr.count(words), 2)
         self.assertFalse((self.folder / "wrong").exists())
         pages = (page, self.folder / "agreement" / "index.html")
@@ -291,7 +291,7 @@ class CommandTests(SparkCase):
         ]
         self.assertEqual([result.exit_code for result in taken], [0, 0], taken)
         self.assertNotIn("contradict", taken[0].stderr)
-        self.assertIn("1 lines contradict records of the same number", taken[1].stderr)
+        self.assertIn("1 lines contradict records with the same numbers", taken[1].stderr)
         self.assertNotIn("cannot be read", taken[1].stderr)
         self.check_compact(journal)
 
@@ -373,7 +373,7 @@ class CommandTests(SparkCase):
             (["report", "--day", "tomorrow"], 2, "'tomorrow' is no day"),
             (["report", "--from", "2026-11-02", "--to", "2026-11-01"], 2, "is after --to"),
             (["trace", "nobody"], 2, "tables: there is no such directory"),
-            (["report", "--master", "here"], 2, "'here' is none of local[N], spark://HOST:PORT"),
+            (["report", "--master", "here"], 2, "'here': expected local[N], spark://HOST:PORT"),
         ):
             result = invoked(arguments[0], "--warehouse", self.warehouse, *arguments[1:])
             self.assertEqual(result.exit_code, code, result.output)

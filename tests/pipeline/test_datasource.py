@@ -110,7 +110,7 @@ class SparkTests(SparkCase):
             writer.option("url", self.url).save()
         self.assertIn("to 'nowhere': rejected, amqp:not-found", str(caught.exception))
         for bad, mode, words in (
-            (frame.withColumnRenamed("body", "boddy"), "append", "'boddy' is no part of a message"),
+            (frame.withColumnRenamed("body", "boddy"), "append", "'boddy' does not belong to"),
             (frame.selectExpr("1 body"), "append", "'body' is int, not binary or string"),
             (frame, "overwrite", "messages are added"),
         ):

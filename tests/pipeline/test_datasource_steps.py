@@ -150,7 +150,7 @@ class ClientTests(BrokerCase):
         alpha = self.alpha
         for text, trust, expected in (
             (f"amqps://anna:secret@localhost:{alpha.tls}", stranger, "certificate verify failed"),
-            (f"amqps://anna:secret@localhost:{alpha.tls}", "/nowhere", "do not name PEM files"),
+            (f"amqps://anna:secret@localhost:{alpha.tls}", "/nowhere", "name usable PEM files"),
             (f"amqp://anna:secrets@localhost:{alpha.upgrade}", None, "not logged in"),
             (f"amqps://anna:secret@localhost:{alpha.plain}", None, "no TLS with"),
             ("amqp://anna:secret@127.0.0.1:1", None, "no broker at 127.0.0.1:1"),
@@ -206,7 +206,7 @@ class ClientTests(BrokerCase):
         """What is not known, missing or wrong is refused, with what there is."""
         whole = {"url": "amqp://h", "queue": "q"}
         for of, options, expected in (
-            (ReadOptions.of, {**whole, "qeue": "q"}, "does not know the option qeue; it knows"),
+            (ReadOptions.of, {**whole, "qeue": "q"}, "has no option qeue; its options are"),
             (ReadOptions.of, {"queue": "q"}, "the option url is missing"),
             (ReadOptions.of, {"url": "amqp://h"}, "the option queue is missing"),
             (ReadOptions.of, {**whole, "url": "http://h"}, "a URL is amqp://"),

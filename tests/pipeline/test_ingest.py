@@ -243,7 +243,7 @@ class IngestTests(IngestCase):
         self.journal.segment(self.journals, self.first)
         self.assertEqual(self.ingest(), IngestSummary(1, 3, 5, 0, 6))
         reasons = {row.reason for row in self.warehouse.read("rejects").collect()}
-        self.assertEqual(reasons, {"'domain' is no name of one", "'time' is no time of this age"})
+        self.assertEqual(reasons, {"'domain' is not a domain name", "'time' is out of range"})
 
     def test_no_domain(self) -> None:
         """A broker need not have a domain; its rows have one that says so, those too that an

@@ -45,7 +45,7 @@ class WordTests(SynchronousTestCase):
             ({reconcile.AGREED: 7}, "good", "beta.example agrees: all 7 hand-overs"),
             ({reconcile.AGREED: 7, reconcile.LOST: 1}, "bad", "not agree: 1 of 8 hand-overs"),
             ({reconcile.AGREED: 7, reconcile.NOT_COVERED: 2}, "doubtful", "of 2 hand-overs nobody"),
-            ({reconcile.AGREED: 0}, "doubtful", "Nothing went between alpha.example and beta"),
+            ({reconcile.AGREED: 0}, "doubtful", "No hand-overs between alpha.example and beta"),
         ):
             numbers = {(OURS, verdict): number for verdict, number in counts.items()}
             none: Any = None  # no tables
@@ -73,10 +73,10 @@ class DayTests(SynchronousTestCase):
         """It is named, with the days that there are."""
         whole = self.side("ours", "21 22 23", "20 21 22 23 24 25")
         for other, hand_overs, words in (
-            (self.side("theirs", "20 21", "20 21"), 7, "theirs: nothing of 2026-11-22; there is "
+            (self.side("theirs", "20 21", "20 21"), 7, "theirs: no records of 2026-11-22, only of "
              "2026-11-20 to 2026-11-21"),
-            (self.side("theirs", "23", "23 25"), 7, "there is 2026-11-23, 2026-11-25"),
-            (self.side("theirs", "21 23", "21 23"), 0, "theirs: nothing of 2026-11-22"),
+            (self.side("theirs", "23", "23 25"), 7, "only of 2026-11-23, 2026-11-25"),
+            (self.side("theirs", "21 23", "21 23"), 0, "theirs: no records of 2026-11-22"),
         ):  # fmt: skip
             for sides in ((whole, other), (other, whole)):
                 with self.assertRaises(ExchangeSourceError) as caught:
@@ -86,7 +86,7 @@ class DayTests(SynchronousTestCase):
         silent = self.side("theirs", "21 23", "21 23")
         with self.assertRaises(ExchangeSourceError) as caught:
             exchange.check_days((silent, self.side("ours", "23", "23")), DAY, 7)
-        self.assertRegex(str(caught.exception), "theirs: nothing of .*; ours: nothing of ")
+        self.assertRegex(str(caught.exception), "theirs: no records of .*; ours: no records of ")
 
     def test_silence_in_between(self) -> None:
         """Hand-overs that a journal does not know which goes on behind them are no mistake."""
@@ -230,7 +230,7 @@ class ReconcileTests(SparkCase):
         segments = sorted(shown.glob("*/*.jsonl"))
         whole = segments[0].read_bytes()
         segments[0].write_bytes(whole + b"torn\n")
-        unread = "1 lines cannot be read: not a whole line of a journal"
+        unread = "1 lines cannot be read: not a complete line of a journal"
         self.assertEqual(self.source(shown).unread, unread)
         for path in segments:
             path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
@@ -246,7 +246,7 @@ class ReconcileTests(SparkCase):
             (self.folder / "nowhere", DAY, "no such directory"),
             (self.folder, DAY, "no journal"),
             (empty, DAY, "no closed segments yet"),
-            (planted.journals[OURS], date(2020, 1, 1), "nothing of 2020-01-01; there is 2026-11"),
+            (planted.journals[OURS], date(2020, 1, 1), "no records of 2020-01-01, only of 2026-11"),
         ):
             with self.assertRaises(ExchangeSourceError) as caught:
                 open_source(self.spark, directory, day, self.folder / "scratch")
@@ -256,4 +256,4 @@ class ReconcileTests(SparkCase):
             shutil.copytree(planted.journals[domain], both, dirs_exist_ok=True)
         with self.assertRaises(ExchangeSourceError) as caught:
             open_source(self.spark, both, DAY, self.folder / "scratch")
-        self.assertIn("tells of alpha.example, beta.example", str(caught.exception))
+        self.assertIn("has records of alpha.example, beta.example", str(caught.exception))

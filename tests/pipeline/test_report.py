@@ -119,7 +119,7 @@ class HeadlineTests(SynchronousTestCase):
             Row(what="lost", node="q", **row),
         ]
         named = [f"{CHANGED_LINE}: file {number}" for number in range(5)]
-        words = "7 lines of journals are not what was written"
+        words = "7 lines of journals were altered"
         self.assertEqual(headline(said), [("bad", words, named)])
 
     def test_what_does_not_wait(self) -> None:
@@ -131,7 +131,7 @@ class HeadlineTests(SynchronousTestCase):
         said.fates[at, "not known"] = 4
         said.missing = [date(2026, 11, 20), date(2026, 11, 21)]
         told = [words for _, words, _ in headline(said)]
-        self.assertIn("2 messages that were not durable went with the memory of a broker", told[2])
+        self.assertIn("2 non-durable messages were lost when their broker", told[2])
         self.assertEqual(told[1], "There are no records of 2026-11-20 to 2026-11-21")
         tiles = re.findall(
             r'class="name">([^<]*)</div><div class="value">([^<]*)</div>'
@@ -139,7 +139,7 @@ class HeadlineTests(SynchronousTestCase):
             report_page(said),
         )
         self.assertIn(("Waiting", "5", "still in a queue"), tiles)
-        self.assertIn(("Lost", "3", "2 gone with a restart; 4 in gaps of journals"), tiles)
+        self.assertIn(("Lost", "3", "2 lost in a restart; 4 in gaps of journals"), tiles)
 
 
 class PartnerTests(SparkCase):

@@ -8,14 +8,14 @@
     register(spark)
     spark.read.format("amqproute").option("url", url).load("orders")
 
-`blocking_client` is a blocking client on the house's engine, one connection for each task;
-`options` reads the options, `rows` turns messages into rows and back. `batch_reader` looks at
-queues and reads journals; `stream_reader` consumes and `write` sends, and say how they are exact
-although tasks, drivers and brokers are killed.
+`blocking_client` is a blocking client on amqproute's own engine, with one connection for each task;
+`options` reads the options, `rows` converts messages to rows and back. `batch_reader` browses
+queues and reads journals; `stream_reader` consumes and `write` sends, and their docstrings explain
+why they are exact although tasks, drivers and brokers are killed.
 
-A batch read only looks: Spark tells a reader neither when the job is over nor whether it went well,
-so there is no moment at which a message could be settled. To consume everything there is and end,
-use a stream with the trigger ``availableNow``.
+A batch read only browses: Spark does not tell a reader when a job has ended or whether it has
+succeeded, so no moment is safe for settling a message. To consume everything present and end, use a
+stream with the trigger ``availableNow``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["AmqprouteDataSource", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("amqproute")`` known to a session."""
+    """Register ``format("amqproute")`` in a session."""
     spark.dataSource.register(AmqprouteDataSource)
 
 
@@ -59,12 +59,12 @@ class AmqprouteDataSource(DataSource):
         return "amqproute"
 
     def schema(self) -> str:
-        """Return the columns of what is read."""
+        """Return the columns of the rows."""
         return JOURNAL_SCHEMA if "journal" in self.options else READ_SCHEMA
 
     @plain
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read queues as they are now, or a journal."""
+        """Read the present messages of queues, or a journal."""
         if "journal" in self.options:
             return JournalReader(self.options)
         if "maxMessages" in self.options:

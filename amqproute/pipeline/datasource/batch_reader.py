@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``spark.read``: a look at queues, and the records of a journal."""
+"""``spark.read``: browsing queues, and reading the records of a journal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SQL = {"string": "string", "long": "bigint", "int": "int", "boolean": "boolean"
 JOURNAL_SCHEMA = "event_id string, " + ", ".join(
     f"`{name}` {_SQL[kind]}" for name, kind in FIELDS.items()
 )
-"""The fields of `amqproute.journal.record.JournalRecord`, and the id that names the record
+"""The fields of `amqproute.journal.record.JournalRecord`, and the id that identifies the record
 everywhere."""
 
 
@@ -38,7 +38,7 @@ class _Look(InputPartition):
 
 
 class QueueReader(DataSourceReader):
-    """Browses queues, a partition for each; nothing is taken away or changed.
+    """Browses queues, a partition for each; no message is removed or changed.
 
     Args:
         reading: the options.
@@ -54,7 +54,7 @@ class QueueReader(DataSourceReader):
 
     @plain
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
-        """Yield what the queue has, in its order."""
+        """Yield the messages of the queue, in its order."""
         assert isinstance(partition, _Look)
         reading, place, queue = self._reading, partition.place, partition.queue
         left = reading.limit
@@ -81,18 +81,18 @@ class _Segment(InputPartition):
 class JournalReader(DataSourceReader):
     """Reads journals record by record, a partition for each segment, and checks their chains.
 
-    For one look at some days. What reads journals again and again, keeps damaged lines aside and
-    removes duplicates is the pipeline's ingest.
+    For a single look at some days. The pipeline's ingest reads journals repeatedly, keeps damaged
+    lines aside and removes duplicates.
 
     Args:
-        options: ``journal``, a directory; every segment in it and below counts once, the one that
-            is being written too.
+        options: ``journal``, a directory; every segment in it and below counts once, including the
+            open one.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         given = {name.lower(): value for name, value in options.items()}
         if unknown := sorted(set(given) - {"journal"}):
-            raise OptionError(f"with the option journal there is no option {', '.join(unknown)}")
+            raise OptionError(f"the option journal excludes the option {', '.join(unknown)}")
         self._directory = Path(given["journal"])
 
     @plain
@@ -102,16 +102,16 @@ class JournalReader(DataSourceReader):
             raise DataSourceError(f"there is no directory {self._directory}")
         found: dict[object, Path] = {}
         for path in sorted(self._directory.rglob(f"*{SUFFIX}")):
-            # Between two looks a segment may have been closed and moved.
+            # Between two listings a segment may have been closed and moved.
             found[parts_of(path) or path] = path
         return [_Segment(str(path)) for path in sorted(found.values())]
 
     @plain
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
-        """Yield the records of a segment; a last line without its end was torn, and is left out.
+        """Yield the records of a segment; an incomplete last line was torn, and is left out.
 
         Raises:
-            DataSourceError: a line is damaged, or not in its place.
+            DataSourceError: a line is damaged, or in the wrong place.
         """
         assert isinstance(partition, _Segment)
         previous: str | None = None

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A blocking AMQP 1.0 client on the house's own engine.
+"""A blocking AMQP 1.0 client on amqproute's own engine.
 
 Spark's Python workers are processes that run one task after the other, in threads of Spark's
 choosing: no place for an event loop that can be started once. The engine needs none.
-`BlockingClient.step` writes what the engine has to say, waits for octets on a plain socket, and
-hands the events of each link to its `ReceivingLink` or `SendingLink`.
+`BlockingClient.step` writes the engine's output, waits for octets on a plain socket, and passes the
+events of each link to its `ReceivingLink` or `SendingLink`.
 
 Every wait ends: after `BrokerEndpoint.seconds` without an answer, at the end of the connection, or
-with the condition by which the broker refused. All three raise `DataSourceError`, in words for the
-user. What it shares with other clients is in `amqproute.client`.
+with the broker's refusal. All three raise `DataSourceError`, with a text for the user. Code shared
+with other clients is in `amqproute.client`.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class BlockingClient:
     """One connection with one session. Use it in a ``with``.
 
     Attributes:
-        place: where it leads.
+        place: its broker.
 
     Raises:
-        DataSourceError: the broker cannot be reached, or does not let us in.
+        DataSourceError: the broker cannot be reached, or refuses the log-in.
     """
 
     def __init__(self, place: BrokerEndpoint, container_id: str | None = None) -> None:
@@ -103,18 +103,18 @@ class BlockingClient:
             self.drop()
 
     def close(self) -> None:
-        """Say goodbye, and close the connection."""
+        """End the session and close the connection."""
         try:
             self._close()
         finally:
             self.drop()
 
     def drop(self) -> None:
-        """Close the connection without a word."""
+        """Close the connection at once."""
         self._socket.close()
 
     def is_alive(self) -> bool:
-        """Take what has come, without waiting, and tell whether the connection still stands."""
+        """Process received octets, without waiting, and return whether the connection is alive."""
         try:
             while self.step(0):
                 pass
@@ -129,7 +129,7 @@ class BlockingClient:
 
     @property
     def is_private(self) -> bool:
-        """Nobody can listen: TLS, a unix socket, or this machine's loopback."""
+        """Whether nobody can listen: TLS, a unix socket, or this machine's loopback."""
         if isinstance(self._socket, ssl.SSLSocket) or self._socket.family == socket.AF_UNIX:
             return True
         return ip_address(self._socket.getpeername()[0].partition("%")[0]).is_loopback
@@ -143,20 +143,20 @@ class BlockingClient:
 
         Args:
             node: the node.
-            browses: messages are shown and stay where they are.
-            selector: only messages that this condition is true for.
-            by_entry: delivery-tags have to be the ids of the entries; they are anyway, where
-                the link names a `ReceivingLink.stream`.
+            browses: messages are only shown, and stay on the queue.
+            selector: only messages that match.
+            by_entry: delivery-tags must be the ids of entries; they are anyway, if the link has a
+                `ReceivingLink.stream`.
 
         Raises:
-            DataSourceError: the broker refuses, or cannot do what is asked for.
+            DataSourceError: the broker refuses, or does not support the request.
         """
         link = self.session.attach(
             f"spark-{uuid.uuid4()}",
             "receiver",
             make_source(node, browses=browses, selector=selector),
             spec.Target(),
-            # A browser has nothing to decide: what it is shown is settled.
+            # A browser decides nothing: its messages are settled.
             snd_settle_mode=spec.SENDER_SETTLED if browses else spec.SENDER_UNSETTLED,
             desired_capabilities=(STREAM,),
         )
@@ -173,28 +173,28 @@ class BlockingClient:
         return receiving
 
     def sending(self, address: str | None, name: str, *, exactly_once: bool) -> SendingLink:
-        """Make links to send to an address, or to wherever each message says (None).
+        """Make links to send to an address, or to each message's own (None).
 
         Args:
             address: the target's.
             name: of the links; with `exactly_once` the same for all attempts at the same work.
-            exactly_once: what was sent on these links before, under the same tags, is not taken
-                again; until it is told to forget the broker remembers.
+            exactly_once: messages sent on these links before, with the same tags, are not taken
+                again; the broker remembers them until `SendingLink.forget`.
 
         Returns:
-            What is to be begun, or to be forgotten.
+            The links, to be begun or forgotten.
         """
         return SendingLink(self, address, name, exactly_once)
 
     def join(self, link: Link, end: ReceivingLink | SendingLink) -> None:
-        """Tell an end what happens on its link, and wait until it is attached."""
+        """Pass a link's events to an end, and wait until it is attached."""
         self._core.links[link] = end
         self.wait(lambda: end.is_attached, f"answer to the link with {end.name}")
 
     # -- input and output --------------------------------------------------------------------------
 
     def wait(self, done: Callable[[], object], what: str, seconds: float | None = None) -> None:
-        """Go on until something is true.
+        """Process events until a condition is true.
 
         Raises:
             DataSourceError: nothing came for `seconds` (by default `BrokerEndpoint.seconds`), or
@@ -210,10 +210,10 @@ class BlockingClient:
                 deadline = time.monotonic() + limit
 
     def step(self, seconds: float) -> bool:
-        """Write what is to be written, and take what comes within this time.
+        """Write pending octets, and process those received within this time.
 
         Returns:
-            Whether something has happened; a sign of life alone is nothing.
+            Whether there was an event; an empty frame is none.
 
         Raises:
             DataSourceError: the connection ended.
@@ -233,7 +233,7 @@ class BlockingClient:
         return self._take(engine.receive_data(data, now) if data else engine.receive_eof(now))
 
     def flush(self) -> None:
-        """Write what the engine has to say."""
+        """Write the engine's output."""
         parts = self._engine.data_to_send()
         if not parts:
             return
@@ -276,11 +276,11 @@ class BlockingClient:
             raise DataSourceError(f"no TLS with {self.place}: {error}") from error
 
     def forget(self, link: Link) -> None:
-        """Expect nothing of a link any more."""
+        """Stop passing events of a link."""
         self._core.links.pop(link, None)
 
     def _close(self) -> None:
-        """Say goodbye, so that the broker has read everything before the socket goes."""
+        """End the session, so that the broker has read everything before the socket is closed."""
         self._core.links.clear()
         self._engine.close()
         self.flush()
@@ -291,7 +291,7 @@ class BlockingClient:
             try:
                 data = self._socket.recv(_READ)
             except OSError:
-                return  # everything that counts was answered before
+                return  # everything important was answered before
             if not data:
                 return
             self._engine.receive_data(data, time.monotonic())

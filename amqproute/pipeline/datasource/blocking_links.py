@@ -26,16 +26,16 @@ from amqproute.wire.amqp10.types import Symbol
 __all__ = ["CREDIT", "ReceivingLink", "SendingLink"]
 
 CREDIT: Final = 1000
-"""Messages asked for at a time, and sent without an outcome."""
+"""Credit given at a time, and most messages sent without an outcome."""
 
 _FEW: Final = 100
 _FULL_SECONDS: Final = 1.0
-"""Where there is no credit after a few deliveries, it is more likely that the queue is full: there
-is so much time for it to take more."""
+"""If there is no credit after a few deliveries, the queue is more likely full than the link:
+seconds to wait for new credit."""
 
 
 class LinkHost(Protocol):
-    """What a link's end needs of its connection: to wait, to write, to be told events."""
+    """The services of a connection for a link's end: waiting, writing, events."""
 
     place: BrokerEndpoint
 
@@ -44,31 +44,31 @@ class LinkHost(Protocol):
         """The connection's one session."""
 
     def join(self, link: Link, end: ReceivingLink | SendingLink) -> None:
-        """Tell an end what happens on its link, and wait until it is attached."""
+        """Pass a link's events to an end, and wait until it is attached."""
 
     def forget(self, link: Link) -> None:
-        """Tell nobody any more what happens on a link."""
+        """Stop passing events of a link."""
 
     def wait(self, done: Callable[[], object], what: str, seconds: float | None = None) -> None:
-        """Go on until something is true.
+        """Process events until a condition is true.
 
         Raises:
             DataSourceError: it did not become true in time, or the connection ended.
         """
 
     def step(self, seconds: float) -> bool:
-        """Write what is to be written, take what comes in this time; return whether it did."""
+        """Write pending octets, and process received ones; return whether there were any."""
 
     def flush(self) -> None:
-        """Write what the engine has to say."""
+        """Write the engine's output."""
 
 
 class ReceivingLink:
     """A link to receive on.
 
     Attributes:
-        name: for messages to people.
-        stream: names the store that numbers the entries; empty where tags are just tags.
+        name: for error texts.
+        stream: the store that numbers the entries; empty if tags are just tags.
     """
 
     def __init__(self, client: LinkHost, link: Link, node: str) -> None:
@@ -81,7 +81,7 @@ class ReceivingLink:
         self._settled = 0
 
     def event(self, event: LinkEvent) -> None:
-        """Act on what has happened on the link."""
+        """Handle an event of the link."""
         match event:
             case LinkAttached():
                 if event.attach.source is not None:
@@ -93,17 +93,18 @@ class ReceivingLink:
                 self._settled += len(event.deliveries) if event.settled else 0
 
     def available(self, ask: Callable[[], int]) -> Iterator[Delivery]:
-        """Yield what there is now.
+        """Yield the messages available now.
 
-        The end is the broker's word: with a drained link it says that it has nothing else
-        (part 2 §2.6.7).
+        The broker determines the end: by draining the link it says that it has no more (part 2
+        §2.6.7).
 
         Args:
+            ask: the next number to request; 0 for no more.
             ask: how many to ask for next; 0 for no more.
         """
         link = self._link
         while asked := ask():
-            # `arrives` may have brought one already.
+            # `arrives` may have received one already.
             link.flow(max(0, asked - len(self._arrived)), drain=True)
             came = 0
             while link.credit > 0 or self._arrived:
@@ -125,20 +126,20 @@ class ReceivingLink:
         return bool(self._arrived)
 
     def settle(self, deliveries: Sequence[Delivery], outcome: spec.Outcome) -> None:
-        """Tell the outcome of deliveries; the broker settles when it is on its disk."""
+        """Send the outcome of deliveries; the broker settles when it is on its disk."""
         self._client.session.settle(deliveries, outcome, settled=False)
 
     def leave(self, deliveries: Sequence[Delivery]) -> None:
-        """Have messages go back to their places, and not come again on this link."""
+        """Return messages to their places, not to be delivered again on this link."""
         outcome = spec.Modified(delivery_failed=False, undeliverable_here=True)
         self._client.session.settle(deliveries, outcome)
 
     def settled(self, count: int) -> None:
-        """Wait until the broker has settled so many in all."""
+        """Wait until the broker has settled this number in total."""
         self._client.wait(lambda: self._settled >= count, f"settlement by {self.name}")
 
     def close(self) -> None:
-        """Close the link; what has no outcome goes back to its queue."""
+        """Close the link; messages without an outcome return to their queue."""
         self._client.forget(self._link)
         self._link.detach()
         self._client.flush()
@@ -147,15 +148,15 @@ class ReceivingLink:
 class SendingLink:
     """Links to send on, one after the other.
 
-    What is sent exactly once stays unsettled on our side, so that the broker remembers it, and the
-    broker bounds what a link may have unsettled: as many as it gives credit for. When a link is
-    full the next one is attached, by the same name with a higher number. Another attempt attaches
-    them in the same order and hears what each had, up to the one that had nothing.
+    Exactly-once messages stay unsettled on our side, so that the broker remembers them, and the
+    broker limits the unsettled messages of a link by its credit. When a link is full the next one
+    is attached, with the same name and a higher number. Another attempt attaches them in the same
+    order and learns the state of each, up to the first one without any.
 
     Attributes:
-        name: for messages to people.
-        known: the tags that the broker knows from earlier attempts, with their outcomes.
-        outcomes: those that have come since, by tag.
+        name: for error texts.
+        known: tags that the broker knows from earlier attempts, with their outcomes.
+        outcomes: later outcomes, by tag.
     """
 
     def __init__(
@@ -174,18 +175,18 @@ class SendingLink:
         self._unconfirmed = 0
 
     def begin(self) -> None:
-        """Attach, and hear what the broker knows of earlier attempts."""
+        """Attach, and learn the state of earlier attempts from the broker."""
         while self._attach_next():
             self.leave()
 
     def forget(self) -> None:
-        """Have the broker forget all earlier attempts."""
+        """Make the broker forget all earlier attempts."""
         while self._attach_next():
             self.end()
         self.end()
 
     def _attach_next(self) -> bool:
-        """Attach the next link; tell whether the broker knows something of it."""
+        """Attach the next link; return whether the broker has state of it."""
         once = self._exactly_once
         known = len(self.known)
         mode: dict[str, Any] = {Symbol("delivery-mode"): Symbol("exactly-once")}
@@ -200,14 +201,14 @@ class SendingLink:
             rcv_settle_mode=spec.RECEIVER_SECOND if once else spec.RECEIVER_FIRST,
             desired_capabilities=(EXACTLY_ONCE_CAPABILITY,) if once else (),
             properties=mode if once else None,
-            # We have lost our memory, and want to hear theirs rather than have it wiped out.
+            # We have no state left, and want to learn the broker's instead of deleting it.
             incomplete_unsettled=once,
         )
         self._client.join(self._link, self)
         return len(self.known) > known
 
     def event(self, event: LinkEvent) -> None:
-        """Act on what has happened on the link."""
+        """Handle an event of the link."""
         match event:
             case LinkAttached():
                 if event.attach.target is not None:
@@ -227,7 +228,7 @@ class SendingLink:
         if self._exactly_once and isinstance(state, spec.Accepted):
             self._unconfirmed += len(event.deliveries)
         else:
-            # Forget what was not taken: another attempt is a new message.
+            # Forget refused messages: another attempt is a new message.
             self._client.session.settle(event.deliveries)
 
     def _attached(self, attach: spec.Attach) -> None:
@@ -237,7 +238,7 @@ class SendingLink:
             if mode != "exactly-once" or attach.incomplete_unsettled:
                 raise DataSourceError(
                     f"{self.name} at {place} cannot be sent to exactly once: the broker does not "
-                    "offer it, or has more to say of a link than fits into a frame; see the option "
+                    "offer it, or its state of a link does not fit into a frame; see the option "
                     "delivery"
                 )
         self.known.update(attach.unsettled or {})
@@ -247,7 +248,7 @@ class SendingLink:
         """Send one message, as soon as there is credit and fewer than `window` are pending.
 
         Raises:
-            DataSourceError: it is larger than the broker takes, or nothing moved for too long.
+            DataSourceError: it is larger than the broker accepts, or nothing moved for too long.
         """
         wait = self._client.wait
         if len(self._pending) >= window:
@@ -265,7 +266,7 @@ class SendingLink:
             self._client.step(0)
 
     def _go_on(self) -> None:
-        """Go on with the next link if it is this one that is full, and not the queue."""
+        """Continue with the next link if this link is full, and not the queue."""
         self.finished()
         if self._unconfirmed < _FEW:
             deadline = time.monotonic() + _FULL_SECONDS
@@ -276,22 +277,22 @@ class SendingLink:
             self._attach_next()
 
     def finished(self) -> None:
-        """Wait until everything sent has its outcome."""
+        """Wait for the outcomes of all sent messages."""
         self._client.wait(lambda: not self._pending, f"outcome for messages to {self.name}")
 
     def flush(self) -> None:
-        """Write what is to be written."""
+        """Write pending octets."""
         self._client.flush()
 
     def leave(self) -> None:
-        """Detach, and have the broker keep what it knows."""
+        """Detach; the broker keeps its state of the link."""
         self.is_attached = False
         self._client.forget(self._link)
         self._link.detach(closed=False)
         self._client.flush()
 
     def end(self) -> None:
-        """Close: the broker forgets what it knows of the link."""
+        """Close; the broker forgets its state of the link."""
         self.is_attached = False
         self._client.forget(self._link)
         self._link.detach()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of the data source, read and checked.
 
-Names are not case-sensitive. What is not known is refused: an option that is misspelled would
-otherwise be a setting that silently does not hold.
+Names are not case-sensitive. Unknown options are refused: a misspelled one would otherwise be
+ignored silently.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _WRITE: Final = (*_PLACE, "address", "path", "delivery", "run", "checkpointlocat
 
 
 class OptionError(ValueError):
-    """An option is missing, unknown, or not what it has to be."""
+    """An option is missing, unknown, or invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """A batch read: a look at queues, which leaves everything where it is.
+    """A batch read: browsing queues, which leaves all messages in place.
 
     Attributes:
         places: the brokers.
-        queues: looked at on each of them.
-        selector: only messages that this condition is true for.
-        limit: the most messages of each queue; None for all.
+        queues: browsed on each of them.
+        selector: only messages that match.
+        limit: most messages of each queue; None for all.
     """
 
     places: tuple[BrokerEndpoint, ...]
@@ -62,9 +62,9 @@ class StreamOptions:
     Attributes:
         places: the brokers.
         queues: consumed from each of them.
-        most: messages of each queue in a batch.
-        wait: seconds to wait for a message before a look at nothing is over.
-        strict: what was planned and is gone ends the stream.
+        most: most messages of each queue in a batch.
+        wait: seconds to wait for a message before a look ends without one.
+        strict: whether missing planned messages end the stream.
     """
 
     places: tuple[BrokerEndpoint, ...]
@@ -92,10 +92,10 @@ class WriteOptions:
 
     Attributes:
         place: the broker.
-        address: for rows that name none.
-        exactly_once: a task that is tried again does not send twice.
-        run: names this write; the same name again means the same write. None: a name drawn for a
-            batch write, and a stream's own.
+        address: for rows without one.
+        exactly_once: whether a repeated task does not send twice.
+        run: names this write; writes with the same name are the same write. None: a random name for
+            a batch write, and a stream's own.
     """
 
     place: BrokerEndpoint
@@ -128,7 +128,7 @@ def _known(options: Mapping[str, str], names: Collection[str], where: str) -> di
     given = {name.lower(): value for name, value in options.items()}
     if unknown := sorted(set(given) - set(names)):
         raise OptionError(
-            f"{where} does not know the option {', '.join(unknown)}; it knows "
+            f"{where} has no option {', '.join(unknown)}; its options are "
             f"{', '.join(sorted(names))}"
         )
     return given

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a broker is, and the socket to it."""
+"""The address of a broker, and the socket to it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["BrokerEndpoint", "DataSourceError", "connect", "tls_context"]
 
 
 class DataSourceError(Exception):
-    """A broker or the network did not do what was asked; the words say what and where."""
+    """A request to a broker failed, at the broker or on the way; the text has the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerEndpoint:
-    """One broker, and how to get to it.
+    """One broker, and how to connect to it.
 
     Attributes:
-        url: where, and as whom.
-        trust: PEM file with the authorities to trust, or None for the system's. With an
-            ``amqp`` URL it also asks for TLS.
+        url: its address and our user.
+        trust: PEM file with trusted authorities, or None for the system's. With an ``amqp`` URL it
+            also requires TLS.
         certificate: PEM file with our own certificate, and its key unless there is a `key`.
         key: PEM file with the key of that certificate.
-        seconds: how long to wait for each answer.
+        seconds: time to wait for each answer.
     """
 
     url: Url
@@ -41,15 +41,15 @@ class BrokerEndpoint:
 
     @property
     def upgrades(self) -> bool:
-        """TLS is asked for with AMQP's own header (part 5 §5.2.1)."""
+        """Whether TLS is started with AMQP's own header (part 5 §5.2.1)."""
         return self.url.scheme == "amqp" and self.trust is not None
 
 
 def tls_context(place: BrokerEndpoint) -> ssl.SSLContext | None:
-    """Return what TLS with a broker needs, None where there is none.
+    """Return the TLS context for a broker, None without TLS.
 
     Raises:
-        DataSourceError: a file does not do.
+        DataSourceError: a file is not usable.
     """
     if place.url.scheme != "amqps" and not place.upgrades:
         return None
@@ -59,7 +59,7 @@ def tls_context(place: BrokerEndpoint) -> ssl.SSLContext | None:
             context.load_cert_chain(place.certificate, place.key)
     except OSError as error:
         raise DataSourceError(
-            f"the options trust, certificate and key do not name PEM files to use: {error}"
+            f"the options trust, certificate and key must name usable PEM files: {error}"
         ) from error
     return context
 
@@ -68,7 +68,7 @@ def connect(place: BrokerEndpoint) -> socket.socket:
     """Connect, without TLS yet.
 
     Raises:
-        DataSourceError: nobody answers.
+        DataSourceError: the connection failed.
     """
     url = place.url
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that are for the user come without the way that they took through this package.
+"""Errors for users, without the traceback through this package.
 
-Spark shows what its Python workers raise with the whole traceback. Of an option that is misspelled,
-or a broker that is not there, the last line says everything.
+Spark shows the whole traceback of errors in its Python workers. For a misspelled option or a
+missing broker, the last line is enough.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from amqproute.pipeline.datasource.place import DataSourceError
 __all__ = ["DEBUG", "plain"]
 
 DEBUG: Final = "AMQPROUTE_DEBUG"
-"""A variable of the environment: where it says anything, tracebacks are whole."""
+"""Environment variable: if set, tracebacks are complete."""
 
 Function = Callable[..., Any]
 
 
 def plain(function: Function) -> Function:
-    """Have a function, or a generator, raise the errors of this package as if they began here."""
+    """Make a function or generator raise this package's errors without their traceback."""
 
     @wraps(function)
     def called(*arguments: Any, **named: Any) -> Any:

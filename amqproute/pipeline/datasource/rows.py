@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages as rows, and rows as messages.
 
-A row has what stays the same however often a message is read: nothing that counts deliveries or
-the rest of a lifetime. Values without a type of their own in Spark are text: a message-id of the
-type ``binary`` in hexadecimal, other values of a map as JSON says them.
+A row has only values that stay the same however often a message is read: no delivery count and no
+remaining lifetime. Values without a type of their own in Spark are text: a message-id of the type
+``binary`` in hexadecimal, other values of a map as in JSON.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ READ_SCHEMA: Final = """
     body binary, body_type string
 """
 """``body_type`` is ``data``; ``text`` (an amqp-value of the type string) or ``binary`` (of that
-type), whose octets are the body; ``value`` or ``sequence``, where it is JSON; ``undecodable``,
-where it is the whole message."""
+type), with the octets as the body; ``value`` or ``sequence``, with JSON; ``undecodable``, with the
+whole message."""
 
 WRITE_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "address": ("string",),
@@ -60,8 +60,8 @@ WRITE_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "ttl": ("int", "bigint"),
     "application_properties": ("map<string,string>",),
 }
-"""Columns that can be written, each may be absent or null, and their types. ``ttl`` is in
-milliseconds; ``body`` becomes data (binary) or an amqp-value (string)."""
+"""Columns for writing, each may be absent or null, and their types. ``ttl`` is in milliseconds;
+``body`` becomes data (binary) or an amqp-value (string)."""
 
 _TYPES: Final = ((str, "string"), (UUID, "uuid"), (bytes, "binary"), (int, "ulong"))
 
@@ -74,8 +74,8 @@ def row_of(broker: str, queue: str, entry: int | None, encoded: bytes) -> tuple[
 
     Args:
         broker: container-id or place.
-        queue: it was read from.
-        entry: the broker's number for it, None where it has told none.
+        queue: its queue.
+        entry: the broker's number for it, None if unknown.
         encoded: the message.
     """
     message = Message(encoded)
@@ -151,7 +151,7 @@ def _json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Turn a decoded value into what JSON can hold."""
+    """Convert a decoded value to one for JSON."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, Timestamp):
@@ -182,7 +182,7 @@ def _moment(value: int | None) -> datetime | None:
     try:
         return datetime.fromtimestamp(value / 1000, UTC)
     except (OverflowError, ValueError, OSError):
-        return None  # a time that no calendar has
+        return None  # beyond any calendar
 
 
 # -- to messages -----------------------------------------------------------------------------------
@@ -190,12 +190,12 @@ def _moment(value: int | None) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRow:
-    """A row on its way.
+    """A row to be sent.
 
     Attributes:
-        tag: names it on its link: the same row, however often and in whatever order, the same.
-        address: where it goes.
-        message_id: its own, or made of the run and the tag.
+        tag: its name on the link: the same for the same row, in any attempt and order.
+        address: its target.
+        message_id: its own, or derived from the run and the tag.
         parts: the encoded message.
     """
 
@@ -208,12 +208,12 @@ class OutgoingRow:
 class RowEncoder:
     """Turns the rows of one task into messages.
 
-    A row is named by a hash of what it says, and by how many before it in the task said the same.
-    A task that is tried again may get its rows in another order; it gives each the same name.
+    A row is identified by a hash of its contents, and by the number of equal rows before it in the
+    task. A repeated task may get its rows in another order; it gives each the same name.
 
     Args:
-        prefix: what message-ids begin with that no row brings.
-        address: for rows that have none.
+        prefix: beginning of message-ids for rows without one.
+        address: for rows without one.
     """
 
     def __init__(self, prefix: str, address: str | None) -> None:
@@ -225,7 +225,7 @@ class RowEncoder:
         """Encode one row.
 
         Raises:
-            OptionError: it has no address, or a value that does not fit.
+            OptionError: it has no address, or an unsuitable value.
         """
         given = row.asDict()
         address = given.get("address") or self._address
@@ -300,16 +300,16 @@ def _timestamp(value: datetime | None) -> Timestamp | None:
 
 
 def check_columns(schema: StructType) -> None:
-    """Refuse columns that are no part of a message, and those of other types.
+    """Refuse columns that do not belong to a message, and those of other types.
 
     Raises:
-        OptionError: with the column, and what there is.
+        OptionError: with the column, and the possible ones.
     """
     for each in schema.fields:
         types = WRITE_COLUMNS.get(each.name)
         if types is None:
             raise OptionError(
-                f"the column {each.name!r} is no part of a message; there are "
+                f"the column {each.name!r} does not belong to a message; columns are "
                 f"{', '.join(WRITE_COLUMNS)}"
             )
         if each.dataType.simpleString() not in types:

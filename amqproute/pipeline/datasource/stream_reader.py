@@ -1,30 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """``spark.readStream``: messages are consumed, each in the one batch that Spark commits.
 
-How it is exact
-===============
+Exactness
+=========
 
-A broker forgets a message when its consumer says `accepted`, so that may be said only when the
-batch is committed; and a batch that is run again has to have the same rows, or a sink that knows
-the batch by its number would skip what is new in it. The broker's number for an entry makes both
-possible: it never changes and is never given twice within a store, and a consumer who asks gets
-it as delivery-tag.
+A broker forgets a message when its consumer sends `accepted`, so that must wait until the batch is
+committed; and a repeated batch must have the same rows, or a sink that recognizes the batch by its
+number would skip new ones. The broker's number for an entry makes both possible: it never changes
+and is never used twice within a store, and a consumer can request it as delivery-tag.
 
 *plan*      `QueueStream.latestOffset`, in the driver, browses the queues and puts the numbers of
-            the batch's entries into the offset. Spark has the offset on the disk of its checkpoint
-            before anything runs.
-*read*      a task browses its queue for just these entries. It can do so as often as it takes.
-*commit*    when Spark has committed the batch, the driver attaches as a consumer, accepts just
+            the batch's entries into the offset. Spark writes the offset to its checkpoint before
+            any task runs.
+*read*      a task browses its queue for exactly these entries, as often as needed.
+*commit*    when Spark has committed the batch, the driver attaches as a consumer, accepts exactly
             these entries, and waits until the broker has settled each, which it does when that is
-            on its own disk. What else it is given meanwhile goes back to its place.
+            on its disk. Other deliveries meanwhile return to their places.
 
-Nothing is held between the steps: whoever is killed, driver, worker or broker, is started again
-and goes on. If the driver dies between Spark's commit and ours, the next plan begins with the
-entries of the batch before it, which are accepted then.
+Nothing is held between the steps: driver, worker or broker can be killed and started again. If the
+driver dies between Spark's commit and ours, the next plan begins with the entries of the batch
+before it, which are accepted then.
 
 The price is that each message crosses the wire three times, and that a queue must have no other
-consumer: what somebody else takes (or what expires, or an operator deletes) between plan and read
-is missing from the batch. That ends the query, in words, unless ``failOnDataLoss`` is false.
+consumer: messages taken by another one (or expired, or deleted by an operator) between plan and
+read are missing from the batch. That ends the query with an explanation, unless ``failOnDataLoss``
+is false.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from amqproute.wire.amqp10.link import Delivery
 __all__ = ["QueueStream", "ranges", "unranged"]
 
 _LOOK_SECONDS = 15.0
-"""The engine's signs of life go out while we wait for something, so a look is not kept for long."""
+"""Heartbeats are sent only while we wait for something, so a browser is not kept for long."""
 
 Offset = dict[str, Any]
 """``{"batch": 7, "queues": {"mx1.alpha.example:5672 orders": {"stream": ..., "entries": "3-9"}}}``:
@@ -61,7 +61,7 @@ the entries of that one batch."""
 
 
 def ranges(ids: Iterable[int]) -> str:
-    """Write ids as text: ``1-5 9 12-20``."""
+    """Format ids as text: ``1-5 9 12-20``."""
     runs: list[tuple[int, int]] = []
     for each in sorted(ids):
         if runs and each == runs[-1][1] + 1:
@@ -72,7 +72,7 @@ def ranges(ids: Iterable[int]) -> str:
 
 
 def unranged(text: str) -> set[int]:
-    """Read what `ranges` wrote."""
+    """Parse the result of `ranges`."""
     found: set[int] = set()
     for run in text.split():
         low, _, high = run.partition("-")
@@ -92,7 +92,7 @@ class _Part(InputPartition):
 
 @dataclass(frozen=True)
 class _Look:
-    """A browser of a queue that has nothing new; connections are not made every second."""
+    """A browser of a queue without new messages; it avoids a new connection every second."""
 
     client: BlockingClient
     link: ReceivingLink
@@ -115,26 +115,26 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         self._removed = -1
         self._looks: dict[str, _Look] = {}
-        # With the trigger availableNow: what was there at the start, and has not been planned.
+        # With the trigger availableNow: entries present at the start and not planned yet.
         self._backlog: dict[str, tuple[str, list[int]]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what workers have no use for, and cannot be sent to them."""
+        """Leave out attributes that workers do not need, and that cannot be pickled."""
         return {**self.__dict__, "_looks": {}, "_backlog": None}
 
     # -- in the driver -----------------------------------------------------------------------------
 
     def initialOffset(self) -> Offset:
-        """Return what is before the first batch."""
+        """Return the offset before the first batch."""
         return {"batch": 0, "queues": {}}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return how much is planned at a time, unless the trigger says all."""
+        """Return the size of a batch, unless the trigger requests all."""
         return ReadMaxRows(self._streaming.most)
 
     @plain
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note what there is; the query ends when that is done."""
+        """Record the present entries; the query ends when these are done."""
         self._backlog = {}
         for key, (place, queue) in self._ends.items():
             with BlockingClient(place) as client:
@@ -144,8 +144,8 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Plan a batch: `start` itself if there is nothing new."""
-        # That a batch is asked for behind `start` says that `start` is committed.
+        """Plan a batch: `start` itself if there are no new messages."""
+        # A request for a batch after `start` means that `start` is committed.
         self.commit(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         queues = {}
@@ -167,7 +167,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return stream, waiting[:cut]
         look = self._look(key, place, queue)
         try:
-            # Whoever has several queues looks at them in turn, and does not wait at one of them.
+            # With several queues each is checked in turn, without waiting at one of them.
             if not look.link.arrives(self._streaming.wait / len(self._ends)):
                 self._looks[key] = look
                 return look.link.stream, []
@@ -187,7 +187,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return look.link.stream, ids
 
     def _look(self, key: str, place: BrokerEndpoint, queue: str) -> _Look:
-        """Go on with the look that saw nothing, unless it was long ago, or begin one."""
+        """Continue with a recent browser that found nothing, or attach one."""
         now = time.monotonic()
         look = self._looks.pop(key, None)
         if look is not None and look.client.is_alive():
@@ -204,13 +204,13 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise
 
     def stop(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         while self._looks:
             _, look = self._looks.popitem()
             look.client.drop()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Return one for each queue that has part in the batch."""
+        """Return one for each queue in the batch."""
         if start["batch"] == end["batch"]:
             return []
         found: list[InputPartition] = []
@@ -221,7 +221,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain
     def commit(self, end: Offset) -> None:
-        """Accept the entries of a batch; what is gone already was accepted before."""
+        """Accept the entries of a batch; missing ones were accepted before."""
         if end["batch"] <= self._removed:
             return
         for key, part in end["queues"].items():
@@ -240,16 +240,16 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             is_sure = False
 
             def ask() -> int:
-                # As many as are missing: in the usual case they are all at the head, and nothing
-                # else is touched.
+                # As many as are missing: usually they are all at the head, and no others are
+                # touched.
                 nonlocal is_sure
                 link.settle(taken, spec.Accepted())
                 taken.clear()
                 if others and not is_sure:
-                    # Are they gone, by a commit that was interrupted, or are they behind these?
+                    # Are they gone, by an interrupted commit, or behind these?
                     is_sure = True
                     wanted.intersection_update(_present(client, queue, wanted))
-                # All at once: the broker goes past what was left each time.
+                # All at once: the broker skips returned messages each time.
                 link.leave(others)
                 others.clear()
                 return min(CREDIT, len(wanted))
@@ -267,29 +267,29 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             link.close()
         if is_sure and wanted and self._streaming.strict:
             raise DataSourceError(
-                f"{len(wanted)} messages of a batch that is committed are on {queue!r} at {place} "
-                "behind too many others to be taken away now: a later batch would have them once "
-                "more. Others of higher priority have come before them; start again when these are "
-                "fewer, or set failOnDataLoss to false to go on"
+                f"{len(wanted)} messages of a committed batch are on {queue!r} at {place} "
+                "behind too many others to be removed now: a later batch would repeat them. "
+                "Messages of higher priority have overtaken them; start again when these are "
+                "fewer, or set failOnDataLoss to false to continue"
             )
 
     def _is_same(self, place: BrokerEndpoint, queue: str, planned: str, found: str) -> bool:
-        """Tell whether entries have the numbers that were planned with."""
+        """Return whether entries still have the numbers of the plan."""
         if planned == found:
             return True
         if self._streaming.strict:
             raise DataSourceError(
-                f"the store of {place} is another than before (it was restored, or made anew), so "
-                f"the messages of {queue!r} have other numbers: those of the last batch may come "
-                "once more. Begin with a new checkpoint, or set failOnDataLoss to false to go on"
+                f"the store of {place} is not the same as before (restored, or created again), so "
+                f"the messages of {queue!r} have other numbers: those of the last batch may be "
+                "repeated. Begin with a new checkpoint, or set failOnDataLoss to false to continue"
             )
         return False
 
     def _end(self, key: str) -> tuple[BrokerEndpoint, str]:
         if key not in self._ends:
             raise DataSourceError(
-                f"the checkpoint has a batch of {key!r}, which the options url and queue do not "
-                "name any more"
+                f"the checkpoint has a batch of {key!r}, which is no longer in the options url "
+                "and queue"
             )
         return self._ends[key]
 
@@ -302,10 +302,10 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
-        """Yield the rows of a part of a batch: the same, however often.
+        """Yield the rows of a part of a batch, the same each time.
 
         Raises:
-            DataSourceError: some of it is gone.
+            DataSourceError: some of them are missing.
         """
         assert isinstance(partition, _Part)
         place, queue = partition.place, partition.queue
@@ -322,14 +322,14 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if wanted and self._streaming.strict:
             raise DataSourceError(
                 f"{len(wanted)} messages of this batch are not on {queue!r} at {place} any more "
-                f"(entries {ranges(wanted)[:200]}): they have expired, an operator has deleted "
-                "them, or somebody else consumes from this queue. With failOnDataLoss set to false "
-                "the query goes on without them"
+                f"(entries {ranges(wanted)[:200]}): they have expired, were deleted by an "
+                "operator, or another consumer has taken them. With failOnDataLoss set to false "
+                "the query continues without them"
             )
 
 
 def _present(client: BlockingClient, queue: str, wanted: Set[int]) -> set[int]:
-    """Return those of some entries that are on a queue."""
+    """Return which of the wanted entries are on a queue."""
     found: set[int] = set()
     link = client.receiving(queue, browses=True, by_entry=True)
     for delivery in link.available(lambda: CREDIT if found < wanted else 0):

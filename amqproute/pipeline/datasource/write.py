@@ -1,30 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``write`` and ``writeStream``: each row a message, and each message accepted, or the task fails.
+"""``write`` and ``writeStream``: each row is a message, accepted by the broker, or the task fails.
 
-How a task that is tried again does not send twice
-==================================================
+Exactness of repeated tasks
+===========================
 
-The broker has exactly-once publishing: what it has taken on a link it remembers, on its disk, by
-link name and delivery-tag, until the sender says that it knows. So all attempts at one task use the
-same link, named by the write and the number of the partition, and the same tag for the same row
-(`rows.RowEncoder`). An attempt first hears which tags the broker knows, and sends the others.
+The broker has exactly-once publishing: it remembers the messages taken on a link, on disk, by link
+name and delivery-tag, until the sender confirms. So all attempts at one task use the same link,
+named by the write and the number of the partition, and the same tag for the same row
+(`rows.RowEncoder`). An attempt first learns which tags the broker knows, and sends the others.
 
 When the broker may forget:
 
-* A batch write has a name drawn for it, and what the broker knows is of use until Spark has
-  committed it: the driver says so then.
-* Given a name with the option ``run``, the same write can be begun anew after a failure of the
-  driver. Nobody knows whether it will, so the broker forgets in its own time, after
-  ``limits.resume-timeout``: an hour by default.
+* A batch write has a random name, and the broker's state is needed until Spark has committed it:
+  then the driver confirms.
+* With a name given by the option ``run``, the same write can be repeated after a failure of the
+  driver. Nobody knows whether it will, so the broker forgets after ``limits.resume-timeout``: an
+  hour by default.
 * A stream's write is named by the query, which its checkpoint keeps, and the batch. Spark commits a
-  batch after we have, so it may be run again until the next one begins: that one's tasks have it
-  forgotten.
+  batch after we have, so it may be repeated until the next one begins: the tasks of that one
+  confirm it.
 
-Message-ids that no row brings are made of the same names, so that a queue with a duplicate policy,
-or a receiver, can tell repetitions even after that.
+Message-ids for rows without one are derived from the same names, so that a queue with a duplicate
+policy, or a receiver, can recognize repetitions even after that.
 
-Limits: the broker remembers 100,000 messages over all links of this kind. For writes beyond that,
-and for brokers that do not know the mode, there is ``delivery`` with the value ``at-least-once``.
+Limits: the broker remembers 100,000 messages over all links of this kind. For larger writes, and
+for brokers without the mode, use ``delivery`` with the value ``at-least-once``.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ _LOOK = 256
 
 @dataclass(frozen=True)
 class SentRows(WriterCommitMessage):
-    """What a task has done.
+    """The result of a task.
 
     Attributes:
         run: names the write.
-        name: of the task's part in it.
+        name: the name of the task in it.
         count: rows sent.
     """
 
@@ -83,11 +83,11 @@ def send(
         run: names the write.
         name: names the task, the same for all attempts.
         rows: to be sent.
-        before: a task that will not be tried again.
+        before: a task that will not be repeated any more.
 
     Raises:
-        DataSourceError: a row was not accepted, or the broker is not there.
-        OptionError: one is no message.
+        DataSourceError: a row was not accepted, or the broker cannot be reached.
+        OptionError: a row is not a message.
     """
     encoder = RowEncoder(name, writing.address)
     count = 0
@@ -101,7 +101,7 @@ def send(
             count += 1
             out = encoder.encode(row)
             if isinstance(sending.known.get(out.tag), spec.Accepted):
-                continue  # by an earlier attempt
+                continue  # accepted in an earlier attempt
             in_progress[out.tag] = out
             sending.send(out.parts, out.tag)
             if len(sending.outcomes) >= _LOOK:
@@ -118,7 +118,7 @@ def send(
 def _judge(
     sending: SendingLink, in_progress: dict[bytes, OutgoingRow], place: BrokerEndpoint
 ) -> None:
-    """Take the outcomes that have come; raise what the first refused row was told."""
+    """Process received outcomes; raise an error for the first refused row."""
     outcomes, sending.outcomes = sending.outcomes, {}
     refused = []
     for tag, outcome in outcomes.items():
@@ -151,7 +151,7 @@ def _container(run: str) -> str:
 
 
 def _forget(place: BrokerEndpoint, messages: Sequence[Any]) -> None:
-    """Let the broker forget what it remembers of a write that is committed."""
+    """Make the broker forget a committed write."""
     sent = [each for each in messages if isinstance(each, SentRows)]
     if not sent:
         return
@@ -160,7 +160,7 @@ def _forget(place: BrokerEndpoint, messages: Sequence[Any]) -> None:
             for each in sent:
                 client.sending(None, each.name, exactly_once=True).forget()
     except DataSourceError as error:
-        # Every row is accepted: to fail would have somebody write all of it again.
+        # Every row is accepted: an error would make somebody repeat the whole write.
         log.warning(
             "%s remembers this write for up to an hour longer than needed: %s", place, error
         )
@@ -217,4 +217,4 @@ class StreamWriter(DataSourceStreamWriter):
         """All rows of a batch are accepted; the next batch has it forgotten."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Leave the broker what it knows: the batch will be run again."""
+        """Keep the broker's state: the batch will be repeated."""
