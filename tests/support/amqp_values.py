@@ -135,7 +135,7 @@ VALUES = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two values are equal, with the same types all the way down."""
+    """Return whether two values are equal, with the same types at every depth."""
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
@@ -157,7 +157,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-# The values of a field, by the name of its type. Composite ones are tied below.
+# The values of a field, by the name of its type. Composite ones are added below.
 _FIELDS = st.dictionaries(SYMBOLS, LEAVES, max_size=3)
 _BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),

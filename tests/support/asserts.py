@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assertion words of the domain."""
+"""Assertions about brokers and clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.memory_broker import Client
 
 
 class HouseTestCase(SynchronousTestCase):
-    """A test of whole houses on one clock.
+    """A test of whole brokers on one clock.
 
     Attributes:
         clock: the clock of all of them.
@@ -23,11 +23,11 @@ class HouseTestCase(SynchronousTestCase):
         self.clock = Clock()
 
     def run_now(self) -> None:
-        """Let everything happen that is due in this instant."""
+        """Run everything due at this instant."""
         self.clock.advance(0)
 
     def step(self, calls: int = 1) -> None:
-        """Let only so many calls happen that are due in this instant."""
+        """Run only this number of calls due at this instant."""
         for _ in range(calls):
             due = [call for call in self.clock.calls if call.getTime() <= self.clock.seconds()]
             if not due:
@@ -37,7 +37,7 @@ class HouseTestCase(SynchronousTestCase):
             due[0].func(*due[0].args, **due[0].kw)
 
     def run_for(self, seconds: float, step: float = 0.5) -> None:
-        """Let time pass, and everything happen."""
+        """Let time pass, and run everything due."""
         until = self.clock.seconds() + seconds
         while self.clock.seconds() < until:
             self.clock.advance(min(step, until - self.clock.seconds()))
@@ -52,5 +52,5 @@ class HouseTestCase(SynchronousTestCase):
         return error
 
     def assertOutcomes(self, client: Client, *names: str) -> None:
-        """What the client sent has these outcomes, by class name."""
+        """The client's sent messages have these outcomes, by class name."""
         self.assertEqual(client.outcomes(), list(names))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A journal that sees to it, in every test that has a broker, that nothing is left out.
+"""A journal that checks, in every test with a broker, that it gets an event for each change.
 
-With each commit it compares what begins and ends in the store with what the journal is told.
+On each commit it compares beginnings and ends in the store with the journal's events.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from amqproute.store.pending_commit import SHARED_WIDTH, WIDTH, PendingCommit
 
 
 class Unaccounted(AssertionError):
-    """An entry has come or gone, and the journal is not told."""
+    """An entry has begun or ended without an event."""
 
 
 class Audit:
-    """An `IJournal` that keeps what it is told, and compares.
+    """An `IJournal` that keeps its events, and compares.
 
     Args:
         now_ms: the wall clock.
 
     Attributes:
         living: entries that have begun and not ended.
-        runs: what would be written.
+        runs: the runs to be written.
     """
 
     is_kept = True
@@ -44,10 +44,10 @@ class Audit:
 
     def note(self, event: Any) -> None:
         """See `IJournal.note`."""
-        self.runs += event.runs()  # nothing in it may be impossible to write
+        self.runs += event.runs()  # all of it must be writable
 
     def committed(self, transaction: PendingCommit, names: dict[int, str]) -> None:
-        """Compare a transaction that is about to be applied.
+        """Compare a transaction before it is applied.
 
         Raises:
             Unaccounted: something is missing.
@@ -72,20 +72,20 @@ class Audit:
             if names[number] != BRANCH_ROWS and not names[number].startswith(LAST_PREFIX)
         }
         if begins - come:
-            raise Unaccounted(f"entries {sorted(begins - come)[:5]} begin, and nobody says so")
+            raise Unaccounted(f"entries {sorted(begins - come)[:5]} begin without an event")
         if len(gone) != len(set(gone)):
             raise Unaccounted(f"entries end twice: {sorted(gone)[:5]}")
         self.living |= begins
         ended = self.living.intersection(transaction.ended())
         if ended - set(gone):
-            raise Unaccounted(f"entries {sorted(ended - set(gone))[:5]} end, and nobody says so")
+            raise Unaccounted(f"entries {sorted(ended - set(gone))[:5]} end without an event")
         self.living -= ended
         for event in events:
             self.runs += event.runs()
 
 
 def _born(transaction: PendingCommit) -> Iterator[tuple[int, int]]:
-    """Yield id and queue of each row that is written."""
+    """Yield id and queue of each written row."""
     for stage in transaction.stages:
         rows = stage.rows
         yield from zip(rows[::WIDTH], rows[1::WIDTH], strict=True)

@@ -24,7 +24,7 @@ _NAMES = (f"gen-{number}" for number in range(1 << 30))
 
 
 def context09(house: FrameBroker) -> Amqp09Context:
-    """Return what the connections of a house share."""
+    """Return the shared context of a broker's connections."""
     found: Amqp09Context | None = getattr(house, "amqp09", None)
     if found is None:
         found = Amqp09Context(
@@ -37,7 +37,7 @@ def context09(house: FrameBroker) -> Amqp09Context:
 
 
 def maker09(house: FrameBroker, principal: Principal = ANN, **changes: Any) -> Make:
-    """Return what makes engine and frontend of a connection."""
+    """Return the factory of a connection's engine and frontend."""
     clock = house.world.clock
     authenticator = Authenticator(
         ["ANONYMOUS"],
@@ -56,10 +56,10 @@ def maker09(house: FrameBroker, principal: Principal = ANN, **changes: Any) -> M
 
 
 class Client09:
-    """A connection to a house.
+    """A connection to a broker.
 
     Attributes:
-        methods: channel, name and arguments of the methods that came and were not taken yet.
+        methods: channel, name and arguments of received methods that were not taken yet.
         contents: channel, name, arguments, properties and body of the contents.
     """
 
@@ -97,7 +97,7 @@ class Client09:
         )
 
     def write(self, *octets: bytes) -> Client09:
-        """Write octets in one segment; then let everything happen."""
+        """Write octets in one segment; then run everything due."""
         if not self.end.is_gone:
             self.end.protocol.dataReceived(b"".join(octets))
         return self.run()
@@ -112,7 +112,7 @@ class Client09:
         return self
 
     def hang_up(self) -> None:
-        """The connection breaks without a word."""
+        """Break the connection silently."""
         self.end.gone()
         self.world.advance()
 
@@ -143,13 +143,13 @@ class Client09:
     # -- verbs -----------------------------------------------------------------------------------
 
     def channel(self, *numbers: int) -> Client09:
-        """Open channels; forget what was said."""
+        """Open channels; discard the answers."""
         self.write(*(call(number, "channel.open") for number in numbers or (1,)))
         self.methods.clear()
         return self
 
     def ask(self, name: str, /, channel: int = 1, **arguments: Any) -> list[str]:
-        """Send a method; return the names of what comes back on that channel."""
+        """Send a method; return the names of the answers on that channel."""
         self.methods.clear()
         self.contents.clear()
         self.write(call(channel, name, **arguments))
@@ -162,7 +162,7 @@ class Client09:
         return found
 
     def closes(self) -> list[tuple[str, int]]:
-        """Return what was closed, and with which code."""
+        """Return the closed channels or connection, and the codes."""
         return [
             (name.partition(".")[0], arguments["reply-code"])
             for _, name, arguments in self.methods
@@ -170,7 +170,7 @@ class Client09:
         ]
 
     def refused(self, name: str, /, channel: int = 1, **arguments: Any) -> tuple[str, int]:
-        """Send a method that is refused; return what is closed, with which code."""
+        """Send a method that is refused; return what is closed, and the code."""
         self.ask(name, channel, **arguments)
         (closed,) = self.closes()
         if closed[0] == "channel":
@@ -194,24 +194,24 @@ class Client09:
         )
 
     def names(self) -> list[str]:
-        """Return the names of the methods that came, and forget them."""
+        """Return the names of the received methods, and discard them."""
         found = [name for _, name, _ in self.methods]
         self.methods.clear()
         return found
 
     def bodies(self) -> list[bytes]:
-        """Return the bodies that came, and forget them."""
+        """Return the received bodies, and discard them."""
         found = [body for *_, body in self.contents]
         self.contents.clear()
         self.methods.clear()
         return found
 
     def tags(self) -> list[int]:
-        """Return the delivery tags of the contents that came."""
+        """Return the delivery tags of the received contents."""
         return [arguments["delivery-tag"] for _, _, arguments, _, _ in self.contents]
 
     def depth(self, name: str = "q") -> int:
-        """Return how many messages are on a queue."""
+        """Return the number of messages on a queue."""
         return int(self.house.broker.nodes[name].depth)
 
 

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk that fails under a real daemon: EIO from fsync and from writing, and octets that are lost.
+"""A disk that fails under a real daemon: EIO from fsync and writes, and lost octets.
 
-A filter of the kernel (seccomp with user notification, Linux 5.5) has the daemon's calls that write
-and sync wait until somebody here says what becomes of them. `FailingDisk` lets them through, or
-fails them. For a sync that fails it does what a real disk does: what was written since the last one
-that succeeded is not there any more when somebody reads it, although the system takes it for
-clean and will not write it again. So the file gets its old octets back.
+A kernel filter (seccomp with user notification, Linux 5.5) suspends the daemon's writes and syncs
+until this process decides about each. `FailingDisk` lets them pass or fail. After a failed sync it
+behaves like a real disk: writes since the last successful sync are lost to later reads, although
+the system considers them clean and will not write them again. So the file gets its old octets back.
 
-As a program it is the first that runs in the process: it installs the filter, sends the descriptor
-by which the calls are answered to the socket that is its first argument, and becomes the rest of
-its arguments.
+As a program it runs first in the new process: it installs the filter, sends the descriptor for the
+answers to the socket in its first argument, and executes the rest of its arguments.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ _CONTINUE: Final = 1
 
 
 def is_possible() -> bool:
-    """Whether this machine has what it takes."""
+    """Whether this machine supports it."""
     if not NUMBERS or not sys.platform.startswith("linux"):
         return False
     child = os.fork()
@@ -54,7 +52,7 @@ def is_possible() -> bool:
 
 
 def _install() -> int:
-    """Install the filter in this thread and what comes of it; return the listener, or -1."""
+    """Install the filter in this thread and its children; return the listener, or -1."""
 
     class Step(ctypes.Structure):
         _fields_ = (
@@ -78,14 +76,14 @@ def _install() -> int:
 
 
 class FailingDisk:
-    """Answers for the calls of one process.
+    """Decides about the calls of one process.
 
     Args:
-        directory: files below it are on this disk; all others are well.
+        directory: files below it are on this disk; all others never fail.
 
     Attributes:
-        failing_syncs: so many of the next ones fail.
-        failing: of files whose path below the directory begins with this.
+        failing_syncs: number of next syncs to fail.
+        failing: prefix of the paths of their files below the directory.
         fails_writes: writing fails while it is True.
         failed: calls that failed, by kind.
         lost: octets that a failed sync, or `lose`, has lost.
@@ -101,7 +99,7 @@ class FailingDisk:
         self.lost = 0
         self._directory = os.path.realpath(directory)
         self._names = {number: name for name, number in NUMBERS.items()}
-        # By file: where something was written since the last sync, what was there, and the size.
+        # By file: ranges written since the last sync, their old contents, and the old size.
         self._before: dict[str, list[tuple[int, bytes, int]]] = {}
         self._here, self._there = socket.socketpair()
         self._is_over = False
@@ -109,22 +107,22 @@ class FailingDisk:
 
     @property
     def descriptor(self) -> int:
-        """What the new process has to inherit."""
+        """The descriptor that the new process must inherit."""
         return self._there.fileno()
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """Return the command with which the process begins in place of its own."""
+        """Return the command that starts the process with the filter."""
         return [sys.executable, "-m", "tests.support.failing_disk", str(self.descriptor), *command]
 
     def serve(self) -> None:
-        """Answer from now on; the process is being started."""
+        """Answer from now on, while the process starts."""
         self._here.settimeout(PATIENCE)
         _, (listener, *_), _, _ = socket.recv_fds(self._here, 1, 1)
         self._thread = threading.Thread(target=self._run, args=(listener,), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer no more; the process should be gone."""
+        """Stop answering; the process should have ended."""
         self._is_over = True
         if self._thread is not None:
             self._thread.join(PATIENCE)
@@ -132,9 +130,9 @@ class FailingDisk:
         self._there.close()
 
     def lose(self) -> None:
-        """Have the power fail: what was written since the last sync of its file is gone.
+        """Simulate a power failure: writes since the last sync of their file are lost.
 
-        Only when nobody answers any more.
+        Only after `stop`.
         """
         for path in list(self._before):
             self._lose(path)
@@ -145,7 +143,7 @@ class FailingDisk:
         while not self._is_over:
             for _, what in poll.poll(100):
                 if what & (select.POLLHUP | select.POLLERR):
-                    self._is_over = True  # nobody is left who could call
+                    self._is_over = True  # no process left to make calls
                 elif what & select.POLLIN:
                     self._one(listener)
         os.close(listener)
@@ -156,7 +154,7 @@ class FailingDisk:
             fcntl.ioctl(listener, _RECEIVE, notice)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.EINTR):
-                return  # whoever called is dead
+                return  # the caller is dead
             raise
         which, pid, _, number, _, _, *arguments = _NOTICE.unpack(notice)
         fault = self._decide(self._names[number], pid, arguments)
@@ -168,7 +166,7 @@ class FailingDisk:
                 raise
 
     def _decide(self, name: str, pid: int, arguments: Sequence[int]) -> int:
-        """Return the error that a call has, 0 for none."""
+        """Return the error for a call, 0 for none."""
         try:
             path = os.readlink(f"/proc/{pid}/fd/{arguments[0] & 0xFFFFFFFF}")
         except OSError:
@@ -181,7 +179,7 @@ class FailingDisk:
                 return errno.EIO
             offset = arguments[3]
             self.writes[os.path.relpath(path, self._directory)] += 1
-            # Of a vector it is not known here how long it is.
+            # The length of a vector is unknown here.
             self._note(path, offset, arguments[2] if name == "pwrite64" else None)
             return 0
         if self.failing_syncs > 0 and path.startswith(f"{self._directory}/{self.failing}"):
@@ -215,11 +213,11 @@ class FailingDisk:
 
 
 def main() -> None:
-    """Install, tell, become."""
+    """Install the filter, send its descriptor, execute the command."""
     where = socket.socket(fileno=int(sys.argv[1]))
     listener = _install()
     if listener < 0:
-        sys.exit("no filter can be installed")
+        sys.exit("the filter cannot be installed")
     socket.send_fds(where, [b"x"], [listener])
     where.close()
     os.execvp(sys.argv[2], sys.argv[2:])

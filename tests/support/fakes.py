@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stand-ins with behavior: a store that outlives its house and may fail, consumers, messages."""
+"""Fakes with behavior: a store that outlives its broker and may fail, consumers, messages."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from amqproute.wire.amqp10.types import Symbol, UInt
 from tests.support.audit import Audit
 
 EPOCH_MS = 1_700_000_000_000
-"""The wall clock when a `task.Clock` says 0."""
+"""The wall clock at 0 of a `task.Clock`."""
 ORIGIN = Origin(ANONYMOUS_PRINCIPAL)
 
 
 class Turns(Clock):
-    """A clock that, as a reactor does, leaves to the next turn what comes up in this one."""
+    """A clock that, like a reactor, leaves calls added in a turn to the next one."""
 
     def turn(self, seconds: float = 0.0) -> None:
-        """Call what is due after so many seconds, and nothing that comes up in it."""
+        """Make the calls due after this time, but none that they add."""
         self.rightNow += seconds
         due = [call for call in self.calls if call.getTime() <= self.seconds()]
         self.calls = [call for call in self.calls if call not in due]
@@ -48,20 +48,20 @@ class Turns(Clock):
 
 
 def wall(clock: Clock) -> Any:
-    """Return a wall clock that goes with a `task.Clock`."""
+    """Return a wall clock that follows a `task.Clock`."""
     return lambda: EPOCH_MS + round(clock.seconds() * 1000)
 
 
 class KeptStore(MemoryStore):
-    """A `MemoryStore` over which a second house can be built, and that fails when told to.
+    """A `MemoryStore` that a second broker can reuse, and that fails on request.
 
     Attributes:
         is_failing: every commit fails while it is True.
-        is_full: every commit with which entries begin fails while it is True.
-        is_damaged: the same, and for good.
+        is_full: every commit with new entries fails while it is True.
+        is_damaged: likewise, and for good.
         notes: kind to key to value.
         received: stream to ids.
-        audit: looks at each commit; None without a broker.
+        audit: checks each commit; None without a broker.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -99,12 +99,12 @@ class KeptStore(MemoryStore):
                     self.notes.setdefault(kind, {})[key] = value
 
     def rows(self, queue: str) -> list[Any]:
-        """Return what stands in the store for a queue, in order."""
+        """Return the stored rows of a queue, in order."""
         kept = self._queues.get(self._numbers.get(queue, 0))
         return [] if kept is None else [kept.entries[key] for key in sorted(kept.entries)]
 
     def recovery(self) -> StoreRecovery:
-        """Return what opening the store after a crash would: transient rows are dropped."""
+        """Return the result of opening the store after a crash: transient rows are dropped."""
         queues = {}
         for name in list(self._numbers):
             for row in self.rows(name):
@@ -128,7 +128,7 @@ def make_broker(
     budget: MemoryBudget | None = None,
     bindings: Sequence[BindingDeclaration] = (),
 ) -> Broker:
-    """Return a broker with nodes, over a store that may hold something already."""
+    """Return a broker with nodes, over a store that may have contents."""
     numbers = count(1)
     audit = store.audit = Audit(wall(clock))
     broker = Broker(
@@ -171,7 +171,7 @@ def message(
     footer: dict[str, Any] | None = None,
     priority: int = 4,
 ) -> Message:
-    """Return a message with the sections that the arguments ask for."""
+    """Return a message with the sections for the arguments."""
     parts = []
     if durable or ttl is not None or count or priority != 4:
         header = spec.Header(
@@ -202,13 +202,13 @@ def body_of(entry: Entry) -> bytes:
 
 @implementer(IConsumer)
 class Taker:
-    """A consumer with as much room as its test gives it.
+    """A consumer with a capacity set by its test.
 
     Attributes:
-        room: what `capacity` says; used up by deliveries.
+        room: the value of `capacity`; used up by deliveries.
         held: entries it holds.
-        seen: bodies of all entries it was ever given.
-        exhaustions: how often it was told that there is nothing for it.
+        seen: bodies of all entries delivered to it.
+        exhaustions: number of `exhausted` calls.
     """
 
     takes_ahead = True
@@ -246,12 +246,12 @@ class Taker:
         self.exhaustions += 1
 
     def take(self, room: int) -> None:
-        """Ask for more."""
+        """Add capacity."""
         self.room += room
         self.queue.dispatch()
 
     def settle(self, broker: Broker, entries: Sequence[Entry], outcome: Any) -> Any:
-        """Give entries back with an outcome, in a batch of their own."""
+        """Settle entries with an outcome, in a batch of their own."""
         for entry in entries:
             self.held.remove(entry)
         batch = broker.begin()
@@ -271,6 +271,6 @@ def put(
 
 
 def settle_down(clock: Clock, turns: int = 50) -> None:
-    """Let everything that is due in this instant happen."""
+    """Run everything due at this instant."""
     for _ in range(turns):
         clock.advance(0)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole houses in memory, on one clock: frontends, relays, clients, and wires between them.
+"""Whole brokers in memory, on one clock: frontends, relays, clients, and wires between them.
 
-A `Wire` joins two ends; an end is an engine and its user, and stands in for the pump. What one
-end writes arrives at the other in the next turn of the clock. A wire can be cut at any moment:
-what is on it is then lost.
+A `Wire` joins two ends; an end is an engine and its user, and replaces the pump. The output of one
+end arrives at the other in the next turn of the clock. A wire can be cut at any moment: its
+contents are then lost.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ ANN = Principal("user", "ann")
 
 
 class RelayPolicy(ConnectionPolicy):
-    """Has a relay hear of peers that open."""
+    """Notifies a relay of peers that open."""
 
     def __init__(self, relay: Relay, contracts: ActiveContracts | None = None) -> None:
         super().__init__(contracts)
@@ -70,7 +70,7 @@ class RelayPolicy(ConnectionPolicy):
 
 
 class End:
-    """One end of a wire: what a pump is to an engine and its user."""
+    """One end of a wire: the pump of an engine and its user."""
 
     def __init__(self, wire: Wire, engine: Connection, user: Any) -> None:
         self.wire = wire
@@ -101,7 +101,7 @@ class End:
             self.wire.clock.callLater(0, self.other.lose)
 
     def receive(self, data: bytes) -> None:
-        """Take what the other end wrote."""
+        """Take the output of the other end."""
         if self.is_lost or self.wire.is_cut:
             return
         events = self.engine.receive_data(data, self.wire.clock.seconds())
@@ -157,7 +157,7 @@ class Wire:
         self.left.other, self.right.other = self.right, self.left
 
     def cut(self) -> None:
-        """Lose the connection, and what is on its way."""
+        """Cut the connection, and lose its contents."""
         if not self.is_cut:
             self.is_cut = True
             self.clock.callLater(0, self.left.lose)
@@ -169,10 +169,10 @@ class Client:
 
     Attributes:
         events_seen: all events.
-        deliveries: what came on its receiving links.
-        updates: (tag, state, settled) of what it sent.
-        detached: link name to the error with which the broker detached it.
-        closed: the condition with which the connection ended, if any.
+        deliveries: deliveries on its receiving links.
+        updates: (tag, state, settled) of its sent messages.
+        detached: link name to the error of the broker's detach.
+        closed: the condition of the end of the connection, if any.
     """
 
     def __init__(self, house: MemoryBroker, **changes: Any) -> None:
@@ -256,31 +256,31 @@ class Client:
         return tags
 
     def settle(self, deliveries: Sequence[Delivery], state: Any, settled: bool = True) -> None:
-        """Tell an outcome."""
+        """Send an outcome."""
         deliveries[0].link.session.settle(list(deliveries), state, settled)
         self.flush()
 
     def bodies(self) -> list[bytes]:
-        """Return the bodies of what came."""
+        """Return the received bodies."""
         return [Message(each.payload).body_values()[0] for each in self.deliveries]
 
     def outcomes(self) -> list[str]:
-        """Return the class names of the outcomes of what it sent."""
+        """Return the class names of the outcomes of its sent messages."""
         return [type(state).__name__ for _, state, _ in self.updates]
 
 
 class Network:
-    """Where houses find each other: domains, wires, and what goes wrong.
+    """The network of the brokers: domains, wires, and faults.
 
     Attributes:
         houses: by domain.
-        errors: by domain, what resolving it raises.
-        silent: domains whose lookup never comes back.
+        errors: by domain, the error of resolving it.
+        silent: domains whose lookup never ends.
         dead: domains that refuse connections.
-        failing: by domain, how connecting to it fails.
+        failing: by domain, the error of connecting to it.
         holes: hosts that never answer.
-        levels: by domain, what connections to it reach; ``none`` where nothing is said.
-        wires: every connection between houses.
+        levels: by domain, the level of connections to it; ``none`` by default.
+        wires: every connection between brokers.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -299,7 +299,7 @@ class Network:
         self.connects = 0
 
     async def resolve(self, domain: str) -> Resolution:
-        """Stand in for the resolver."""
+        """Replace the resolver."""
         self.lookups.append(domain)
         if domain in self.silent:
             await Deferred()
@@ -309,12 +309,12 @@ class Network:
         return Resolution(domain, (candidate,), (f"{domain} found",), 60.0, False, False)
 
     def forget(self, domain: str) -> int:
-        """Stand in for the resolver: it remembers nothing."""
+        """Replace the resolver: it has no cache."""
         self.forgotten.append(domain)
         return 0
 
     def connector(self, caller: MemoryBroker) -> Any:
-        """Return a connector of a house."""
+        """Return the connector of a broker."""
         return _Connector(self, caller)
 
 
@@ -331,7 +331,7 @@ class _Connector:
         *,
         extra_names: Sequence[str] = (),
     ) -> Deferred[Any]:
-        """Stand in for the connector."""
+        """Replace the connector."""
         network = self.network
         network.connects += 1
         network.tried.append(candidate.host)
@@ -355,10 +355,10 @@ class MemoryBroker:
     """One broker with everything but sockets.
 
     Args:
-        network: where it stands.
+        network: its network.
         domain: its name.
         nodes: its nodes.
-        store: of an earlier house, for a restart.
+        store: of an earlier broker, for a restart.
     """
 
     def __init__(
@@ -461,7 +461,7 @@ class MemoryBroker:
         return engine, frontend
 
     def client(self, principal: Principal = ANN, host: str = "", **changes: Any) -> Client:
-        """Return a connected client; its address is pretended."""
+        """Return a connected client, with this address."""
         client = Client(self, **changes)
         engine, frontend = self.accept(principal)
         if host:
@@ -471,16 +471,16 @@ class MemoryBroker:
         return client
 
     def depth(self, name: str) -> int:
-        """Return how many messages a node, or the way to a domain, has."""
+        """Return the number of messages on a node, or relay queue of a domain."""
         queue = self.broker.nodes.get(name) or self.broker.internal.get(f"amqp$out/{name}")
         return queue.depth if queue is not None else 0
 
     def bodies(self, name: str) -> list[bytes]:
-        """Return the bodies that stand in the store for a node."""
+        """Return the stored bodies of a node."""
         return [Message(row.encoded).body_values()[0] for row in self.store.rows(name)]
 
     def crash(self) -> None:
-        """Lose the process: no word to anybody, timers gone."""
+        """Lose the process: nobody is notified, timers are gone."""
         self.broker.stop()
         self.relay.stop()
         for wire in self.network.wires:

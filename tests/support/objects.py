@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an action leaves in memory: objects in cycles, and objects that stay."""
+"""Objects that an action leaves in memory: in reference cycles, or still in use."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import NamedTuple
 from twisted.logger import globalLogPublisher
 
 PART = 1 if os.environ.get("AMQPROUTE_HYPOTHESIS") == "long" else 4
-"""The ordinary suite repeats the longest of these actions so many times less often, and allows for
-so many times less to be kept."""
+"""The ordinary suite divides the longest repetitions by this number, and the allowed remainder
+too."""
 
 
 class Left(NamedTuple):
-    """What is left of a number of actions.
+    """The objects left by a number of actions.
 
     Attributes:
         cyclic: objects that only the garbage collector can free.
-        kept: objects more than before that are still in use.
-        kinds: the names of the types of those in cycles, the most frequent first.
+        kept: additional objects that are still in use.
+        kinds: the names of the types of cyclic ones, the most frequent first.
     """
 
     cyclic: int
@@ -35,14 +35,14 @@ def left_by(action: Callable[[], object], times: int, *, warm_up: int = 20) -> L
     """Count the objects that an action leaves behind.
 
     Args:
-        action: what to do.
-        times: how often, while no garbage is collected.
-        warm_up: how often before, until caches are filled.
+        action: the action.
+        times: repetitions, without garbage collection.
+        warm_up: repetitions before, to fill caches.
     """
     for _ in range(warm_up):
         action()
     was_enabled = gc.isenabled()
-    # What is logged stays with whoever runs the tests: trial's worker processes remember it.
+    # Logged events stay in memory with trial's worker processes.
     observers, globalLogPublisher._observers = globalLogPublisher._observers, []
     gc.collect()
     gc.disable()
@@ -65,7 +65,7 @@ def left_by(action: Callable[[], object], times: int, *, warm_up: int = 20) -> L
 
 
 def resident_octets() -> int:
-    """Return the memory of this process that is in RAM; 0 where the system does not tell."""
+    """Return the resident memory of this process; 0 if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pairs of brokers that start quickly: their daemons are forked off the program.
+"""Pairs of brokers that start fast: their daemons are forks of a loaded program.
 
-A daemon loads for 0.8 s of processor time, each time that it is started. What the command line does
-to have a pair, `tests.tools.test_daemon_pair` sees.
+A daemon takes 0.8 s of processor time to load, on each start. `tests.tools.test_daemon_pair` tests
+the start as the command line does it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,6 @@ class _Daemon(daemon_pair.DaemonProcess):
 
 
 class Pair(daemon_pair.DaemonPair):
-    """`amqproute.tools.daemon_pair.DaemonPair`, with such daemons."""
+    """`amqproute.tools.daemon_pair.DaemonPair`, with forked daemons."""
 
     _daemon = _Daemon

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long tests wait for what should come about, and how.
+"""Deadlines of tests, and waiting for conditions.
 
-All deadlines of tests are multiples of `PATIENCE`: a test that waits for a condition goes on as
-soon as it is true, so the deadline costs time only where the test fails. It has to hold on a
-machine with three times as much to do as it can. A number of its own stands in a test only where
-the time itself is tested.
+All deadlines of tests are multiples of `PATIENCE`: a test that waits for a condition continues as
+soon as it is true, so the deadline costs time only if the test fails. It must hold on a machine
+with three times its load capacity. A test has a number of its own only if it is about the time
+itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["PATIENCE", "until"]
 T = TypeVar("T")
 
 PATIENCE: Final = float(os.environ.get("AMQPROUTE_PATIENCE", "120"))
-"""Seconds after which a condition is given up that comes true within a few on an idle machine."""
+"""Seconds to wait for a condition that takes a few on an idle machine."""
 
 
 def until(
@@ -31,7 +31,7 @@ def until(
     """Wait until a condition is true, and return what it returned.
 
     Raises:
-        AssertionError: it did not come true in time; `detail` is called for more words.
+        AssertionError: it did not come true in time; `detail` supplies more text.
     """
     end = time.monotonic() + seconds
     while True:

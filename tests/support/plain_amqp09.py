@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AMQP 0-9 and 0-9-1 by their facts alone: octets to plain values, and back.
+"""AMQP 0-9 and 0-9-1 from their facts alone: octets to plain values, and back.
 
 It shares no code with amqproute and reads ``tests/wire/amqp09/facts.yaml`` itself. A method is its
 name and a dictionary with the names of the reference; a table is a list of (name, tag, value), so
-that what a test reads with it was really sent, tags, order and repetitions included.
+that a test sees exactly what was sent, including tags, order and repetitions.
 
 ::
 
@@ -50,7 +50,7 @@ _TAGS = {
 
 
 class PlainError(Exception):
-    """The octets are no AMQP 0-9."""
+    """The octets are not AMQP 0-9."""
 
 
 def _take(octets: bytes, at: int, count: int) -> bytes:
@@ -60,7 +60,7 @@ def _take(octets: bytes, at: int, count: int) -> bytes:
 
 
 def frame_octets(kind: int, channel: int, payload: bytes, end: int = 0xCE) -> bytes:
-    """Write a frame."""
+    """Encode a frame."""
     return struct.pack(">BHI", kind, channel, len(payload)) + payload + bytes((end,))
 
 
@@ -81,7 +81,7 @@ def frames(octets: bytes) -> list[tuple[int, int, bytes]]:
 
 
 def table_pairs(octets: bytes) -> Pairs:
-    """Read the pairs of a table."""
+    """Decode the pairs of a table."""
     found: Pairs = []
     at = 0
     while at < len(octets):
@@ -120,7 +120,7 @@ def _tagged(octets: bytes, at: int) -> tuple[str, Any, int]:
 
 
 def pair_octets(pairs: Pairs) -> bytes:
-    """Write the pairs of a table."""
+    """Encode the pairs of a table."""
     out = b""
     for name, tag, value in pairs:
         encoded = name.encode()
@@ -174,7 +174,7 @@ def _field_octets(kind: str, value: Any) -> bytes:
 
 
 def method(payload: bytes) -> tuple[str, dict[str, Any]]:
-    """Read the payload of a method frame."""
+    """Decode the payload of a method frame."""
     name = NAMES[struct.unpack(">HH", _take(payload, 0, 4))]
     arguments: dict[str, Any] = {}
     at = 4
@@ -195,7 +195,7 @@ def method(payload: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def method_octets(name: str, arguments: dict[str, Any] | None = None, /, **more: Any) -> bytes:
-    """Write the payload of a method frame; what is not given is empty, zero or false.
+    """Encode the payload of a method frame; missing arguments are empty, zero or false.
 
     Keywords have an underscore where the name has a hyphen.
     """
@@ -219,7 +219,7 @@ def method_octets(name: str, arguments: dict[str, Any] | None = None, /, **more:
 
 
 def header(payload: bytes) -> tuple[int, int, dict[str, Any]]:
-    """Read the payload of a header frame: class, body size, the properties that are present."""
+    """Decode the payload of a header frame: class, body size, the properties present."""
     class_id, weight, size, flags = struct.unpack(">HHQH", _take(payload, 0, 14))
     if weight:
         raise PlainError("weight")
@@ -234,7 +234,7 @@ def header(payload: bytes) -> tuple[int, int, dict[str, Any]]:
 
 
 def property_octets(class_id: int, properties: dict[str, Any]) -> bytes:
-    """Write property flags and values."""
+    """Encode property flags and values."""
     flags = 0
     out = b""
     for place, (name, kind) in enumerate(PROPERTIES[class_id].items()):
@@ -247,6 +247,6 @@ def property_octets(class_id: int, properties: dict[str, Any]) -> bytes:
 def header_octets(
     class_id: int, size: int, properties: dict[str, Any] | None = None, weight: int = 0
 ) -> bytes:
-    """Write the payload of a header frame."""
+    """Encode the payload of a header frame."""
     octets = property_octets(class_id, properties or {})
     return struct.pack(">HHQ", class_id, weight, size) + octets

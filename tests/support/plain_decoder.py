@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decoder of AMQP 1.0 that knows the type system of part 1 and nothing else.
+"""A decoder of AMQP 1.0 from the type system of part 1 alone.
 
-It shares no code with amqproute and fills in nothing: a composite is the list of the fields that
-stand on the wire, null where null stands, and shorter where trailing fields are left out. What a
-test reads with it was really sent.
+It shares no code with amqproute and adds no defaults: a composite is the list of its fields on the
+wire, with nulls, and shorter if trailing fields are omitted. So a test sees exactly what was sent.
 
 ::
 
@@ -12,7 +11,7 @@ test reads with it was really sent.
     performative.value[5]       # its source: a `Described` list, or None
 
 Symbols are `Symbol`, other values the plain Python types; integers lose their width, which
-`decode_typed` gives in addition. Everything that the standard does not allow is a `PlainError`.
+`decode_typed` gives in addition. Every violation of the standard is a `PlainError`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from uuid import UUID
 
 
 class PlainError(Exception):
-    """The octets are no AMQP 1.0."""
+    """The octets are not AMQP 1.0."""
 
 
 class Symbol(str):
@@ -67,11 +66,11 @@ _NUMBERS: dict[int, str] = {
     0x83: ">q",
 }
 _RAW: dict[int, int] = {0x74: 4, 0x84: 8, 0x94: 16}
-"""The decimals, which are left as octets."""
+"""The decimals, which stay octets."""
 
 
 def decode(octets: bytes, offset: int = 0) -> tuple[object, int]:
-    """Decode the value at an offset; return it and the offset behind it."""
+    """Decode the value at an offset; return it and the offset after it."""
     _, value, end = decode_typed(octets, offset)
     return value, end
 
@@ -101,7 +100,7 @@ def decode_all(octets: bytes) -> list[object]:
 def frames(octets: bytes) -> list[tuple[int, Described | None, bytes]]:
     """Split octets into frames (part 2 §2.3): channel, performative, payload.
 
-    Protocol headers are passed over; an empty frame has no performative.
+    Protocol headers are skipped; an empty frame has no performative.
     """
     found: list[tuple[int, Described | None, bytes]] = []
     offset = 0
@@ -126,7 +125,7 @@ def frames(octets: bytes) -> list[tuple[int, Described | None, bytes]]:
 
 
 def field(composite: object, index: int) -> object:
-    """Return what stands on the wire for a field, None if null stands there, or nothing."""
+    """Return the value of a field on the wire, None for null or a missing field."""
     if not isinstance(composite, Described) or not isinstance(composite.value, list):
         raise PlainError(f"no composite: {composite!r}")
     return composite.value[index] if index < len(composite.value) else None

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a power failure leaves of a directory: a model of what has been synced, and of no more.
+"""The contents of a directory after a power failure: a model of synced data only.
 
-A file has the octets that it had when it was synced last, none if that never happened. A directory
-has the names that it had when it was synced last; or, where a test wants that, those that it has by
-now, for a file system may write them whenever it likes. `Power.leave` makes a copy of that kind.
+A file has its octets as of its last sync, none without one. A directory has its names as of its
+last sync; or, if a test chooses so, its present ones, since a file system may write them at any
+time. `Power.leave` makes a copy of that kind.
 
-It sees `os.fsync` and `os.fdatasync` only: what SQLite syncs by itself is not seen.
+It sees `os.fsync` and `os.fdatasync` only, and no syncs by SQLite.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class Power:
     """Watches the syncs of this process.
 
     Args:
-        test: whose patches these are.
-        root: the directory; what it holds now is on the disk.
+        test: the owner of the patches.
+        root: the directory; its present contents count as synced.
     """
 
     def __init__(self, test: SynchronousTestCase, root: Path) -> None:
         self._root = root
         self._octets: dict[int, bytes] = {}
         self._names: dict[int, dict[str, int]] = {}
-        # As long as it is held open, an inode is not given to another file.
+        # The inode of an open file is not reused for another one.
         self._held: dict[int, int] = {}
         self._lock = threading.RLock()
         test.addCleanup(self._close)
@@ -44,11 +44,11 @@ class Power:
             test.patch(os, call, self._watched(getattr(os, call)))
 
     def leave(self, copy: Path, current: Callable[[Path], bool] = lambda _: False) -> None:
-        """Make a copy of what would be there after a power failure at this moment.
+        """Make a copy of the contents after a power failure at this moment.
 
         Args:
             copy: the new directory.
-            current: whether a directory has the names that it has by now.
+            current: whether a directory has its present names.
         """
         with self._lock:
             self._leave(self._root, os.stat(self._root).st_ino, copy, current)
@@ -76,7 +76,7 @@ class Power:
         return watched
 
     def _note(self, descriptor: int) -> None:
-        """Note what is on the disk from now on."""
+        """Record the synced contents."""
         path = f"/proc/self/fd/{descriptor}"
         found = os.fstat(descriptor)
         self._hold(found.st_ino, path)
@@ -91,7 +91,7 @@ class Power:
 
     def _hold(self, inode: int, path: str) -> None:
         if inode not in self._held:
-            # By path only: to close another kind of descriptor would drop SQLite's locks.
+            # By path only: closing another kind of descriptor would drop SQLite's locks.
             self._held[inode] = os.open(path, os.O_PATH)
 
     def _close(self) -> None:

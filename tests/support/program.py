@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program in processes of its own, forked off one that has loaded it already.
+"""The program in separate processes, forked from one that has loaded it already.
 
-Most of what a start costs is imports: 0.4 s of processor time for a command, 0.8 s for a daemon.
-The suite starts some hundred of each, and very few tests are about the start itself; those run
-``python -m amqproute`` as everybody does. The others have a process forked off a *template*: this
-module as a program, one for each process of tests, which has imported all that commands and
-daemons need except what acts at import (the reactor), has built the parsers of selectors, and
-waits. The fork is a process as any: its own id, descriptors, environment and reactor. It calls the
-same entry point with the same words, and ends as an interpreter does (`leave`), except that it does
-not take apart, object by object, what it shares with the template.
+Most of the cost of a start is imports: 0.4 s of processor time for a command, 0.8 s for a daemon.
+The suite starts some hundreds of each, and very few tests are about the start itself; those run
+``python -m amqproute`` like users. The others have a process forked from a *template*: this module
+as a program, one for each process of tests, which has imported all modules of commands and daemons
+except those that act on import (the reactor), has built the parsers of selectors, and waits. The
+fork is an ordinary process: with its own id, descriptors, environment and reactor. It calls the
+same entry point with the same arguments, and ends as an interpreter does (`leave`), but without
+destroying each object that it shares with the template.
 
-The template ends when the process of tests does, and takes what it has forked with it.
+The template ends with the process of tests, and ends its forks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.support.patience import PATIENCE
 ROOT = Path(amqproute.__file__).parent.parent
 
 _REACTOR_IN = ("amqproute.daemon.service", "amqproute.cli.commands.serve")
-"""What makes a reactor when it is imported: each fork has to make its own."""
+"""Modules that create a reactor on import: each fork must create its own."""
 
 LOADED = (
     *(
@@ -65,7 +65,7 @@ LOADED = (
     "twisted.internet.threads",
     "twisted.python.usage",
 )
-"""What the template imports, with all that these import."""
+"""The modules imported by the template."""
 
 _REQUEST_OCTETS = 1 << 20
 
@@ -77,15 +77,15 @@ class Process:
     """A process of the program.
 
     Args:
-        arguments: as on a command line, behind ``amqproute``.
+        arguments: as on a command line, after ``amqproute``.
         environ: its environment.
-        stdin: a descriptor to read from; nothing comes if None.
-        stdout: a descriptor to print to.
-        stderr: another.
+        stdin: descriptor of its input; empty if None.
+        stdout: descriptor of its output.
+        stderr: descriptor of its error output.
 
     Attributes:
         pid: its id.
-        returncode: what it ended with, minus the signal that killed it; None while it runs.
+        returncode: its exit code, or the negative number of its signal; None while it runs.
     """
 
     def __init__(
@@ -108,20 +108,20 @@ class Process:
         self.pid = int(self._line(PATIENCE) or self._gone())
 
     def _line(self, seconds: float | None) -> bytes:
-        """Return the template's next line about it, empty if none comes in time."""
+        """Return the template's next line about it, empty on time-out."""
         if seconds is not None:
-            waiting = select.poll()  # select takes no number past a thousand
+            waiting = select.poll()  # select takes no descriptors above 1023
             waiting.register(self._status, select.POLLIN)
             if not waiting.poll(1000 * seconds):
                 return b""
-        # A line is written at once, and shorter than what a pipe passes in one piece.
+        # A line is written in one piece, below the atomic size of a pipe.
         return self._status.readline() or self._gone()
 
     def _gone(self) -> NoReturn:
-        raise AssertionError("the process that others are forked off does not answer")
+        raise AssertionError("the template process does not answer")
 
     def poll(self) -> int | None:
-        """Return what it ended with, None while it runs."""
+        """Return its exit code, None while it runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.wait(0)
         return self.returncode
@@ -130,7 +130,7 @@ class Process:
         """Wait for its end and return the exit code.
 
         Raises:
-            subprocess.TimeoutExpired: it does not end.
+            subprocess.TimeoutExpired: it has not ended in time.
         """
         if self.returncode is None:
             line = self._line(seconds)
@@ -141,13 +141,13 @@ class Process:
         return self.returncode
 
     def terminate(self) -> None:
-        """Ask it to stop; nothing happens if it has ended."""
+        """Ask it to stop, unless it has ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it without a chance to do anything; nothing happens if it has ended."""
+        """Kill it, unless it has ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -159,16 +159,16 @@ def run(
     stdin: str | None = None,
     seconds: float = PATIENCE,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; return what it printed and its exit code.
+    """Run a command to its end; return its output and exit code.
 
     Args:
-        arguments: as on a command line, behind ``amqproute``.
-        environ: what is added to the environment.
-        stdin: what it can read.
-        seconds: after which it is killed.
+        arguments: as on a command line, after ``amqproute``.
+        environ: additions to the environment.
+        stdin: its input.
+        seconds: time-out, after which it is killed.
 
     Raises:
-        subprocess.TimeoutExpired: it did not end.
+        subprocess.TimeoutExpired: it did not end in time.
     """
     with contextlib.ExitStack() as stack:
         given, out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
@@ -192,7 +192,8 @@ def run(
 
 @contextlib.contextmanager
 def installed(directory: Path) -> Iterator[None]:
-    """Put a program ``amqproute`` into a directory, for scripts: each use of it is such a process.
+    """Install a program ``amqproute`` in a directory, for scripts: each use of it is such a
+    process.
 
     Args:
         directory: for its file and a socket.
@@ -225,7 +226,7 @@ sys.exit(int(said[1]))
 
 
 def _pass_on(door: socket.socket) -> None:
-    """Give the template what comes; it answers to whoever has asked."""
+    """Pass requests to the template; it answers to the requester."""
     while True:
         try:
             asking, _ = door.accept()
@@ -249,7 +250,7 @@ _lock = threading.Lock()
 
 
 def _template() -> socket.socket:
-    """Return a connection to the template, which is started when it is first needed."""
+    """Return a connection to the template, started on first use."""
     with _lock:
         return _start_template()
 
@@ -273,7 +274,7 @@ def _start_template() -> socket.socket:
 
 
 class Template:
-    """Forks for whoever is at the other end of a socket, and says how the forks ended."""
+    """Forks on request from the other end of a socket, and reports the ends of the forks."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
@@ -283,7 +284,7 @@ class Template:
         """Fork for each request.
 
         Returns:
-            In a fork the arguments; in the template None, when the other side has gone.
+            In a fork the arguments; in the template None, when the other side has closed.
         """
         woken, waking = socket.socketpair()
         for each in (woken, waking):
@@ -321,13 +322,13 @@ class Template:
 
 
 def _tell(file: int, number: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
+    with contextlib.suppress(BrokenPipeError):  # the requester has gone
         os.write(file, b"%d\n" % number)
 
 
 def become(request: Mapping[str, Any], files: Sequence[int]) -> None:
-    """Make a fork a process of its own."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing is left behind
+    """Make a fork an independent process."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no fork is left behind
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for place, each in enumerate(files[:3]):
@@ -339,7 +340,7 @@ def become(request: Mapping[str, Any], files: Sequence[int]) -> None:
 
 
 def main() -> None:
-    """Load the program, and fork off what is asked for."""
+    """Load the program, and fork on request."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     for module in LOADED:
         importlib.import_module(module)
@@ -350,7 +351,7 @@ def main() -> None:
     gc.freeze()
     arguments = Template(requests).serve()
     if arguments is not None:
-        # Not at the top: the module that is being run is not the one that tests import.
+        # Not at the top: the module being run is not the one that tests import.
         program = importlib.import_module("amqproute.cli.main").amqproute
         try:
             program.main(arguments, prog_name="amqproute")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Houses that report to senders."""
+"""Brokers that report to senders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CAPABILITIES = (
 
 
 def let_report(house: MemoryBroker, **terms: Any) -> Reporter:
-    """Have a house report as a daemon does."""
+    """Make a broker report as a daemon does."""
     broker, relay = house.broker, house.relay
 
     def return_target(address: str) -> Any:
@@ -38,7 +38,7 @@ def let_report(house: MemoryBroker, **terms: Any) -> Reporter:
 
 
 def watch_delays(house: MemoryBroker, reporter: Reporter, seconds: float) -> DelayReports:
-    """Have a house warn of messages that wait."""
+    """Make a broker warn of waiting messages."""
     watch = DelayReports(house.broker, house.store, reporter, house.clock, seconds)
     watch.recovered(house.store.notes.get(DELAY_NOTES, {}))
     watch.start()
@@ -55,7 +55,7 @@ def asking(
     ttl: Any = None,
     **properties: Any,
 ) -> Message:
-    """Return a message whose sender wants reports; without words those that are usual."""
+    """Return a message whose sender requests reports, by default the usual ones."""
     marks: dict[Any, Any] = {Symbol(key): value for key, value in (annotations or {}).items()}
     if return_to is not None:
         marks[RETURN_TO] = return_to

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small signed tree of zones, with keys of its own: what DNSSEC tests stand on.
+"""A small signed tree of zones, with its own keys, for DNSSEC tests.
 
-`SignedTree` has the root, ``example.`` below it, and whatever zones a test adds below that; parents
-get delegations, and DS records for the children that are signed. `SignedTree.anchors` is what a
-validator has to trust.
+`SignedTree` has the root, ``example.`` below it, and the zones of a test below that; parents get
+delegations, and DS records for signed children. `SignedTree.anchors` are the trust anchors for a
+validator.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from amqproute.resolver.anchors import Anchors, parse_anchors
 from amqproute.resolver.zone import ZoneAuthority
 
 NOW = 1_800_000_000.0
-"""When the tests take place."""
+"""The time of the tests."""
 
 HOUR = 3600
 
@@ -35,7 +35,7 @@ Key = tuple[Any, Any]
 
 
 def make_key(number: int) -> Key:
-    """Make a key that is the same in each run."""
+    """Make a key, the same one in each run."""
     private = ed25519.Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32)
     flags = dns.dnssec.Flag.ZONE | dns.dnssec.Flag.SEP
     public = dns.dnssec.make_dnskey(private.public_key(), dns.dnssec.Algorithm.ED25519, flags)
@@ -64,11 +64,11 @@ class SignedTree:
         unsigned: origins that are not signed, and so have no DS record.
         wrong_ds: origins whose DS record is that of another key.
         expired: origins whose signatures are too old.
-        now: when it is signed.
+        now: time of signing.
 
     Attributes:
-        anchors: what a validator has to trust.
-        anchor_text: the same as a file has it.
+        anchors: trust anchors for a validator.
+        anchor_text: the same in the format of a file.
         authority: serves the zones.
     """
 
@@ -114,9 +114,9 @@ class SignedTree:
 
         Args:
             name: its origin.
-            records: those it has besides SOA and NS.
+            records: its records besides SOA and NS.
             ttl: of them.
-            change: done to the zone after it was signed, before it is served.
+            change: applied to the zone after signing, before it is served.
         """
         text = HEAD.format(f"{name}.").replace("$TTL 300", f"$TTL {ttl}") + records
         zone = self._sign(name, text, self._now + 24 * HOUR)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A protocol of lines beside AMQP, for the proof that a protocol is an engine and a frontend.
+"""A line protocol beside AMQP, which proves that a protocol is an engine and a frontend.
 
 A client writes `HEADER` and then lines; the broker answers in lines::
 
-    OPEN user              ->  CREDIT node n     so many more PUB, now and whenever it changes
-    PUB node text          ->  OK number         it is on the disk; PUBs are numbered from 1
-    SUB node credit        ->  MSG id text       as many as the credit says
-    ACK id                 ->  DONE id           that is on the disk
+    OPEN user              ->  CREDIT node n     the number of further PUBs, now and on each change
+    PUB node text          ->  OK number         it is on disk; PUBs are numbered from 1
+    SUB node credit        ->  MSG id text       as many as the credit allows
+    ACK id                 ->  DONE id           that is on disk
                                ERR condition: words
 """
 
@@ -86,7 +86,7 @@ class LineEngine:
 
 
 class Posted(NamedTuple):
-    """A message on its way in."""
+    """An incoming message."""
 
     number: int
     payload: bytes
@@ -94,7 +94,7 @@ class Posted(NamedTuple):
 
 
 class Publisher(PublishingEndpoint):
-    """What a client publishes to one node."""
+    """A client's publisher to one node."""
 
     name = address = ""
     is_durable = False
@@ -147,7 +147,7 @@ class Publisher(PublishingEndpoint):
 
 
 class Consumer(ConsumingEndpoint):
-    """What a client consumes of one node."""
+    """A client's consumer of one node."""
 
     name = address = ""
     is_active = True
@@ -187,7 +187,7 @@ class Consumer(ConsumingEndpoint):
 
 
 class LineFrontend(ClientConnection):
-    """One connection: lines to verbs of the broker."""
+    """One connection: translates lines to calls of the broker."""
 
     def __init__(self, context: FrontendContext, engine: LineEngine, facts: TransportFacts) -> None:
         super().__init__(context, facts, "lines")
@@ -275,7 +275,7 @@ def _end(end: Publisher | Consumer) -> None:
 
 
 def lines_for(context: FrontendContext) -> Make:
-    """Return what makes engine and frontend of the protocol's connections."""
+    """Return the factory of engine and frontend for the protocol's connections."""
 
     def make(facts: TransportFacts) -> tuple[LineEngine, LineFrontend]:
         engine = LineEngine()

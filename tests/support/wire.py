@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pretend wire for the AMQP 1.0 engine: two engines, or one engine and a scripted peer.
+"""An in-memory wire for the AMQP 1.0 engine: two engines, or one engine and a scripted peer.
 
 `Wire` carries bytes between two engines in pieces of any size and keeps the events of both.
 `Peer` is the other end as a script: it writes raw frames to one engine and reads its answers as
@@ -67,7 +67,7 @@ def sasl(body: Any) -> bytes:
 
 
 def answer(event: Event) -> None:
-    """Accept whatever the peer asks for, as the plainest user would."""
+    """Accept all requests of the peer, as the simplest user would."""
     if isinstance(event, SessionBegun) and not event.is_answer:
         event.session.accept()
     elif isinstance(event, LinkAttached) and not event.is_answer:
@@ -111,12 +111,12 @@ class Wire:
     Args:
         client: one end.
         server: the other end.
-        chunk: octets per piece; None hands over all there is at once.
+        chunk: octets per piece; None passes all pending octets at once.
 
     Attributes:
         client_events: all events of the client so far.
         server_events: all events of the server so far.
-        now: the time that both engines are told.
+        now: the time passed to both engines.
         on_client: called with each event of the client.
         on_server: called with each event of the server.
     """
@@ -156,7 +156,7 @@ class Wire:
         return self
 
     def tick(self, now: float) -> None:
-        """Let both engines know the time, and carry what they say."""
+        """Pass the time to both engines, and carry their output."""
         self.now = now
         for engine, told in (
             (self.client, self.client_events),
@@ -203,7 +203,7 @@ class Pair(Wire):
         self.server_events.clear()
 
     def received(self) -> list[Delivery]:
-        """Return all deliveries that the server was told of."""
+        """Return all deliveries received by the server."""
         return [
             delivery
             for event in of_type(self.server_events, DeliveriesReceived)
@@ -216,12 +216,12 @@ class Peer:
 
     Args:
         engine: the engine under test; started here unless it was.
-        chunk: octets per piece of what the script writes.
+        chunk: octets per piece of the script's output.
         user: called with each event; by default the engine's open and `answer`.
 
     Attributes:
         events: all events of the engine so far.
-        now: the time that the engine is told.
+        now: the time passed to the engine.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class Peer:
         answer(event)
 
     def write(self, *data: bytes) -> list[Event]:
-        """Write octets; return the events they cause."""
+        """Write octets; return the resulting events."""
         caused: list[Event] = []
         for piece in pieces(b"".join(data), self.chunk):
             events = self.engine.receive_data(piece, self.now)
@@ -260,11 +260,11 @@ class Peer:
         return self.write(frame(performative, payload, channel))
 
     def raw(self) -> bytes:
-        """Return what the engine has written since the last read, as octets."""
+        """Return the engine's output since the last read, as octets."""
         return b"".join(self.engine.data_to_send())
 
     def read(self) -> list[Any]:
-        """Return the performatives that the engine has written, headers and heartbeats not."""
+        """Return the performatives in the engine's output, without headers and heartbeats."""
         data = self.raw()
         while data[:4] == b"AMQP":
             data = data[8:]
@@ -276,7 +276,7 @@ class Peer:
         return found
 
     def names(self) -> list[str]:
-        """Return the class names of what `read` returns."""
+        """Return the class names of the performatives of `read`."""
         return [type(body).__name__ for body in self.read()]
 
     def opened(self, **fields: Any) -> Peer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scripted peer for the engine of 0-9 and 0-9-1, which speaks by `plain_amqp09` alone."""
+"""A scripted peer for the engine of 0-9 and 0-9-1, which uses `plain_amqp09` alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def content(
     class_id: int = 60,
     **arguments: Any,
 ) -> bytes:
-    """Return the frames of a content, its body cut into pieces of so many octets."""
+    """Return the frames of a content, its body cut into pieces of this size."""
     out = call(channel, name, **arguments)
     out += frame_octets(2, channel, header_octets(class_id, len(body), properties))
     size = pieces or len(body)
@@ -72,7 +72,7 @@ class Peer09:
 
     Attributes:
         engine: the engine.
-        events: all it has told of.
+        events: all its events.
         now: the time.
     """
 
@@ -84,7 +84,7 @@ class Peer09:
         self.engine.start(self.now)
 
     def send(self, *octets: bytes) -> list[ProtocolEvent]:
-        """Write octets; return what came of them. Opens are granted."""
+        """Write octets; return the resulting events. Opens are granted."""
         found = list(self.engine.receive_data(b"".join(octets), self.now))
         for event in found:
             self.grant(event)
@@ -97,7 +97,7 @@ class Peer09:
         return found
 
     def grant(self, event: ProtocolEvent) -> None:
-        """Let everybody in."""
+        """Admit every client."""
         if isinstance(event, MechanismChosen):
             self.engine.authenticated()
         elif isinstance(event, VirtualHostAsked):
@@ -106,15 +106,15 @@ class Peer09:
             event.channel.open_ok()
 
     def raw(self) -> bytes:
-        """Return the octets that the engine has written since."""
+        """Return the engine's output since the last call, as octets."""
         return b"".join(self.engine.data_to_send())
 
     def frames(self) -> list[tuple[int, int, bytes]]:
-        """Return the frames that the engine has written since."""
+        """Return the frames of the engine's output since the last call."""
         return frames(self.raw())
 
     def methods(self) -> list[tuple[int, str, dict[str, Any]]]:
-        """Return channel, name and arguments of the methods that the engine has written since."""
+        """Return channel, name and arguments of the methods in that output."""
         return [
             (channel, *method(payload)) for kind, channel, payload in self.frames() if kind == 1
         ]
@@ -124,7 +124,7 @@ class Peer09:
         return [name for _, name, _ in self.methods()]
 
     def opened(self, *channels: int, **tuned: Any) -> Peer09:
-        """Open the connection, and channels; forget what was said."""
+        """Open the connection, and channels; discard the events."""
         tune = {"channel_max": 0, "frame_max": 0, "heartbeat": 0, **tuned}
         self.send(
             self.header,
