@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine for 0-9-1 costs per message, beside the engine for 1.0.
+"""Cost per message of the engine for 0-9-1, beside the engine for 1.0.
 
 Run ``python -m benchmarks.amqp09``. Each figure is the best of several rounds, in microseconds of
 CPU per message of 1 KiB, with durable messages and three headers. Reads are of 64 KiB.

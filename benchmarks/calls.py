@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python benchmarks/calls.py [--root DIR]``: calls of Python for a message's way.
+"""``python benchmarks/calls.py [--root DIR]``: Python calls on the path of a message.
 
 Two daemons of a checkout run with `sys.setprofile`, and a client written here sends messages one by
 one, each when the one before is done. After each the counters are read. Timers that fire once in a

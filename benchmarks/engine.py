@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the AMQP 1.0 engine costs per delivery: receive, send, disposition, settle.
+"""Cost per delivery of the AMQP 1.0 engine: receive, send, disposition, settle.
 
 Run ``python -m benchmarks.engine``. Each figure is the best of several rounds, in microseconds of
 CPU per delivery, next to what the design allows.

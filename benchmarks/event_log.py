@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show where a run of Spark spent its time, query by query, from the event log that it wrote.
+"""Show where a run of Spark spent its time, query by query, from its event log.
 
 Run as ``python -m benchmarks.event_log LOG``. `benchmarks.pipeline` keeps a log with ``--event-log
 DIR``. A query is what one action runs; its jobs, stages and tasks are counted. *Idle* is the time

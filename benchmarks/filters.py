@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a filter costs per message, with reading its fields from the bytes.
+"""Cost per message of a filter, including reading its fields from the bytes.
 
 Run ``python -m benchmarks.filters``. Each figure is the best of several rounds, in microseconds
 per message; locating the sections, which a queue has done before, is not counted. The design

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure what a collection of garbage takes, by the number of objects.
+"""Measure the duration of a garbage collection by the number of objects.
 
 Run as ``python -m benchmarks.garbage``. The objects are of the kinds that a broker has: instances
 with slots, lists and dictionaries. What was made before is frozen, as in the daemon.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the audit journal costs: for each event, in the reactor's thread and in its own.
+"""Cost of the audit journal per event, in the reactor's thread and in its own.
 
 Run ``python -m benchmarks.journal``. Messages of 1 KiB with a message-id and an address are put on
 a queue in batches of 1, 8 and 64, committed, handed out and accepted: two events each, one when it

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one queue costs: with many consumers, with a message-id to compare, with selectors.
+"""Cost of one queue: with many consumers, with a message-id to compare, with selectors.
 
 Run ``python -m benchmarks.queues``; ``--long`` for a queue of a million entries, ``--entries`` and
 ``--consumers`` for other sizes. Everything is in memory, without a network, so the figures are

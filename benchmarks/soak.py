@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A soak: does the memory of a daemon stay flat while strangers fail at everything?
+"""A soak: does a daemon's memory stay flat while strangers' requests fail?
 
 ::
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the store: CPU for each message (enqueue and dequeue), and the latency of commits.
+"""Measure the store: CPU per message (enqueue and dequeue), and the latency of commits.
 
 Run as ``python benchmarks/store.py [--directory DIR] [--messages N]``; the directory has to be on
 the kind of disk the store will live on. The parts:

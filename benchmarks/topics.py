@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a message on a topic costs for each subscriber, and how often its body is stored.
+"""Cost of a message on a topic per subscriber, and the number of stored bodies.
 
 Run ``python -m benchmarks.topics [--deliveries N]``. Without a network: consumers that take and
 accept whatever there is stand for the links.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests, laid out as the package is: `tests.wire` for `amqproute.wire`, and so on.
+"""The tests, in the layout of the package: `tests.wire` for `amqproute.wire`, and so on.
 
 ``python -m tests -j3 tests`` runs them, with all of trial's options (`tests.__main__`), except for
 campaigns in their short forms (`tests.campaigns`).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The campaigns in short form: which tests ``make test`` leaves to ``make test-campaigns``.
+"""Short campaigns, moved from ``make test`` to ``make test-campaigns``.
 
 The ordinary suite is what somebody runs who has changed something: it has to end while they wait.
 Every requirement has its test there. A campaign asks whether what holds there also holds under

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that runs trial in children of its own, which need not import the libraries again.
+"""A process that runs trial in forks, which need not import the libraries again.
 
 `tests.mutants` starts it in each copy of the project, as a script and with ``-P``: nothing of the
 project may be imported here. For each line on standard input, a JSON list of the output's file and

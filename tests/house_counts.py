@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.house_counts [--root DIR] [--list]``: figures of how the package is built.
+"""``python -m tests.house_counts [--root DIR] [--list]``: figures of the package's structure.
 
 They are read from the sources and not from a run, so that any checkout can be counted::
 

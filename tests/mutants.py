@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutation testing: small faults are planted one by one, and the tests have to find each.
+"""Mutation testing: small faults are planted one by one, and the tests must find each.
 
     python -m tests.mutants cover          # which test modules reach which lines, and in what time
     python -m tests.mutants cover --only tests.store

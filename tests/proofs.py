@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands behind a row of the list of requirements: tests, or a reason why there are none."""
+"""The proof of a row in the list of requirements: tests, or a reason for their absence."""
 
 from __future__ import annotations
 

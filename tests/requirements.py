@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which test proves which requirement.
+"""The tests that prove each requirement.
 
 The ids are those of the project's list of requirements for AMQP 1.0: T the transfer service,
 A addresses, L containers, sessions and links, M messages, O outcomes, F credit, P publishing,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which test proves which requirement of AMQP 0-9 and 0-9-1.
+"""The tests that prove each requirement of AMQP 0-9 and 0-9-1.
 
 The ids are those of the project's list of requirements for these versions: 09-W the wire, 09-DOM
 domains, 09-ERR reply codes, 09-CONN, 09-CHAN and so on the classes, 09-X rules of single fields.

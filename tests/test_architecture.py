@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The storeys of the house: who may import whom, read from the sources and not from a run."""
+"""The layers of the package: permitted imports, read from the sources."""
 
 from __future__ import annotations
 

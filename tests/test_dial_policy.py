@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which places are dialled for a name from outside. Nothing is connected here."""
+"""Addresses that may be dialed for a name from outside. Nothing is connected here."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The counts of the house, on a house of four files."""
+"""The counts of the package's structure, on a package of four files."""
 
 from __future__ import annotations
 

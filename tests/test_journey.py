@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way of a message through two houses, in memory (W-13)."""
+"""The path of a message through two brokers, in memory (W-13)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The locked versions: complete, with hashes, within what setup.cfg allows, and from nowhere."""
+"""The locked versions: complete, with hashes, within the limits of setup.cfg."""
 
 from __future__ import annotations
 

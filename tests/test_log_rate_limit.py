@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines in the log about what a flood does: the first, then now and then."""
+"""Rate-limited log lines: the first of a flood, then now and then."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The message: what is read of it, and that its bare part never changes."""
+"""The message: its decoding, and its unchangeable bare part."""
 
 from __future__ import annotations
 

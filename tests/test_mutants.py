@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tests.mutants` changes one place at a time, and what it calls killed is killed."""
+"""`tests.mutants` changes one place at a time, and reports only killed mutants as killed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes into the package, and what must not."""
+"""The contents of the package, and exclusions."""
 
 from __future__ import annotations
 

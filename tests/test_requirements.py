@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of what is proved names tests that exist, and leaves no row of its topics out."""
+"""The list of proofs names existing tests, and omits no row of its topics."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runner of the suite: who gets which tests, and which took longest."""
+"""The runner of the suite: distribution of tests, and the slowest ones."""
 
 from __future__ import annotations
 

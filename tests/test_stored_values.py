@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The octets of values within records of the store, which other revisions read."""
+"""The octets of values within records of the store, to be readable by other revisions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Costly steps take turns."""
+"""Expensive steps take turns."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of the yardstick: revision, rounds and promises stand in it, and true words."""
+"""The report of the yardstick: correct revision, rounds and guarantees."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guesser is slow over however many connections, and a right password is not."""
+"""Guessers are slowed down over any number of connections, right passwords are not."""
 
 from __future__ import annotations
 

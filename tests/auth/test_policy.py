@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access rules: the table of who may do what, and what the operator is told."""
+"""Access rules: the table of rights, and errors for the operator."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a listener offers, whom it takes a client for, and how long a guesser waits."""
+"""Mechanisms of a listener, identities of clients, and delays for guessers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines about failed log-ins: few, safe, and such that fail2ban bans who it should."""
+"""Log lines of failed log-ins: few, safe, and usable by fail2ban."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The users file: written whole, read strictly."""
+"""The users file: written as a whole, read strictly."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Branches against a model: any course of commands, with failures and restarts at any place.
+"""Branches against a model: random commands, with failures and restarts anywhere.
 
 The model knows, of each durable message, where it has to be: on a queue, in a branch's hands, or
 posted by a branch. Whatever happens, nothing is lost, nothing is there twice, nothing that a

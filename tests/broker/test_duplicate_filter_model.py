@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A queue that takes each message once, at random: what was told is held, safely, and once."""
+"""A queue that takes each message once, at random: accepted ones are held, safely and once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the properties of a dynamic node ask for: values that are taken, and that are not."""
+"""Properties of dynamic nodes: accepted and refused values."""
 
 from __future__ import annotations
 

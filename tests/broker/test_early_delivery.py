@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is handed out while its commit is under way, and what becomes of it if that fails."""
+"""Delivery ahead of the commit, and a failure of that commit."""
 
 from __future__ import annotations
 

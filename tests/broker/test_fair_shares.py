@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shares of a bound: nobody takes all of it, and nobody is left with nothing."""
+"""Shares of a bound: nobody takes all of it, and everybody gets some."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fault of this program at one node or consumer is not paid for by the others."""
+"""A fault of this program at one node or consumer does not affect the others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator means: by ids, by domain, by selector."""
+"""Selection of messages by ids, by domain, by selector."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A queue against a plain list, at random: nothing lost, nothing twice, order held."""
+"""A queue against a plain list, at random: no loss, no duplicates, order kept."""
 
 from __future__ import annotations
 

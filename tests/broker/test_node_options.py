@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be chosen of a queue: durability, duplicates, consumers, life."""
+"""Options of a queue: durability, duplicates, consumers, lifetime."""
 
 from __future__ import annotations
 

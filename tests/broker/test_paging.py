@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backlogs that stand in the store: bounded memory, one order, nothing lost."""
+"""Backlogs in the store: bounded memory, one order, no loss."""
 
 from __future__ import annotations
 

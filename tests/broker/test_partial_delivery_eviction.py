@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gives way when unfinished deliveries hold too much memory, or do not get on."""
+"""Eviction of unfinished deliveries that hold too much memory, or make no progress."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a queue with a capacity shares its free space out among many who wait for it."""
+"""Distribution of a queue's free space among many waiting senders."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One queue: order, shares, outcomes, bounds, life, dead letters."""
+"""One queue: order, shares, outcomes, bounds, lifetimes, dead letters."""
 
 from __future__ import annotations
 

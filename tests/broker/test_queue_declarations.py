@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues that clients of 0-9-1 declare: arguments, owners, ends, and restarts."""
+"""Queues declared by clients of 0-9: arguments, owners, ends, and restarts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator's walk through a queue: everything once, in order, whatever goes on meanwhile."""
+"""An operator's iteration over a queue: each entry once, in order, beside other traffic."""
 
 from __future__ import annotations
 

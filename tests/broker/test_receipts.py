@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receipts: whose they are, how long and how many are kept, and what stands in for them."""
+"""Receipts: owners, lifetimes, numbers, and replacements."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a message that leaves on its way back says about its end: nothing of this broker's own."""
+"""A returned message reveals nothing about this broker."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one sender's messages occupy is counted exactly, wherever they go, also over a restart."""
+"""Quotas of senders are exact, on any path of a message, and over a restart."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topics: who gets what, what is stored how often, who is slow, what survives."""
+"""Topics: distribution, stored copies, slow subscribers, restarts."""
 
 from __future__ import annotations
 

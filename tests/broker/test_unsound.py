@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages with sections that cannot be decoded, on queues all the same.
+"""Messages with undecodable sections on queues.
 
 Such a message is rejected when it comes. Earlier releases took it, so it may be in a store: here it
 is put past the check, and then whoever reads a section later meets it.

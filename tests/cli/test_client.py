@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client against a server engine at the other end of a pretend transport."""
+"""The client against a server engine at the other end of an in-memory transport."""
 
 from __future__ import annotations
 

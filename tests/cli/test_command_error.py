@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The next step that an error of the command line names."""
+"""The remedies in errors of the command line."""
 
 from __future__ import annotations
 

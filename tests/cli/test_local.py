@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that need no configuration do without one that is wrong."""
+"""Commands that need no configuration ignore an invalid one."""
 
 from __future__ import annotations
 

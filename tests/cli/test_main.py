@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of the commands: it says what they are, and spares loading them."""
+"""The table of commands: it matches them, and avoids loading them."""
 
 from __future__ import annotations
 

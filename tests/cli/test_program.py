@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that are forked off a template are what processes of the program are."""
+"""Processes forked from a template behave like processes of the program."""
 
 from __future__ import annotations
 

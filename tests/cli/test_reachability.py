@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``check`` says whom the rules of where the DNS may lead cut off."""
+"""``check`` lists the domains cut off by the rules on addresses from the DNS."""
 
 from __future__ import annotations
 

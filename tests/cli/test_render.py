@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands print: others wrote much of it, and a terminal obeys some of that."""
+"""Output of commands: text of others must not control the terminal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reactor of one command: it ends with what the command comes to."""
+"""The reactor of one command, which ends with the command's result."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables on a terminal of some width."""
+"""Tables on terminals of different widths."""
 
 from __future__ import annotations
 

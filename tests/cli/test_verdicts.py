@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixture zones, and for each the one verdict code: what ``explain`` says and the relay does.
+"""Fixture zones with one verdict code each, the same in ``explain`` and the relay.
 
 Each fixture is a signed tree with one thing about it. `explain` is asked, and then the connector
 that the relay uses, with the same resolution; they have to agree, place by place.

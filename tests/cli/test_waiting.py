@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``receive`` and ``send`` say that they wait."""
+"""``receive`` and ``send`` report that they wait."""
 
 from __future__ import annotations
 

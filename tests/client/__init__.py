@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all clients do alike."""
+"""Code shared by all clients."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are refused, and exactly what the operator is told.
+"""Refused files, and the exact errors.
 
 Each entry: the text of the file, and the problems without the path, ``LINE: key: words``. An entry
 that ends with "is not YAML" leaves the rest to PyYAML.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reload has changed, by the keys of the file."""
+"""Changes of a reload, by the keys of the file."""
 
 from __future__ import annotations
 

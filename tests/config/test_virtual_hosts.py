@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual hosts in the configuration: what is read, and what is refused in words."""
+"""Virtual hosts in the configuration: accepted and refused settings."""
 
 from __future__ import annotations
 

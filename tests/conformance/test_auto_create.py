@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues that links make, where the operator lets them (Q-38)."""
+"""Queues created by links, if the operator permits it (Q-38)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contracts: pressure by credit first, refusal only of what no credit can prevent; and fairness.
+"""Contracts: backpressure by credit, refusal only beyond it; and fairness.
 
 Peer b floods, peer c and the user ann are the others. The clock stands unless a test moves it.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which error ends what: topic E, part 2 §2.8.14 to §2.8.18."""
+"""The scope of each error: topic E, part 2 §2.8.14 to §2.8.18."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long things last: memory-only messages (D-03), dynamic nodes (N-22)."""
+"""Lifetimes: memory-only messages (D-03), dynamic nodes (N-22)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one broker says to the next, octet by octet, and when: topic T, seen from the next hop.
+"""One broker's output to the next, octet by octet: topic T, seen from the next hop.
 
 The brokers are real; the DNS, TCP and TLS between them are played (`frame_broker.Network`). What
 crosses is read by `tests.support.plain_decoder`, which fills in nothing.

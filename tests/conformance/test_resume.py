@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links that come back: suspended termini and resumed deliveries, part 2 §2.6.13, part 3 §3.5.6."""
+"""Resumed links: suspended termini and deliveries, part 2 §2.6.13, part 3 §3.5.6."""
 
 from __future__ import annotations
 

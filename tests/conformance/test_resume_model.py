@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resumption against a model: links that break at any point, and maps of all kinds (§2.6.13)."""
+"""Resumption against a model: links cut at any point, and maps of all kinds (§2.6.13)."""
 
 from __future__ import annotations
 

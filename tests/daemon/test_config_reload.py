@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reload takes effect wholly or not at all, and does with each setting what the schema says."""
+"""A reload takes effect wholly or not at all, with each setting as the schema says."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds which contract of a configuration."""
+"""Contracts of a configuration, by holder."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What connections with sessions and links leave in memory when they are gone: no cycles."""
+"""Ended connections with sessions and links leave no reference cycles."""
 
 from __future__ import annotations
 

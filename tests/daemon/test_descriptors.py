@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections that are promised, against file descriptors to be had."""
+"""Numbers of permitted connections against available file descriptors."""
 
 from __future__ import annotations
 

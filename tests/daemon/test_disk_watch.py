@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What receivers hold in memory: counted, shown, and shared out among them."""
+"""Memory held for receivers: counted, shown, and shared."""
 
 from __future__ import annotations
 

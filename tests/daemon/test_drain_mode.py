@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A drain: the gate, what counts as done, and the way back."""
+"""A drain: the gate, its end, and its reversal."""
 
 from __future__ import annotations
 

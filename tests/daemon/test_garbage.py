@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When garbage is collected: decided by numbers, told by a clock, counted by a double."""
+"""The time of garbage collections: thresholds, a clock, and a test double."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The survey of a broker: what it finds, and how much it does in one turn of the reactor."""
+"""The survey of a broker: its findings, and the work in one turn of the reactor."""
 
 from __future__ import annotations
 

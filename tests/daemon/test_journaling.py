@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a start says of entries that the store has and the journal does not know."""
+"""Records made at start for entries unknown to the journal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients, other brokers and strangers can make the log grow by, in lines and octets."""
+"""Growth of the log caused by clients, other brokers and strangers, in lines and octets."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in the log, for a person, for journald and for a collector."""
+"""The log, for people, for journald and for collectors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon offers through management what the table declares, and nothing else."""
+"""A daemon's management offers exactly what the table declares."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service manager is told, and when the watchdog is not pinged."""
+"""Notifications to the service manager, and missing watchdog pings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings become the parts that find peers and believe them, or not."""
+"""Settings become the components that find peers and verify them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process with its service manager: what it says while it starts, reloads and stops."""
+"""The process and its service manager: notifications at start, reload and stop."""
 
 from __future__ import annotations
 

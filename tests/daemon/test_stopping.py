@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a daemon: nobody writes to a store that is closed."""
+"""The end of a daemon: nobody writes to a closed store."""
 
 from __future__ import annotations
 

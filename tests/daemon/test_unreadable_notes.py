@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the store remembers and nobody can read is named and left out: the daemon starts."""
+"""Unreadable notes of the store are named and left out: the daemon starts."""
 
 from __future__ import annotations
 

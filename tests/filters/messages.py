@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages with the sections a test names, and decimals as they stand on the wire."""
+"""Messages with the sections named by a test, and decimals as on the wire."""
 
 from __future__ import annotations
 

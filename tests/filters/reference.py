@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second opinion on selectors: a plain interpreter over a tree of tuples.
+"""An independent, simple interpreter of selectors over a tree of tuples.
 
 It shares nothing with `amqproute.filters`: its tree, its text and its meaning are its own,
 written from SQL-92 §8 and from the package's docstrings. Slow, recursive and easy to read.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad selectors are refused with the place and what was expected; bounds hold."""
+"""Invalid selectors are refused with position and expectation; bounds hold."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filter sets: what is understood, refused, left out and answered; property filters; no-local."""
+"""Filter sets: understood, refused, omitted and answered ones; property filters; no-local."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What selectors mean: against a second interpreter, and name by name."""
+"""The meaning of selectors: against a second interpreter, and name by name."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator sees of a contract that holds its holder back."""
+"""An operator's view of a contract that limits its holder."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sessions and links keep of memory: not what nobody needs, counted, bounded, shared out."""
+"""Memory of sessions and links: no waste, counted, bounded, shared."""
 
 from __future__ import annotations
 

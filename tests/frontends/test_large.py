@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Very large messages through a house: in parts to the store, in parts from it (M-05)."""
+"""Very large messages through a broker: in parts to the store, in parts from it (M-05)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deliveries that begin and do not end: bounded over all connections, and nobody else's trouble."""
+"""Unfinished deliveries: bounded over all connections, and harmless to others."""
 
 from __future__ import annotations
 

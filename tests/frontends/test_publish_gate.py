@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Credit closes for all publishers at once, and what a full disk could not take waits for it."""
+"""Credit closes for all publishers at once, and messages refused by a full disk wait for it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that send: acceptance, credit, refusals, names that have to be asked about."""
+"""Clients that send: acceptance, credit, refusals, names that need a look-up."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that receive: outcomes, drain, limits, dynamic nodes, links that go."""
+"""Clients that receive: outcomes, drain, limits, dynamic nodes, ends of links."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Those who are not let in: what they come to is told, and does not fill the log."""
+"""Refused clients: their errors, and bounded log lines."""
 
 from __future__ import annotations
 

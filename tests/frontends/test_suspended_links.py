@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Suspended links: what is kept, for how long, and what of it survives a restart."""
+"""Suspended links: their state, its lifetime, and restarts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that subscribe to topics: what attaches say, what lasts, and what ends it."""
+"""Subscribers of topics: attaches, lifetimes, and ends."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The product's outer surface as files: what a change that means to change nothing has to keep.
+"""The product's outer surface as files, which an unrelated change must not alter.
 
 Each test makes a text and compares it with a file in ``data``:
 

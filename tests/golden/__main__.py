@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.golden [MODULE...]``: write the golden files anew, all or those of modules."""
+"""``python -m tests.golden [MODULE...]``: rewrite the golden files, all or those of modules."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fixed course of events with two daemons, and what they show of it.
+"""A fixed course of events with two daemons, and their output.
 
 Alpha and beta are daemons as their users have them; gone.example is a domain whose broker nobody
 reaches. The course goes step by step and waits for each, so that entries get the same ids and

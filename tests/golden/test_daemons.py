@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two daemons print, journal and store in a fixed course of events (`tests.golden.course`)."""
+"""Output, journals and stores of two daemons in a fixed course (`tests.golden.course`)."""
 
 from __future__ import annotations
 

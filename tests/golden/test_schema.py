@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of a new store and that of the settings; what a commit carries for the journal."""
+"""The schema of a new store and that of the settings; the journal's events in a commit."""
 
 from __future__ import annotations
 

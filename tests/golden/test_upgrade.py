@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The present daemons open what revision 5b54e44 has stored, and deliver all of it, once."""
+"""The present daemons open the state of revision 5b54e44, and deliver all of it, once."""
 
 from __future__ import annotations
 

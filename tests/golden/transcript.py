@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two sides of a connection say to each other, as a text that a reviewer can read.
+"""The traffic of a connection in both directions, as a text for reviewers.
 
 Frames are read by a decoder that is not the product's (`tests.support.plain_decoder`). Each has a
 line that says what it is and the whole of its octets below::

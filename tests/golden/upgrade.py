@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State that an earlier revision has written, for the present program to open.
+"""State written by an earlier revision, for the present program to open.
 
 ``data/upgrade-5b54e44.tar.xz`` holds the state directories of two daemons, and tables of the
 pipeline, as revision 5b54e44 left them: alpha was killed, beta stopped in good order. It was made,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests with clients of AMQP 0-9-1 by others share."""
+"""Shared code of tests with third-party clients of AMQP 0-9-1."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Celery program for the tests, as its users write them; its broker stands in the environment."""
+"""A Celery program for the tests, in its users' style; the broker is set in the environment."""
 
 from __future__ import annotations
 

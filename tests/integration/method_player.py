@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences of AMQP 0-9-1 methods played to a broker, and a record of what it answers.
+"""Sequences of AMQP 0-9-1 methods played to a broker, and a record of its answers.
 
 A `MethodPlayer` writes and reads frames by `tests.support.plain_amqp09`, which shares no code with
 amqproute. It records each line that it sends (``>``) and each answer (``<``) in a form that two

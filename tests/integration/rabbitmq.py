@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A RabbitMQ of the system's, as a process of a test, in a directory of its own.
+"""The system's RabbitMQ as a process of a test, in a directory of its own.
 
 Its service need not run. The node has an epmd of its own, and certificates of the tests' authority.
 """

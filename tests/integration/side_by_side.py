@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same sequences of AMQP 0-9-1 methods, to a daemon and to RabbitMQ, side by side.
+"""The same sequences of AMQP 0-9-1 methods, played to a daemon and to RabbitMQ.
 
 ``python -m tests.integration.side_by_side`` starts both and prints each difference; names of
 sequences behind it limit it to these. `docs/interoperation.md` lists the sequences that differ,

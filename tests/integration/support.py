@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons as their users meet them: other processes, behind sockets, with a configuration file.
+"""Daemons as separate processes, behind sockets, with a configuration file.
 
 `Daemon` is one such process in a directory of its own, on free ports of the loopback interface;
 it is ready when it says so to the service manager (a datagram to NOTIFY_SOCKET), and it is stopped

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of AMQP 0-9-1 that nobody here wrote, unmodified, against a daemon.
+"""Unmodified third-party clients of AMQP 0-9-1 against a daemon.
 
 pika, py-amqp, kombu, aio-pika and a Celery worker, with messages to and from AMQP 1.0 between them.
 """

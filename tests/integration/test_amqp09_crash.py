@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client of AMQP 0-9-1 was told is so after kill -9: confirms, commits, declarations."""
+"""Answers to a client of AMQP 0-9-1 hold after kill -9: confirms, commits, declarations."""
 
 from __future__ import annotations
 

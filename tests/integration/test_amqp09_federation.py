@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of pika between two organizations: there and back, and what a publisher is told.
+"""Messages of pika between two organizations, and the publisher's answers.
 
 Rules: 09-M-01, 09-M-04, 09-M-06, 09-M-10.
 """

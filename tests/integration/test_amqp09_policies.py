@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies, priorities of consumers and the consumer timeout, as pika sees them."""
+"""Policies, priorities of consumers and the consumer timeout, seen by pika."""
 
 from __future__ import annotations
 

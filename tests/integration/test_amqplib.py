@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""amqplib, the library for AMQP 0-9-1 of Node.js, unmodified, over TLS.
+"""amqplib, a library for AMQP 0-9-1 of Node.js, unmodified, over TLS.
 
 It is looked for in ``tests/integration/node_modules``
 (``npm install --no-save --prefix tests/integration amqplib``).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running daemon with `auto-create`: from a reload on, over a kill (Q-38)."""
+"""A running daemon with `auto-create`: after a reload, and after a kill (Q-38)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``amqproute bench relay``, as it is typed, with few messages: that it counts, not how fast."""
+"""``amqproute bench relay`` with few messages: its counts, not its speed."""
 
 from __future__ import annotations
 

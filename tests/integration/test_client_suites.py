@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The integration suites of py-amqp and kombu themselves, as their authors run them on RabbitMQ.
+"""The integration suites of py-amqp and kombu, as their authors run them on RabbitMQ.
 
 ``make .venv/.suites`` fetches the source distributions of the installed versions, which have them;
 here is no copy. They log in as guest at a port without TLS.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon whose wall clock is wrong: at its start, or from one moment to the next."""
+"""A daemon whose wall clock is wrong at start, or jumps."""
 
 from __future__ import annotations
 

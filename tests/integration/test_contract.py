@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A peer that floods against its contract, and a client that goes on beside it.
+"""A peer that exceeds its contract, and an undisturbed client beside it.
 
 No times are asserted: how little the client notices is for a campaign to measure. What is: the
 client's messages are all taken, the peer gets no more than its contract, and both it and the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kill either side, at any moment, again and again: nothing is lost, nothing comes twice.
+"""Kill either side, at any moment, repeatedly: no loss, no duplicates.
 
 Two daemons relay while one of them, or both, are killed (SIGKILL) and started again; what is
 published and how it is counted is in `tests.network.course`, how often it is done in

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short form of the campaign of damage (`make damage`): no message goes in silence."""
+"""The short form of the campaign of damage (`make damage`): no message is lost silently."""
 
 from __future__ import annotations
 

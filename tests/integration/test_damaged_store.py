@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon whose store was damaged: it refuses, names what is missing, and there are ways out."""
+"""A daemon with a damaged store: it refuses, names the missing messages, and has remedies."""
 
 from __future__ import annotations
 

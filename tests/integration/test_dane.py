@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two daemons without a common authority: all they have of each other is signed DNS."""
+"""Two daemons without a common authority, which trust each other through signed DNS alone."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explain equals act: what a running daemon decides about a domain is what `explain` prints."""
+"""A running daemon's decision about a domain equals the output of `explain`."""
 
 from __future__ import annotations
 

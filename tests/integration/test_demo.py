@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``amqproute demo``, as it is typed."""
+"""``amqproute demo``, run as a command."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kill the daemon while a publisher sends exactly once: every message is there once (P-16, K-23).
+"""Kill the daemon while a publisher sends exactly once: each message is stored once (P-16, K-23).
 
 The publisher has a stable link name. When its connection breaks it attaches again with its
 unsettled map: what the daemon has taken it settles, what it has not it sends again.

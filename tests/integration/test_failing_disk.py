@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk that fails: EIO from fsync, with the octets lost, and from writing.
+"""A failing disk: EIO from fsync, with the octets lost, and from writes.
 
 What was accepted is there afterwards, whatever was lost; what could not be synced is not accepted;
 the daemon goes on by itself when the disk does, and says in one line what is the matter.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk without room: nothing accepted is lost, nobody is refused, and it goes on by itself.
+"""A full disk: no accepted message is lost, nobody is refused, and work resumes by itself.
 
 The state directory is a small file system of its own, which takes the right to mount one; without
 it the same is tried with a small `RLIMIT_FSIZE`, where each file is bounded and none can grow.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How conversations begin, octet for octet (part 2 §2.2, part 5 §5.2 and §5.3)."""
+"""Beginnings of connections, octet for octet (part 2 §2.2, part 5 §5.2 and §5.3)."""
 
 from __future__ import annotations
 

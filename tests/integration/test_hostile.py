@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients and peers that are broken, greedy or hostile, each met by the right condition.
+"""Broken, greedy and hostile clients and peers, each answered by the right condition.
 
 What is asserted each time: the condition at the right scope (delivery, link, session,
 connection), a line in the log with the peer's address and the cause, and that another connection

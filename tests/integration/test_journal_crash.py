@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal can be trusted against the store, whenever the daemon is killed.
+"""Journal and store agree, whenever the daemon is killed.
 
 Two daemons relay while one of them, or both, are killed (SIGKILL) and started again. Then the
 journal of each is compared with its store: what was accepted has begun, what is gone has ended,

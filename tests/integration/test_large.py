@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A very large message over two hops: memory, and what passes it by (M-05, M-08).
+"""A very large message over two hops: memory, and messages that overtake it (M-05, M-08).
 
 ``AMQPROUTE_LARGE_MIB=1024`` is the long form: a message of 1 GiB.
 """

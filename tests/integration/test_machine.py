@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The units under a systemd that runs: what the README tells an operator to do, done.
+"""The units under a running systemd: the instructions of the README, carried out.
 
 Each test has a machine of its own (`tests.integration.machine`), which takes a second to boot. The
 campaigns' short form sees the daemon start, reload, restart and come back. ``make test-systemd``

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operating a daemon that runs: the command line, Qpid Proton, restarts and reloads."""
+"""Operating a running daemon: the command line, Qpid Proton, restarts and reloads."""
 
 from __future__ import annotations
 

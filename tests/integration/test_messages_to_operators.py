@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands say to operators, and what the daemon logs of commands."""
+"""Messages of commands to operators, and the daemon's log of commands."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a daemon says of itself to the next hop: TLS, SASL and open, as a scripted partner hears it.
+"""A daemon's identity at the next hop: TLS, SASL and open, seen by a scripted partner.
 
 The partner is a TLS server that shares no code with the relay, but for what it writes; what it
 hears is read by `tests.support.plain_decoder`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator does about messages that do not move: commands against a running daemon."""
+"""An operator's commands for stuck messages, against a running daemon."""
 
 from __future__ import annotations
 

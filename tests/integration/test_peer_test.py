@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``peer test`` against what partners get wrong: each mistake has its code, its step and a cure."""
+"""``peer test`` against partners' mistakes: each has its code, its step and a remedy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Qpid Proton's own transactions, as it ships them, against the daemon."""
+"""Qpid Proton's own transactions, unmodified, against the daemon."""
 
 from __future__ import annotations
 

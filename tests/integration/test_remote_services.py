@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services of another organization's broker, asked by messages over both brokers (T-32)."""
+"""Services of another organization's broker, requested by messages over both brokers (T-32)."""
 
 from __future__ import annotations
 

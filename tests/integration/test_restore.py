@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store that was restored from a backup: nothing new is taken for something old."""
+"""A store restored from a backup: no new message is mistaken for an old one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes that operators make while a daemon runs (G-26)."""
+"""Routes made by operators at runtime (G-26)."""
 
 from __future__ import annotations
 

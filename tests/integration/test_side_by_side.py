@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the daemon answers otherwise than RabbitMQ, `docs/interoperation.md` says so."""
+"""`docs/interoperation.md` lists each difference between the daemon's answers and RabbitMQ's."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stopping, reloading, and sockets that a service manager hands over."""
+"""Stopping, reloading, and sockets passed by a service manager."""
 
 from __future__ import annotations
 

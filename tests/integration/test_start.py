@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a start and `check` say of a machine on which a daemon cannot do its work, or not all."""
+"""Reports of a start and of `check` on a machine where a daemon cannot work, or not fully."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each situation that `status` has a verdict for, planted in running daemons.
+"""Each situation with a verdict of `status`, created in running daemons.
 
 `PLANTED` has the codes with the subjects that they are about. The limits are low, by configuration;
 that nothing is found on a fresh daemon with the same limits, and that a reload with the usual ones

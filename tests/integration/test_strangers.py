@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mute strangers, guessers and balancers, before the daemon as it runs."""
+"""Mute strangers, guessers and balancers at a running daemon."""
 
 from __future__ import annotations
 

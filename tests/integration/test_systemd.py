@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The units, judged by systemd's own tool."""
+"""The units, verified by systemd's own tool."""
 
 from __future__ import annotations
 

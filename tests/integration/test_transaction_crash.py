@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kill the daemon while it commits transactions: each of them has happened whole, or not at all.
+"""Kill the daemon while it commits transactions: each takes effect as a whole, or not at all.
 
 Messages move from one queue to another, a few in each transaction. The daemon is killed (SIGKILL)
 at some moment around a discharge and started again. No message may be lost, none may be in both

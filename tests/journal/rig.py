@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the journal share."""
+"""Shared code of the journal's tests."""
 
 from __future__ import annotations
 

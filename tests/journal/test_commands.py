@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``amqproute journal``: what is printed, and the exit codes."""
+"""``amqproute journal``: output and exit codes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is damaged, of the journal and of what the store keeps for it, is said and not believed."""
+"""Damage of the journal, and of its data in the store, is reported and not trusted."""
 
 from __future__ import annotations
 

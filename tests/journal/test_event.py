@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of events: records that are whole, and no longer than others' have room for."""
+"""From events to records: complete, and within the reader's bounds."""
 
 from __future__ import annotations
 

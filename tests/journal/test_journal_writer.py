@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments, crashes, full disks: the journal as it is written."""
+"""Segments, crashes, full disks: writing the journal."""
 
 from __future__ import annotations
 

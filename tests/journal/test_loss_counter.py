@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many records were dropped, on the disk."""
+"""The number of dropped records, on disk."""
 
 from __future__ import annotations
 

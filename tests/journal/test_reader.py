@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading journals: what was changed, what became of a message, what comes."""
+"""Reading journals: changes, histories of messages, new records."""
 
 from __future__ import annotations
 

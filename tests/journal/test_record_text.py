@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `amqproute journal` says of a record, in words."""
+"""Records as text in `amqproute journal`."""
 
 from __future__ import annotations
 

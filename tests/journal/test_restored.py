@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A journal that was put back from a copy: no record is ever named like another one."""
+"""A journal restored from a copy: names of records stay unique."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A start reads each segment of the journal once, decodes next to none of it, and sees damage."""
+"""A start reads each segment of the journal once, decodes almost none of it, and detects damage."""
 
 from __future__ import annotations
 

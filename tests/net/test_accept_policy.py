@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets a place at a listener while strangers take all they can have."""
+"""Places at a listener while strangers take all they can get."""
 
 from __future__ import annotations
 

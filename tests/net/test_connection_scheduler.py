@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who works when: units, turns, order."""
+"""Scheduling of connections: units, turns, order."""
 
 from __future__ import annotations
 

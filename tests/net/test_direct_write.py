@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outlet on real sockets of this process: what is sent at once, and what is left."""
+"""Direct writes on real sockets of this process: octets sent at once, and the rest."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is made of a handshake that failed: a sentence that names the mistake."""
+"""Diagnosis of failed handshakes: a sentence that names the mistake."""
 
 from __future__ import annotations
 

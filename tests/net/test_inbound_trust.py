@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DANE in real handshakes, both directions; who a connecting peer is when the DNS has spoken."""
+"""DANE in real handshakes, both directions; the identity of a connecting peer by the DNS."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What connections that come to nothing leave in memory, in both directions."""
+"""Memory left by failed connections, in both directions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several protocols at one listener: the first octets decide who takes a connection over."""
+"""Several protocols at one listener, chosen by the first octets."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The addresses of this host, as the kernel tells them; with namespaces where they can be made."""
+"""The addresses of this host, from the kernel; with network namespaces if available."""
 
 from __future__ import annotations
 

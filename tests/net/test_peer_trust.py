@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is demanded of a place, and what certificates fulfil it: the table, row by row."""
+"""Requirements on a host, and certificates that meet them: the table, row by row."""
 
 from __future__ import annotations
 

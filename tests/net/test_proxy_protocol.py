@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a balancer says of the client, octet by octet."""
+"""A balancer's statements about the client, octet by octet."""
 
 from __future__ import annotations
 

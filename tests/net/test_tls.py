@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS contexts, and handshakes of real OpenSSL over a pretend wire."""
+"""TLS contexts, and handshakes of real OpenSSL over an in-memory wire."""
 
 from __future__ import annotations
 

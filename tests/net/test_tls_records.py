@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS records, of which a read may bring thousands: how many are decrypted in one turn."""
+"""TLS records, thousands in one read: the number decrypted in one turn."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pretend engine, its user, and a pretend wire under real TLS."""
+"""A fake engine, its user, and an in-memory wire under real TLS."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Organizations on hosts of their own, and everything that can go wrong between them.
+"""Organizations on separate hosts, and faults between them.
 
 Two parts:
 

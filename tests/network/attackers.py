@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.network.attackers NAME ARGUMENTS``: strangers that try to use up a broker.
+"""``python -m tests.network.attackers NAME ARGUMENTS``: strangers that try to exhaust a broker.
 
 Each attack is a function that takes a `Mark` and works until its time is over; it returns counts of
 what it did. It runs in a process of its own, at the lowest priority, and prints the counts as one

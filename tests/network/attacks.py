@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks by strangers on one broker, and what a well-behaved client notices of them.
+"""Attacks by strangers on one broker, and their effect on a well-behaved client.
 
 Where times are measured the broker has a processor of its own; attackers (`attackers`) and the
 client (`bystander`) share the other ones, the attackers at the lowest priority: what is measured is

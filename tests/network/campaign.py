@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scenario of the fault campaign is, and how its result is told.
+"""A scenario of the fault campaign, and the report of its result.
 
 A scenario is a frozen dataclass: its fields are its parameters, its docstring's first line is its
 title, `claim` is what has to hold. `run` does the harm, counts, calls `hold` for each thing that

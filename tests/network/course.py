@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A publisher that does not give up while brokers are killed under it, and a count that is exact.
+"""A persistent publisher while brokers are killed, and an exact count.
 
 A publisher at alpha sends again, under the same message-id, what had no outcome when its
 connection broke: alpha may have taken those already, and such a copy of the publisher's own making

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokers that are killed, stopped and reloaded at random, and lines that are cut."""
+"""Brokers killed, stopped and reloaded at random, and cut connections."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damage to the files of the state directory, and what the daemon makes of it.
+"""Damage to the files of the state directory, and the daemon's reaction.
 
 A pair of real daemons leaves a state directory with accepted messages of all kinds. One file of a
 copy is damaged, the daemon is started on it as a process, all its nodes are drained, it is stopped,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many destinations, three of them bad: whether the others notice.
+"""Many destinations, three of them bad: the effect on the others.
 
 The destinations are domains of one broker (beta), so that a hundred of them fit on a machine:
 alpha has a queue, a connection and a back-off for each all the same. The bad ones are ends of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scenarios stand on: a pair whose files may be changed, with a line to its broker."""
+"""Common ground of scenarios: a pair with changeable files, with a line to its broker."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts of their own for daemons, with a wire between them.
+"""Separate hosts for daemons, with a wire between them.
 
 ::
 

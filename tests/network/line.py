@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A way between two hosts that can be cut, slowed down, silenced and counted.
+"""A connection between two hosts that can be cut, slowed down, silenced and counted.
 
 A `Line` listens on loopback and passes on what comes, in a thread for each direction of each
 connection. It stands in front of a broker in the SRV record, so the daemons know nothing of it.

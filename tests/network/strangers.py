@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A peer that takes messages and says nothing of them."""
+"""A peer that takes messages and never settles them."""
 
 from __future__ import annotations
 

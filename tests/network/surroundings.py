@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What brokers stand on gives way: name servers, certificates, the disk, the clock."""
+"""Failures around brokers: name servers, certificates, the disk, the clock."""
 
 from __future__ import annotations
 

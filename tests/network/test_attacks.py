@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The campaign of attacks, short: a good client is served beside each of them.
+"""The campaign of attacks, short: a well-behaved client is served beside each of them.
 
 Times and memory are measured by the long form, ``make attacks``.
 """

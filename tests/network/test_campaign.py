@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program behind the campaigns: what it keeps, and what its page says."""
+"""The program behind the campaigns: stored results and pages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fault campaign, short: every scenario runs, and what it claims holds.
+"""The fault campaign, short: every scenario runs, and its claim holds.
 
 The long forms, with their figures, are ``python -m benchmarks.faults`` (``make faults``).
 """

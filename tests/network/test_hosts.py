@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons of different organizations, each on a host of its own, with signed names.
+"""Daemons of different organizations, each on a separate host, with signed names.
 
 All of them prove themselves by DANE: TLSA records in signed zones, and an authority of its own for
 each organization that nobody else knows. Which kind of hosts it was stands in the output.

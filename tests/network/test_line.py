@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line of the tests: slow, lossy, thin, and yet in order and complete."""
+"""The test line: slow, lossy, narrow, and yet in order and complete."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon whose DNS leads inside, on a host of its own where somebody listens everywhere.
+"""A daemon whose DNS leads inside, on a separate host with a listener on every port.
 
 Two network namespaces and a wire between them, made here and gone with the test. In both a
 listener takes down who connects to it, at every address and at the ports of AMQP and Redis. On the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A headless Chromium that opens a page, runs a script in it and tells what it complained of.
+"""A headless Chromium that opens a page, runs a script in it and reports its errors.
 
 It is talked to over a pair of pipes, in its DevTools protocol: JSON objects with a NUL behind each.
 """

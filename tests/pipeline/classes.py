@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests.pipeline.classes``: Spark's classes, made ready once for all JVMs of the suite.
+"""``python -m tests.pipeline.classes``: archive Spark's classes for all JVMs of the suite.
 
 A JVM that starts Spark loads some ten thousand classes, and half of what it takes until the first
 rows are there is to parse and verify them. Java can keep them in a file (class data sharing); the

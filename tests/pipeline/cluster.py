@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A standalone Spark cluster on this machine: a master and workers, each a process of its own.
+"""A standalone Spark cluster on this machine: a master and workers, each a separate process.
 
 Executors have none of the driver's paths, and the memory of a small machine. A worker is killed
 with its executor, as a machine is that loses its power.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Courses of events, drawn at random: what two or three brokers wrote, and how it came in.
+"""Random courses of events: records of two or three brokers, and orders of their arrival.
 
 A course is short and means what it says in whatever order its parts are drawn, so that parts can be
 left out of one that shows an error. Several are looked at in the same tables: all names but those

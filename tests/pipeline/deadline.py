@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A test that hangs fails, and says where: the stacks of Python and of each JVM that it started.
+"""A hanging test fails with the stacks of Python and of each JVM that it started.
 
 A hang shows itself once in many runs and on other machines, where nobody looks. What is known of it
 is what the failure says.

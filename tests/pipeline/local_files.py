@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of this machine, without processes beside them.
+"""Files of this machine, without helper processes.
 
 Hadoop's own library of C is not in Spark's package. Without it Hadoop starts the program ``chmod``
 three times for each file that Spark writes, which takes longer than to write a small one. Here

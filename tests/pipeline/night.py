@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A night of the pipeline on a cluster, in the course of which workers are killed.
+"""A night of the pipeline on a cluster while workers are killed.
 
 ``python -m tests.pipeline.night`` is the driver of such a night. It does in its process what
 ``amqproute pipeline`` does, and kills workers at the places that it was told:

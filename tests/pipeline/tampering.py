@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Journals that were changed by somebody who knows how: sequences and hashes are right again."""
+"""Journals altered by an expert: sequences and hashes are consistent again."""
 
 from __future__ import annotations
 

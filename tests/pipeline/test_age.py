@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a night costs does not grow with the tables, counted in what it reads, lists and starts."""
+"""The cost of a night does not grow with the tables, counted in reads, listings and jobs."""
 
 from __future__ import annotations
 

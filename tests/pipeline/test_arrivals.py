@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In whatever order, however often and however late segments come: the tables are the same.
+"""Segments in any order, repeated and late give the same tables.
 
 Courses are drawn by Hypothesis (`tests.pipeline.courses`), and many of them are looked at together:
 Spark takes as long for one as for fifty. A course that shows an error is made smaller in the same

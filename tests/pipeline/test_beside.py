@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who works on one warehouse besides: a second writer, one that was killed, and the stream.
+"""Concurrent users of a warehouse: a second writer, a killed one, and the stream.
 
 ``make test-cluster`` kills the writer at each of its publications, ``make test-cluster
 CLUSTER=short`` at one. The ordinary suite leaves them: `tests.pipeline.test_ingest` has a writer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times, numbers and ranges that cannot be, in journals of whomever: nothing else suffers."""
+"""Impossible times, numbers and ranges in anybody's journals affect nothing else."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines that are not what was written: none of them counts, and each is told."""
+"""Altered lines: none of them counts, and each is reported."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file with Spark's classes: where it stands, who writes it, and when it is done without."""
+"""The archive of Spark's classes: its place, its writer, and runs without it."""
 
 from __future__ import annotations
 

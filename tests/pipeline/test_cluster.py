@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A standalone cluster that loses workers makes the tables that one machine makes.
+"""A standalone cluster that loses workers makes the same tables as one machine.
 
 ``make test-cluster`` kills a worker at every place that `tests.pipeline.night` knows.
 ``make test-cluster CLUSTER=short`` does so at two of them, with fewer records. The ordinary suite

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``amqproute pipeline``, as it is typed."""
+"""``amqproute pipeline``, run as a command."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gold: what conservation does not allow, and what it does."""
+"""Gold: violations of conservation, and innocent cases."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Spark data source with real brokers, as users have it."""
+"""The Spark data source with real brokers."""
 
 from __future__ import annotations
 

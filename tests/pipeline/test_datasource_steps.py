@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of the data source, without Spark: what is promised when somebody dies in between."""
+"""The parts of the data source, without Spark: guarantees after a death in between."""
 
 from __future__ import annotations
 

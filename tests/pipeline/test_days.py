@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Days in words."""
+"""Days as text."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Spark test that hangs is a failure that explains itself, and the next one has a new JVM."""
+"""A hanging Spark test fails with an explanation, and the next one has a new JVM."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two brokers contradict each other about, and what they do not."""
+"""Contradictions between two brokers, and innocent cases."""
 
 from __future__ import annotations
 

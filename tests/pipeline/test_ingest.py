@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bronze: what of segments comes into the tables, once, and what does not."""
+"""Bronze: contents of segments in the tables, once, and rejected ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that Spark writes in tests are those that it writes elsewhere."""
+"""Spark writes the same files in tests as elsewhere."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a night changes of the days before it."""
+"""Changes of a night to earlier days."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page and its charts: escaped, sortable, complete in themselves."""
+"""The page and its charts: escaped, sortable, self-contained."""
 
 from __future__ import annotations
 

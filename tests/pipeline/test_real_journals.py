@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three organizations with daemons of their own: the tables say what their clients saw."""
+"""Three organizations with separate daemons: the tables agree with their clients."""
 
 from __future__ import annotations
 

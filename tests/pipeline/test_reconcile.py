@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two organizations compare their journals: what was planted is found, and nothing else."""
+"""Two organizations compare their journals: exactly the planted faults are found."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the report says first, without Spark's tables."""
+"""The headline of the report, without Spark's tables."""
 
 from __future__ import annotations
 

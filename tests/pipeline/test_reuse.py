@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How rows are kept that are used several times: what may be lost decides."""
+"""Keeping rows that are used several times, depending on possible losses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of the files of a warehouse, and how long its days stay."""
+"""The states of a warehouse's files, and the retention of its days."""
 
 from __future__ import annotations
 

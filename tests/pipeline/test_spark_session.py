@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's start: which Java, which settings, what is left behind."""
+"""The start of Spark: the Java, the settings, and leftovers."""
 
 from __future__ import annotations
 

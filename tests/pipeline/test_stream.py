@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stream gives what the table gives, also when it is killed on the way."""
+"""The stream gives the same figures as the table, also after a kill."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and journals that revision 5b54e44 has written (`tests.golden.upgrade`) are read on."""
+"""Tables and journals written by revision 5b54e44 (`tests.golden.upgrade`) stay readable."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments go while `run` works: the daemon moves what is open, and removes what is old."""
+"""Segments vanish during `run`: the daemon moves open ones, and removes old ones."""
 
 from __future__ import annotations
 

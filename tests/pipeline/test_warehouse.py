@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documentation says of the tables is what they are."""
+"""The documentation of the tables agrees with them."""
 
 from __future__ import annotations
 

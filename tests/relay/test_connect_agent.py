@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attempts: candidates in their order, what each failure leads to, and what is told of it."""
+"""Attempts: the order of candidates, the effect of each failure, and its report."""
 
 from __future__ import annotations
 

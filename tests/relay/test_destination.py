@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Destinations: from a relay queue to a peer's house, and all that goes wrong on the way."""
+"""Destinations: from a relay queue to a peer's broker, with all failures on the way."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many destinations strangers can make: bounded, shared out, and given back."""
+"""The number of destinations that strangers can create: bounded, shared, and returned."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What senders are told of failures on the way: nothing of what stands behind our firewall."""
+"""Reports of failures to senders reveal nothing behind our firewall."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of failures: whole, and true to its page."""
+"""The table of failures: complete, and in agreement with its page."""
 
 from __future__ import annotations
 

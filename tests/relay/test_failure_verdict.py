@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a failure means: the table (T-23, T-25, T-26)."""
+"""The meaning of failures: the table (T-23, T-25, T-26)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Very large messages between houses: a link of their own, and whatever happens to it."""
+"""Very large messages between brokers: their separate link, and its failures."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New domains are looked up at a pace, and each sender has its turn."""
+"""Look-ups of new domains at a limited rate, with turns for each sender."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A destination under arbitrary fortune, against a few sentences that always hold."""
+"""A destination under random events, against a few invariants."""
 
 from __future__ import annotations
 

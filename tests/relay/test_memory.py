@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attempts that fail, and links and messages that are refused, leave in memory."""
+"""Memory left by failed attempts, and by refused links and messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which message makes a peer end the connection: convicted only where others pass."""
+"""The message that makes a peer end the connection: convicted only if others pass."""
 
 from __future__ import annotations
 

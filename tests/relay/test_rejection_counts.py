@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rejections by partners: counted, and told to the log once for each kind."""
+"""Rejections by partners: counted, and logged once for each kind."""
 
 from __future__ import annotations
 

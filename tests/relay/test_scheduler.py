@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler of destinations among whole houses: fairness, death, waking, rates, moves."""
+"""The scheduler of destinations among whole brokers: fairness, death, waking, rates, moves."""
 
 from __future__ import annotations
 

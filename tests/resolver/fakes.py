@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pretend network for DNS: a clock with UDP and TCP on which `ZoneAuthority` objects answer.
+"""A fake network for DNS: a clock with UDP and TCP on which `ZoneAuthority` objects answer.
 
 `PretendNetwork` is what the client takes for a reactor. Servers stand at addresses; what they
 send arrives after one turn of the clock, or later. A `tamper` hook sees each UDP query and may put

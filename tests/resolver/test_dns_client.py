@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stub client on a pretend network: every way a server can let one down."""
+"""The stub client on a fake network, with every failure of a server."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Validation in this process: a signed tree, and everything that can be wrong with one."""
+"""Validation in this process: a signed tree, and every defect of one."""
 
 from __future__ import annotations
 

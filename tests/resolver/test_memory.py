@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What strangers' names leave in memory: nothing to collect, and little that stays."""
+"""Memory left by strangers' names: no garbage, and little that stays."""
 
 from __future__ import annotations
 

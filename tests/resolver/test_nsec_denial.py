@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NSEC3: hashed proofs of absence, opt-out among them, and what they do not prove."""
+"""NSEC3: hashed proofs of absence, including opt-out, and their limits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RFC 2782, "Usage rules": priorities strictly, weights by chance."""
+"""RFC 2782, "Usage rules": priorities strictly, weights at random."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A zone points where no name from outside leads: what becomes of its places."""
+"""A zone with forbidden targets: the fate of its candidates."""
 
 from __future__ import annotations
 

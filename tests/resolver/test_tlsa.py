@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far DNSSEC is believed: the AD bit and who may set it, bogus answers, TLSA of candidates."""
+"""Trust in DNSSEC: the AD bit and its permitted sources, bogus answers, TLSA of candidates."""
 
 from __future__ import annotations
 

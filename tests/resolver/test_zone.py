@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The small name server: what it answers, octet for octet where it matters."""
+"""The small name server: its answers, octet for octet where it matters."""
 
 from __future__ import annotations
 

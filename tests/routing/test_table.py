@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where addresses lead (T-05 to T-08)."""
+"""Routing of addresses (T-05 to T-08)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock by which messages age: it follows the wall clock, but not when that jumps."""
+"""The clock for the age of messages: it follows the wall clock, but not its jumps."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CLOSE-CONNECTION, and links that are closed on one connection only."""
+"""CLOSE-CONNECTION, and closing links of one connection only."""
 
 from __future__ import annotations
 

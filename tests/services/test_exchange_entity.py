@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges and bindings by commands, and definitions of RabbitMQ made of them and into them."""
+"""Exchanges and bindings by commands, and import and export of RabbitMQ's definitions."""
 
 from __future__ import annotations
 

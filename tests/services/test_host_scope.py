@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual hosts in management: rows name theirs, and no operation reaches across without a word."""
+"""Virtual hosts in management: rows name theirs, and operations stay within one by default."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``$management``: requests, replies, and whom it replies to."""
+"""``$management``: requests, replies, and permitted reply addresses."""
 
 from __future__ import annotations
 

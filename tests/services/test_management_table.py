@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of what management offers, and the page made from it."""
+"""The table of management operations, and the page made from it."""
 
 from __future__ import annotations
 

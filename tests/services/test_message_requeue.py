@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""REQUEUE: dead letters go back to where each was addressed."""
+"""REQUEUE: dead letters return to their original addresses."""
 
 from __future__ import annotations
 

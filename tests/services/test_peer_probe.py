@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes: rehearsed, told, and never queued."""
+"""Probes: evaluated, answered, and never queued."""
 
 from __future__ import annotations
 

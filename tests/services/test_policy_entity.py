@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies by commands and by the configuration, and what becomes of queues and exchanges."""
+"""Policies by commands and by the configuration, and their effect on queues and exchanges."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What senders may say of themselves; and nothing forged gets where it may not go."""
+"""Senders' statements about themselves; forged ones are refused."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of questions: how much of one is answered in a turn, and how large its reply gets."""
+"""Batches of queries: the work in one turn, and the size of the reply."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages on their way out, by id, domain and selector, through the management node."""
+"""Outgoing messages, by id, domain and selector, through the management node."""
 
 from __future__ import annotations
 

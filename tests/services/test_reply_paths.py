@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replies across organizations: aliases that lead back, and end."""
+"""Replies across organizations: aliases for the way back, and their end."""
 
 from __future__ import annotations
 

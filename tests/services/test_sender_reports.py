@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports to senders: who is told what, once, and as certain as what it tells."""
+"""Reports to senders: recipients, once only, and as reliable as the events."""
 
 from __future__ import annotations
 

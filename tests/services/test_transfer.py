@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``amqp$transfer`` and the aliases: every row about where a message may go (topic T)."""
+"""``amqp$transfer`` and the aliases: every row on permitted targets (topic T)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the publish gate closes for want of room, and when it opens again."""
+"""The publish gate closes for lack of room, and opens again."""
 
 from __future__ import annotations
 

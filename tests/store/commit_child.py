@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process of `tests.store.test_synced`: commits one entry for each line that it reads.
+"""The process of `tests.store.test_synced`: commits one entry for each line of its input.
 
 Run with the path of a store. It answers each line with the id of the entry, when the commit is
 done.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every store keeps to: `amqproute.interfaces.IStore`, tested through it alone.
+"""The contract of every store: `amqproute.interfaces.IStore`, tested through it alone.
 
 A store passes when a case that is a `StoreContract` passes; see `tests.store.test_contract` for
 the stores of the package and for one that is written from the interfaces.

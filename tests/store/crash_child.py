@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that `tests.store.test_crash` kills: works without end, reports what is durable.
+"""The process killed by `tests.store.test_crash`: works without end, reports durable entries.
 
 Run with the path of a store. Each round enqueues some entries to queues, some with a body of
 their own and some with one that they share, notes the round, and dequeues what an earlier round

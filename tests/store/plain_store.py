@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store written from `amqproute.interfaces` alone: slow, plain, and good enough for a broker.
+"""A store written from `amqproute.interfaces` alone: slow, simple, and sufficient for a broker.
 
 Nothing of `amqproute.store` but its values (`amqproute.store.model`) is used: whoever writes
 another store can begin here, and run `tests.store.contract` on it. What is durable stands in a

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the store share: a reactor that is only a queue of calls, and a model."""
+"""Shared code of the store's tests: a reactor that is only a queue of calls, and a model."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups of stores, and what is made of them again."""
+"""Backups of stores, and restoring them."""
 
 from __future__ import annotations
 

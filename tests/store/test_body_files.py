@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies in files: segments, body files, who removes them, and what an operator is told."""
+"""Bodies in files: segments, body files, their removal, and reports to operators."""
 
 from __future__ import annotations
 

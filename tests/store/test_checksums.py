@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the disk has changed is found when it is read, goes to nobody, and is kept."""
+"""Data changed on disk is detected when read, not delivered, and kept."""
 
 from __future__ import annotations
 

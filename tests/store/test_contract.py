@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stores of the package, and one written from the interfaces, keep one contract."""
+"""The stores of the package, and one written from the interfaces, meet one contract."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a crash leaves: kill -9 at any moment, and a log cut off at any record."""
+"""The state after a crash: kill -9 at any moment, and a log cut off at any record."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store that is damaged is refused in words, and nothing is deleted; no crash is taken for it."""
+"""A damaged store is refused with an explanation, nothing is deleted; crashes are not damage."""
 
 from __future__ import annotations
 

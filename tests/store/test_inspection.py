@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `amqproute check` says of a store is what a start would end with, finding by finding."""
+"""`amqproute check` and a start report the same findings on a store."""
 
 from __future__ import annotations
 

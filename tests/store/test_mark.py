@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database that was put back is noticed, and no crash is taken for it."""
+"""A restored database is detected, and a crash is not taken for one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions that nobody waits for share the next fsync, and lose neither place nor safety."""
+"""Transactions without a waiter share the next fsync, and lose neither place nor safety."""
 
 from __future__ import annotations
 

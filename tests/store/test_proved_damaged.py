@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database that proves damaged while it is open takes nothing more; what it has is delivered."""
+"""A database found damaged while open accepts nothing more; its messages are delivered."""
 
 from __future__ import annotations
 

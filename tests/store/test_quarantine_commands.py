@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged messages that were set aside: what an operator sees of them, and does."""
+"""Damaged messages in quarantine: commands for operators."""
 
 from __future__ import annotations
 

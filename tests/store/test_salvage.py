@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is got back of a damaged store."""
+"""Recovery of data from a damaged store."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SqliteStore: the contract, its life, its failures."""
+"""SqliteStore: the contract, its life cycle, its failures."""
 
 from __future__ import annotations
 

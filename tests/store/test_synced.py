@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a commit has said is on the disk, SQLite's own files included: a power failure follows."""
+"""Data of a finished commit is on disk, with SQLite's own files, and survives a power failure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bell between the writer's thread and a real reactor."""
+"""The wake-up between the writer's thread and a real reactor."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pair of organizations and the load that is put on it: what does not need a process."""
+"""The pair of organizations and its load, as far as no process is needed."""
 
 from __future__ import annotations
 

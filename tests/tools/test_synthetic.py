@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Synthetic journals are journals, and what is said to be planted is what they show."""
+"""Synthetic journals are valid, and show exactly the planted faults."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing is lost between the protocols: round trips over all types of properties and headers."""
+"""Lossless round trips between the protocols, over all types of properties and headers."""
 
 from __future__ import annotations
 

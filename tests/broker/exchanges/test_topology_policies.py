@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which policy applies to a name, and what a policy may say (issue 09-W-74, RabbitMQ's rules)."""
+"""Matching and precedence of policies (issue 09-W-74, RabbitMQ's rules)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients of 0-9 and 0-9-1 receive, and how it goes back.
+"""Deliveries to clients of 0-9 and 0-9-1, and their return.
 
 Rules: 09-BASIC-10, -11, -14 to -20, -25, -28, -29, -33, -44, -45, -48, -50 to -52, -58 to -62,
 09-X-01, -56, -57, -60, -62, -71, 09-DOM-10, 09-CHAN-12, I-27, 09-M-08, -09.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Direct reply-to: who gets replies, who may send and take them, when an address ends.
+"""Direct reply-to: receivers of replies, permitted senders, ends of addresses.
 
 What RabbitMQ does is played in `tests.integration.sequences_extensions`.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the journal says of messages of 0-9 and 0-9-1."""
+"""Journal records of messages of 0-9 and 0-9-1."""
 
 from __future__ import annotations
 

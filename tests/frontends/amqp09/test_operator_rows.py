@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators see of connections, channels and consumers of 0-9-1, and how they end them."""
+"""Connections, channels and consumers of 0-9-1 in management, and their end by operators."""
 
 from __future__ import annotations
 

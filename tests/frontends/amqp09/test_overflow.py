@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``x-overflow: reject-publish-dlx``: what a full queue refuses becomes a dead letter."""
+"""``x-overflow: reject-publish-dlx``: refused messages of a full queue become dead letters."""
 
 from __future__ import annotations
 

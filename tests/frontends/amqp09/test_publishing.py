@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients of 0-9 and 0-9-1 publish: where it goes, and what they are told.
+"""Publishing by clients of 0-9 and 0-9-1: targets and answers.
 
 Rules: 09-BASIC-34, -35, -36, -38, -39, -40, 09-X-64, -66, -67, -68, 09-W-71, -72, -73, 09-M-01,
 -02, -04, -05, 09: part 5.1 (user-id), 09-TX-05 to -09, 09-CHAN-17.

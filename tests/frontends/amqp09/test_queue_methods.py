@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues and exchanges that clients of 0-9 and 0-9-1 declare: answers, codes and scopes.
+"""Queues and exchanges declared by clients of 0-9 and 0-9-1: answers, codes and scopes.
 
 Rules: 09-QUEUE-06, -08, -11, -16, -17, -19, -27, -28, -32, -36, -37, -43, -45, -47, -51, -52, -53,
 -55, 09-X-34, -36, -43, -44, -45, -53, -54, -55, 09-EXCH-09, -13, -17, -19, -20, -21, -23, 09-X-24,

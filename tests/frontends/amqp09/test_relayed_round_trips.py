@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing is lost between two organizations: there and back over real relays, octet by octet.
+"""No loss between two organizations: round trips over real relays, octet by octet.
 
 What translation does by itself is tested in `tests.translation.test_round_trips`.
 """

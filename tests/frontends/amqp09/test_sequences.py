@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods in any order: the broker stays whole, whatever a client of 0-9 or 0-9-1 says.
+"""Methods of 0-9 and 0-9-1 in any order leave the broker intact.
 
 A fault of the program would be logged, and fail the test; what a client leaves is given back.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `amqproute.wire.amqp09.methods` of ``facts.yaml``.
+"""Generates `amqproute.wire.amqp09.methods` from ``facts.yaml``.
 
 ::
 

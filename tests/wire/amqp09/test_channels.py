@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames, channels and contents at a server, and what follows each violation."""
+"""Frames, channels and contents at a server, and the effect of each violation."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server sends: deliveries, gets, returns, confirms; and the acks that come back."""
+"""A server's output: deliveries, gets, returns, confirms; and the client's acks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `amqproute.wire.amqp09.field_tables`, against a decoder that shares nothing with it."""
+"""Tests of `amqproute.wire.amqp09.field_tables`, against an independent decoder."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods and properties as octets, held against the facts and a decoder of its own."""
+"""Methods and properties as octets, against the facts and an independent decoder."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any stream, cut anywhere, right or wrong: the same events, no exception, bounded memory."""
+"""Any stream in any pieces, valid or not: the same events, no exception, bounded memory."""
 
 from __future__ import annotations
 

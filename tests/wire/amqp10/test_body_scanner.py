@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that are not all there: where the body begins, and whether it is one."""
+"""Incomplete messages: the beginning of the body, and its validity."""
 
 from __future__ import annotations
 

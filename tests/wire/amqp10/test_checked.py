@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `amqproute.wire.amqp10.checked`: it agrees with the decoder, whatever comes."""
+"""Tests of `amqproute.wire.amqp10.checked`: it agrees with the decoder on any input."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine does when the peer breaks a rule, and that nothing makes it raise."""
+"""The engine's reactions to a peer's violations, and no exceptions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Input is taken up to a budget of work; frames without effect are counted."""
+"""Input is processed up to a budget of work; frames without effect are counted."""
 
 from __future__ import annotations
 
