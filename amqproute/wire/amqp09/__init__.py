@@ -4,7 +4,7 @@
 From the bytes upwards: `field_tables` has field tables and the types of their values. `methods`
 holds all methods and properties as tables; a program generates it from the facts of the standards,
 and it is never edited by hand. `arguments` turns both into octets and back. `frame_output` writes
-frames. On these stand `tags` (delivery tags, confirms), `channel`, and the engine proper:
+frames. Above these are `tags` (delivery tags, confirms), `channel`, and the engine proper:
 `handshake` up to open, and `connection09`, which reads frames and reports events, defined in
 `protocol_events`. `violations` is the one table of a peer's possible errors and the replies to
 them, `replies` has the codes and their scopes.

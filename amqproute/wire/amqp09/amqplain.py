@@ -14,7 +14,7 @@ AMQPLAIN = "AMQPLAIN"
 
 
 def parse_amqplain(response: bytes) -> tuple[str, str] | None:
-    """Return user and password, or None when the response is not made like that."""
+    """Return user and password, or None if the response is malformed."""
     try:
         table = FieldTable.from_octets(response)
     except FieldValueError:
@@ -27,7 +27,7 @@ def parse_amqplain(response: bytes) -> tuple[str, str] | None:
 
 
 def amqplain_response(user: str, password: str) -> bytes:
-    """Return what a client responds."""
+    """Return a client's response."""
     return FieldTable({"LOGIN": user, "PASSWORD": password}).octets
 
 

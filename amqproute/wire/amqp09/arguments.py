@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods and properties as octets, by their layouts, with short ways for what runs per message.
+"""Methods and properties as octets, by their layouts, with fast paths for per-message methods.
 
-The layouts decide what is right; `read_publish` and `read_ack` give the same for the two methods
-that run once per message, and a test holds them to it.
+The layouts define the encoding; `read_publish` and `read_ack` decode the two methods that occur
+once per message in the same way, which a test verifies.
 
-A shortstr is UTF-8 without NUL, anything else an illegal value. A reserved field is sent empty to
-a peer of 0-9-1 and ignored when it comes from one (09: part 4.3).
+A shortstr is UTF-8 without NUL, anything else an illegal value. A reserved field is sent empty to a
+peer of 0-9-1, and ignored when received from one (09: part 4.3).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Argument: TypeAlias = bool | int | str | bytes | FieldTable | InlineBody
 """A field of a method, or a property."""
 
 MOST_PLANS: Final = 256
-"""Combinations of properties for which the way to read them is remembered."""
+"""Number of cached reading plans for combinations of properties."""
 
 MOST_REMEMBERED: Final = 128
-"""Methods of publishes, properties and tables, each, that a connection remembers decoded."""
+"""Number of decoded publish methods, properties and tables, each, in a connection's cache."""
 LONGEST_REMEMBERED: Final = 192
-"""Octets of the longest of them: what is remembered stays below a megabyte, whatever is sent."""
+"""Largest cached item in octets: it bounds the cache below 1 MiB."""
 
 _SHORT = struct.Struct(">H")
 _LONG = struct.Struct(">I")
@@ -60,7 +60,7 @@ def decode_method(payload: bytes, version: ProtocolVersion) -> AmqpMethod:
     """Decode the payload of a method frame: class id, method id, arguments.
 
     Raises:
-        ViolationError: it is no method of this version, or its arguments are broken.
+        ViolationError: it is not a method of this version, or its arguments are malformed.
     """
     if len(payload) < 4:
         raise ViolationError(Violation.MALFORMED_FRAME, "a method frame without its ids")
@@ -136,7 +136,7 @@ def encode_method(method: AmqpMethod, version: ProtocolVersion) -> bytes:
 
 
 def read_publish(payload: bytes, version: ProtocolVersion) -> BasicPublish | None:
-    """Decode a basic.publish; None for what `decode_method` has to look at, faults included."""
+    """Decode a basic.publish; None if `decode_method` must handle it, faults included."""
     try:
         size = payload[6]
         key_at = 7 + size
@@ -268,11 +268,11 @@ def decode_properties(
 
     Args:
         class_id: of the content.
-        octets: flags and values, as they stand behind the body size.
-        tables: those seen before, by their octets; short ones are added.
+        octets: flags and values, after the body size.
+        tables: cached ones, by their octets; short ones are added.
 
     Raises:
-        ViolationError: they are broken, or the class has no contents.
+        ViolationError: they are malformed, or the class has no contents.
     """
     kind = PROPERTIES.get(class_id)
     if kind is None:
@@ -345,7 +345,7 @@ def encode_properties(properties: ContentProperties) -> bytes:
 
 
 NO_PROPERTIES: Final = b"\0\0"
-"""Flags that say that no property is present."""
+"""Flags without any property."""
 
 
 __all__ = [

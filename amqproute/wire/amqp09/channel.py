@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One channel: its state, its numbers, and what its user can do on it.
+"""One channel: its state, its numbers, and its operations.
 
-A channel is made by its connection (`amqproute.wire.amqp09.connection09`), which reads what comes
-in and keeps the state here. The verbs below write frames. They raise `LocalProtocolError` on a
-channel that is not open: look at `Channel.is_open` before acting on an event, because a fault may
-have closed the channel since.
+A channel is made by its connection (`amqproute.wire.amqp09.connection09`), which reads the input
+and keeps the state here. The methods below write frames. They raise `LocalProtocolError` on a
+channel that is not open: check `Channel.is_open` before handling an event, because a fault may have
+closed the channel since.
 
 Frames of one channel must not come between those of a content (09: part 3.4). While a content is
-sent in parts, everything else that the channel has to say waits; other channels do not.
+sent in parts, all other output of the channel waits; other channels do not.
 """
 
 from __future__ import annotations
@@ -49,33 +49,34 @@ _DELIVER: Final = BasicDeliver.traits.code
 _BASIC: Final = BasicDeliver.traits.class_id
 
 PROGRESS_OCTETS: Final = 1024
-"""Octets by which an unfinished content has to grow for it to count as progress."""
+"""Growth in octets of an unfinished content that counts as progress."""
 MOST_ADDRESSES: Final = 64
-"""Pairs of exchange and routing key whose octets a channel remembers between deliveries."""
+"""Number of encoded pairs of exchange and routing key in a channel's cache for deliveries."""
 
 
 class ChannelState(enum.Enum):
-    """Where a channel stands."""
+    """The state of a channel."""
 
     OPENING = enum.auto()
-    """channel.open was sent, or came and is not answered."""
+    """channel.open was sent, or received and not answered."""
     OPEN = enum.auto()
     CLOSING = enum.auto()
-    """Our close was sent: whatever comes is skipped, up to the peer's close-ok (09-CHAN-17)."""
+    """Our close was sent: all input is skipped, up to the peer's close-ok (09-CHAN-17)."""
     ANSWER_DUE = enum.auto()
-    """The peer's close came: `Channel.close_ok` is all that is left to say."""
+    """The peer's close was received: only `Channel.close_ok` remains."""
     CLOSED = enum.auto()
 
 
 class ChannelOwner(Protocol):
-    """What a channel needs of its connection.
+    """The services of a connection for its channels.
 
     Attributes:
-        output: where frames go.
-        role: which peer we are.
-        version: what is spoken.
-        connection_id: names the connection in channel-ids.
-        consumer_channels: the channel of each consumer, where tags count per connection (I-13).
+        output: the output for frames.
+        role: ours.
+        version: the version in use.
+        connection_id: the name of the connection in channel-ids.
+        consumer_channels: the channel of each consumer, where tags are unique per connection
+            (I-13).
     """
 
     output: FrameOutput
@@ -89,11 +90,11 @@ class ChannelOwner(Protocol):
         ...
 
     def channel_is_free(self, channel: Channel) -> None:
-        """The channel is over: its number may be used again."""
+        """The channel has ended: its number may be used again."""
         ...
 
     def release_partial(self, channel: Channel) -> None:
-        """The content that has begun on the channel is given up."""
+        """The unfinished content of the channel is given up."""
         ...
 
 
@@ -102,20 +103,20 @@ class Channel:
 
     Attributes:
         number: in the frames.
-        state: where it stands.
+        state: its state.
         context: the user's.
-        unacknowledged: what was delivered here and is not acknowledged; contexts are the user's.
-        unconfirmed: client: what was published in confirm mode and is not confirmed.
+        unacknowledged: deliveries without an acknowledgement; contexts are the user's.
+        unconfirmed: client: publishes in confirm mode without a confirm.
         confirms: server: the publishes to be confirmed; None without confirm mode.
-        is_transacted: tx.select has come.
-        is_distributed: dtx.select has come.
-        has_worked: something was published or consumed here.
-        current_queue: the queue last declared here: the user sets it when the declare is done.
-        may_deliver: the peer takes contents (channel.flow).
+        is_transacted: whether tx.select was received.
+        is_distributed: whether dtx.select was received.
+        has_worked: whether something was published or consumed here.
+        current_queue: the queue last declared here: the user sets it after the declare.
+        may_deliver: whether the peer accepts contents (channel.flow).
         consumers: the tags of the consumers made here.
-        consumer_serial: the number in the tag that was made up last.
-        progress_at: when the content that comes in has begun, or last made progress, in seconds of
-            the monotonic clock; see `PROGRESS_OCTETS`.
+        consumer_serial: the number in the last generated tag.
+        progress_at: time of the beginning of the incoming content, or of its last progress, in
+            seconds of the monotonic clock; see `PROGRESS_OCTETS`.
     """
 
     __slots__ = (
@@ -162,18 +163,18 @@ class Channel:
         self.may_deliver = True
         self.consumers: set[str] = set()
         self.consumer_serial = 0
-        # Replies that the peer owes.
+        # Outstanding replies of the peer.
         self._awaited: list[frozenset[int]] = []
-        # The content that comes in: its method, until its header is there; then the octets left.
+        # The incoming content: its method, until its header is received; then the remaining octets.
         self._method: AmqpMethod | None = None
         self._content: Content | None = None
         self._left = 0
-        # Octets of the method and the properties of a content that is not complete.
+        # Octets of the method and the properties of an unfinished content.
         self._begun = 0
         self._streams = False
         self.progress_at = 0.0
         self._progress = 0
-        # Octets that the content being sent still needs, and frames that wait for its end.
+        # Remaining octets of the outgoing content, and frames that wait for its end.
         self._sending = 0
         self._held: list[bytes] = []
         self._tags: dict[str, bytes] = {}
@@ -184,41 +185,41 @@ class Channel:
 
     @property
     def is_open(self) -> bool:
-        """Whether verbs may be used."""
+        """Whether operations are possible."""
         return self.state is ChannelState.OPEN
 
     @property
     def is_in_parts(self) -> bool:
-        """Whether the content that comes in is handed up in parts."""
+        """Whether the incoming content is passed on in parts."""
         return self._content is not None and self._streams
 
     @property
     def unfinished_octets(self) -> int:
-        """Octets in memory of the content that comes in."""
+        """Octets in memory of the incoming content."""
         content = self._content
         if content is None or self._streams:
             return self._begun
         return self._begun + content.size - self._left
 
     def restart_progress(self, now: float) -> None:
-        """Count progress of the content that comes in from now on."""
+        """Restart the time without progress of the incoming content."""
         self.progress_at = now
         self._progress = 0
 
     @property
     def body_left(self) -> int:
-        """Octets that the content being sent still needs (`send_body`)."""
+        """Remaining octets of the outgoing content (`send_body`)."""
         return self._sending
 
     # ------------------------------------------------------------------- opening and closing
 
     def open_ok(self) -> None:
-        """Answer the channel.open that `ChannelAsked` told of.
+        """Answer the channel.open of `ChannelAsked`.
 
-        Nothing happens if the channel has ended since: what the client wrote ahead has closed it.
+        Does nothing if the channel has ended since, because of frames that the client sent ahead.
 
         Raises:
-            LocalProtocolError: nothing is to be answered.
+            LocalProtocolError: there is nothing to answer.
         """
         if self.state is ChannelState.OPEN or self._owner.role != "server":
             raise LocalProtocolError(f"{self!r}: no channel.open to answer")
@@ -229,13 +230,13 @@ class Channel:
         self._write_method(ChannelOpenOk(channel_id=channel_id))
 
     def close(self, code: ReplyCode, text: str, method: AmqpMethod | None = None) -> None:
-        """Close the channel; nothing happens unless it is open.
+        """Close the channel, unless it is not open.
 
-        A content that is being sent is given up, and what waits behind it.
+        An outgoing content is given up, and the output that waits for it.
 
         Args:
-            code: why.
-            text: why, in words; cut to what fits.
+            code: the reason.
+            text: the reason as text; truncated to fit.
             method: the method that caused it (09-CHAN-16), None for none (09-W-60).
         """
         if self.state is not ChannelState.OPEN and self.state is not ChannelState.OPENING:
@@ -253,17 +254,17 @@ class Channel:
         )
 
     def fail(self, code: ReplyCode, text: str, method: AmqpMethod | None = None) -> None:
-        """Refuse what the peer asked for: close channel or connection, by the code's scope."""
+        """Refuse a request of the peer: close channel or connection, by the code's scope."""
         if code.scope is ReplyScope.CHANNEL:
             self.close(code, text, method)
         elif self.state is ChannelState.OPEN:
             self._owner.close(code, text, method)
 
     def close_ok(self) -> None:
-        """Answer the peer's close, once all that it ends has ended; the number is free then.
+        """Answer the peer's close, once everything on the channel has ended; this frees the number.
 
         Raises:
-            LocalProtocolError: no close is to be answered.
+            LocalProtocolError: there is no close to answer.
         """
         if self.state is not ChannelState.ANSWER_DUE:
             raise LocalProtocolError(f"{self!r}: no close to answer")
@@ -272,7 +273,7 @@ class Channel:
         self._owner.channel_is_free(self)
 
     def _part(self) -> None:
-        """Let go of what an ended channel does not need: contents on their way, consumers."""
+        """Drop the state that an ended channel does not need: unfinished contents, consumers."""
         self._owner.release_partial(self)
         self._sending = 0
         self._held.clear()
@@ -288,14 +289,14 @@ class Channel:
         """Send a method without content.
 
         Raises:
-            LocalProtocolError: the channel is not open, the peer is not the one that takes this
-                method, this version has it not, or a value does not fit.
+            LocalProtocolError: the channel is not open, the peer has the wrong role for the method,
+                this version lacks it, or a value does not fit.
             FrameTooLargeError: it does not fit into a frame.
         """
         self._check_open()
         traits = method.traits
         if traits.has_content or traits.class_id in _NOT_SENT:
-            raise LocalProtocolError(f"{traits.name} has a verb of its own")
+            raise LocalProtocolError(f"{traits.name} has an operation of its own")
         if not (traits.to_client if self._owner.role == "server" else traits.to_server):
             raise LocalProtocolError(f"a {self._owner.role} does not send {traits.name}")
         self._write_method(method)
@@ -311,14 +312,14 @@ class Channel:
         self._awaited.append(ChannelFlow.traits.replies)
 
     def queue_name(self, name: str, method: AmqpMethod) -> str | None:
-        """Return the queue that a method means: the one last declared if its name is empty.
+        """Return the queue for a method: the one last declared if its name is empty.
 
         Args:
-            name: as it came.
-            method: in which it came.
+            name: as received.
+            method: the method.
 
         Returns:
-            The name; None when there is none, and channel or connection have been closed for it.
+            The name; None if there is none, and channel or connection have been closed for that.
         """
         if name:
             return name
@@ -328,7 +329,7 @@ class Channel:
         return self.current_queue
 
     def cancel_consumer(self, tag: str) -> None:
-        """Server: tell that a consumer is over, which nobody asked for (basic.cancel).
+        """Server: notify the client that a consumer was ended by the server (basic.cancel).
 
         Only to clients with the capability consumer_cancel_notify.
         """
@@ -336,7 +337,7 @@ class Channel:
         self.forget_consumer(tag)
 
     def forget_consumer(self, tag: str) -> None:
-        """A consumer is over: its tag may be used again."""
+        """End a consumer: its tag may be used again."""
         self.consumers.discard(tag)
         self._tags.pop(tag, None)
         if self._owner.consumer_channels.get(tag) is self:
@@ -360,14 +361,14 @@ class Channel:
         """Server: send basic.deliver with its content.
 
         Args:
-            consumer_tag: whose it is.
-            exchange: where it was published.
-            routing_key: with which key.
+            consumer_tag: the consumer's.
+            exchange: the exchange of the publish.
+            routing_key: its routing key.
             property_octets: flags and values.
             parts: the body, or its beginning.
-            redelivered: it was delivered before.
+            redelivered: whether it was delivered before.
             needs_ack: False for a consumer with no-ack.
-            context: given back when the delivery is acknowledged.
+            context: returned when the delivery is acknowledged.
             size: octets of the whole body, if ``parts`` are only its beginning; `send_body` then
                 takes the rest.
 
@@ -376,7 +377,7 @@ class Channel:
 
         Raises:
             LocalProtocolError: the channel is not open, the peer has stopped contents, or another
-                content is not complete.
+                content is unfinished.
             FrameTooLargeError: method or properties do not fit into a frame; no tag was used.
         """
         if self.state is not ChannelState.OPEN or not self.may_deliver or self._sending:
@@ -429,25 +430,25 @@ class Channel:
 
     @property
     def largest_burst_body(self) -> int:
-        """Octets of the largest body that `deliver_burst` takes."""
+        """Octets of the largest body for `deliver_burst`."""
         return min(ALONE - 1, self._owner.output.largest_payload)
 
     def deliver_burst(
         self, consumer_tag: str, contents: Sequence[OutgoingContent], *, needs_ack: bool = True
     ) -> None:
-        """Server: send a basic.deliver for each of several contents, one behind the other.
+        """Server: send a basic.deliver for each of several contents, one after the other.
 
-        What the frames of contents with one head and bodies of one size share is made once.
+        Octets shared by the frames of contents with one head and bodies of one size are made once.
 
         Args:
-            consumer_tag: whose they are.
+            consumer_tag: the consumer's.
             contents: none with an empty body, or a larger one than `largest_burst_body`.
             needs_ack: False for a consumer with no-ack.
 
         Raises:
             LocalProtocolError: the channel is not open, the peer has stopped contents, or another
-                content is not complete.
-            FrameTooLargeError: properties do not fit into a frame; what precedes them was sent.
+                content is unfinished.
+            FrameTooLargeError: properties do not fit into a frame; earlier contents were sent.
         """
         self._check_contents()
         tags = self.unacknowledged
@@ -507,7 +508,7 @@ class Channel:
         """Server: answer basic.get with a message; see `deliver`.
 
         Args:
-            message_count: what is left in the queue (09-BASIC-48).
+            message_count: number of messages left in the queue (09-BASIC-48).
         """
         self._check_contents()
         tags = self.unacknowledged
@@ -529,13 +530,13 @@ class Channel:
         parts: Sequence[bytes] | None = None,
         size: int | None = None,
     ) -> None:
-        """Server: give a publish back that could not be routed or delivered (basic.return).
+        """Server: return a publish that could not be routed or delivered (basic.return).
 
         Args:
-            publish: what came.
+            publish: the publish.
             code: no-route or no-consumers.
-            text: why, in words.
-            parts: its body, where it came in parts, or the beginning of it.
+            text: the reason as text.
+            parts: its body, if it came in parts, or the beginning of it.
             size: octets of the whole body, if ``parts`` are only its beginning.
         """
         method = publish.method
@@ -561,7 +562,7 @@ class Channel:
         """Client: send basic.publish with its content.
 
         Returns:
-            The number by which it is confirmed; 0 without confirm mode.
+            The number for its confirm; 0 without confirm mode.
         """
         self.send_content(method, property_octets, parts, size)
         return 0 if self.unconfirmed is None else self.unconfirmed.issue(context)
@@ -576,14 +577,14 @@ class Channel:
         """Send a method with its content.
 
         Args:
-            method: one that has content.
+            method: a method with content.
             property_octets: flags and values.
             parts: the body, or its beginning.
             size: octets of the whole body, if ``parts`` are only its beginning.
 
         Raises:
             LocalProtocolError: the channel is not open, the peer has stopped contents, another
-                content is not complete, or a value does not fit.
+                content is unfinished, or a value does not fit.
             FrameTooLargeError: method or properties do not fit into a frame.
         """
         self._check_contents()
@@ -611,10 +612,10 @@ class Channel:
             self._sending = size - there
 
     def send_body(self, parts: Sequence[bytes]) -> None:
-        """Send more of the body of the content that was begun.
+        """Send more of the body of the outgoing content.
 
         Raises:
-            LocalProtocolError: the channel is not open, or there is more of it than was said.
+            LocalProtocolError: the channel is not open, or there is more than announced.
         """
         self._check_open()
         size = sum(map(len, parts))
@@ -627,11 +628,11 @@ class Channel:
             self._release()
 
     def cut_body(self) -> None:
-        """Server, 0-9: end the content that was begun without the rest of it (09-BASIC-54).
+        """Server, 0-9: end the outgoing content without the rest of it (09-BASIC-54).
 
         Raises:
-            LocalProtocolError: nothing was begun, or the client speaks 0-9-1, which does not
-                know of this: send the rest.
+            LocalProtocolError: there is no outgoing content, or the client speaks 0-9-1, which does
+                not have this: send the rest.
         """
         if not self._sending or self._owner.version is not ProtocolVersion.V0_9:
             raise LocalProtocolError(f"{self!r}: no content to cut short")
@@ -643,19 +644,19 @@ class Channel:
     # -------------------------------------------------------------------------- confirms
 
     def confirm(self, first: int, last: int) -> None:
-        """Server: confirm a run of publishes (09-W-73), by as few acks as there can be.
+        """Server: confirm a run of publishes (09-W-73), with as few acks as possible.
 
         Raises:
-            LocalProtocolError: they do not all wait for their confirm.
+            LocalProtocolError: some of them do not wait for a confirm.
         """
         for tag, multiple in self._confirm(first, last):
             self._write_method(BasicAck(delivery_tag=tag, multiple=multiple))
 
     def reject(self, first: int, last: int) -> None:
-        """Server: tell that a run of publishes was not taken (basic.nack).
+        """Server: reject a run of publishes (basic.nack).
 
         Raises:
-            LocalProtocolError: they do not all wait for their confirm.
+            LocalProtocolError: some of them do not wait for a confirm.
         """
         for tag, multiple in self._confirm(first, last):
             self._write_method(BasicNack(delivery_tag=tag, multiple=multiple))
@@ -696,6 +697,6 @@ class Channel:
 
 
 _NOT_SENT: Final = frozenset((10, 20))
-"""Classes whose methods are the engine's own."""
+"""Classes whose methods only the engine uses."""
 
 __all__ = ["MOST_ADDRESSES", "PROGRESS_OCTETS", "Channel", "ChannelOwner", "ChannelState"]

@@ -2,7 +2,7 @@
 """The engine for 0-9 and 0-9-1: one connection, either role.
 
 `Connection09` is an `amqproute.wire.engine.Engine`: octets in, events out (`protocol_events`),
-verbs in, octets out. The package's docstring has the theory of operation.
+method calls in, octets out. The package's docstring has the theory of operation.
 """
 
 from __future__ import annotations
@@ -101,13 +101,13 @@ from amqproute.wire.amqp09.violations import Violation, ViolationError
 from amqproute.wire.engine import Engine
 
 METHOD_WORK: Final = 50
-"""Units of work of a method that the user acts on (see `amqproute.wire.input_cost`)."""
+"""Units of work of a method for the user (see `amqproute.wire.input_cost`)."""
 CHANNEL_WORK: Final = 100
 """Units of work of opening or closing a channel."""
 BEGUN_WEIGHT: Final = 32
-"""Octets of memory for each octet of properties, decoded, of a content that is not complete."""
+"""Octets of memory for each octet of decoded properties of an unfinished content."""
 LEAST_HELD: Final = 65_536
-"""Octets of input in memory that are not reported; see `ContentsHeld`."""
+"""Change in octets of input in memory that is not reported; see `ContentsHeld`."""
 SMALL_PART: Final = 512
 """Parts of a body smaller than this are joined: a list of single octets would take fifty times
 their memory."""
@@ -141,16 +141,16 @@ class Connection09(Handshake):
     """One connection in 0-9 or 0-9-1, as an engine.
 
     Attributes:
-        settings: what it was made with.
-        version: what is spoken; a server knows it once the header has come.
+        settings: its settings.
+        version: the version in use; a server knows it after the header.
         peer_properties: of the peer's start or start-ok.
         channel_max: the highest channel, as agreed.
         frame_max: octets of the largest frame, as agreed.
         heartbeat: seconds, as agreed; 0 for none.
-        consumer_channels: the channel of each consumer, where tags count per connection.
-        partial_octets: of contents that have begun and not ended, and are not handed up.
+        consumer_channels: the channel of each consumer, where tags are unique per connection.
+        partial_octets: of unfinished contents that are not passed on in parts.
         frames_in: frames received.
-        contents_in: whole contents received.
+        contents_in: complete contents received.
     """
 
     def __init__(self, settings: Connection09Settings) -> None:
@@ -160,13 +160,13 @@ class Connection09(Handshake):
         self.frames_in = 0
         self.contents_in = 0
         self._channels: dict[int, Channel] = {}
-        # Channels that have ended with the connection, which nobody has been told of.
+        # Channels that have ended with the connection, and are not reported yet.
         self._ended: list[Channel] = []
-        # Octets of methods and properties of contents that have begun and not ended.
+        # Octets of methods and properties of unfinished contents.
         self._begun = 0
         # The channels of these contents.
         self._unfinished: dict[Channel, None] = {}
-        # Octets of input in memory, as reported last.
+        # Octets of input in memory, as last reported.
         self._reported_held = 0
         self._data = b""
         self._pos = 0
@@ -174,11 +174,11 @@ class Connection09(Handshake):
         self._need = 0
         self._more = False
         self._work_limit = _NO_LIMIT
-        # The stream is broken: frames cannot be told from one another any more.
+        # The stream is broken: frame boundaries are lost.
         self._deaf = False
         self._fruitless = 0
         self._fruitless_since = 0.0
-        # By channel, the event that what follows may join.
+        # By channel, the event that later ones may be merged into.
         self._runs: dict[int, ProtocolEvent] = {}
         self._publish_methods: dict[bytes, BasicPublish] = {}
         self._basic_properties: dict[bytes, BasicProperties] = {}
@@ -189,7 +189,7 @@ class Connection09(Handshake):
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """All channels whose number is taken."""
+        """All channels whose number is in use."""
         return tuple(self._channels.values())
 
     # --------------------------------------------------------------------- the engine's face
@@ -206,12 +206,12 @@ class Connection09(Handshake):
 
     @property
     def unread_octets(self) -> int:
-        """Octets of it that are not a whole frame, or have not been looked at."""
+        """Octets of it that are not a complete frame, or have not been processed."""
         return len(self._partial) + len(self._data) - self._pos
 
     @property
     def unfinished(self) -> Collection[Channel]:
-        """The channels with a content that has begun and not ended."""
+        """The channels with an unfinished content."""
         return self._unfinished
 
     def receive_data(
@@ -280,10 +280,10 @@ class Connection09(Handshake):
     # -------------------------------------------------------------------------------- verbs
 
     def open_channel(self) -> Channel:
-        """Client: open the lowest channel that is free.
+        """Client: open the lowest free channel.
 
         Raises:
-            LocalProtocolError: the connection is not open, or all channels are taken.
+            LocalProtocolError: the connection is not open, or all channels are in use.
         """
         if self._stage is not HandshakeStage.OPEN or self.role != "client":
             raise LocalProtocolError(f"{self!r} opens no channel")
@@ -296,7 +296,7 @@ class Connection09(Handshake):
         return channel
 
     def hand_up(self, channel: Channel, now: float) -> list[ProtocolEvent]:
-        """Hand up an unfinished content now, in parts, as if it had more than ``part_from`` octets.
+        """Pass on an unfinished content now, in parts, as if it had more than ``part_from`` octets.
 
         Args:
             channel: of `unfinished`.
@@ -316,12 +316,12 @@ class Connection09(Handshake):
     # -------------------------------------------------------------------------------- input
 
     def _emit(self, event: ProtocolEvent) -> None:
-        """Report an event that nothing may overtake."""
+        """Report an event that ends the merging of earlier ones."""
         self._runs.clear()
         self._events.append(event)
 
     def _hand_over(self) -> list[ProtocolEvent]:
-        """Return the events, and keep nothing of them."""
+        """Return the events, and forget them."""
         if self._stage is HandshakeStage.OVER:
             self._forget_input()
         events, self._events = self._events, []
@@ -340,7 +340,7 @@ class Connection09(Handshake):
             self._end_channels()
 
     def _feed(self, data: bytes) -> None:
-        """Take octets. Unread ones stand in _data, or, of an incomplete frame, in _partial."""
+        """Take octets. Unread ones are in _data, or, for an incomplete frame, in _partial."""
         if self._partial:
             self._partial += data
             if len(self._partial) >= self._need:
@@ -356,7 +356,7 @@ class Connection09(Handshake):
             self._pos = 0
 
     def _wait(self, need: int) -> None:
-        """Keep what is left of the input until there are so many octets."""
+        """Keep the rest of the input until it has this many octets."""
         self._need = need
         self._partial += memoryview(self._data)[self._pos :]
         self._data = b""
@@ -375,7 +375,7 @@ class Connection09(Handshake):
         self._tables = {}
 
     def _take_header(self) -> bool:
-        """Take the first octets; False while more are needed, or when it is over."""
+        """Take the first octets; False while more are needed, or after the end."""
         if self.role == "server":
             self._pos += self._take_client_header(self._data[self._pos : self._pos + 8])
         elif self._data and not self._sees_server_header(self._data[self._pos :]):
@@ -468,7 +468,7 @@ class Connection09(Handshake):
             self._violated(fault, None)
 
     def _read_publish(self, payload: bytes) -> BasicPublish | None:
-        """Server: decode a publish, and remember it; None for what has a fault."""
+        """Server: decode a publish, and cache it; None for a faulty one."""
         if self.role != "server" or self._stage is not HandshakeStage.OPEN:
             return None
         publish = read_publish(payload, self.version)
@@ -481,10 +481,10 @@ class Connection09(Handshake):
     def _whole_publish(
         self, channel: Channel, method: BasicPublish, data: bytes, pos: int, end: int
     ) -> int:
-        """Take header and body of a publish, if all is there.
+        """Take header and body of a publish, if complete.
 
         Returns:
-            Where they end; 0 when they have to be taken frame by frame, faults included.
+            Their end; 0 if they must be processed frame by frame, faults included.
         """
         if (
             channel._method is not None
@@ -554,7 +554,7 @@ class Connection09(Handshake):
         return after
 
     def _one_ack(self, channel: Channel, payload: bytes) -> bool:
-        """Server: take an ack of one delivery; False for what has to take the ordinary way."""
+        """Server: take an ack of one delivery; False if it must be processed as usual."""
         if (
             channel._method is not None
             or channel._content is not None
@@ -589,7 +589,7 @@ class Connection09(Handshake):
         return properties
 
     def _count_begun(self, channel: Channel, octets: int) -> None:
-        """Count octets of a content that has begun, while its channel waits for the rest."""
+        """Count octets of an unfinished content, while its channel waits for the rest."""
         channel._begun += octets
         self._begun += octets
         self._unfinished[channel] = None
@@ -607,7 +607,7 @@ class Connection09(Handshake):
             self._unfinished.pop(channel, None)
 
     def _join(self, channel: Channel, event: ProtocolEvent) -> None:
-        """Report an event that what follows on its channel may join."""
+        """Report an event that later ones of its channel may be merged into."""
         self._runs[channel.number] = event
         self._events.append(event)
 
@@ -730,7 +730,7 @@ class Connection09(Handshake):
             self._hand_up_unfinished(channel, content)
 
     def _hand_up_unfinished(self, channel: Channel, content: Content) -> None:
-        """Hand up what has come of a content, and the rest as it comes."""
+        """Pass on the received part of a content, and the rest as it arrives."""
         parts, content.parts = content.parts, []
         self.partial_octets -= content.size - channel._left
         channel._streams = True
@@ -767,7 +767,7 @@ class Connection09(Handshake):
     # ------------------------------------------------------------------------------- methods
 
     def _channel(self, number: int, what: str) -> Channel | None:
-        """Return the channel of a frame, None when what comes on it is skipped."""
+        """Return the channel of a frame, None if the frame is to be skipped."""
         if self._stage is not HandshakeStage.OPEN:
             raise ViolationError(Violation.METHOD_OUT_OF_ORDER, f"{what} in {self._stage.name}")
         if not number:
@@ -780,7 +780,7 @@ class Connection09(Handshake):
         return None if channel.state is ChannelState.CLOSING else channel
 
     def _on_method(self, number: int, payload: bytes) -> None:
-        """Act on a method of a channel. A close for it names it, whatever is wrong with it."""
+        """Handle a method of a channel. A close for it names it, whatever the fault."""
         if self._stage is HandshakeStage.CLOSING:
             return
         if len(payload) < 4:
@@ -847,7 +847,7 @@ class Connection09(Handshake):
         )
 
     def _on_settlement(self, channel: Channel, code: int, payload: bytes) -> bool:
-        """Act on ack, nack or reject; False for what the generic way has to look at."""
+        """Handle ack, nack or reject; False if it must be processed as usual."""
         found = read_ack(payload, 0, len(payload))
         if found is None or (code == _REJECT and self.role == "client"):
             return False
@@ -913,7 +913,7 @@ class Connection09(Handshake):
         self._emit(ChannelAsked(channel))
 
     def _on_farewell(self, channel: Channel, code: int) -> None:
-        """Take what comes behind our channel.close: skip all but close-ok and close."""
+        """Handle input after our channel.close: skip all but close-ok and close."""
         if code == _CLOSE_OK:
             channel.state = ChannelState.CLOSED
             self.channel_is_free(channel)
@@ -922,7 +922,7 @@ class Connection09(Handshake):
             channel._write_method(ChannelCloseOk())
 
     def _on_answer(self, payload: bytes) -> None:
-        """Take what comes on channel 0 behind our connection.close (09-W-61)."""
+        """Handle input on channel 0 after our connection.close (09-W-61)."""
         ids = payload[:4]
         if ids == b"\0\x0a\0\x33":
             self._stage = HandshakeStage.OVER
@@ -958,7 +958,7 @@ class Connection09(Handshake):
         code = traits.code
         if code in REPLIES and not self._is_awaited(channel, code):
             if isinstance(method, BasicCancelOk) and self.role == "server":
-                self._count_fruitless()  # some clients answer our cancel, which asks for nothing
+                self._count_fruitless()  # some clients answer our cancel, though no answer is due
                 return
             raise ViolationError(Violation.UNASKED_REPLY, f"{traits.name} answers nothing")
         if traits.has_content:
@@ -1147,9 +1147,9 @@ _RULES: Final[dict[type[AmqpMethod], _Rule]] = {
     BasicQpidRecoverSync: Connection09._rule_recover,
     MessageRecover: Connection09._rule_recover,
 }
-"""What the engine does about a method itself; true for what the user acts on as well."""
+"""The engine's own handlers of methods; they return true if the user gets the method as well."""
 
 __all__ = ["CHANNEL_WORK", "METHOD_WORK", "Connection09"]
 
 
-_CONTRACT: type[Engine] = Connection09  # for the type checker: it has all that is called
+_CONTRACT: type[Engine] = Connection09  # for the type checker: it satisfies the contract

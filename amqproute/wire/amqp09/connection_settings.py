@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one side wants of its connections in 0-9 and 0-9-1."""
+"""Settings of one side's connections in 0-9 and 0-9-1."""
 
 from __future__ import annotations
 
@@ -11,36 +11,38 @@ from amqproute.wire.amqp09.field_tables import FieldTable, FieldValue
 from amqproute.wire.amqp09.versions import ProtocolVersion, Role
 
 FRAME_MIN_SIZE: Final = 4096
-"""The smallest frame-max that can be agreed (09-X-12)."""
+"""The smallest permitted frame-max (09-X-12)."""
 OPENING_FRAME: Final = 8192
 """The largest frame before tuning is complete. Only `FRAME_MIN_SIZE` octets are legal (09-X-11),
-and tokens in start-ok are seen that have more (09-W-13)."""
+but larger tokens in start-ok occur (09-W-13)."""
 LARGEST_FRAME: Final = 0x7FFFFFFF
 
 
 @dataclass(slots=True, kw_only=True)
 class Connection09Settings:
-    """What one side wants of its connections.
+    """Settings of one side's connections in 0-9 and 0-9-1.
 
     Attributes:
         role: server or client.
-        version: what a client asks for; a server takes either.
-        connection_id: names a server's connection within channel-ids, which are unique (09-DOM-16).
+        version: the client's version; a server takes either.
+        connection_id: the name of a server's connection in channel-ids, which are unique
+            (09-DOM-16).
         mechanisms: a server's, the best first.
         locales: a server's, or the one that a client chooses.
         properties: server-properties or client-properties, without ``capabilities``.
-        capabilities: those of them that are true (09-W-70).
-        virtual_host: which a client opens.
+        capabilities: the properties in ``capabilities`` that are true (09-W-70).
+        virtual_host: the client's.
         channel_max: the highest channel; 1 to 65535.
         frame_max: octets of the largest frame, `FRAME_MIN_SIZE` or more.
-        heartbeat: seconds; a server's proposal, or what a client asks for at most; 0 for none.
-        handshake_timeout: seconds from the start until connection.open has come, or open-ok.
+        heartbeat: seconds; a server's proposal, or a client's maximum; 0 for none.
+        handshake_timeout: seconds from the start until connection.open or open-ok is received.
         close_timeout: seconds to wait for the answer to our connection.close.
         max_content: octets of a body; a content with more closes its channel; 0 for no limit.
-        part_from: octets of a body from which on a content is handed up in parts, as it comes.
-        max_partial: octets of contents that have begun and not ended and are not handed up, over
-            all channels; beyond them a content is handed up in parts whatever its size.
-        reports_input: tell how much input is in memory (`protocol_events.ContentsHeld`).
+        part_from: octets of a body from which on a content is passed on in parts, as it arrives.
+        max_partial: octets of unfinished contents in memory, over all channels; beyond them a
+            content is passed on in parts whatever its size.
+        reports_input: whether to report the octets of input in memory
+            (`protocol_events.ContentsHeld`).
     """
 
     role: Role
@@ -69,13 +71,13 @@ class Connection09Settings:
         if not 0 <= self.heartbeat <= 0xFFFF:
             raise ValueError("heartbeat is 0 to 65535")
         if not self.locales:
-            raise ValueError("there is one locale at least")
+            raise ValueError("at least one locale is needed")
         size = len(self.table().octets) + len(" ".join((*self.mechanisms, *self.locales)))
         if self.role == "server" and size > FRAME_MIN_SIZE - 64:
             raise ValueError("the start method does not fit into a frame")
 
     def table(self) -> FieldTable:
-        """Return the properties with the capabilities in them."""
+        """Return the properties including the capabilities."""
         values = dict(self.properties)
         if self.capabilities:
             values["capabilities"] = FieldTable(dict.fromkeys(self.capabilities, True))

@@ -10,19 +10,19 @@ from amqproute.wire.amqp09.shapes import AmqpMethod, ContentProperties
 
 
 class Content:
-    """A content that came in.
+    """A received content.
 
     Method and properties may be shared with other contents: they must not be changed.
 
     Attributes:
-        method: with which it came.
+        method: its method.
         properties: decoded.
-        property_octets: flags and values as they came, to be sent again as they are.
-        parts: octets of the body, in order. Of a content that is handed up in parts they are in
-            the events.
+        property_octets: flags and values as received, to be sent again unchanged.
+        parts: octets of the body, in order. For a content passed on in parts they are in the
+            events.
         size: octets of the whole body.
-        number: of a publish on a channel in confirm mode: what it is confirmed by, counting from
-            1; else 0.
+        number: of a publish on a channel in confirm mode: its number in confirms, counting from 1;
+            else 0.
     """
 
     __slots__ = ("method", "number", "parts", "properties", "property_octets", "size")
@@ -48,7 +48,7 @@ class Content:
 
     @property
     def body(self) -> bytes:
-        """The parts as one."""
+        """The parts joined."""
         parts = self.parts
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -63,11 +63,11 @@ class Publish(Content):
 
 
 class ContentHead(NamedTuple):
-    """What a delivery says besides its body.
+    """The facts of a delivery besides its body.
 
     Attributes:
-        exchange: to which the content was published.
-        routing_key: with which key.
+        exchange: the exchange of the publish.
+        routing_key: its routing key.
         property_octets: flags and values.
     """
 
@@ -82,8 +82,8 @@ class OutgoingContent(NamedTuple):
     Attributes:
         head: of the content; one object for all contents with the same head.
         body: all of it.
-        redelivered: it was delivered before.
-        context: given back when the delivery is acknowledged.
+        redelivered: whether it was delivered before.
+        context: returned when the delivery is acknowledged.
     """
 
     head: ContentHead

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Field tables: names to tagged values, as octets and as Python values (09-W-30 to 09-W-36).
 
-A `FieldTable` that came from the wire keeps its octets and is sent again as those: nothing of it
-changes, whatever its tags. Its values are read as follows, and a value put into a new table is
-written with the tag it was read with:
+A `FieldTable` from the wire keeps its octets and is sent again unchanged, whatever its tags. Its
+values are read as follows, and a value put into a new table is written with its former tag:
 
 =====  ===================  ====================================================================
 tag    Python               meaning
@@ -17,7 +16,7 @@ i      `UInt32`             32 bits
 l L    `Int64`, `Int64L`    64 bits with a sign; ``L`` is py-amqp's letter
 f d    `Float32`, `float`   IEEE 754
 D      `TableDecimal`       a scale and 32 bits with a sign
-S      `str`                text; `LongString` when it is no UTF-8
+S      `str`                text; `LongString` if it is not UTF-8
 x      `bytes`              octets
 T      `EpochSeconds`       64 bits of seconds since 1970 UTC
 F      `FieldTable`         a table
@@ -26,12 +25,12 @@ V      `None`               nothing
 c C k  `ForeignValue`       old Qpid's strings and character, kept as octets
 =====  ===================  ====================================================================
 
-Tags ``s``, ``l`` and ``L`` are read as all clients write them, not as 0-9-1 has it in its text
-(09-W-30). A plain `int` is written as ``I`` if it has room there, else as ``l``. A name that occurs
-twice has its last value (09-W-35).
+Tags ``s``, ``l`` and ``L`` are read as all clients write them, not as in the text of 0-9-1
+(09-W-30). A plain `int` is written as ``I`` if it fits, else as ``l``. A repeated name has its last
+value (09-W-35).
 
-Bounds: `DEEPEST` nested tables and arrays, `MOST_VALUES` values. Each inner length is held against
-the outer one.
+Bounds: `DEEPEST` nested tables and arrays, `MOST_VALUES` values. Each inner length is checked
+against the outer one.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ from typing import ClassVar, Final, NamedTuple, TypeAlias, Union
 from amqproute.errors import AmqprouteError
 
 DEEPEST: Final = 16
-"""Tables and arrays within each other, the outermost counted. x-death, the deepest that is usual,
-has three."""
+"""Depth of nested tables and arrays, including the outermost. x-death, the deepest common one, has
+three."""
 MOST_VALUES: Final = 16_384
-"""Values of a table with all that it nests, give or take those of one nested table."""
+"""Most values of a table with all nested ones, give or take those of one nested table."""
 
 _SHORT = struct.Struct(">H")
 _LONG = struct.Struct(">I")
@@ -63,7 +62,7 @@ _LONG_LIMIT: Final = 0x8000000000000000
 
 
 class FieldValueError(AmqprouteError):
-    """Octets that hold no value of their type, or a value that its type cannot hold."""
+    """Octets that are not a value of their type, or a value that does not fit its type."""
 
 
 class TaggedInt(int):
@@ -71,7 +70,7 @@ class TaggedInt(int):
 
     Attributes:
         tag: the letter.
-        layout: how its octets are packed.
+        layout: its packed form.
     """
 
     __slots__ = ()
@@ -168,7 +167,7 @@ class Float32(float):
 
 
 class LongString(bytes):
-    """Tag ``S`` with octets that are no UTF-8."""
+    """Tag ``S`` with octets that are not UTF-8."""
 
     __slots__ = ()
 
@@ -185,7 +184,7 @@ class TableDecimal(NamedTuple):
 
 
 class ForeignValue(NamedTuple):
-    """Tags ``c``, ``C`` and ``k``, of old Qpid clients: the tag and the octets behind it."""
+    """Tags ``c``, ``C`` and ``k``, of old Qpid clients: the tag and the octets after it."""
 
     tag: bytes
     octets: bytes
@@ -203,16 +202,16 @@ FieldValue: TypeAlias = Union[  # noqa: UP007 - recursive, by name
     Mapping[str, "FieldValue"],
     None,
 ]
-"""A value of a table. What is read is a `FieldTable` or a tuple where others may be written."""
+"""A value of a table. A table or array that was read is a `FieldTable` or a tuple."""
 
 
 class FieldTable(Mapping[str, FieldValue]):
-    """A table: immutable, with the octets that it has on the wire.
+    """A table: immutable, with its octets on the wire.
 
     Two tables are equal if their names and values are, whatever their tags.
 
     Args:
-        values: what the table shall hold.
+        values: its values.
 
     Raises:
         FieldValueError: a name is longer than 255 octets, or a value has no tag.
@@ -233,7 +232,7 @@ class FieldTable(Mapping[str, FieldValue]):
 
     @classmethod
     def from_octets(cls, octets: bytes) -> FieldTable:
-        """Read a table without its length: the pairs.
+        """Read the pairs of a table, without its length.
 
         Raises:
             FieldValueError: an unknown tag, a length that does not fit, or a bound.
@@ -242,7 +241,7 @@ class FieldTable(Mapping[str, FieldValue]):
 
     @property
     def octets(self) -> bytes:
-        """The pairs as they are on the wire, without the length before them."""
+        """The pairs on the wire, without the length before them."""
         return self._octets
 
     def __getitem__(self, name: str) -> FieldValue:
@@ -273,8 +272,8 @@ class FieldTable(Mapping[str, FieldValue]):
     def plain(self) -> FieldTable:
         """Return the same values with tags that every client reads (09-W-31).
 
-        These are S I D T F t l d x A V. Integers become ``I`` where they have room there, else
-        ``l``, which stays ``l``; ``f`` becomes ``d``; old Qpid's strings become ``S``.
+        These are S I D T F t l d x A V. Integers become ``I`` if they fit, else ``l``; ``l`` stays
+        ``l``; ``f`` becomes ``d``; old Qpid's strings become ``S``.
         """
         return FieldTable({name: _plain(value) for name, value in self._values.items()})
 
@@ -295,14 +294,14 @@ def read_table(data: bytes, pos: int, end: int) -> tuple[FieldTable, int]:
 
     Args:
         data: the octets.
-        pos: where the length begins.
-        end: where the room for it ends.
+        pos: offset of the length.
+        end: end of the available octets.
 
     Returns:
-        The table, and where it ends.
+        The table, and the offset of its end.
 
     Raises:
-        FieldValueError: it is no table.
+        FieldValueError: it is not a table.
     """
     if end - pos < 4:
         raise FieldValueError("a table ends within its length")
@@ -531,7 +530,7 @@ def _write_nested(
 
 
 def _frozen(value: FieldValue) -> FieldValue:
-    """Return a value as it would be read: a `FieldTable` or a tuple for what nests."""
+    """Return a value in the form in which it would be read: a `FieldTable` or a tuple if nested."""
     if isinstance(value, list):
         return tuple(_frozen(item) for item in value)
     if isinstance(value, Mapping):

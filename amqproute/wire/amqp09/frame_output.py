@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes out: frames written into one buffer, large bodies left as they are.
+"""Output: frames written into one buffer, without copies of large bodies.
 
-Everything small is joined when it is handed over, so that a burst of deliveries is one write;
-what has `ALONE` octets or more is never copied.
+Small parts are joined, so that a burst of deliveries is one write; parts of `ALONE` octets or more
+are never copied.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ BODY: Final = 3
 HEARTBEAT: Final = 8
 FRAME_END: Final = b"\xce"
 FRAME_OVERHEAD: Final = 8
-"""Octets of a frame beside its payload."""
+"""Octets of a frame in addition to its payload."""
 HEARTBEAT_FRAME: Final = b"\x08\0\0\0\0\0\0\xce"
 ALONE: Final = 16_384
-"""A part with so many octets stands in the output by itself."""
+"""Smallest part in octets that is a buffer of its own."""
 
 _HEAD = struct.Struct(">BHI")
 _HEADER = struct.Struct(">BHIHHQ")
@@ -36,10 +36,10 @@ class FrameTooLargeError(LocalProtocolError):
 
 
 class FrameOutput:
-    """Collects what is to be sent.
+    """Collects the output.
 
     Attributes:
-        largest_payload: octets of a frame's payload; what the peer takes, less 8.
+        largest_payload: octets of a frame's payload; the peer's limit, less 8.
         frames: written so far.
     """
 
@@ -52,7 +52,7 @@ class FrameOutput:
         self._buffers: list[bytes] = []
 
     def write(self, pieces: Iterable[bytes]) -> None:
-        """Take octets that are frames already."""
+        """Take octets that are complete frames."""
         small = self._small
         for piece in pieces:
             if len(piece) < ALONE:
@@ -64,17 +64,17 @@ class FrameOutput:
                 self._buffers.append(piece)
 
     def write_small(self, pieces: Sequence[bytes], frames: int) -> None:
-        """Take octets that are frames together, each piece smaller than `ALONE`.
+        """Take octets that together are complete frames, each piece smaller than `ALONE`.
 
         Args:
             pieces: in order.
-            frames: how many they are.
+            frames: their number.
         """
         self._small += pieces
         self.frames += frames
 
     def take(self) -> list[bytes]:
-        """Hand over, and forget, what there is."""
+        """Return the output, and forget it."""
         buffers = self._buffers
         if self._small:
             buffers.append(b"".join(self._small))
@@ -84,7 +84,7 @@ class FrameOutput:
         return buffers
 
     def clear(self) -> None:
-        """Forget what there is."""
+        """Drop the output."""
         self._small = []
         self._buffers = []
 
@@ -92,7 +92,7 @@ class FrameOutput:
         """Return a method frame.
 
         Raises:
-            FrameTooLargeError: it is larger than a frame may be.
+            FrameTooLargeError: it is larger than a frame.
         """
         self._check("a method", len(payload))
         self.frames += 1
@@ -107,7 +107,7 @@ class FrameOutput:
         size: int,
         parts: Sequence[bytes],
     ) -> list[bytes]:
-        """Return the frames of a content: its method, its header, and what there is of its body.
+        """Return the frames of a content: its method, its header, and the given part of its body.
 
         Args:
             channel: the channel's number.
@@ -118,7 +118,7 @@ class FrameOutput:
             parts: of the body, all of it or its beginning.
 
         Raises:
-            FrameTooLargeError: method or header are larger than a frame may be.
+            FrameTooLargeError: method or header are larger than a frame.
         """
         self._check("a method", len(payload))
         self._check("a content header", 12 + len(property_octets))
@@ -142,7 +142,7 @@ class FrameOutput:
         return [head, *self.body_frames(channel, parts)]
 
     def body_frames(self, channel: int, parts: Iterable[bytes]) -> list[bytes]:
-        """Return body frames, each as large as it may be (09-CONN-19)."""
+        """Return body frames, each as large as possible (09-CONN-19)."""
         most = self.largest_payload
         out: list[bytes] = []
         room = 0
@@ -171,7 +171,7 @@ class FrameOutput:
         return out
 
     def empty_body(self, channel: int) -> bytes:
-        """Return a body frame without data: it ends a content that is cut short (I-09)."""
+        """Return a body frame without data: it ends a truncated content (I-09)."""
         self.frames += 1
         return _HEAD.pack(BODY, channel, 0) + FRAME_END
 

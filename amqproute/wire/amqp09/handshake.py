@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection until it is open, and its end: header, start, secure, tune, open, close.
+"""The beginning and the end of a connection: header, start, secure, tune, open, close.
 
 `Handshake` is the lower half of `amqproute.wire.amqp09.connection09.Connection09`. It owns the
-stage, what goes out, the heartbeats, and the ways in which a connection ends. The upper half reads
+stage, the output, the heartbeats, and the ways in which a connection ends. The upper half reads
 frames and has the channels.
 
-Where it is the user's turn (to look at a password, to open a virtual host) nothing is read: what
-the peer has written ahead waits, up to `MOST_WAITING` octets.
+While the user's action is pending (to verify a password, to open a virtual host) nothing is read:
+frames sent ahead by the peer wait, up to `MOST_WAITING` octets.
 """
 
 from __future__ import annotations
@@ -73,39 +73,39 @@ from amqproute.wire.header import (
 )
 
 MOST_WAITING: Final = 65_536
-"""Octets that a peer may write ahead while it is our user's turn."""
+"""Most octets that a peer may send ahead while the user's action is pending."""
 CAPABILITY_FAILURE_CLOSE: Final = "authentication_failure_close"
 CAPABILITY_BLOCKED: Final = "connection.blocked"
 
 
 class HandshakeStage(enum.Enum):
-    """How far a connection has come."""
+    """The stage of a connection."""
 
     HEADER = enum.auto()
-    """Server: the client's header is awaited. Client: the server's start, or a header instead."""
+    """Server: waiting for the client's header. Client: for the server's start, or a header."""
     START_OK = enum.auto()
-    """Server: start-ok is awaited."""
+    """Server: waiting for start-ok."""
     CREDENTIALS = enum.auto()
-    """Server: it is the user's turn to look at a response."""
+    """Server: the user must verify a response."""
     SECURE_OK = enum.auto()
-    """Server: secure-ok is awaited."""
+    """Server: waiting for secure-ok."""
     TUNE_OK = enum.auto()
-    """Server: tune-ok is awaited."""
+    """Server: waiting for tune-ok."""
     OPEN_AWAITED = enum.auto()
-    """Server: open is awaited."""
+    """Server: waiting for open."""
     HOST_ASKED = enum.auto()
-    """Server: it is the user's turn to open the virtual host."""
+    """Server: the user must open the virtual host."""
     RESPOND = enum.auto()
-    """Client: it is the user's turn to choose a mechanism or answer a challenge."""
+    """Client: the user must choose a mechanism or answer a challenge."""
     TUNE = enum.auto()
-    """Client: secure or tune is awaited."""
+    """Client: waiting for secure or tune."""
     OPEN_OK = enum.auto()
-    """Client: open-ok is awaited."""
+    """Client: waiting for open-ok."""
     OPEN = enum.auto()
     CLOSING = enum.auto()
     """Our close was sent; everything but its answer is dropped (09-CONN-33)."""
     ANSWER_DUE = enum.auto()
-    """The peer's close came; nothing is left to say but close-ok."""
+    """The peer's close was received; only close-ok remains."""
     OVER = enum.auto()
 
 
@@ -128,7 +128,7 @@ _BEFORE_OPEN: Final = frozenset(
 
 
 class Handshake(ABC):
-    """The stages of a connection, and its times."""
+    """The stages of a connection, and its deadlines."""
 
     def __init__(self, settings: Connection09Settings) -> None:
         self.settings = settings
@@ -155,7 +155,7 @@ class Handshake(ABC):
         self._told = False
         self._unheard = 0
         self._largest_in = OPENING_FRAME - FRAME_OVERHEAD
-        # What our close has said.
+        # The contents of our close.
         self._reason = (0, "")
 
     # ---------------------------------------------------------------------- for the upper half
@@ -170,7 +170,7 @@ class Handshake(ABC):
 
     @abstractmethod
     def _emit(self, event: ProtocolEvent) -> None:
-        """Report an event that nothing may overtake."""
+        """Report an event that ends the merging of earlier ones."""
 
     def _write(self, method: AmqpMethod) -> None:
         payload = encode_method(method, self.version)
@@ -180,7 +180,7 @@ class Handshake(ABC):
 
     @property
     def stage(self) -> HandshakeStage:
-        """How far the connection has come."""
+        """The stage of the connection."""
         return self._stage
 
     @property
@@ -195,12 +195,12 @@ class Handshake(ABC):
 
     @property
     def last_received(self) -> float:
-        """When octets last came, in seconds of the monotonic clock."""
+        """Time of the last input, in seconds of the monotonic clock."""
         return self._last_received
 
     @property
     def peer_capabilities(self) -> frozenset[str]:
-        """What the peer's properties say that it can do."""
+        """The capabilities in the peer's properties."""
         table = self.peer_properties.get("capabilities")
         if not isinstance(table, FieldTable):
             return frozenset()
@@ -235,7 +235,7 @@ class Handshake(ABC):
         return min(times, default=None)
 
     def reading_stops(self) -> None:
-        """The caller has stopped reading, to slow the peer down: its silence counts no more."""
+        """The caller has stopped reading, to slow the peer down: its silence does not count."""
         self._is_heard = False
 
     def reading_goes_on(self, now: float) -> None:
@@ -249,16 +249,16 @@ class Handshake(ABC):
         """Server: ask the client for more (connection.secure).
 
         Raises:
-            LocalProtocolError: no response is to be answered.
+            LocalProtocolError: there is no response to answer.
         """
         self._turn(HandshakeStage.CREDENTIALS, HandshakeStage.SECURE_OK)
         self._write(ConnectionSecure(challenge=challenge))
 
     def authenticated(self) -> None:
-        """Server: the client is who it says; go on with tuning.
+        """Server: the client is authenticated; continue with tuning.
 
         Raises:
-            LocalProtocolError: no response is to be answered.
+            LocalProtocolError: there is no response to answer.
         """
         self._turn(HandshakeStage.CREDENTIALS, HandshakeStage.TUNE_OK)
         settings = self.settings
@@ -271,16 +271,16 @@ class Handshake(ABC):
         )
 
     def refuse_authentication(self, text: str) -> None:
-        """Server: the client is not let in; the connection ends (09-W-50).
+        """Server: refuse the client; the connection ends (09-W-50).
 
-        A client that has said that it understands is told by a close with access-refused, others
-        see the transport go.
+        A client with the matching capability gets a close with access-refused, others lose the
+        transport.
 
         Raises:
-            LocalProtocolError: no response is to be answered.
+            LocalProtocolError: there is no response to answer.
         """
         if self._stage is not HandshakeStage.CREDENTIALS:
-            raise LocalProtocolError(f"nobody to refuse: {self._stage.name}")
+            raise LocalProtocolError(f"no response to refuse: {self._stage.name}")
         if CAPABILITY_FAILURE_CLOSE in self.peer_capabilities:
             self._send_close(ReplyCode.ACCESS_REFUSED, text, ConnectionStartOk())
         else:
@@ -290,23 +290,23 @@ class Handshake(ABC):
         """Server: the virtual host is open.
 
         Raises:
-            LocalProtocolError: no open is to be answered.
+            LocalProtocolError: there is no open to answer.
         """
         self._turn(HandshakeStage.HOST_ASKED, HandshakeStage.OPEN)
         self._write(ConnectionOpenOk(known_hosts=known_hosts))
 
     def block(self, reason: str) -> None:
-        """Server: tell that publishes wait, where the client wants to know."""
+        """Server: notify clients with the capability that publishes wait."""
         if self._stage is HandshakeStage.OPEN and CAPABILITY_BLOCKED in self.peer_capabilities:
             self._write(BlockedMethod(reason=fit_reply_text(reason)))
 
     def unblock(self) -> None:
-        """Server: tell that publishes are taken again, where the client wants to know."""
+        """Server: notify clients with the capability that publishes are accepted again."""
         if self._stage is HandshakeStage.OPEN and CAPABILITY_BLOCKED in self.peer_capabilities:
             self._write(UnblockedMethod())
 
     def update_secret_ok(self) -> None:
-        """Server: the new secret is good."""
+        """Server: accept the new secret."""
         if self._stage is HandshakeStage.OPEN:
             self._write(ConnectionUpdateSecretOk())
 
@@ -316,7 +316,7 @@ class Handshake(ABC):
         """Client: choose a mechanism.
 
         Raises:
-            LocalProtocolError: no start is to be answered.
+            LocalProtocolError: there is no start to answer.
         """
         self._turn(HandshakeStage.RESPOND, HandshakeStage.TUNE)
         self._write(
@@ -332,13 +332,13 @@ class Handshake(ABC):
         """Client: answer a challenge.
 
         Raises:
-            LocalProtocolError: no challenge is to be answered.
+            LocalProtocolError: there is no challenge to answer.
         """
         self._turn(HandshakeStage.RESPOND, HandshakeStage.TUNE)
         self._write(ConnectionSecureOk(response=response))
 
     def update_secret(self, secret: bytes, reason: str) -> None:
-        """Client: replace the secret that it has authenticated with.
+        """Client: replace the secret of its authentication.
 
         Raises:
             LocalProtocolError: the connection is not open.
@@ -350,14 +350,14 @@ class Handshake(ABC):
     # -------------------------------------------------------------------------------- closing
 
     def close(self, code: ReplyCode, text: str, method: AmqpMethod | None = None) -> None:
-        """Close the connection. Before it is open there is no close: the transport goes.
+        """Close the connection. Before it is open this drops the transport.
 
-        `ChannelEnded` for each channel comes with the next `tick`, which `next_deadline` asks for,
+        `ChannelEnded` for each channel comes with the next `tick`, which `next_deadline` requests,
         and `ConnectionEnded` when the peer has answered or its time is over.
 
         Args:
-            code: why.
-            text: why, in words; cut to what fits.
+            code: the reason.
+            text: the reason as text; truncated to fit.
             method: the method that caused it, None for none (09-W-60).
         """
         if self._stage in (HandshakeStage.OPEN, HandshakeStage.HOST_ASKED):
@@ -371,10 +371,10 @@ class Handshake(ABC):
         self.close(ReplyCode.CONNECTION_FORCED if is_forced else ReplyCode.INTERNAL_ERROR, words)
 
     def close_ok(self) -> None:
-        """Answer the peer's close, once all that it ends has ended.
+        """Answer the peer's close, once everything on the connection has ended.
 
         Raises:
-            LocalProtocolError: no close is to be answered.
+            LocalProtocolError: there is no close to answer.
         """
         self._turn(HandshakeStage.ANSWER_DUE, HandshakeStage.OVER)
         self._write(ConnectionCloseOk())
@@ -410,7 +410,7 @@ class Handshake(ABC):
             self._emit(event)
 
     def _drop(self, code: int, text: str, violation: Violation | None = None) -> None:
-        """End the connection without a word."""
+        """End the connection without a close."""
         self._stage = HandshakeStage.OVER
         self._end(ConnectionEnded(code, text, violation=violation))
 
@@ -419,7 +419,7 @@ class Handshake(ABC):
             self._drop(0, text)
 
     def _violated(self, fault: ViolationError, method: AmqpMethod | None) -> None:
-        """End the connection for what the peer did."""
+        """End the connection because of a violation."""
         violation = fault.violation
         code = violation.code(self.version)
         if self._stage is not HandshakeStage.OPEN or violation.is_silent(self.version):
@@ -439,7 +439,7 @@ class Handshake(ABC):
     # --------------------------------------------------------------------------------- header
 
     def _take_client_header(self, data: bytes) -> int:
-        """Server: read the header; return the octets taken, 0 while it is not complete."""
+        """Server: read the header; return the octets taken, 0 while it is incomplete."""
         try:
             header = recognize(data)
         except UnknownHeaderError as fault:
@@ -470,7 +470,7 @@ class Handshake(ABC):
         return HEADER_SIZE
 
     def _sees_server_header(self, data: bytes) -> bool:
-        """Client: whether a header comes instead of start; it ends the connection when whole."""
+        """Client: return whether a header comes instead of start; it ends the connection."""
         if not data.startswith(b"A"):
             return False
         if len(data) >= HEADER_SIZE:
@@ -480,7 +480,7 @@ class Handshake(ABC):
     # -------------------------------------------------------------------- methods of channel 0
 
     def _on_connection_method(self, payload: bytes) -> None:
-        """Act on a method of channel 0."""
+        """Handle a method of channel 0."""
         method: AmqpMethod | None = None
         try:
             if payload[:2] != b"\0\x0a":
@@ -588,7 +588,7 @@ class Handshake(ABC):
         self._stage = HandshakeStage.OPEN_AWAITED
 
     def _tune(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
-        """Take what was agreed; 0 leaves it at what we want (09-W-17)."""
+        """Adopt the agreed values; 0 leaves our own (09-W-17)."""
         self.channel_max = channel_max or self.settings.channel_max
         self.frame_max = frame_max or self.settings.frame_max
         self.heartbeat = heartbeat
@@ -638,7 +638,7 @@ BEATING: Final = frozenset(
         HandshakeStage.CLOSING,
     )
 )
-"""Stages in which silence counts."""
+"""Stages in which silence ends the connection."""
 _UNTUNED: Final = frozenset(
     (
         HandshakeStage.HEADER,
@@ -649,7 +649,7 @@ _UNTUNED: Final = frozenset(
         HandshakeStage.CLOSING,
     )
 )
-"""Stages in which a close has no place, or another one."""
+"""Stages without a close handshake, or with another one."""
 
 __all__ = [
     "BEATING",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine for 0-9 and 0-9-1 tells its user, in the order in which it happened.
+"""Events of the engine for 0-9 and 0-9-1, in the order in which they happened.
 
 `amqproute.wire.amqp09.connection09.Connection09.receive_data` returns a list of these. The receiver
 must not change them.
@@ -7,11 +7,11 @@ must not change them.
 Work is reported by batch: publishes that follow each other on a channel are one
 `PublishesReceived`, acks one `DeliveriesSettled`, even if traffic of the same kinds on other
 channels came in between. The order within a channel is always that of the wire; the order of
-channels among each other is kept wherever anything else than contents and acks has come.
+channels among each other is kept around all other events.
 
-A peer may write much ahead, so the list may hold events of a channel that the user closes while it
-walks the list: look at ``channel.is_open`` first. The engine makes no new events for a channel or
-a connection that was closed here.
+A peer may send much ahead, so the list may contain events of a channel that the user closes while
+iterating over the list: check ``channel.is_open`` first. The engine makes no new events for a
+channel or a connection that was closed here.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from amqproute.wire.amqp09.violations import Violation
 class MechanismChosen:
     """Server: connection.start-ok. Answer: `challenge`, `authenticated` or `refuse_authentication`.
 
-    Nothing further is read before the answer.
+    The engine reads nothing further before the answer.
 
     Attributes:
         mechanism: one of those offered.
-        response: handed to the mechanism unchanged; for AMQPLAIN see `amqplain`.
-        locale: what the client chose; one that was not offered is taken as the first.
+        response: for the mechanism, unchanged; for AMQPLAIN see `amqplain`.
+        locale: the client's choice; one that was not offered counts as the first.
         client_properties: of the client.
     """
 
@@ -72,11 +72,11 @@ class Challenged:
 
 @dataclass(slots=True)
 class VirtualHostAsked:
-    """Server: connection.open. Answer with `open_ok` or `close`; nothing is read before.
+    """Server: connection.open. Answer with `open_ok` or `close`; the engine reads nothing before.
 
     Attributes:
         virtual_host: its name.
-        capabilities: 0-9: what the client asks for.
+        capabilities: 0-9: capabilities requested by the client.
         insist: 0-9: the client wants no redirect (09-X-16).
     """
 
@@ -102,14 +102,14 @@ class ConnectionRedirected:
 
 @dataclass(slots=True)
 class BlockedNotice:
-    """Client: the server takes no publishes for now."""
+    """Client: the server accepts no publishes for now."""
 
     reason: str
 
 
 @dataclass(slots=True)
 class UnblockedNotice:
-    """Client: the server takes publishes again."""
+    """Client: the server accepts publishes again."""
 
 
 @dataclass(slots=True)
@@ -136,9 +136,9 @@ class ChannelOpened:
 
 @dataclass(slots=True)
 class MethodReceived:
-    """A method that the user acts on, and answers if it has replies and no nowait.
+    """A method for the user, who answers it if it has replies and no nowait.
 
-    A consumer tag that the client left to the server has been filled in.
+    The engine has added a consumer tag if the client left it to the server.
     """
 
     channel: Channel
@@ -147,7 +147,7 @@ class MethodReceived:
 
 @dataclass(slots=True)
 class PublishesReceived:
-    """Server: whole publishes on one channel, in order."""
+    """Server: complete publishes on one channel, in order."""
 
     channel: Channel
     publishes: list[Publish]
@@ -155,7 +155,7 @@ class PublishesReceived:
 
 @dataclass(slots=True)
 class ContentsReceived:
-    """Other whole contents on one channel, in order: deliveries, gets, returns; file and others."""
+    """Other complete contents on one channel, in order: deliveries, gets, returns, files."""
 
     channel: Channel
     contents: list[Content]
@@ -168,10 +168,10 @@ class ContentPartReceived:
     The first event comes with the content's header. None of the body is kept by the engine.
 
     Attributes:
-        channel: where.
+        channel: its channel.
         content: with method and properties; ``size`` is that of the whole body.
         parts: octets of the body, in order.
-        is_last: the content is complete.
+        is_last: whether the content is complete.
     """
 
     channel: Channel
@@ -182,19 +182,19 @@ class ContentPartReceived:
 
 @dataclass(slots=True)
 class ContentsHeld:
-    """So much input is in memory: contents that have begun and not ended, and what is unread.
+    """The amount of input in memory: unfinished contents, and unread octets.
 
-    Told where the settings ask for it, when the number has changed.
+    Reported on change, if enabled in the settings.
 
     Attributes:
-        octets: how many.
+        octets: the amount.
     """
 
     octets: int
 
 
 class AckReceived(enum.Enum):
-    """What the peer says of deliveries."""
+    """The peer's answer to deliveries."""
 
     ACKNOWLEDGED = "ack"
     REJECTED = "reject"
@@ -208,10 +208,10 @@ class DeliveriesSettled:
     """Server: the client acknowledged or rejected deliveries of one channel.
 
     Attributes:
-        channel: where.
-        settlement: which.
+        channel: their channel.
+        settlement: the answer.
         tags: their delivery tags, for `DeliveryTags.restore` after a rollback.
-        contexts: what `Channel.deliver` was given with them.
+        contexts: those passed to `Channel.deliver`.
     """
 
     channel: Channel
@@ -222,13 +222,13 @@ class DeliveriesSettled:
 
 @dataclass(slots=True)
 class PublishesSettled:
-    """Client: the server confirmed publishes, or did not take them.
+    """Client: the server confirmed or rejected publishes.
 
     Attributes:
-        channel: where.
+        channel: their channel.
         confirmed: ack, or nack.
         numbers: of the publishes.
-        contexts: what `Channel.publish` was given with them.
+        contexts: those passed to `Channel.publish`.
     """
 
     channel: Channel
@@ -247,16 +247,16 @@ class FlowChanged:
 
 @dataclass(slots=True)
 class ChannelEnded:
-    """The channel is over. What it has not acknowledged is in ``channel.unacknowledged``.
+    """The channel has ended. ``channel.unacknowledged`` has its unacknowledged deliveries.
 
     Attributes:
-        channel: which.
-        code: the reply code; 0 when the connection has ended with it.
-        text: in words.
+        channel: the channel.
+        code: the reply code; 0 if the connection has ended with it.
+        text: the reason as text.
         class_id: of the method that caused it, 0 for none.
         method_id: the same.
-        violation: the rule that the peer broke; the engine has closed the channel for it.
-        answer_due: the peer closed: call `Channel.close_ok` when all has ended.
+        violation: the rule broken by the peer, for which the engine has closed the channel.
+        answer_due: whether the peer closed: call `Channel.close_ok` when everything has ended.
     """
 
     channel: Channel
@@ -277,18 +277,18 @@ class ChannelCloseAnswered:
 
 @dataclass(slots=True)
 class ConnectionEnded:
-    """The last event: somebody closed, the transport is gone, or time has run out.
+    """The last event: one side has closed, the transport is gone, or a deadline has passed.
 
     `ChannelEnded` for each channel came before it.
 
     Attributes:
-        code: the reply code of whoever closed; 0 without one.
-        text: in words, for the log.
+        code: the reply code of the close; 0 without one.
+        text: the reason as text, for the log.
         class_id: of the method that caused it, 0 for none.
         method_id: the same.
-        violation: the rule that the peer broke.
-        clean: closed with the peer's consent; False is worth a line in the log (09-CONN-35).
-        answer_due: the peer closed: call `Connection09.close_ok` when all has ended.
+        violation: the rule broken by the peer.
+        clean: whether it was closed with the peer's consent; False should be logged (09-CONN-35).
+        answer_due: whether the peer closed: call `Connection09.close_ok` when everything has ended.
     """
 
     code: int

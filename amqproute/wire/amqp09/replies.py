@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reply codes: what a close or a return says about its cause (09-ERR-01 to 09-ERR-21)."""
+"""Reply codes: the causes of closes and returns (09-ERR-01 to 09-ERR-21)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REPLY_TEXT_OCTETS: Final = 255
 
 
 class ReplyScope(enum.Enum):
-    """What an error ends."""
+    """The scope of an error."""
 
     CHANNEL = "channel"
     CONNECTION = "connection"
@@ -20,7 +20,7 @@ class ReplyScope(enum.Enum):
 class ReplyCode(enum.IntEnum):
     """The reply codes of 0-9 and 0-9-1.
 
-    310, 312 and 313 close nothing (I-24): 312 and 313 stand in basic.return.
+    310, 312 and 313 close nothing (I-24): 312 and 313 are used in basic.return.
     """
 
     REPLY_SUCCESS = 200
@@ -46,7 +46,7 @@ class ReplyCode(enum.IntEnum):
 
     @property
     def scope(self) -> ReplyScope:
-        """What an error with this code ends, whatever raised it (I-05, I-06)."""
+        """The scope of an error with this code, whatever caused it (I-05, I-06)."""
         return ReplyScope.CHANNEL if self in _CHANNEL else ReplyScope.CONNECTION
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `methods` is made of: types of fields, and what is known of a method beside its fields."""
+"""The base of `methods`: types of fields, and traits of methods."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class InlineBody(NamedTuple):
 
     Attributes:
         octets: the data, or the name of a reference.
-        is_reference: which of them.
+        is_reference: whether it is a reference.
     """
 
     octets: bytes = b""
@@ -38,18 +38,18 @@ NO_BODY = InlineBody()
 
 
 class MethodTraits(NamedTuple):
-    """What holds for every use of a method.
+    """The common traits of all uses of a method.
 
     Attributes:
-        name: class and method, as in ``queue.declare-ok``.
+        name: class and method, such as ``queue.declare-ok``.
         class_id: of its class.
         method_id: within its class.
         layout: its fields in wire order, by their names in Python.
-        replies: the codes of the methods that answer it.
-        to_server: a client may send it.
-        to_client: a server may send it.
-        has_content: a content header and a body follow.
-        only_0_9: 0-9-1 does not have it.
+        replies: the codes of its replies.
+        to_server: whether a client may send it.
+        to_client: whether a server may send it.
+        has_content: whether a content header and a body follow.
+        only_0_9: whether 0-9-1 lacks it.
         reserved: fields that 0-9-1 sends empty and ignores.
     """
 
@@ -74,7 +74,7 @@ class AmqpMethod:
     """A method with its arguments.
 
     Attributes:
-        traits: what holds for every method of this class.
+        traits: the traits of the method.
     """
 
     __slots__ = ()
@@ -83,9 +83,9 @@ class AmqpMethod:
 
 
 class ContentProperties:
-    """The properties of a content, None where one is absent (09-W-27).
+    """The properties of a content, None for absent ones (09-W-27).
 
-    What came from the wire may be shared by several contents: it must not be changed.
+    Properties from the wire may be shared by several contents: they must not be changed.
 
     Attributes:
         class_id: of the class of content.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers of a channel: delivery tags, and the numbers of publishes that are confirmed.
 
-`DeliveryTags` takes as long for an ack as it settles deliveries, whether it names one tag or all
-up to one, with a hundred thousand outstanding. `ConfirmNumbers` turns what the broker has stored,
-in whatever order, into the fewest acks that say so.
+The cost of an ack in `DeliveryTags` is proportional to the deliveries that it settles, whether it
+names one tag or all up to one, with a hundred thousand outstanding. `ConfirmNumbers` turns
+publishes stored in any order into the fewest confirms.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _T = TypeVar("_T")
 
 
 class DeliveryTags(Generic[_T]):
-    """What was sent with a tag and is not acknowledged yet.
+    """The deliveries of a channel without an acknowledgement.
 
-    Tags count from 1 (09-X-02). Those of deliveries that need no acknowledgement are issued and
-    not kept.
+    Tags count from 1 (09-X-02). Those of deliveries without acknowledgement are issued and not
+    kept.
 
     Attributes:
-        last: the tag issued last; 0 before the first.
+        last: the last issued tag; 0 before the first.
     """
 
     __slots__ = ("_floor", "_outstanding", "last")
@@ -42,22 +42,22 @@ class DeliveryTags(Generic[_T]):
         return iter(sorted(self._outstanding))
 
     def outstanding(self) -> Iterable[tuple[int, _T]]:
-        """Return the tags that are outstanding and their contexts, in no order."""
+        """Return the outstanding tags and their contexts, in no order."""
         return self._outstanding.items()
 
     def issue(self, context: _T) -> int:
-        """Return the next tag, whose delivery has to be acknowledged."""
+        """Return the next tag, for a delivery that must be acknowledged."""
         self.last = tag = self.last + 1
         self._outstanding[tag] = context
         return tag
 
     def issue_settled(self) -> int:
-        """Return the next tag, whose delivery needs no acknowledgement."""
+        """Return the next tag, for a delivery without acknowledgement."""
         self.last += 1
         return self.last
 
     def settle(self, tag: int) -> _T:
-        """Take one delivery out.
+        """Remove one delivery.
 
         Raises:
             KeyError: this tag is not outstanding.
@@ -65,7 +65,7 @@ class DeliveryTags(Generic[_T]):
         return self._outstanding.pop(tag)
 
     def settle_up_to(self, tag: int) -> list[tuple[int, _T]]:
-        """Take out all deliveries up to a tag, or all there are for 0 (09-BASIC-51, -52).
+        """Remove all deliveries up to a tag, or all of them for 0 (09-BASIC-51, -52).
 
         Returns:
             Tags and contexts, by tag.
@@ -93,14 +93,14 @@ class DeliveryTags(Generic[_T]):
         return found
 
     def take_all(self) -> list[tuple[int, _T]]:
-        """Take out all deliveries: tags and contexts, by tag."""
+        """Remove all deliveries: tags and contexts, by tag."""
         found = sorted(self._outstanding.items(), key=_tag_of)
         self._outstanding = {}
         self._floor = self.last
         return found
 
     def restore(self, tag: int, context: _T) -> None:
-        """Make a delivery outstanding again: its ack was in a transaction that was rolled back."""
+        """Make a delivery outstanding again after a rollback of its ack."""
         self._outstanding[tag] = context
         self._floor = min(self._floor, tag - 1)
 
@@ -110,7 +110,7 @@ def _tag_of(item: tuple[int, object]) -> int:
 
 
 class ConfirmNumbers:
-    """The publishes of a channel in confirm mode (09: part 4.5), at the side that confirms them.
+    """The publishes of a channel in confirm mode (09: part 4.5), at the confirming side.
 
     Attributes:
         last: the number of the latest publish; they count from 1 after confirm.select.
@@ -126,7 +126,7 @@ class ConfirmNumbers:
 
     @property
     def outstanding(self) -> int:
-        """How many publishes wait for their confirm."""
+        """Number of publishes that wait for their confirm."""
         return self.last - self._settled - len(self._ahead)
 
     def confirm(self, first: int, last: int) -> list[tuple[int, bool]]:
@@ -137,7 +137,7 @@ class ConfirmNumbers:
             last: its last.
 
         Returns:
-            The tags to send, each with whether it stands for all before it.
+            The tags to send, each with whether it covers all before it.
 
         Raises:
             ValueError: a number was not published, or was confirmed before.

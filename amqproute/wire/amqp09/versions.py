@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two versions that this package speaks, and which peer is which."""
+"""The two supported versions, and the roles of peers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from amqproute.wire.header import ProtocolHeader
 
 Role: TypeAlias = Literal["server", "client"]
-"""Which peer an engine is: the client speaks first."""
+"""The role of an engine's side: the client speaks first."""
 
 
 class ProtocolVersion(enum.Enum):
@@ -25,7 +25,7 @@ class ProtocolVersion(enum.Enum):
 
     @property
     def header(self) -> ProtocolHeader:
-        """The eight octets that ask for this version."""
+        """The eight octets that request this version."""
         if self is ProtocolVersion.V0_9:
             return ProtocolHeader.AMQP_0_9
         return ProtocolHeader.AMQP_0_9_1

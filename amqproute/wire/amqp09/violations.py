@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every way in which a peer can break the protocol, and what it is told: one table.
+"""A peer's possible violations of the protocol, and the replies: one table.
 
-The scope of an error is that of its reply code (`replies.ReplyCode.scope`). Where 0-9 and 0-9-1
-answer differently the table has two codes. A rule that is silent ends the connection without a
-method: nothing behind a broken frame can be trusted to be understood.
+The scope of an error is that of its reply code (`replies.ReplyCode.scope`). If 0-9 and 0-9-1 answer
+differently the table has two codes. A silent rule ends the connection without a method: after a
+broken frame the peer may not understand one.
 
 Before connection.open every violation is silent in both versions (09-W-65): no close handshake
 exists yet.
@@ -20,12 +20,12 @@ from amqproute.wire.amqp09.versions import ProtocolVersion
 
 
 class ViolationRule(NamedTuple):
-    """What follows a violation.
+    """The effect of a violation.
 
     Attributes:
         code: the reply code in 0-9, and in 0-9-1 unless it has its own.
-        code_0_9_1: the reply code in 0-9-1, where it differs.
-        silent: the connection ends without a method, in both versions.
+        code_0_9_1: the reply code in 0-9-1, if it differs.
+        silent: whether the connection ends without a method, in both versions.
         silent_0_9_1: the same, in 0-9-1 only.
     """
 
@@ -36,7 +36,7 @@ class ViolationRule(NamedTuple):
 
 
 class Violation(enum.Enum):
-    """What a peer did wrong, as far as the engine can tell."""
+    """A peer's violation, as far as the engine can tell."""
 
     FRAME_END = enum.auto()
     FRAME_TYPE = enum.auto()
@@ -85,7 +85,7 @@ class Violation(enum.Enum):
         return rule.code
 
     def is_silent(self, version: ProtocolVersion) -> bool:
-        """Say whether the connection ends without a method."""
+        """Return whether the connection ends without a method."""
         rule = RULES[self]
         return rule.silent or (rule.silent_0_9_1 and version is ProtocolVersion.V0_9_1)
 
@@ -142,7 +142,7 @@ class ViolationError(AmqprouteError):
 
     Attributes:
         violation: the row of the table.
-        text: what it did, in words.
+        text: the violation as text.
     """
 
     def __init__(self, violation: Violation, text: str) -> None:
