@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Addresses: ``node``, ``node@domain`` and ``@domain``.
 
-An address is split at its *last* at sign. What stands before it is the node: case-sensitive, any
-Unicode, at most 1024 octets of UTF-8. What follows is the domain: a DNS name, compared and kept
-as lower-case A-labels without the final dot, so that ``orders@Bücher.example.`` and
+An address is split at its *last* at sign. The part before it is the node: case-sensitive, any
+Unicode, at most 1024 octets of UTF-8. The part after it is the domain: a DNS name, compared and
+kept as lower-case A-labels without the final dot, so that ``orders@Bücher.example.`` and
 ``orders@xn--bcher-kva.example`` are one address. Without an at sign the address names a node of
-this container. ``@domain`` stands for every node of that domain; ``node@`` is refused, because it
-is what a program writes that lost the domain on the way.
+this container. ``@domain`` means every node of that domain; ``node@`` is refused, because it is
+typical of a program that has lost the domain.
 
-Why so: a port or an IP address is no part of an address. Where a domain lives is the business
-of DNS or of a route, and may change; the address may not.
+Why so: a port or an IP address is no part of an address. The location of a domain is up to the DNS
+or a route, and may change; the address may not.
 
-`parse` runs for each message that is routed. Plain ASCII domains never reach the IDNA tables,
-and the last few thousand addresses are remembered; the memory is bounded because an accepted
-address is short and a refused one is not kept.
+`parse` runs for each routed message. Plain ASCII domains never reach the IDNA tables, and the last
+few thousand addresses are cached; the cache is bounded because an accepted address is short and a
+refused one is not kept.
 
-Nodes of a virtual host are ``//HOST/NAME`` within the broker, in its store, its journal and for
-its operators (`in_host`). `parse` refuses an address that begins so: clients of a virtual host
-write the names alone, and nobody else can write any.
+Nodes of a virtual host are ``//HOST/NAME`` within the broker, in its store, its journal and for its
+operators (`in_host`). `parse` refuses an address that begins with two slashes: clients of a virtual
+host use the bare names, and nobody else can reach its nodes.
 
 Standard library only, apart from `idna`, whose tables the standard library's own codec lacks
 (it still speaks IDNA 2003).
@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 MAX_NODE_OCTETS: Final = 1024
-"""The longest node name in octets of UTF-8. The draft allows 2 GB; nobody has such a name."""
+"""The longest node name in octets of UTF-8. The draft allows 2 GB, which nobody uses."""
 
 MAX_DOMAIN_OCTETS: Final = 253
 """The longest domain in its A-label text form (RFC 1035 §2.3.4, less the root's two octets)."""
@@ -68,9 +68,9 @@ MAX_DOMAIN_OCTETS: Final = 253
 MAX_LABEL_OCTETS: Final = 63
 
 TRANSFER_NODE: Final = "amqp$transfer"
-"""The node at which every broker takes messages for other nodes and other brokers."""
+"""The node at which every broker accepts messages for other nodes and other brokers."""
 PROBE_NODE: Final = "amqp$probe"
-"""The node at which an amqproute answers what would become of a peer's message."""
+"""The node at which an amqproute predicts the fate of a peer's message."""
 
 _REMEMBERED: Final = 4096
 
@@ -82,10 +82,10 @@ _SCHEMES: Final = ("amqp://", "amqps://")
 _HOSTS: Final = "//"
 
 ROOT_HOST: Final = "/"
-"""What operators and clients call the virtual host that is always there; `in_host` has ""."""
+"""The name of the default virtual host for operators and clients; `in_host` uses ""."""
 
-# Letters, digits and hyphens, no hyphen at either end of a label. A label of 64 octets or a name
-# of 254 does not match; `_refuse_ascii` then says which of the rules was broken.
+# Letters, digits and hyphens, no hyphen at either end of a label. A label of 64 octets or a name of
+# 254 does not match; `_refuse_ascii` then names the violated rule.
 _LDH: Final = re.compile(
     r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*"
     r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z"
@@ -112,10 +112,10 @@ class Address:
 
 @lru_cache(maxsize=_REMEMBERED)
 def parse(text: str) -> Address:
-    """Take an address apart.
+    """Parse an address.
 
     Raises:
-        InvalidField: it is not an address; the description says why.
+        InvalidField: it is not an address; the description has the reason.
     """
     node, at, domain = text.rpartition("@")
     if not at:
@@ -142,20 +142,20 @@ def parse(text: str) -> Address:
 
 
 def format(address: Address) -> str:
-    """Write an address in its one normal form; `parse` of it gives the same address again."""
+    """Format an address in its one normal form; `parse` of it gives the same address again."""
     if address.domain is None:
         return address.node
     return f"{address.node}@{address.domain}"
 
 
 def normalize_domain(text: str) -> str:
-    """Bring a domain into the form in which domains are compared: lower-case A-labels.
+    """Normalize a domain to the form used in comparisons: lower-case A-labels.
 
     Upper case, a final dot and the compatibility forms of UTS #46 are folded away
     (non-transitional processing, as browsers do it).
 
     Raises:
-        InvalidField: it is not a domain name; the description says why.
+        InvalidField: it is not a domain name; the description has the reason.
     """
     if _LDH.match(text) and "xn--" not in text and not text[-1].isdigit():
         return text
@@ -202,7 +202,7 @@ def _to_a_label(label: str, text: str) -> str:
 
 
 def _check_a_label(label: str, text: str) -> None:
-    """Refuse ``xn--`` labels that no Unicode label encodes to: two spellings would then differ."""
+    """Refuse ``xn--`` labels that no Unicode label encodes to: they would be a second spelling."""
     try:
         back = idna.alabel(idna.ulabel(label)).decode("ascii")
     except (idna.IDNAError, UnicodeError) as error:
@@ -237,12 +237,12 @@ def _what_is_wrong(folded: str, text: str) -> str:
 
 
 def is_reserved(name: str) -> bool:
-    """Tell whether a node name belongs to the services; nobody may create such a node (A-07)."""
+    """Return whether a node name is reserved for services; nobody may create such a node (A-07)."""
     return name.startswith(_RESERVED)
 
 
 def check_new_name(name: str) -> None:
-    """Check the name somebody gives a new node: stricter than what an address may mention (Q-11).
+    """Check the name for a new node: stricter than for names in addresses (Q-11).
 
     Raises:
         NotAllowed: the name is reserved for services.
@@ -272,8 +272,8 @@ def check_new_name(name: str) -> None:
 def from_compatibility(text: str) -> str | None:
     """Read ``/queues/<name>`` and ``/topics/<name>``, the addresses of clients made for RabbitMQ 4.
 
-    The name is percent-encoded. What comes back is an address in the ordinary form: a plain node
-    name, or ``node@domain`` if the client wrote ``/queues/node%40domain``; `parse` it next.
+    The name is percent-encoded. The result is an address in the ordinary form: a plain node name,
+    or ``node@domain`` if the client wrote ``/queues/node%40domain``; `parse` it next.
 
     Returns:
         The plain address, or None if the text is not of this form.
@@ -313,10 +313,10 @@ def from_exchange_address(text: str) -> tuple[str, str | None] | None:
 
 
 def exchange_node(name: str) -> str:
-    """Return what access rules and the journal call an exchange: ``/exchanges/<name>``.
+    """Return the name of an exchange in access rules and the journal: ``/exchanges/<name>``.
 
-    A slash or percent sign in the name is percent-encoded, as in the address of the exchange: what
-    comes out is read back by `from_exchange_address`.
+    A slash or percent sign in the name is percent-encoded, as in the address of the exchange:
+    `from_exchange_address` reads the result.
     """
     if "%" in name or "/" in name:
         name = name.replace("%", "%25").replace("/", "%2F")
@@ -324,7 +324,7 @@ def exchange_node(name: str) -> str:
 
 
 def node_of_rules(node: str) -> str:
-    """Return what access rules call a node: an exchange without the routing key behind it.
+    """Return the name of a node in access rules: an exchange without the routing key after it.
 
     Raises:
         InvalidField: it is badly encoded.
@@ -334,11 +334,11 @@ def node_of_rules(node: str) -> str:
 
 
 def in_host(host: str, name: str) -> str:
-    """Return what a node of a virtual host is called within the broker: ``//HOST/NAME``.
+    """Return the name of a virtual host's node within the broker: ``//HOST/NAME``.
 
     Args:
         host: the virtual host, which has no slash in its name; empty for ``/``.
-        name: of the node, as its clients write it.
+        name: of the node, in its clients' form.
     """
     return f"{_HOSTS}{host}/{name}" if host else name
 
@@ -357,22 +357,22 @@ def host_of(name: str) -> str:
 
 
 def host_label(host: str) -> str:
-    """Return what operators and clients call a virtual host: ``/`` for the one without a name."""
+    """Return the name of a virtual host for operators and clients: ``/`` for the default one."""
     return host or ROOT_HOST
 
 
 def local_name(name: str) -> str:
-    """Return the name of a node as clients of its virtual host write it."""
+    """Return the name of a node for clients of its virtual host."""
     return split_host(name)[1] if name[:2] == _HOSTS else name
 
 
 def from_uri(text: str, host: str | None) -> str | None:
-    """Read ``amqps://HOST/<name>``, the address that Azure's clients give a node of their broker.
+    """Read ``amqps://HOST/<name>``, the address of a node in the form of Azure's clients.
 
     Args:
         text: the address of a source or target.
-        host: the host name in the open of the connection. A URI with another host is none of these:
-            the host says which broker was meant.
+        host: the host name in the open of the connection. A URI with another host does not match:
+            it names another broker.
 
     Returns:
         The plain address, or None if the text is not of this form.
@@ -384,7 +384,7 @@ def from_uri(text: str, host: str | None) -> str | None:
         return None
     authority, _, name = text.partition("://")[2].partition("/")
     named = authority.rpartition("@")[2]
-    # An IPv6 address has colons of its own, and stands in brackets.
+    # An IPv6 address contains colons, and is in brackets.
     named = named[1:].partition("]")[0] if named[:1] == "[" else named.partition(":")[0]
     if not name or named.lower() != host.strip("[]").lower():
         return None
@@ -423,5 +423,5 @@ def _words(error: Exception) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Quote a stranger's text for an error: escaped, and cut where it would fill the log."""
+    """Quote a stranger's text for an error: escaped, and truncated to protect the log."""
     return ascii(text if len(text) <= 80 else text[:80] + "...")

@@ -1,38 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which places the DNS may have this broker connect to.
+"""The rules on addresses from the DNS that this broker may connect to.
 
-Anybody can publish an SRV record, and it may name any host, port and address: one behind our own
-firewall, too. `TargetPolicy` decides, for each address after it has been looked up, whether it is
-dialled for a domain. The decision is a function of the address, the port, the domain, the
-configuration and this host's own addresses; nothing is asked and nothing is connected here.
+Anybody can publish an SRV record, and it may name any host, port and address, including those
+behind our own firewall. `TargetPolicy` decides, for each address after its look-up, whether it may
+be dialed for a domain. The decision is a function of the address, the port, the domain, the
+configuration and this host's own addresses; it makes no queries and no connections.
 
 =====================================================  ============================================
-an address of                                          is dialled
+an address of                                          may be dialed
 =====================================================  ============================================
 this network (0.0.0.0/8, ::), multicast, broadcast     never: no broker can be there
-loopback, link-local, reserved ranges                  if `resolver.allow-targets` has an entry that
-                                                       lies within that range
+loopback, link-local, reserved ranges                  if `resolver.allow-targets` has an entry
+                                                       within that range
 this host                                              if `resolver.allow-targets` has exactly it
 private use, shared (100.64.0.0/10), unique-local      if the operator names the domain under
-                                                       `routes` or `peers` (a wildcard names
-                                                       nobody), or by `resolver.allow-targets`
+                                                       `routes` or `peers` (a wildcard names none),
+                                                       or by `resolver.allow-targets`
 anything else                                          always
 =====================================================  ============================================
 
 A wide entry such as ``0.0.0.0/0`` therefore opens private networks, and neither loopback nor this
-host: those have to be written in so many words. `resolver.deny-targets` comes before all of it.
+host: those need explicit entries. `resolver.deny-targets` takes precedence over all of it.
 
-An IPv6 address that stands for an IPv4 address (mapped, compatible, NAT64, SIIT, 6to4, Teredo) is
+An IPv6 address that embeds an IPv4 address (mapped, compatible, NAT64, SIIT, 6to4, Teredo) is
 judged as that one. Within the local-use NAT64 prefix 64:ff9b:1::/48 the place of the IPv4 address
-depends on the length of the prefix in use (RFC 6052 §2.2); every reading that the address admits
-has to be allowed. A zone index (``fe80::1%eth0``) does not matter.
+depends on the length of the prefix in use (RFC 6052 §2.2); every possible reading must be allowed.
+A zone index (``fe80::1%eth0``) is ignored.
 
-Ports below 1024, but for 443, and the `OTHER_SERVICES` are dialled by `resolver.allow-ports` only,
-whoever the domain is.
+Ports below 1024, except 443, and the `OTHER_SERVICES` are dialed only with `resolver.allow-ports`,
+for any domain.
 
 The ranges are those of the IANA registries of special-purpose addresses (RFC 6890 and updates, as
-of 2025), written down here: what the standard library calls private or reserved changes with its
-version.
+of 2025), copied here, because the standard library's notion of private and reserved changes with
+its version.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Network = IPv4Network | IPv6Network
 
 
 class _Rule(enum.Enum):
-    """What it takes to dial an address of a range."""
+    """The condition for dialing an address of a range."""
 
     NEVER = "never"
     IN_WORDS = "in words"
@@ -71,8 +71,8 @@ class _Range:
 
     Attributes:
         network: the range.
-        words: what it is for.
-        rule: what it takes to dial an address in it.
+        words: its purpose.
+        rule: the condition for dialing an address in it.
     """
 
     network: Network
@@ -110,10 +110,10 @@ _SPECIAL: Final[tuple[_Range, ...]] = (
     *_ranges(_Rule.IN_WORDS, "reserved (segment routing)", "5f00::/16"),
     *_ranges(_Rule.IN_WORDS, "reserved", "240.0.0.0/4"),
 )
-"""The first range that has an address counts."""
+"""The first range that contains an address counts."""
 
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
-"""All that has been given out of IPv6; what lies outside, and in no range above, is reserved."""
+"""The allocated part of IPv6; addresses outside of it, and in no range above, are reserved."""
 _UNASSIGNED: Final = (
     IPv6Network("::/3"),
     IPv6Network("4000::/2"),
@@ -132,7 +132,7 @@ _TEREDO: Final = IPv6Network("2001::/32")
 
 _LAST_WELL_KNOWN: Final = 1023
 _HTTPS: Final = 443
-"""The one port below 1024 that is dialled: some firewalls pass nothing else, and brokers know."""
+"""The one port below 1024 that may be dialed: some firewalls pass no other, and brokers use it."""
 
 OTHER_SERVICES: Final[dict[int, str]] = {
     1080: "SOCKS",
@@ -206,17 +206,17 @@ OTHER_SERVICES: Final[dict[int, str]] = {
     27018: "MongoDB",
     27019: "MongoDB",
 }
-"""Ports at which other services listen, by custom. None of 32768 and above: those are handed out at
-random to whoever listens at any port."""
+"""Ports commonly used by other services. None of 32768 and above: those are assigned at random to
+any listener."""
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """A place that is not dialled.
+    """An address that may not be dialed.
 
     Attributes:
         reason: for operators, to follow the address or port: "it is loopback (127.0.0.0/8)".
-        remedy: what an operator writes to have it dialled all the same; empty where nothing helps.
+        remedy: the setting that would allow it; empty if there is none.
     """
 
     reason: str
@@ -239,7 +239,7 @@ class TargetPolicy:
         allowed: `resolver.allow-targets`.
         denied: `resolver.deny-targets`.
         ports: `resolver.allow-ports`.
-        own: gives the addresses of this host's interfaces.
+        own: returns the addresses of this host's interfaces.
     """
 
     is_named: Callable[[str], bool]
@@ -261,13 +261,13 @@ class TargetPolicy:
         """Make a policy of networks as text.
 
         Raises:
-            ValueError: one of them is no network.
+            ValueError: one of them is not a network.
         """
         allowed, denied = tuple(map(ip_network, allow)), tuple(map(ip_network, deny))
         return cls(is_named, allowed, denied, frozenset(ports), own)
 
     def judge(self, address: str, port: int, domain: str) -> Denied | None:
-        """Decide whether a place is dialled for a domain; None if it is.
+        """Decide whether an address and port may be dialed for a domain; None if so.
 
         Args:
             address: IPv4 or IPv6, as text.
@@ -277,7 +277,7 @@ class TargetPolicy:
         return self.judge_port(port) or self.judge_address(address, domain)
 
     def judge_port(self, port: int) -> Denied | None:
-        """Decide whether a port is dialled, wherever it is; None if it is."""
+        """Decide whether a port may be dialed, at any address; None if so."""
         if port in self.ports:
             return None
         if port <= _LAST_WELL_KNOWN and port != _HTTPS:
@@ -289,7 +289,7 @@ class TargetPolicy:
         return Denied(reason, f"allow it by resolver.allow-ports: [{port}]")
 
     def judge_address(self, text: str, domain: str) -> Denied | None:
-        """Decide whether an address is dialled for a domain, whatever the port; None if it is."""
+        """Decide whether an address may be dialed for a domain, at any port; None if so."""
         try:
             written = _plain(text)
         except ValueError:
@@ -343,7 +343,7 @@ class TargetPolicy:
 
 
 def is_impossible(network: str) -> bool:
-    """Tell whether no address of a network is ever dialled, whatever the configuration says."""
+    """Return whether no address of a network may be dialed with any configuration."""
     wanted = ip_network(network)
     return any(each.rule is _Rule.NEVER and _is_within(wanted, each.network) for each in _SPECIAL)
 
@@ -351,15 +351,15 @@ def is_impossible(network: str) -> bool:
 def meanings(address: Address) -> tuple[Address, ...]:
     """Return the addresses at which a connection to an address may end.
 
-    That is the address itself, or the IPv4 addresses that it stands for; none, where it should
-    stand for one and cannot be read.
+    That is the address itself, or the IPv4 addresses that it embeds; none, if it should embed one
+    that cannot be read.
     """
     if isinstance(address, IPv4Address):
         return (address,)
     bits = int(address)
     if any(address in network for network in _LOW_32):
         return (_ipv4(bits),)
-    if address in _COMPATIBLE and bits > 1:  # :: and ::1 are what they are
+    if address in _COMPATIBLE and bits > 1:  # :: and ::1 embed none
         return (_ipv4(bits),)
     if address in _SIX_TO_FOUR:
         return (_ipv4(bits >> 80),)
@@ -373,14 +373,14 @@ def meanings(address: Address) -> tuple[Address, ...]:
 def _readings(bits: int) -> tuple[IPv4Address, ...]:
     """Return the IPv4 addresses within a local-use NAT64 address, by the lengths of RFC 6052 §2.2.
 
-    The octet behind the first 64 bits is 0, and so is all behind the IPv4 address. A reading as an
-    address of "this network" is one of the wrong length, unless there is no other.
+    The octet after the first 64 bits is 0, and so are all after the IPv4 address. A reading as an
+    address of "this network" has the wrong length, unless there is no other.
     """
     if bits >> 56 & 0xFF:
         return ()
     above, below = bits >> 64, bits & (1 << 56) - 1
     found = [_ipv4(bits)]
-    for behind in (16, 24, 32):  # prefixes of 48, 56, 64: so many bits behind the octet
+    for behind in (16, 24, 32):  # prefixes of 48, 56, 64: the number of bits after that octet
         length = 32 - behind
         if not below & (1 << 56 - behind) - 1:
             found.append(_ipv4((above & (1 << length) - 1) << behind | below >> 56 - behind))
@@ -396,7 +396,7 @@ def _plain(text: str) -> Address:
     """Parse an address, without its zone index.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not an address.
     """
     return ip_address(text.partition("%")[0])
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One message on one queue.
 
-An entry is what a queue keeps and a consumer receives: the message's bytes and the broker's own
-facts about it, which never go into the bytes (part 3 §3.2: the bare message is immutable).
+An entry is what a queue keeps and a consumer receives: the message's octets and the broker's own
+facts about it, which are never added to the octets (part 3 §3.2: the bare message is immutable).
 
     available --acquire--> acquired --accepted, rejected--> archived
         ^                     |
@@ -30,13 +30,13 @@ ACCOUNT_SHIFT: Final = 8
 
 
 def later_by(arrived_ms: int, ms: int, now_ms: int) -> int:
-    """Return by how much the age of something is postponed, ms, after the clock was set ahead.
+    """Return how far the age of an item is postponed, in ms, after the clock was set ahead.
 
-    By the jump; but no arrival may lie in the future. What arrived before a restart, while the
-    clock was right, would otherwise outlive its time by the whole jump.
+    By the jump; but no arrival may lie in the future. An item that arrived before a restart, while
+    the clock was right, would otherwise live longer by the whole jump.
 
     Args:
-        arrived_ms: when it arrived, by the clock of that time.
+        arrived_ms: time of its arrival, by the clock then.
         ms: the jump of the clock.
         now_ms: the clock now.
     """
@@ -55,18 +55,18 @@ class Entry:
         expires_ms: wall clock after which it must not be delivered; 0 means never.
         delivery_count: earlier attempts that failed (header.delivery-count, part 3 §3.2.1).
         attempted: it has been handed to a consumer before (clears header.first-acquirer).
-        origin: the container-id of the connection it came in on, for filters; not kept in the
-            store, so None after it was paged out.
+        origin: the container-id of its connection, for filters; not kept in the store, so None
+            after it was paged out.
         line: the `EntryList` that it is in, or was in before it was acquired.
         taken: not available: a consumer holds it, or it is gone.
         has_seat: it was acquired from the middle of its list, and its place is kept.
         identity: digest of its message-id on queues that reject duplicates; else 0.
         barred: consumers that said undeliverable-here (part 3 §3.4.5), or None. Held weakly, so
-            that those who come, bar themselves and go leave nothing behind.
+            that short-lived consumers leave nothing behind.
         charge: the account that it is charged to and its octets; None for none.
-        sent_us: wall clock of its last hand-over to a consumer, microseconds since the epoch; 0
-            before, and where nobody keeps a journal.
-        tries: how often it was delivered since it came into memory.
+        sent_us: wall clock of its last delivery to a consumer, microseconds since the epoch; 0
+            before, and without a journal.
+        tries: number of deliveries since it was loaded into memory.
     """
 
     __slots__ = (
@@ -119,14 +119,14 @@ class Entry:
         self.tries = 0
 
     def postpone(self, ms: int, now_ms: int) -> None:
-        """Have it age from later on: the clock was set. See `later_by`."""
+        """Postpone its aging after a change of the clock. See `later_by`."""
         by_ms = later_by(self.arrived_ms, ms, now_ms)
         self.arrived_ms += by_ms
         if self.expires_ms > 0:
             self.expires_ms += by_ms
 
     def bar(self, consumer: object) -> None:
-        """Keep it from a consumer that has said undeliverable-here."""
+        """Withhold it from a consumer that has said undeliverable-here."""
         if self.barred is None:
             self.barred = WeakSet()
         self.barred.add(consumer)

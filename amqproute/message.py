@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message as the house carries it: its bytes, and what was looked at in them.
+"""A message as the broker carries it: its octets, and cached decoded parts.
 
 `Message` holds the annotated message exactly as it was received. The sections are located by
-skipping (about a microsecond, whatever the body's size); a section is decoded when somebody asks
-for it and then kept. The *bare message* - properties, application-properties, body - is never
-encoded again: every change makes a new `Message` whose bytes before the bare message are new and
-whose bare message is the same octets (part 3 §3.2, requirements M-02 and T-38).
+skipping (about a microsecond, whatever the body's size); a section is decoded on first use and then
+kept. The *bare message* - properties, application-properties, body - is never encoded again: every
+change makes a new `Message` whose bytes before the bare message are new and whose bare message is
+the same octets (part 3 §3.2, requirements M-02 and T-38).
 
-A very large message is here only as far as the sections before its body go; what follows is its
-``rest``, which is read in parts by whoever sends it (`amqproute.body.IBody`). Whatever looks
-at header, annotations and properties, or changes what precedes the bare message, does not notice.
+Of a very large message only the sections before its body are in memory; the remainder is its
+``rest``, read in parts by its sender (`amqproute.body.IBody`). Code that uses header, annotations
+and properties, or changes the octets before the bare message, need not distinguish.
 
 A message of another format than that of part 3 is carried *enclosed* (M-09): its octets are the
 body of a message of part 3, and a delivery annotation has the number of its format. No sender can
-set that: delivery annotations end at each hop (`Message.received`). Whoever counts, keeps or moves
-messages sees one without properties; a consumer gets the octets back as they came.
+set that: delivery annotations end at each hop (`Message.received`). Code that counts, keeps or
+moves messages sees one without properties; a consumer gets the octets back unchanged.
 
-What runs once per message on the way through a broker is decided from raw section bytes by
-functions with a bounded memory: most messages on a link carry the same header and the same
+Values needed once per message on its path through a broker are read from raw section octets by
+functions with a bounded cache: most messages on a link carry the same header and the same
 annotations, octet for octet, so the answer is a dictionary look-up.
 """
 
@@ -35,10 +35,11 @@ from amqproute.wire.amqp10.spec import Annotations, Header, Properties
 from amqproute.wire.amqp10.types import Described, Symbol, UInt, ULong
 
 REMEMBERED: Final = 1024
-"""Distinct headers, and distinct annotations, whose meaning is kept."""
+"""Number of cached headers, and of cached annotations."""
 
 LONGEST_REMEMBERED: Final = 512
-"""Octets of a section beyond which it is decoded anew each time, so that memory stays bounded."""
+"""Largest cached section in octets: larger ones are decoded each time, so the cache stays
+bounded."""
 
 NO_HEADER: Final = Header()
 EXPIRY_FIELD: Final = 8
@@ -58,11 +59,11 @@ class Message:
     Args:
         encoded: the message as transferred, message-format 0; of a very large one the sections
             before its body.
-        rest: what follows that, an `amqproute.body.IBody`: body and footer of a very large
-            message, which are never in memory as a whole. None for all others.
+        rest: the remainder, an `amqproute.body.IBody`: body and footer of a very large message,
+            which are never in memory as a whole. None for all others.
 
     Attributes:
-        located: where the sections are, if somebody has looked and it was not forgotten since.
+        located: the offsets of the sections, if cached.
     """
 
     __slots__ = ("_annotations", "_header", "_properties", "encoded", "located", "rest")
@@ -80,34 +81,34 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Octets in all; ``len(encoded)`` is what it takes in memory."""
+        """Total octets; ``len(encoded)`` is the part in memory."""
         rest: int = 0 if self.rest is None else self.rest.size
         return len(self.encoded) + rest
 
     @property
     def has_body(self) -> bool:
-        """There is a body, if an empty one."""
+        """Whether there is a body, even an empty one."""
         return self.rest is not None or bool((self.located or self.offsets).body_code)
 
     @property
     def has_footer(self) -> bool:
-        """There is a footer, which may sign the message."""
+        """Whether there is a footer, which may sign the message."""
         if self.rest is not None:
             return bool(self.rest.has_footer)
         offsets = self.located or self.offsets
         return offsets.footer_end > offsets.footer_start
 
     def forget(self) -> None:
-        """Drop what was decoded, to keep only the bytes while the message waits."""
+        """Drop decoded parts, to keep only the octets while the message waits."""
         self.located = self._header = self._annotations = self._properties = None
 
     # -- sections ------------------------------------------------------------------------------
 
     @property
     def offsets(self) -> SectionOffsets:
-        """Where the sections are.
+        """The offsets of the sections.
 
-        What runs for each message reads ``located or offsets``: an attribute costs no call.
+        Per-message code reads ``located or offsets``: an attribute costs no call.
 
         Raises:
             DecodeError: the bytes are not the sections of a message.
@@ -136,7 +137,7 @@ class Message:
 
     @property
     def annotation_bytes(self) -> bytes:
-        """The message-annotations section as it stands, empty without one."""
+        """The octets of the message-annotations section, empty without one."""
         offsets = self.located or self.offsets
         return self.encoded[offsets.message_annotations_start : offsets.message_annotations_end]
 
@@ -165,7 +166,7 @@ class Message:
 
     @property
     def bare(self) -> bytes:
-        """The bare message, as far as it is in memory: what hops pass on octet for octet."""
+        """The part of the bare message in memory, which hops pass on octet for octet."""
         offsets = self.located or self.offsets
         return self.encoded[offsets.bare_start : offsets.bare_end]
 
@@ -207,7 +208,7 @@ class Message:
 
     @property
     def delivery_count(self) -> int:
-        """header.delivery-count as the sender gave it."""
+        """header.delivery-count as set by the sender."""
         return self.header.delivery_count
 
     @property
@@ -232,10 +233,10 @@ class Message:
         return sections.find_property(self.encoded, self.located or self.offsets, REPLY_TO_FIELD)
 
     def mentions(self, key: bytes) -> bool:
-        """Tell whether the octets of a symbol stand among the message annotations.
+        """Return whether the octets of a symbol occur among the message annotations.
 
-        The annotations are found from the front, without locating the other sections, and
-        nothing is decoded: for what is asked of every message and wanted of few.
+        The annotations are found from the front, without locating the other sections or decoding:
+        for annotations that are checked on every message and occur on few.
         """
         encoded = self.encoded
         start = annotations_from(encoded)
@@ -253,7 +254,7 @@ class Message:
         return key in self.annotation_bytes
 
     def expires_ms(self, now_ms: int) -> int:
-        """Return when its life ends, ms since the epoch; 0 for never (D-07).
+        """Return the time of its expiry, ms since the epoch; 0 for never (D-07).
 
         The earlier of ttl, counted from now, and absolute-expiry-time.
         """
@@ -271,7 +272,7 @@ class Message:
         return end if absolute is None else min(end, absolute)
 
     def _may_expire_absolutely(self) -> bool:
-        """Tell without decoding whether the properties reach as far as absolute-expiry-time."""
+        """Return, without decoding, whether the properties reach as far as absolute-expiry-time."""
         start = self.offsets.properties_start
         encoded = self.encoded
         if encoded[start : start + 4] == b"\x00\x53\x73\xc0":
@@ -281,10 +282,10 @@ class Message:
     def twin(self, encoded: bytes) -> Message:
         """Return a message that differs from this one in the octets of its body alone.
 
-        What was looked at here counts for it as well.
+        Cached parts of this message are used for it as well.
 
         Args:
-            encoded: of it; the same up to the body's contents, which have the same size.
+            encoded: its octets; the same up to the body's contents, which have the same size.
         """
         twin = Message(encoded)
         twin.located = self.located
@@ -302,7 +303,7 @@ class Message:
         return self._with(self.encoded[: self.offsets.header_end], annotations)
 
     def without_expiry(self) -> Message:
-        """Return a message whose header has no ttl: a dead letter does not die again."""
+        """Return a message whose header has no ttl: a dead letter does not expire again."""
         header = self.header
         if header.ttl is None:
             return self
@@ -310,7 +311,7 @@ class Message:
         return self._with(sections.encode_header(fresh), self.annotations)
 
     def undelivered(self) -> Message:
-        """Return a message whose header counts no delivery attempts: it is tried from the start."""
+        """Return a message whose header counts no delivery attempts: it starts over."""
         header = self.header
         if not header.delivery_count and not header.first_acquirer:
             return self
@@ -333,9 +334,9 @@ class Message:
         )
 
     def received(self) -> Message:
-        """Return the message as a broker keeps it: delivery annotations end at this hop (M-03).
+        """Return the message as received: delivery annotations end at this hop (M-03).
 
-        The bare message is the same; a body that is absent stays absent (M-23).
+        The bare message is the same; an absent body stays absent (M-23).
         """
         offsets = self.located or self.offsets
         if not offsets.delivery_annotations_end:
@@ -345,7 +346,7 @@ class Message:
         return Message(b"".join(parts), self.rest)
 
     def with_to(self, address: str) -> Message:
-        """Return the message with properties.to supplied, for one that has none (T-14).
+        """Return a message without properties.to with that property added (T-14).
 
         This is done once, by the entry broker, before the message is in the network.
 
@@ -374,12 +375,12 @@ class Message:
     def for_delivery(
         self, delivery_count: int, attempted: bool, expires_ms: int, now_ms: int
     ) -> tuple[bytes, bytes]:
-        """Return the buffers to transfer to a consumer (M-04); ``rest``, if there is one, follows.
+        """Return the buffers to transfer to a consumer (M-04); ``rest``, if any, follows.
 
         Args:
             delivery_count: earlier attempts that failed.
-            attempted: it was handed out before; else first-acquirer is told (L-22).
-            expires_ms: when its life ends; shortens the ttl, if it has one (T-30).
+            attempted: whether it was delivered before; else first-acquirer is set (L-22).
+            expires_ms: time of its expiry; shortens the ttl, if it has one (T-30).
             now_ms: the wall clock.
         """
         end = (self.located or self.offsets).header_end
@@ -389,7 +390,7 @@ class Message:
         if header.ttl is not None:
             ttl = int(header.ttl)
             if expires_ms:
-                # Never more than it had: a clock may be set back.
+                # Never more than its former ttl: a clock may be set back.
                 ttl = min(ttl, max(1, expires_ms - now_ms))
             return fresh_header(header, delivery_count, not attempted, ttl), rest_of(
                 self.encoded, end
@@ -400,11 +401,11 @@ class Message:
 def enclose(message_format: int, octets: bytes, rest: IBody | None = None) -> Message:
     """Return a message that carries one of another format (M-09).
 
-    It counts as durable: whether it asks for that, nobody here can read.
+    It counts as durable, since its own header cannot be read.
 
     Args:
         message_format: of the transfer, not 0.
-        octets: the message; empty if there is a rest.
+        octets: the message; empty with a rest.
         rest: all of a very large message.
     """
     annotations = {MESSAGE_FORMAT: UInt(message_format)}
@@ -417,18 +418,18 @@ def enclose(message_format: int, octets: bytes, rest: IBody | None = None) -> Me
 
 
 def rest_of(encoded: bytes, start: int) -> bytes:
-    """Return the octets from `start` on, or where these are many a view of them."""
+    """Return the octets from `start` on, or a view if there are many of them."""
     if start and len(encoded) - start >= VIEW_BYTES:
-        # Transports and engines take a view wherever they take octets.
+        # Transports and engines accept a view in place of octets.
         return cast(bytes, memoryview(encoded)[start:])
     return encoded[start:]
 
 
 def annotations_from(encoded: bytes) -> int:
-    """Return where the section after the header starts: the annotations, if there are any."""
+    """Return the offset of the section after the header: the annotations, if any."""
     if encoded[:3] != b"\x00\x53\x70":
         return 0
-    code = int.from_bytes(encoded[3:4], "big")  # what is cut short has no annotations
+    code = int.from_bytes(encoded[3:4], "big")  # a truncated message has no annotations
     if code == 0xC0:
         return 5 + int.from_bytes(encoded[4:5], "big")
     if code == 0x45:
