@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The clock by which messages age: it follows the wall clock, except for jumps.
 
-How long a message has waited is counted with the monotonic clock while the process lives. Small
-corrections of the wall clock, as a time daemon makes them, are followed; a jump by more than
-`STEP_SECONDS` is not, in either direction: lives, holds and receipts go on as if it had not
-happened, the log and ``amqproute status`` say so, and an operator answers:
+The waiting time of a message is counted with the monotonic clock while the process lives. Small
+corrections of the wall clock, like those of a time daemon, are followed; a jump by more than
+`STEP_SECONDS` is not, in either direction: lifetimes, holds and receipts continue as if it had not
+happened, the log and ``amqproute status`` report it, and an operator decides:
 
 ==============================  ==============================================================
-the wall clock is wrong set it right: once it fits again, there are no consequences the wall clock
-is right now     ``amqproute clock accept``: it is followed from then on. Lives
+the wall clock is wrong         set it right: once it fits again, there are no consequences
+the wall clock is right now     ``amqproute clock accept``: it is followed from then on. Lifetimes
                                 that a jump forward would have ended are longer by the jump
 ==============================  ==============================================================
 
@@ -19,10 +19,10 @@ messages live for ever.
 A restart cannot be measured: there the wall clock is trusted, and every overdue message to another
 domain gets one attempt before it expires (`amqproute.broker.expiry`).
 
-Time that a machine sleeps counts, where the system has a clock for it (``CLOCK_BOOTTIME``); what is
-overdue after it gets one attempt first, as over a restart.
+Time during which the machine is suspended counts, if the system has a clock for it
+(``CLOCK_BOOTTIME``); messages overdue afterwards get one attempt first, as after a restart.
 
-Operation ``ACCEPT-TIME`` takes the right `manage` on the management node; entity type ``clock``.
+Operation ``ACCEPT-TIME`` needs the right `manage` on the management node; entity type ``clock``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = ["AgeClock", "ClockWatch", "awake_clock", "register"]
 STEP_SECONDS: Final = 60.0
 """Seconds of the largest correction that is followed at once, as a time daemon makes it."""
 LOOK_SECONDS: Final = 5.0
-"""Seconds between two comparisons of the clocks while nobody asks for the time."""
+"""Seconds between two comparisons of the clocks while nobody needs the time."""
 SLEEP_SECONDS: Final = 86_400.0
 """Seconds of the largest jump ahead that is accepted automatically: a paused virtual machine."""
 SETTLE_SECONDS: Final = 600.0
@@ -62,7 +62,7 @@ ACCEPT: Final = "amqproute clock accept"
 
 
 def awake_clock() -> Callable[[], float]:
-    """Return a monotonic clock that counts while the machine is suspended, where there is one."""
+    """Return a monotonic clock that counts while the machine is suspended, if there is one."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic if boot is None else partial(time.clock_gettime, boot)
 
@@ -73,13 +73,13 @@ class AgeClock:
     Args:
         wall_ms: the wall clock, ms since the epoch.
         seconds: a monotonic clock.
-        running: one that stands still while the machine is suspended.
+        running: one that stops while the machine is suspended.
 
     Attributes:
         when_slept: called when the machine was suspended for more than `STEP_SECONDS`, before
             anything can be judged by the new time.
-        jump_ms: offset of the wall clock, ahead, since a jump that nobody has accepted; negative if
-            it is behind, 0 while both fit.
+        jump_ms: offset of the wall clock since an unaccepted jump, positive if it is ahead; 0 while
+            both agree.
     """
 
     __slots__ = (
@@ -124,7 +124,7 @@ class AgeClock:
         return wall_ms
 
     def accept(self, jump_ms: int) -> None:
-        """Accept a jump; what the wall clock has done since is judged again."""
+        """Accept a jump; later changes of the wall clock are judged again."""
         self._base_ms += jump_ms
         self.now_ms()
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Definitions as RabbitMQ exports them (`rabbitmqctl export_definitions`), read and written.
+"""Reading and writing definitions in RabbitMQ's format (`rabbitmqctl export_definitions`).
 
-`plan_import` makes a `DefinitionPlan` of an exported document: what would be created, checked as a
-client's declaration is, and by name what has no counterpart. It changes nothing. `export_document`
-writes a plan as such a document; what it cannot hold is named as well.
+`plan_import` makes a `DefinitionPlan` of an exported document: the entities to create, checked like
+a client's declarations, and the definitions without a counterpart. It changes nothing.
+`export_document` writes a plan as such a document, and returns the definitions that do not fit into
+it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from amqproute.errors import AmqprouteError
 from amqproute.jsontext import parse_json
 
 APPLY_TO: Final = frozenset(each.value for each in PolicyScope)
-"""What a policy is for."""
+"""The scopes of policies."""
 OPERATOR_COMPONENT: Final = "operator_policy"
 _ABOUT: Final = frozenset(
     (
@@ -57,7 +58,7 @@ class UnmatchedDefinition:
     Attributes:
         kind: ``queue``, ``exchange``, ``binding``, ``policy``, ``user``, ``permission``,
             ``parameter`` ...
-        host: the virtual host, empty for what belongs to none.
+        host: the virtual host, empty without one.
         name: of it.
         reason: one sentence.
     """
@@ -76,9 +77,9 @@ class PlannedPolicy:
         name: of it.
         pattern: regular expression for names.
         apply_to: one of `APPLY_TO`.
-        priority: of several that fit the one with the highest applies.
-        values: what it says, checked.
-        is_operator: it bounds what clients and other policies say.
+        priority: among several matching ones the one with the highest applies.
+        values: its values, checked.
+        is_operator: whether it limits the values of clients and other policies.
     """
 
     name: str
@@ -91,11 +92,11 @@ class PlannedPolicy:
 
 @dataclass(frozen=True)
 class PlannedHost:
-    """A virtual host with what would be in it.
+    """A virtual host with its contents after an import.
 
     Attributes:
         name: of it.
-        exchanges: without those that are predeclared.
+        exchanges: without predeclared ones.
         queues: all durable or transient ones of the document.
         bindings: between those; the ones of the default exchange are implied.
         policies: in the order of the document.
@@ -110,12 +111,12 @@ class PlannedHost:
 
 @dataclass(frozen=True)
 class DefinitionPlan:
-    """What an import would do.
+    """The plan of an import.
 
     Attributes:
         hosts: virtual hosts in the order of the document.
-        users: names. Their passwords stay behind: hashes of another program are no use here.
-        unmatched: what would not be created, or not wholly.
+        users: names. Their passwords are not imported: another program's hashes are useless here.
+        unmatched: definitions that would not be imported, or not as a whole.
     """
 
     hosts: tuple[PlannedHost, ...] = ()
@@ -150,7 +151,7 @@ class _Reading:
         """Iterate over the objects of a list of the document.
 
         Raises:
-            DefinitionsError: there is something else.
+            DefinitionsError: it is not a list of objects.
         """
         value = self._document.get(key, [])
         if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
@@ -258,13 +259,13 @@ class _Reading:
 
 
 def plan_import(text: str | bytes) -> DefinitionPlan:
-    """Return what importing an exported document would create.
+    """Return the plan for importing an exported document.
 
     Args:
         text: the document, JSON.
 
     Raises:
-        DefinitionsError: it is none, or a part of it is not what such a document has there.
+        DefinitionsError: it is not such a document, or a part of it is malformed.
     """
     try:
         document: object = parse_json(text)
@@ -327,9 +328,9 @@ def plan_import(text: str | bytes) -> DefinitionPlan:
 def export_document(
     plan: DefinitionPlan,
 ) -> tuple[dict[str, object], tuple[UnmatchedDefinition, ...]]:
-    """Return definitions as RabbitMQ imports them, and what they cannot say.
+    """Return definitions in RabbitMQ's format, and those that do not fit into it.
 
-    Users are written without a password hash: nobody can log in with them until they get one.
+    Users are written without a password hash: they cannot log in until they get one.
     """
     unmatched: list[UnmatchedDefinition] = []
     exchanges: list[object] = []
@@ -414,7 +415,7 @@ def export_document(
 
 
 def json_value(value: object) -> object:
-    """Return the value of an argument as JSON has it.
+    """Return the value of an argument for JSON.
 
     Raises:
         TypeError: JSON has no such value.

@@ -122,8 +122,8 @@ class RuntimeNode:
         by: the principal who created it.
         since_ms: time of creation, ms since the epoch.
         rows: of a queue: the name of its rows in the store.
-        all_options: of a node: all its options, defaults included; no part of the note.
-        declared: of a queue: what a client of 0-9 or 0-9-1 declared; None if no client did.
+        all_options: of a node: all its options, defaults included; not part of the note.
+        declared: of a queue: the terms declared by a client of 0-9 or 0-9-1; None without one.
     """
 
     options: Mapping[str, object]
@@ -266,7 +266,7 @@ class ChangeBatch:
                 done()
             except (
                 Exception
-            ):  # the change is durable and answered; the batch's messages have to go on
+            ):  # the change is durable and answered; the batch's messages must continue
                 self.log.failure(
                     "an action after the commit failed; requested by {who}", who=self.by
                 )

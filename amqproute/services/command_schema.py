@@ -29,10 +29,10 @@ are a JSON object in a text. Those of a policy are ``apply-to``, ``priority`` an
 ``or-create``. A queue with ``arguments`` or ``auto-delete`` is as clients of AMQP
 0-9-1 declare it.
 
-``OPTIONS`` is ``key=value`` and commas between; the keys of a node are those of the configuration.
-A value is a word, a number, ``true``, ``false``, ``null``, a text in double quotes, or several of
-them in brackets. A name that has blanks, commas or equals signs in it, or is the word ``with``
-where that could come, stands in double quotes, in which ``\\"`` is a quote and ``\\\\`` a
+``OPTIONS`` are ``key=value``, separated by commas; the keys of a node are those of the
+configuration. A value is a word, a number, ``true``, ``false``, ``null``, a text in double quotes,
+or several of them in brackets. A name with blanks, commas or equals signs, or a name ``with`` where
+that keyword is possible, must be in double quotes, in which ``\\"`` is a quote and ``\\\\`` a
 backslash.
 
 The other form is that of the working draft of AMQP Management, each command a map with

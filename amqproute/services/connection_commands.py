@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Closing connections: the operation CLOSE-CONNECTION of ``$management``.
 
-The application property ``name`` is that of a connection, as its row has it; the body may have
-``reason``, a text of at most `LONGEST_REASON` characters that the other side is told. A client of
-AMQP 1.0 gets a close with ``amqp:connection:forced``, one of 0-9-1 connection.close with 320. What
-the connection held is available again, and the other side may connect anew: an access rule, and not
-this, keeps somebody out.
+The application property ``name`` is that of a connection, as in its row; the body may have
+``reason``, a text of at most `LONGEST_REASON` characters for the client. A client of AMQP 1.0 gets
+a close with ``amqp:connection:forced``, one of 0-9-1 connection.close with 320. Messages held by
+the connection become available again, and the client may connect again: to keep it out, change the
+access rules.
 """
 
 from __future__ import annotations

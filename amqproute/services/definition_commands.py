@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Definitions as commands to the daemon, and what the daemon shows as definitions."""
+"""Conversion of definitions to commands for the daemon, and of the daemon's rows to definitions."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _POLICY_KINDS: Final = ("policy", "operator-policy")
 def definition_commands(
     host: PlannedHost, unmatched: list[UnmatchedDefinition], into: str = ROOT_HOST
 ) -> Iterator[str]:
-    """Write the commands that make what a host has, exchanges and queues first.
+    """Return the commands that make a virtual host's contents, exchanges and queues first.
 
     Args:
-        host: what is imported.
-        unmatched: what has no counterpart; more of it is added.
+        host: the contents to import.
+        unmatched: definitions without a counterpart; more are added.
         into: the virtual host here.
     """
     left_out: set[BindingTarget] = set()
@@ -78,7 +78,7 @@ def definition_commands(
     for binding in host.bindings:
         kind, target = binding.target
         if left_out & {binding.target, BindingTarget(TargetKind.EXCHANGE, binding.source)}:
-            continue  # the reason stands with its end
+            continue  # the reason is listed with its end
         yield _line(
             "exchange-binding",
             in_host(here, binding.source),
@@ -127,7 +127,7 @@ def _json(arguments: Mapping[str, object]) -> str:
 def hosts_of_rows(
     exchanges: Rows, queues: Rows, bindings: Rows, policies: Rows = ()
 ) -> tuple[PlannedHost, ...]:
-    """Return what rows of ``$management`` show, as far as it is durable, by virtual host.
+    """Return the durable definitions in rows of ``$management``, by virtual host.
 
     Args:
         exchanges: rows of the type ``exchange``.
@@ -170,7 +170,7 @@ def hosts_of_rows(
 
 @dataclass
 class _HostRows:
-    """What rows show of one virtual host."""
+    """The rows of one virtual host."""
 
     exchanges: list[ExchangeDefinition] = field(default_factory=list)
     queues: list[QueueDeclaration] = field(default_factory=list)

@@ -123,7 +123,7 @@ class DelayReports:
         self._arm()
 
     async def look(self) -> None:
-        """Report every message that waits for too long and was not reported."""
+        """Report every message that has waited too long and was not reported."""
         queues = self._broker.internal
         known = {
             line_key(queue.rows, level): queue

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands on exchanges and their bindings, while the daemon runs.
 
-An ``exchange`` is known by its name, an ``exchange-binding`` by the exchange that messages come
-from, with ``target``, ``target-type``, ``key`` and ``arguments``. Arguments are a JSON object, as a
-text: so they fit into a line of a batch as into a map.
+An ``exchange`` is identified by its name, an ``exchange-binding`` by its source exchange, with
+``target``, ``target-type``, ``key`` and ``arguments``. Arguments are a JSON object, as a text: so
+they fit into a line of a batch as well as into a map.
 
 Names are those within the broker: ``//shop/sales`` is the exchange ``sales`` of the virtual host
-``shop``. A binding has both ends in one virtual host. An alternate exchange is named as clients of
-the virtual host name it, like all that a definition says of others.
+``shop``. A binding has both ends in one virtual host. An alternate exchange has its name for
+clients of the virtual host, like all names within a definition.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class ExchangeCommands:
         return CommandResult(CREATED, "created", row)
 
     def assert_bound(self, command: ManagementCommand) -> CommandResult:
-        """Look whether there is a binding."""
+        """Check whether there is a binding."""
         topology, binding = self._binding(command)
         with _refused():
             if not topology.graph.has_binding(binding):
@@ -318,10 +318,10 @@ def read_arguments(options: Mapping[str, object]) -> dict[str, object]:
 
 
 def read_terms(options: Mapping[str, object]) -> DeclaredTerms | None:
-    """Read what a queue shall be as a client of 0-9-1 would declare it; None without such options.
+    """Read the declaration of a queue in the form of a 0-9-1 client; None without such options.
 
     Raises:
-        CommandRefused: they are wrong.
+        CommandRefused: they are invalid.
     """
     if not any(key in options for key in TERM_KEYS):
         return None
@@ -336,19 +336,19 @@ def _alternate_facts(alternate: EffectiveTerm) -> dict[str, object]:
 
 
 def policy_names(terms: Iterable[EffectiveTerm]) -> dict[str, object]:
-    """Return which policies have a say in what is in force, as attributes of a row."""
+    """Return the policies that contribute to the values in force, as attributes of a row."""
     kinds = {TermSource.POLICY: "policy", TermSource.OPERATOR_POLICY: "operator-policy"}
     return {kinds[term.source]: term.policy for term in terms if term.source in kinds}
 
 
 def term_facts(term: EffectiveTerm) -> dict[str, object]:
-    """Return a value in force and where it is written, as attributes."""
+    """Return a value in force and its source, as attributes."""
     facts: dict[str, object] = {"value": term.value, "source": term.source.value}
     return {**facts, "policy": term.policy} if term.policy else facts
 
 
 def argument_text(arguments: Mapping[str, object]) -> str:
-    """Return arguments as a JSON object; what JSON has no value for stands there in words."""
+    """Return arguments as a JSON object; values without a JSON form are described."""
     found = {}
     for name, value in arguments.items():
         try:
@@ -368,7 +368,7 @@ def _check_keys(given: Mapping[str, object], known: frozenset[str]) -> None:
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """Turn what is wrong with a change of exchanges into the refusal of a command."""
+    """Convert faults of exchanges to refusals of a command."""
     try:
         yield
     except TopologyFault as fault:

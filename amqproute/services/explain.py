@@ -2,12 +2,12 @@
 """Why a message has not been delivered: the operation WHY of ``$management`` (T-37).
 
 The application property ``name`` is the id of a message. It is searched on the relay queues and
-then on the local nodes, as far as the requester has the right `manage` on them; the answer says
-what the message waits for, and which commands would change that.
+then on the local nodes, as far as the requester has the right `manage` on them; the answer has the
+cause of the wait, and the commands to change that.
 
-Only requesters with rights on every queue are told that a message does not exist. Others learn
-which right they lack, in the same words whether the message is on a queue of somebody else or gone:
-ids are consecutive, so any other answer would reveal which messages still wait, and for how long.
+Only requesters with rights on every queue get a definite "not found". Others get the missing right,
+in the same words whether the message is on another's queue or gone: ids are consecutive, so any
+other answer would reveal which messages still wait, and for how long.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from amqproute.values import Local
 __all__ = ["ExplainCommand", "MessageFacts"]
 
 MessageFacts: TypeAlias = dict[str, Any]
-"""Attributes of a message and of what it waits for, by name; each has its own type."""
+"""Attributes of a message and of the cause of its wait, by name; each has its own type."""
 LONGEST_ID: Final = 19
 """Digits of the highest id of a message in the store."""
 
@@ -143,7 +143,7 @@ class ExplainCommand(Generic[DestinationOf]):
 def _on_node(queue: Queue, is_held: bool) -> MessageFacts:
     name = queue.name
     if is_held:
-        cause, words = "in-flight", "a consumer has it and has not told its outcome yet"
+        cause, words = "in-flight", "a consumer holds it and has not settled it yet"
         commands = [f"amqproute link ls --node {name}"]
     elif not queue.consumers:
         cause, words = "no-consumer", f"nobody receives from {name}"

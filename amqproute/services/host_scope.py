@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual host that a request to ``$management`` is about.
+"""The virtual host of a request to ``$management``.
 
 Names of entities are those within the broker: ``//shop/orders`` is the queue ``orders`` of the
-virtual host ``shop``. A request with the application property ``virtual-host`` gives the names that
-its clients use instead, its own and those in its attributes; ``/`` is the virtual host that is
-always there. A ``QUERY`` with the property lists only what is in that virtual host.
+virtual host ``shop``. A request with the application property ``virtual-host`` uses the names of
+its clients instead, for the entity and in its attributes; ``/`` is the default virtual host. A
+``QUERY`` with the property lists only entities of that virtual host.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def asked_host(
     """Return the virtual host that a request names, by its label; None if it names none.
 
     Raises:
-        CommandRefused: there is no such virtual host, or it is no text.
+        CommandRefused: there is no such virtual host, or it is not a text.
     """
     given = properties.get(VIRTUAL_HOST)
     if given is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``$management``: the node that answers operators and does what they ask (topic G).
+"""``$management``: the node that answers operators and carries out their requests (topic G).
 
 A request is a message in one of two forms (G-18):
 
@@ -9,53 +9,52 @@ A request is a message in one of two forms (G-18):
 * text, as amqp-value or as data of the type ``text/plain``, a command on each line
   (`command_schema`).
 
-The reply goes to the node that ``reply-to`` names, with the request's message-id as correlation-id
-(G-19), ``statusCode`` and ``statusDescription`` (G-20), and a map as amqp-value. That of a batch
-has ``committed`` and ``results``: for each command its ``index`` from 0, ``status``,
-``description`` and ``attributes``. A batch is all or nothing (G-03, `node_changes`); the commands
-that fell with the one that failed have the status 424. A question that fails is answered, not
-rejected: link and session stay (G-21). Only a request that nobody could answer is rejected: one
-without ``reply-to``, with a ``reply-to`` that is no node here, or one that does not decode.
+The reply goes to the node in ``reply-to``, with the request's message-id as correlation-id (G-19),
+``statusCode`` and ``statusDescription`` (G-20), and a map as amqp-value. The reply to a batch has
+``committed`` and ``results``: for each command its ``index`` from 0, ``status``, ``description``
+and ``attributes``. A batch is all or nothing (G-03, `node_changes`); commands undone because
+another failed have the status 424. A query that fails is answered, not rejected: link and session
+stay (G-21). Only a request that cannot be answered is rejected: one without ``reply-to``, with a
+``reply-to`` that is not a node here, or an undecodable one.
 
 ==============  ==============================================================================
 operation       does
 ==============  ==============================================================================
 ``QUERY``       ``attributeNames`` and ``results``, a list of values for each entity; restricted
                 by the body's ``attributeNames`` and the properties ``offset`` and ``count``; the
-                reply's property ``count`` tells the rows given, ``total`` those there are
+                reply's property ``count`` is the number of rows, ``total`` that of all matches
 ``READ``        the attributes of the one entity with that ``name``
 ``CREATE`` ``UPDATE`` ``DELETE`` ``ASSERT`` ``RENAME``
                 for the types ``queue``, ``topic``, ``link`` (a binding) and ``alias``; options
                 are the body's entries, in the words of the configuration; ``CREATE``,
                 ``ASSERT`` and ``DELETE`` for ``route`` as well, whose name is its domains;
                 all but ``RENAME`` for ``policy`` and ``operator-policy``. For these the right
-                `manage` is asked for on ``/policies/NAME``
-``PURGE``       deletes what waits on a queue
+                `manage` is required on ``/policies/NAME``
+``PURGE``       deletes the messages on a queue
 ``MOVE`` ``COPY``
                 takes messages from a queue to another node (`message_moves`)
 ``GET-TYPES`` ``GET-OPERATIONS`` ``GET-ATTRIBUTES``
-                what there is to ask about, and how
+                entity types, their operations and attributes
 ==============  ==============================================================================
 
 Nodes and exchanges of a virtual host have names like ``//shop/orders``; the property
-``virtual-host`` says in which one the names of a request are, and which one a ``QUERY`` lists
+``virtual-host`` gives the virtual host of the names in a request, and of the rows of a ``QUERY``
 (`host_scope`). Without it a request is about the whole broker.
 
-Entity types, operations and the rights that they take stand in one table, `management_table`; the
-daemon's parts give the functions that carry them out (`ManagementService.offer`, `show`).
+Entity types, operations and their rights are in one table, `management_table`; components of the
+daemon supply the functions that carry them out (`ManagementService.offer`, `show`).
 
-Who may attach may ask. To change something one needs the right `manage` on each node that it is
-about (G-25); a refusal is answered with 403 and stands in the log.
+The right to attach suffices for a request. A change needs the right `manage` on each node concerned
+(G-25); a refusal is answered with 403 and logged.
 
-Replies are put within the request's own batch, so that the request counts as accepted only when its
-reply is on its way, and what it asked for is durable; the reply of an operation which takes its
-time follows when it is done. A reply goes to local nodes only, and of these to dynamic ones, whose
-names nobody can guess, and to nodes that the asker may publish to: the service lends nobody its own
-rights.
+Replies are put within the request's own batch, so the request is accepted only when its reply has
+been sent and its changes are durable; the reply of a longer operation follows at its end. A reply
+goes to local nodes only: to dynamic ones, whose names nobody can guess, and to nodes that the
+requester may publish to. The service never lends its own rights.
 
-Limits: `MAX_ROWS` rows a reply; a client asks again with a larger ``offset``. A batch has
-`command_schema.MOST_COMMANDS` commands; `questions` bounds the work of its questions and the octets
-of its reply. A question for which there is no room has the status 507.
+Limits: `MAX_ROWS` rows per reply; a client requests the rest with a larger ``offset``. A batch has
+`command_schema.MOST_COMMANDS` commands; `questions` bounds the work of its queries and the octets
+of its reply. A query without room has the status 507.
 """
 
 from __future__ import annotations
@@ -176,7 +175,7 @@ LONGEST_DETAIL: Final = 1024
 
 
 def _deed(request: ManagementRequest, reply: ManagementReply, now_us: int) -> RunEvent:
-    """Return what the journal says about a request."""
+    """Return the journal's record of a request."""
     asked: dict[str, object] = {
         key: value for key, value in request.properties.items() if key != "operation"
     }
@@ -199,26 +198,26 @@ def _deed(request: ManagementRequest, reply: ManagementReply, now_us: int) -> Ru
 
 
 def _audited_name(request: ManagementRequest) -> str:
-    """Return what the journal calls the entity of a request: exchanges by their kind."""
+    """Return the entity's name in the journal: exchanges by their kind."""
     name = str(request.properties.get("name", ""))
     return _exchange_at(name) if name and request.entity_type in _EXCHANGES else name
 
 
 Index = Callable[[], Sequence[tuple[str, Callable[[str], Row]]]]
-"""Gives the names of entities, each with the function that makes its row."""
+"""Returns the names of entities, each with the function that makes its row."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntityType:
-    """One kind of thing that can be asked about.
+    """One entity type.
 
     Attributes:
-        name: as it stands in ``entityType``.
-        rows: gives the entities now: attribute to value, all encodable; each has ``name``.
-        index: where there may be many of them, their names in the order of `rows`, with what makes
-            the row of each, or raises `KeyError` once it has gone; None where `rows` is as good.
-        host_of: the label of the virtual host of an entity in the index, by its name; None for what
-            is in none.
+        name: the value of ``entityType``.
+        rows: returns the present entities: attribute to value, all encodable; each has ``name``.
+        index: for types with many entities, their names in the order of `rows`, with a function for
+            the row of each, which raises `KeyError` once it is gone; None if `rows` is as good.
+        host_of: the label of the virtual host of an entity in the index, by its name; None without
+            one.
     """
 
     name: str
@@ -227,12 +226,12 @@ class EntityType:
     host_of: Callable[[str], str | None] = lambda _: None
 
     def page(self, offset: int, count: int, host: str | None = None) -> tuple[list[Row], int]:
-        """Return so many rows from one on, and how many there are in all.
+        """Return a page of rows, and the total number.
 
         Args:
             offset: of the first row.
             count: of rows.
-            host: the label of the only virtual host that counts; None for all.
+            host: the label of a virtual host, to leave out others; None for all.
         """
         if self.index is None:
             rows = list(self.in_host(host))
@@ -261,23 +260,23 @@ class ManagementService:
     """Answers requests. That the asker may `manage` was checked when the link was made.
 
     Args:
-        broker: the nodes asked about, and those that replies go to.
+        broker: the nodes, and the targets of replies.
         allows: the access rules: for changes, and for replies to named nodes.
         now_ms: the wall clock, ms since the epoch.
         inventory: makes and deletes nodes; None: nothing can be changed.
         destinations: see `management_rows.ManagementRows`.
-        connections: the open connections: maps with ``name`` and whatever else.
+        connections: the open connections: maps with ``name`` and further facts.
         links: the links of clients, likewise.
         close_link: detaches the links of clients with this name, on the connection of that name
             only if one is given.
 
     Attributes:
-        operations: name to function, from `offer`. They come before those of `command_schema`.
+        operations: name to function, from `offer`. They take precedence over `command_schema`.
     """
 
     name = MANAGEMENT
     acts_at_once = True
-    """What a request asks for is done by `put`: no transaction could roll it back (X-04, G-04)."""
+    """Requests are carried out by `put`: no transaction could roll them back (X-04, G-04)."""
 
     log = Logger()
 
@@ -347,7 +346,7 @@ class ManagementService:
         self.register(EntityType(ENTITIES[name].name, rows, index))
 
     def offer(self, name: str, function: Operation) -> None:
-        """Carry out an operation of the table, for those who have the right that it takes.
+        """Add the function for an operation of the table, with the right that it needs.
 
         Raises:
             KeyError: `management_table` has no such operation.
@@ -387,13 +386,13 @@ class ManagementService:
         try:
             reply_to.put(reply, batch)
         except AmqpError:
-            changes.roll_back()  # nothing is done of which nobody is told
+            changes.roll_back()  # no change without a reply
             raise
         changes.put(batch)
         self._noted(reply, request)
 
     def _noted(self, reply: ManagementReply, request: ManagementRequest) -> ManagementReply:
-        """Have it in the journal if somebody has changed something, or tried to."""
+        """Record in the journal that somebody has changed something, or tried to."""
         journal = self._broker.journal
         is_dry = request.body.get("dry-run") is True
         if journal.is_kept and request.operation not in READS and not is_dry:
@@ -419,11 +418,11 @@ class ManagementService:
     def answer(
         self, request: ManagementRequest, changes: ChangeBatch | None = None
     ) -> ManagementReply | Deferred[ManagementReply]:
-        """Carry one request out.
+        """Carry out one request.
 
         Args:
-            request: what is asked.
-            changes: collects what is changed; None where nothing can be changed.
+            request: the request.
+            changes: collects the changes; None if none are possible.
         """
         if request.batch is not None:
             return self._batch(request.batch, request.principal, changes)
@@ -450,7 +449,7 @@ class ManagementService:
         return self.change(request, changes)
 
     def _is_host(self, name: str) -> bool:
-        """Tell whether a virtual host is configured, or was when it got what is there."""
+        """Return whether a virtual host is configured, or has contents from a time when it was."""
         return name in self._broker.hosts or name in self._broker.topologies
 
     def _purge(
@@ -737,7 +736,7 @@ class ManagementService:
     def _asked_types(self, request: ManagementRequest) -> tuple[EntityType, ...] | ManagementReply:
         name = request.entity_type
         if name is None:
-            # Topics stand among the queues, bindings among the links too: once is enough.
+            # Topics are also queues, and bindings also links: once is enough.
             is_repeated = {each.name for each in ENTITIES.values() if each.is_repeated}
             return tuple(each for each in self._types.values() if each.name not in is_repeated)
         found = self._types.get(name)
@@ -774,7 +773,7 @@ Function = Callable[[ManagementCommand, ChangeBatch], CommandResult]
 
 
 def _functions(inventory: NodeChanges) -> dict[tuple[str, str], Function]:
-    """Return what can be done to which kind of thing."""
+    """Return the functions by operation and kind."""
     links, aliases, routes, exchanges = (
         BindingCommands(inventory),
         AliasCommands(inventory),
@@ -821,7 +820,7 @@ def _policy_functions(policies: PolicyCommands, kind: str) -> dict[tuple[str, st
 
 
 def _about_exchange(command: ManagementCommand) -> list[str]:
-    """Return what access rules call the ends of a binding, or an exchange."""
+    """Return the names of a binding's ends, or of an exchange, for access rules."""
     target = str(command.arguments.get("target", ""))
     if command.kind == "exchange" or not target:
         return [_exchange_at(command.name)]
@@ -830,7 +829,7 @@ def _about_exchange(command: ManagementCommand) -> list[str]:
 
 
 def _exchange_at(name: str) -> str:
-    """Return what access rules call an exchange, by its name within the broker."""
+    """Return an exchange's name for access rules, by its name within the broker."""
     host, local = split_host(name)
     return in_host(host, exchange_node(local))
 
@@ -840,7 +839,7 @@ def _is_question(command: ManagementCommand) -> bool:
 
 
 def _rows_there(index: Sequence[tuple[str, Callable[[str], Row]]]) -> Iterator[Row]:
-    """Give the rows of what is still there: things may go between one turn and the next."""
+    """Yield the rows of entities that still exist: some may vanish between two turns."""
     for name, make in index:
         try:
             row = make(name)

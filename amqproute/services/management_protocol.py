@@ -59,9 +59,9 @@ class ManagementRequest:
         operation: in upper case.
         properties: the application-properties.
         body: the map of the amqp-value body; empty for any other body.
-        principal: who asks.
-        batch: the commands, each with the number of its line or place, or why it is none; None
-            for a single request.
+        principal: the requester.
+        batch: the commands, each with the number of its line or position, or the reason why it is
+            invalid; None for a single request.
     """
 
     operation: str
@@ -72,7 +72,7 @@ class ManagementRequest:
 
     @property
     def entity_type(self) -> str | None:
-        """What is asked about; None for everything."""
+        """The requested type; None for all."""
         for key in ("entityType", "type"):
             value = self.properties.get(key)
             if isinstance(value, str) and value != SERVICE_TYPE:
@@ -82,12 +82,12 @@ class ManagementRequest:
 
 @dataclass(frozen=True, slots=True)
 class ManagementReply:
-    """What is answered.
+    """A reply.
 
     Attributes:
         status: like those of HTTP (G-20).
-        description: the cause in words.
-        body: goes out as a map.
+        description: the cause as text.
+        body: sent as a map.
         properties: further application-properties.
     """
 
@@ -122,11 +122,11 @@ def answering(broker: Broker, reply: Deferred[_T]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReplyAddress:
-    """Where the reply to a request goes, and what it refers to.
+    """The address of the reply to a request, and its correlation-id.
 
     Attributes:
         target: the node.
-        address: as the request says it.
+        address: as in the request.
         correlation: the correlation-id of the reply.
     """
 
@@ -188,9 +188,9 @@ def _reply_target(broker: Broker, allows: Allows, reply_to: str, principal: Prin
 def _with_domain(
     find: Callable[[str], str | ITarget], allows: Allows, reply_to: str, principal: Principal
 ) -> str | ITarget:
-    """Find what a reply-to with a domain means: a node here, by its name, or the way there.
+    """Resolve a reply-to with a domain: to a node here, by its name, or to the relay.
 
-    A peer may have its replies sent to the domains it proves, anybody to where he may publish.
+    A peer may receive replies at the domains it proves, anybody where he may publish.
     """
     try:
         found = find(reply_to)
@@ -279,7 +279,7 @@ def whole(properties: Mapping[str, object], key: str, default: int) -> int:
     """Read a number from 0 up.
 
     Raises:
-        ValueError: it is none, in words.
+        ValueError: it is not one; the text says so.
     """
     value = properties.get(key)
     if value is None:
@@ -290,10 +290,10 @@ def whole(properties: Mapping[str, object], key: str, default: int) -> int:
 
 
 def attribute_names(body: Mapping[str, object]) -> list[str]:
-    """Read which attributes a QUERY wants; none for all.
+    """Read the attributes requested by a QUERY; none for all.
 
     Raises:
-        ValueError: the list is none, in words.
+        ValueError: the list is invalid; the text says so.
     """
     names = body.get("attributeNames")
     if names is None:
@@ -304,7 +304,7 @@ def attribute_names(body: Mapping[str, object]) -> list[str]:
 
 
 def result_row(index: int, result: CommandResult) -> dict[str, object]:
-    """Return one result of a batch as it stands in the reply (G-20)."""
+    """Return one result of a batch in the form of the reply (G-20)."""
     return {
         "index": Int(index),
         "status": Int(result.status),

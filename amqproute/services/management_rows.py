@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What there is, as rows for operators: queues, topics, bindings, aliases, relay queues."""
+"""Rows for operators: queues, topics, bindings, aliases, relay queues."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def virtual_host_of_queue(name: str) -> str | None:
 
 
 class ManagementRows:
-    """Rows of what a broker has: attribute to value, all encodable; each has ``name``.
+    """Rows of a broker's entities: attribute to value, all encodable; each has ``name``.
 
     Args:
-        broker: whose.
-        inventory: knows where a node comes from; None: it is not shown.
+        broker: the broker.
+        inventory: knows the source of a node; None: not shown.
         now_ms: the wall clock, ms since the epoch.
         destinations: the state of each next hop: maps with ``queue``, the name of its relay
             queue, and whatever else is to be shown with it; an attribute that the queue has as
@@ -65,9 +65,9 @@ class ManagementRows:
         return (make(name) for name, make in self.queue_index())
 
     def queue_index(self) -> list[tuple[str, Callable[[str], Row]]]:
-        """Return the names of what `queues` has, in its order, with what makes the row of each.
+        """Return the names of `queues`, in the same order, with a function for the row of each.
 
-        A row costs thirty times what its place here does, and a page of many queues has few rows.
+        A row costs thirty times as much as its entry here, and a page of many queues has few rows.
         """
         broker = self._broker
         index: list[tuple[str, Callable[[str], Row]]] = [
@@ -108,7 +108,7 @@ class ManagementRows:
             yield {**self._topic_row(topic), "type": "topic"} | self._origin(name)
 
     def details(self, name: str) -> dict[str, object]:
-        """Return what a READ of a node shows besides its row."""
+        """Return the attributes for a READ of a node in addition to its row."""
         if self._inventory is None:
             return {}
         options = self._inventory.options(name)
@@ -191,10 +191,10 @@ class ManagementRows:
             yield row
 
     def shapes(self) -> Iterable[Row]:
-        """How old what waits is, by queue: ``ages`` counts by class (`AGES_MINUTES`).
+        """Ages of waiting messages, by queue: ``ages`` counts by class (`AGES_MINUTES`).
 
-        Entries that stand on the disk only are counted apart: they are newer than those in memory,
-        and to read them all would cost the daemon more than the answer is worth.
+        Entries on disk only are counted separately: they are newer than those in memory, and
+        reading them all would cost the daemon more than the answer is worth.
         """
         broker = self._broker
         queues: list[tuple[str, str | None, Queue]] = [

@@ -490,8 +490,8 @@ def _number(body: Mapping[str, object], key: str, least: int = 0) -> int | None:
 def _place_of(cursor: object, newest: int) -> tuple[IteratorPosition, int]:
     """Return the position to continue at, and the id from which messages are too new.
 
-    A dead letter that a consumer rejects again at once comes back with a higher id: without the
-    bound a sequence of requests could go on for ever.
+    A dead letter rejected again by a consumer comes back with a higher id: without the bound a
+    sequence of requests could continue for ever.
     """
     if not cursor:
         return START, newest

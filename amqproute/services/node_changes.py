@@ -218,7 +218,7 @@ class NodeChanges:
         self.prepare(configured)()
 
     def prepare(self, configured: ConfiguredNodes) -> Callable[[], None]:
-        """Check a configuration, and return what `declare` does.
+        """Check a configuration, and return the function that applies it.
 
         Raises:
             ConfigError: the configuration is not valid.
@@ -280,7 +280,7 @@ class NodeChanges:
 
         Args:
             configured: those of the configuration.
-            unusable: kind, name and reason of what cannot be; more of it is added.
+            unusable: kind, name and reason of unusable policies; more are added.
         """
         found = {(each.is_operator, in_host(each.host, each.name)): each for each in configured}
         for kind, where in self.policies.items():
@@ -296,7 +296,7 @@ class NodeChanges:
         return policy_sets(found.values())
 
     def apply_policies(self) -> None:
-        """Have the policies in force that there are now."""
+        """Put the present policies in force."""
         self.broker.adopt_policies(self._policy_sets(self.configured.policies, []))
         self.when_policies_changed()
 
@@ -367,7 +367,7 @@ class NodeChanges:
         """Return a queue or topic.
 
         Raises:
-            CommandRefused: there is none.
+            CommandRefused: it does not exist.
         """
         broker = self.broker
         node = broker.nodes.get(name) or broker.topics.get(name)
@@ -472,7 +472,7 @@ class NodeChanges:
     # -- queues that clients of 0-9 and 0-9-1 declare ----------------------------------------------
 
     def declared(self, name: str) -> DeclaredTerms | None:
-        """Return what a client declared of a durable queue. See `QueueRegistry.declared`."""
+        """Return a client's declaration of a durable queue. See `QueueRegistry.declared`."""
         made = self.nodes.get(name)
         return None if made is None else made.declared
 
@@ -484,7 +484,7 @@ class NodeChanges:
             raise _fault(refused) from None
 
     def transient_node(self, name: str, terms: DeclaredTerms) -> NodeDeclaration:
-        """Return what a transient queue shall be. See `QueueRegistry.transient_node`."""
+        """Return the declaration of a transient queue. See `QueueRegistry.transient_node`."""
         rows = f"{ROWS_PREFIX}{self._new_rows()}/{name}"
         options = {"type": "queue", "message-durability-mode": "force-transient"}
         made = RuntimeNode(options, "", 0, rows, declared=terms)
@@ -535,7 +535,7 @@ class NodeChanges:
     def _declared_terms(
         command: ManagementCommand, options: dict[str, object]
     ) -> DeclaredTerms | None:
-        """Take from the options of a queue what a client of 0-9-1 would declare."""
+        """Take the declaration in the form of a 0-9-1 client from the options of a queue."""
         if command.kind != "queue":
             return None
         terms = read_terms(options)
@@ -785,7 +785,7 @@ class NodeChanges:
     def _description(
         self, name: str, options: Mapping[str, object], made: RuntimeNode | None
     ) -> NodeDescription:
-        """Return a node with these options, and with what is known of one that was made.
+        """Return a node with these options, and with the state of one made at runtime.
 
         Raises:
             ConfigError: it cannot have them.

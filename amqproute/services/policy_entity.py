@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on policies over exchanges and queues; see `amqproute.broker.exchanges`.
+"""Commands on policies for exchanges and queues; see `amqproute.broker.exchanges`.
 
 There are two types, ``policy`` and ``operator-policy``, with the options ``pattern``, ``apply-to``,
 ``priority`` and ``definition``, which is a JSON object in a text. Policies of the configuration
-cannot be changed here; one that the file later has of the same name goes before one made at runtime
-until it leaves the file again. What has changed is in force when it is on the disk.
+cannot be changed here; one added to the file later takes precedence over one of the same name made
+at runtime, until it is removed again. Changes are in force once they are on disk.
 
 Each virtual host has policies of its own: ``//shop/limits`` is the policy ``limits`` of the virtual
-host ``shop``. The option ``virtual-host`` says the same of a name without slashes.
+host ``shop``. For a name without slashes, the option ``virtual-host`` does the same.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class PolicyCommands:
     def update(self, command: ManagementCommand, changes: ChangeBatch) -> CommandResult:
         """Change options of a policy; null restores the default.
 
-        With the option ``or-create`` it is made if there is none.
+        With the option ``or-create`` a missing one is created.
         """
         name = policy_key(command)
         given = dict(command.arguments)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol by which a message was published, as the message itself shows it.
+"""The protocol by which a message was published, according to the message itself.
 
-The journal has it too, beside who published. A message from another broker shows what its first
-broker was told.
+The journal has it too, beside the publisher. A message from another broker shows the protocol of
+its first broker.
 """
 
 from __future__ import annotations

@@ -50,9 +50,9 @@ TURN_UNITS: Final = 200
 MOST_UNITS_AMONG_CHANGES: Final = 4000
 """Work of the questions of one batch that has changes as well."""
 MOST_WAITING_OCTETS: Final = 16 * 1024 * 1024
-"""Memory of the batches that wait for their turn; their results come on top, `MOST_OCTETS` each."""
+"""Memory of the waiting batches; their results come on top, `MOST_OCTETS` each."""
 MOST_WAITING: Final = 16
-"""Batches that wait for their turn."""
+"""Number of waiting batches."""
 
 Asking: TypeAlias = Generator[int, None, CommandResult]
 """Answers a question: yields units of work, and returns the result.

@@ -5,12 +5,12 @@
 operation   does
 ==========  ==================================================================================
 HOLD        nothing is sent any more, also after a restart, until RELEASE; new messages are
-            taken. The body's ``reason`` is shown to whoever asks why
+            accepted. The body's ``reason`` is shown in ``amqproute holds`` and ``WHY``
 RELEASE     ends the holds of that relay queue
 RETRY-NOW   ends the back-off: the peer is tried at once
-EXPIRE      ends the life of what waits, as if its time were over: it is returned, reported and
-            dead-lettered like that. The body's ``reason`` stands in the reports
-PURGE       deletes what waits; what is in flight is the peer's to decide
+EXPIRE      expires the messages of the queue at once: they are returned, reported and
+            dead-lettered like that. The body's ``reason`` is added to the reports
+PURGE       deletes the messages of the queue, except those in flight
 ==========  ==================================================================================
 
 Each names its queue by the application property ``name``: the relay queue's name or the next

@@ -6,33 +6,32 @@ operation           does
 ==================  ===========================================================================
 LIST-MESSAGES       shows messages: id, ``to``, age, size, attempts; on the node ``name``, any
                     queue, if one is given
-RETRY-MESSAGES      ends their waiting, and the back-off of their destinations
-EXPIRE-MESSAGES     ends their lives: returned, reported, dead-lettered with the body's
+RETRY-MESSAGES      ends their back-off, and that of their destinations
+EXPIRE-MESSAGES     expires them at once: returned, reported, dead-lettered with the body's
                     ``reason``
-DELETE-MESSAGES     deletes them; senders that asked for reports are told
-REROUTE-MESSAGES    moves those whose address leads elsewhere by the routes of now: to another
-                    relay queue or a node here, with the life they have left. What a hold by ids
-                    or a selector holds stays held there, or else stays where it is; a hold of a
-                    domain or next hop alone holds what goes that way: ``freed`` are those that
-                    it held and that are held no more
-WHY                 says why the message with the id ``name`` has not gone (`explain`)
+DELETE-MESSAGES     deletes them; senders that requested reports get one
+REROUTE-MESSAGES    moves those with another next hop by the present routes: to another relay
+                    queue or a node here, with their remaining lifetime. Messages held by id or
+                    selector stay held there, or else stay in place; a hold of a domain or next
+                    hop alone applies to that hop: ``freed`` are the messages that it held and
+                    that are held no more
+WHY                 explains why the message with the id ``name`` has not been sent (`explain`)
 HOLD-MESSAGES       makes a hold (`amqproute.relay.holds`); ``until-ms`` ends it; a dry run
-                    counts what it would hold now. Of ``ids`` those are held that are on their
-                    way; ``in-flight`` are those of them that are held only if they come back.
-                    ``queues`` are those on which it holds something, or could
+                    counts the messages to be held. Of ``ids`` outgoing messages are held;
+                    ``in-flight`` are those that will be held only if they come back.
+                    ``queues`` are those with held messages, or possible ones
 RELEASE-HOLD        ends the hold with the id ``name``
 ==================  ===========================================================================
 
-Which messages is said in the body: ``ids``, ``to`` (a domain or the key of a relay queue),
-``where`` (a selector), which all have to fit; or ``all``, true, alone. ``dry-run`` only counts.
+The body selects the messages: ``ids``, ``to`` (a domain or the key of a relay queue), ``where`` (a
+selector), which all have to match; or ``all``, true, alone. ``dry-run`` only counts.
 
 One request does not handle a million messages: it processes `MOST_SEEN` of them, one page in each
 reactor turn and one commit for each page, and answers ``messages`` and ``bytes`` so far, up to
 `SAMPLES` of them as ``samples``, and a ``cursor``, with which a further request continues; it is
-empty at the end. Messages in flight are the peer's to decide, and stay. On a full disk, messages
-without a report or dead letter are removed at once; ``waiting`` are those that need room for one.
-``missing`` are those of the ``ids`` that were not met, and ``held`` counts what is held and stays
-so.
+empty at the end. Messages in flight stay. On a full disk, messages without a report or dead letter
+are removed at once; ``waiting`` are those that need room for one. ``missing`` are ``ids`` that were
+not found, and ``held`` counts messages that are held and stay so.
 
 They require the right `manage` on each relay queue concerned (to list a queue, `browse` or
 `manage`); without it the whole request is refused. Each operation is logged with its principal.

@@ -18,8 +18,8 @@ Neither client needs to know.
   words to principals without the right to send there, so that probing reveals nothing.
 * A dynamic node's address with our domain (``qualify-dynamic``) works as it is, by the same right.
 
-What is not touched: a ``reply-to`` with a domain, one that names no node here, and messages with a
-footer, which may be a signature. This is the one place, with a missing ``to``, where the bare
+Left unchanged are a ``reply-to`` with a domain, one that names no node here, and messages with a
+footer, which may be a signature. This is the only place, besides a missing ``to``, where the bare
 message changes; before it is in the network, so that every broker on the way carries the same.
 """
 
@@ -52,7 +52,7 @@ MOST_ALIASES: Final = 100_000
 MOST_OF_ONE: Final = 10_000
 """The same for one principal, so that attaching in a loop does not exhaust those of others."""
 LOOK_AT: Final = 100
-"""Nodes of one link, after each so many of which those are forgotten whose aliases have ended."""
+"""Number of new nodes of one link after which those with ended aliases are removed."""
 SWEEP_SECONDS: Final = 60.0
 
 
@@ -86,8 +86,7 @@ class ReplyPaths:
     Args:
         broker: the local nodes.
         clock: for their expiry.
-        domain: returns the domain that leads here; empty if there is none: then there are no
-            aliases.
+        domain: returns the domain that leads here; empty without one: then there are no aliases.
         allows: (principal, verb, node) to bool: the access rules.
         new_token: returns an unguessable text.
         grace_seconds: lifetime of an alias after the end of its link.

@@ -8,17 +8,17 @@ The message annotation ``x-opt-return-to`` is the address, ``x-opt-report`` one 
 list of them. Without the latter, the configuration's ``reports.default`` applies.
 
 =============  =====================================================================================
-word           what is sent to the return address
+word           sent to the return address
 =============  =====================================================================================
 ``failure``    a report when the message is given up, with the reason; final
 ``delay``      a report when it has waited for its next hop for ``reports.delay-after``; once at
                each broker
 ``relayed``    a report when the next hop has taken it; final only if the next hop does not report
-``delivered``  a report when a consumer at its destination has accepted it; final. Where the next
-               hop does not report, a final ``relayed`` instead: nobody will know more
+``delivered``  a report when a consumer at its destination has accepted it; final. If the next hop
+               does not report, a final ``relayed`` instead
 ``return``     the message itself when it is given up, with its body, as a returned message (T-26);
                to a third organization a ``failure`` report in its place, see below
-``never``      nothing of all this
+``never``      no report
 =============  =====================================================================================
 
 Format of a report
@@ -201,9 +201,9 @@ class Reporter:
 
     Args:
         broker: the local nodes.
-        place: the target of a return address: a node, or a relay queue, without asking the DNS.
+        place: the target of a return address: a node, or a relay queue, without a DNS query.
         hop_row: returns the row of the next hop with this key, as `Destination.row` makes it and
-            with ``offers``, its capabilities; None if there is none.
+            with ``offers``, its capabilities; None without one.
         terms: see `ReportTerms`.
     """
 
@@ -225,7 +225,7 @@ class Reporter:
     # -- requests ----------------------------------------------------------------------------------
 
     def wishes(self, message: Message) -> frozenset[str]:
-        """Return the reports that the sender of a message asks for; none without an address."""
+        """Return the reports requested by the sender of a message; none without an address."""
         return wishes(message.annotation_bytes, self.terms.default, message.annotations)
 
     def returns(self, message: Message) -> bool:
@@ -385,10 +385,10 @@ class Reporter:
 def wishes(
     section: bytes, default: frozenset[str], annotations: spec.Annotations
 ) -> frozenset[str]:
-    """Return the words of the reports that a message asks for.
+    """Return the report words of a message.
 
     Args:
-        section: its message annotations as they stand.
+        section: the octets of its message annotations.
         default: the words for a return address without ``x-opt-report``.
         annotations: the same, decoded.
     """
@@ -562,7 +562,7 @@ def _sentence(code: str, to: str, facts: spec.Fields) -> str:
 
 
 def _heads(body: spec.Fields) -> dict[str, object]:
-    """Return what of a report filters can select by, and clients of AMQP 0-9-1 read as headers."""
+    """Return the values of a report for filters, and for clients of AMQP 0-9-1 as headers."""
     found = {name: body.get(name) for name in HEAD_KEYS}
     return {name: value for name, value in found.items() if value is not None}
 
