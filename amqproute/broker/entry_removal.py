@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.queue_state import QueueState
-from amqproute.broker.queue_view import QueueView
+from amqproute.broker.queue_view import DeletedQueue, QueueView
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError
 from amqproute.journal.event import SOMEBODY, EntryTaker, because
@@ -125,6 +125,10 @@ class EntryRemoval:
         self._queue = queue
         self._state = state
         self._disposal = disposal
+
+    def queue_is_deleted(self) -> None:
+        """Forget the queue, which knows this, but for what has to be told of late entries."""
+        self._queue = DeletedQueue(self._queue)
 
     def refused(self, message: Message, origin: Origin, batch: Batch) -> None:
         """See `IDisposal.refused`."""

@@ -415,6 +415,9 @@ class Queue:
         state.consumers.clear()
         self.stop()
         self._commit(batch)
+        # Queues come and go with connections: none is left to the collector of garbage.
+        self.life = None
+        self._removal.queue_is_deleted()
 
     def stop(self) -> None:
         """Cancel the timers; the entries stay where they are."""

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence, Sized
 from typing import Protocol
 
-from amqproute.broker.commit_batch import BatchParticipant
+from amqproute.broker.commit_batch import Batch, BatchParticipant
 from amqproute.entry import Entry
 from amqproute.translation.dead_letters import DeadLetterTarget
 
@@ -42,4 +42,46 @@ class QueueView(BatchParticipant[Entry], Protocol):
         """Return the entries whose messages are in memory."""
 
 
-__all__ = ["QueueView"]
+class DeletedQueue:
+    """A queue that is no more, for whoever is told what becomes of the last of its entries.
+
+    Args:
+        queue: as it was.
+    """
+
+    def __init__(self, queue: QueueView) -> None:
+        self.name = queue.name
+        self.is_relay = queue.is_relay
+        self.dead_letter_name = queue.dead_letter_name
+        self.dead_letter_target = queue.dead_letter_target
+
+    @property
+    def consumers(self) -> int:
+        """See `QueueView.consumers`."""
+        return 0
+
+    @property
+    def publishers(self) -> Sized:
+        """See `QueueView.publishers`."""
+        return ()
+
+    @property
+    def is_used(self) -> bool:
+        """See `QueueView.is_used`."""
+        return False
+
+    def in_memory(self) -> Iterable[Entry]:
+        """See `QueueView.in_memory`."""
+        return ()
+
+    def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> None:
+        """See `BatchParticipant.go_ahead`: nobody gets them."""
+
+    def arrived(self, entries: Sequence[Entry]) -> None:
+        """See `BatchParticipant.arrived`: they came to the queue itself."""
+
+    def not_arrived(self, entries: Sequence[Entry]) -> None:
+        """See `BatchParticipant.not_arrived`: they came to the queue itself."""
+
+
+__all__ = ["DeletedQueue", "QueueView"]

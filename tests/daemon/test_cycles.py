@@ -139,6 +139,43 @@ class CycleTests(SynchronousTestCase):
             left = left_by(lambda way=way: self.come09(*way), 10, warm_up=5)
             self.assertEqual((left.cyclic, left.kinds), (0, ()), way)
 
+    def test_queues_of_clients(self) -> None:
+        """Queues that clients of 0-9-1 declare go with their connection, or before it."""
+        consume = call(1, "basic.consume", queue="mine", consumer_tag="c")
+        published = publish(1, b"x", key="mine")
+        deleted = call(1, "queue.delete", queue="mine")
+        bound = call(1, "queue.bind", queue="mine", exchange="amq.fanout")
+        replies = call(
+            1, "basic.consume", queue="amq.rabbitmq.reply-to", consumer_tag="r", no_ack=1
+        )
+        bounds = [("x-message-ttl", "I", 10_000), ("x-max-length", "I", 1)]
+
+        def declare(**fields: object) -> bytes:
+            return call(1, "queue.declare", queue="mine", **fields)
+
+        ways: list[tuple[bytes, ...]] = [
+            (declare(exclusive=1),),
+            (declare(exclusive=1), deleted),
+            (declare(exclusive=1), published, deleted),
+            (declare(exclusive=1), consume, published),
+            (declare(exclusive=1), bound, published, call(1, "basic.get", queue="mine")),
+            (declare(exclusive=1, arguments=bounds), published, published),
+            (declare(auto_delete=1), consume, published, call(1, "basic.cancel", consumer_tag="c")),
+            (declare(), published, deleted),
+            (declare(durable=1), published, deleted),
+            (replies,),
+            (replies, call(1, "basic.cancel", consumer_tag="r")),
+        ]
+
+        def come(way: tuple[bytes, ...]) -> None:
+            self.come09(*way)
+            for _ in range(3):
+                self.world.advance(10.0)  # until nobody holds what was on the queue
+
+        for way in ways:
+            left = left_by(lambda way=way: come(way), 10, warm_up=5)
+            self.assertEqual((left.cyclic, left.kinds), (0, ()), way)
+
     def test_refused(self) -> None:
         """Refused links, faults of links, of sessions and of the connection."""
         faults: list[Callable[[], bytes]] = [
