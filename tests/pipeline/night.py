@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.pipeline.cluster import EXECUTOR_MEMORY, Worker, executors
-from tests.pipeline.support import MISSING, SETTINGS
+from tests.pipeline.support import MISSING, PLANNED_FULLY, SETTINGS
 from tests.support.patience import PATIENCE, until
 
 if not MISSING:
@@ -254,7 +254,7 @@ def settings(local: str) -> Mapping[str, str]:
         "spark.executor.cores": "1",
         "spark.executor.extraJavaOptions": SETTINGS["spark.driver.extraJavaOptions"],
         # As it is out in the world, where it takes longer.
-        "spark.sql.adaptive.enabled": str(IS_LONG).lower(),
+        **(PLANNED_FULLY if IS_LONG else {}),
         # Also where a table is small, as on a cluster it is not.
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.files.minPartitionNum": "4",

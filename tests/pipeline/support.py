@@ -92,10 +92,26 @@ SETTINGS = {
     # Few rows: to compile Java for a plan takes longer than to interpret it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # Nor to plan it anew after each of its stages; `CommandTests` does, as it is out in the world.
+    # Nor to plan it anew after each of its stages; see `PLANNED_FULLY`.
     "spark.sql.adaptive.enabled": "false",
     # Nor to have Spark look after its own rules.
     "spark.sql.lightweightPlanChangeValidation": "false",
+    # What filters imply costs half of all planning, and spares few rows here.
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+    # These look through each plan again and again, and find nothing in ours.
+    "spark.sql.optimizer.excludedRules": ",".join(
+        f"org.apache.spark.sql.catalyst.optimizer.{rule}"
+        for rule in (
+            "InjectRuntimeFilter",
+            "OptimizeOneRowRelationSubquery",
+            "RemoveRedundantAliases",
+            "RewriteCorrelatedScalarSubquery",
+        )
+    ),
+    # Each task that sorts or aggregates clears a page, be there one row, and each small table that
+    # is sent to everybody is one.
+    "spark.buffer.pageSize": "256k",
     "spark.sql.ui.retainedExecutions": "1",
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",
@@ -103,6 +119,14 @@ SETTINGS = {
     # Directories are listed here, and not by a job with a task for each.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
 }
+PLANNED_FULLY = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.constraintPropagation.enabled": "true",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "true",
+    "spark.sql.optimizer.excludedRules": "",
+}
+"""Settings of plans as they are made out in the world; for `CommandTests`."""
+
 SUBMITTED = " ".join([f"--conf '{key}={value}'" for key, value in SETTINGS.items()])
 """The same for ``PYSPARK_SUBMIT_ARGS`` of a command that a test runs; ``pyspark-shell`` follows."""
 

@@ -18,7 +18,7 @@ from amqproute.cli.main import amqproute
 from amqproute.journal.record import RecordKind
 from tests.pipeline import chromium
 from tests.pipeline.journals import Journal
-from tests.pipeline.support import MISSING, SparkCase, run_python
+from tests.pipeline.support import MISSING, PLANNED_FULLY, SparkCase, run_python
 from tests.support.patience import PATIENCE
 
 if TYPE_CHECKING or not MISSING:
@@ -151,13 +151,13 @@ class InterruptTests(SynchronousTestCase):
 
 
 class CommandTests(SparkCase):
-    """With tables and journals, and plans that adapt to what they find."""
+    """With tables and journals, and plans that are made as out in the world."""
 
     def setUp(self) -> None:
         super().setUp()
-        adaptive = "spark.sql.adaptive.enabled"
-        self.addCleanup(self.spark.conf.set, adaptive, self.spark.conf.get(adaptive))
-        self.spark.conf.set(adaptive, "true")
+        for name, value in PLANNED_FULLY.items():
+            self.addCleanup(self.spark.conf.set, name, self.spark.conf.get(name))
+            self.spark.conf.set(name, value)
         # A cluster's defaults may name any; the commands are by days of UTC all the same.
         zone = "spark.sql.session.timeZone"
         self.addCleanup(self.spark.conf.set, zone, "UTC")
