@@ -125,7 +125,7 @@ PLANNED_FULLY = {
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": "true",
     "spark.sql.optimizer.excludedRules": "",
 }
-"""Settings of plans as they are made out in the world; for `CommandTests`."""
+"""Settings of plans as they are made out in the world, where a test is about all of it."""
 
 SUBMITTED = " ".join([f"--conf '{key}={value}'" for key, value in SETTINGS.items()])
 """The same for ``PYSPARK_SUBMIT_ARGS`` of a command that a test runs; ``pyspark-shell`` follows."""

@@ -29,7 +29,7 @@ from tests.pipeline.courses import (
     number_in,
 )
 from tests.pipeline.journals import Journal
-from tests.pipeline.support import MISSING, SparkCase
+from tests.pipeline.support import MISSING, SparkCase, computed
 from tests.support.patience import PATIENCE
 
 if TYPE_CHECKING or not MISSING:
@@ -115,11 +115,10 @@ class ArrivalCase(SparkCase):
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         lines = folder / "lines"
         lines.write_bytes(b"".join(line for n, c in enumerate(some) for line in lines_of(c, n)))
-        runs = parse(bronze._lines(self.spark, [str(lines)])).persist()
+        runs = computed(parse(bronze._lines(self.spark, [str(lines)])))
         self.assertEqual(runs.where("reason IS NOT NULL").count(), 0)
         expected = self.expected(runs)
         rows = differences(self.found(some, folder), expected)
-        runs.unpersist()
         if len(some) > 1 and not rows:
             for name, told in expected.items():
                 self.assertGreater(sum(told.values()), 0, name)
@@ -173,10 +172,10 @@ class OrderTests(ArrivalCase):
 
     def expected(self, runs: DataFrame) -> Rows:
         """Make the same of tables that are not in files."""
-        entries = hops(runs).persist()
+        entries = computed(hops(runs))
         doubtful = judged(runs, entries)
         with contradictions(entries, runs, doubtful) as between_brokers:
-            wrong = violations(runs, doubtful).unionByName(between_brokers).localCheckpoint()
+            wrong = computed(violations(runs, doubtful).unionByName(between_brokers))
         tables = {
             "hops": entries,
             "messages": messages(entries),

@@ -105,65 +105,73 @@ class InterruptTests(SynchronousTestCase):
 
     skip = MISSING
 
-    def said(self, *work: str) -> tuple[int, str]:
-        """Run a command with Spark in a process; return its exit code and what stood in stderr."""
+    def test_interrupted(self) -> None:
+        """What is left is one line: in a call of Java, and between two, while the JVM answers
+        whoever asks next, also when it closes the connection of the call."""
         script = (
-            "import os, random, signal, threading\n"
+            "import os, random, signal, sys, threading\n"
             "import click\n"
             "from amqproute.cli.pipeline_analysis import started\n"
             "from amqproute.cli.main import Program\n"
             "from amqproute.cli.pipeline_session import reconnect\n"
+            "from amqproute.pipeline.spark_session import session\n"
+            "from tests.pipeline.support import SETTINGS\n"
             "def interrupt(seconds):\n"
             "    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
             "@click.group(cls=Program)\n"
             "def program(): pass\n"
             "@program.command()\n"
-            "def wait():\n"
+            "def within():\n"
+            "    with started('here', 'local[1]', '512m') as running:\n"
+            "        interrupt(0.5)\n"
+            "        running.sparkContext._jvm.java.lang.Thread.sleep(200_000)\n"
+            "@program.command()\n"
+            "def between():\n"
             "    with started('here', 'local[1]', '512m') as running:\n"
             "        java = running.sparkContext._jvm.java.lang\n"
+            "        chance = random.Random(1)\n"
+            "        for _ in range(100):\n"
+            "            try:\n"
+            "                interrupt(chance.uniform(0, 0.01))\n"
+            "                while True:\n"
+            "                    java.System.nanoTime()\n"
+            "            except KeyboardInterrupt:\n"
+            "                reconnect(running)\n"
+            "            running.sparkContext._jsc.sc().isStopped()\n"
+            "        interrupt(0)\n"
+            "        while True:\n"
+            "            java.System.nanoTime()\n"
+            "running = session(master='local[1]', memory='512m', settings=SETTINGS)\n"
+            "running.sparkContext.setLogLevel('FATAL')\n"
+            "try:\n"
+            "    program(['within'])\n"
+            "except SystemExit as end:\n"
+            "    print(end.code, file=sys.stderr)\n"
+            "program(['between'])\n"
         )
-        script += "".join(f"        {line}\n" for line in work) + "program(['wait'])\n"
         done = run_python(script, seconds=3 * PATIENCE)
-        return done.returncode, done.stderr.strip()
-
-    def test_in_a_call_of_java(self) -> None:
-        """What is left is one line."""
-        said = self.said("interrupt(0.5)", "java.Thread.sleep(200_000)")
-        self.assertEqual(said, (1, "interrupted: stopped before it was done"))
-
-    def test_between_calls(self) -> None:
-        """The JVM answers whoever asks next, also while it closes the connection of the call."""
-        said = self.said(
-            "chance = random.Random(1)",
-            "for _ in range(100):",
-            "    try:",
-            "        interrupt(chance.uniform(0, 0.01))",
-            "        while True:",
-            "            java.System.nanoTime()",
-            "    except KeyboardInterrupt:",
-            "        reconnect(running)",
-            "    running.sparkContext._jsc.sc().isStopped()",
-            "interrupt(0)",
-            "while True:",
-            "    java.System.nanoTime()",
-        )
-        self.assertEqual(said, (1, "interrupted: stopped before it was done"))
+        told = "interrupted: stopped before it was done"
+        self.assertEqual(done.stderr.split("\n"), ["", told, "1", "", told, ""])
+        self.assertEqual(done.returncode, 1)
 
 
 class CommandTests(SparkCase):
-    """With tables and journals, and plans that are made as out in the world."""
+    """With tables and journals, and plans that adapt to what they find."""
 
     def setUp(self) -> None:
         super().setUp()
-        for name, value in PLANNED_FULLY.items():
-            self.addCleanup(self.spark.conf.set, name, self.spark.conf.get(name))
-            self.spark.conf.set(name, value)
+        adaptive = "spark.sql.adaptive.enabled"
+        self.set(**{adaptive: PLANNED_FULLY[adaptive]})
         # A cluster's defaults may name any; the commands are by days of UTC all the same.
-        zone = "spark.sql.session.timeZone"
-        self.addCleanup(self.spark.conf.set, zone, "UTC")
-        self.spark.conf.set(zone, "America/New_York")
+        self.set(**{"spark.sql.session.timeZone": "America/New_York"})
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.warehouse = self.folder / "tables"
+
+    def set(self, **settings: str) -> None:
+        """Have the session do things otherwise in this test."""
+        for name, value in settings.items():
+            self.addCleanup(self.spark.conf.set, name, self.spark.conf.get(name))
+            self.spark.conf.set(name, value)
 
     def test_summaries(self) -> None:
         """Each begins its help with what the list says."""
@@ -173,7 +181,9 @@ class CommandTests(SparkCase):
 
     def test_from_journals_to_the_report(self) -> None:
         """One run, and all questions have an answer; the page opens in a browser. One that is
-        killed behind the ingest, or before all pages are written, is made good by the next."""
+        killed behind the ingest, or before all pages are written, is made good by the next. All of
+        it is planned as it is out in the world."""
+        self.set(**PLANNED_FULLY)
         planted = generate(
             TrafficPlan(
                 300,
