@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from amqproute.journal.record import RUN_FIELDS
 from amqproute.pipeline.lines import spread
+from amqproute.pipeline.reuse import Reuse
 
 __all__ = ["BEGINNING", "CONTRADICTS", "LINE", "end", "settled", "with_content"]
 
@@ -43,7 +44,9 @@ def _hash(*names: str) -> Column:
     return F.sha2(F.to_json(F.struct(*names)), 256)
 
 
-def settled(new: DataFrame, old: DataFrame) -> tuple[DataFrame, DataFrame]:
+def settled(
+    new: DataFrame, old: DataFrame, reuse: Reuse | None = None
+) -> tuple[DataFrame, DataFrame]:
     """Keep each record in one run.
 
     A record in the tables stays unchanged; of others the one in the longest run is taken. A run is
@@ -52,13 +55,16 @@ def settled(new: DataFrame, old: DataFrame) -> tuple[DataFrame, DataFrame]:
     Args:
         new: runs with ``path``.
         old: `RUNS` in the tables, including all that share records with `new`.
+        reuse: keeps the keys of runs that share records; by default as long as the session.
 
     Returns:
         The rest of `new`; and its lines that contradict the records kept: ``path``, `LINE` and
         ``reason``.
     """
     old = _near(new, old)
+    # All queries below use these, and they are few.
     shared = _shared(new.select(*_RUN).union(old.select(*_RUN)))
+    shared = (reuse or Reuse()).computed(shared)
     alone = new.join(shared, _RUN, "left_anti")
     several = with_content(new.join(shared, _RUN))
     # The same in any order of reading, here and on a cluster.

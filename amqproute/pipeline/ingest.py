@@ -388,7 +388,7 @@ def _take(
     kept, refused = read, None
     if any(row.is_shared for row in read):
         there = _reached(warehouse.read("runs", near, base), read)
-        left, refused = settled(_with_path(warehouse, runs), there)
+        left, refused = settled(_with_path(warehouse, runs), there, reuse)
         refused = reuse.computed(refused)
         runs = _written(warehouse, left.withColumn("reason", F.lit(None).cast("string")))
         kept = _counted(_with_path(warehouse, runs))

@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from py4j.java_gateway import JavaGateway
+from py4j.java_gateway import JavaClass, JavaGateway, JavaMember
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
@@ -171,8 +171,27 @@ def _gateway(
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
 
+class _KnownClass(JavaClass):  # type: ignore[misc]
+    """A class of Java whose methods are looked up once, as py4j does it for those of objects."""
+
+    def __getattr__(self, name: str) -> object:
+        found = super().__getattr__(name)
+        if isinstance(found, JavaMember):
+            setattr(self, name, found)
+        return found
+
+
+_ASKED_OFTEN = ("functions", "org.apache.spark.sql.functions", "PythonUtils", "PythonSQLUtils")
+"""Names of classes by which PySpark builds columns and plans. For each column Java would search
+all its archives for them, and then hundreds of methods."""
+
+
 def _connected() -> JavaGateway:
-    return launch_gateway()  # type: ignore[no-untyped-call]
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    for name in _ASKED_OFTEN:
+        full_name = getattr(gateway.jvm, name)._fqn
+        setattr(gateway.jvm, name, _KnownClass(full_name, gateway._gateway_client))
+    return gateway
 
 
 def _stop() -> None:
