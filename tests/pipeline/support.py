@@ -112,6 +112,8 @@ SETTINGS = {
     # Each task that sorts or aggregates clears a page, be there one row, and each small table that
     # is sent to everybody is one.
     "spark.buffer.pageSize": "256k",
+    # A picture of each plan is for a page that nobody opens.
+    "spark.sql.ui.explainMode": "simple",
     "spark.sql.ui.retainedExecutions": "1",
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",
