@@ -191,8 +191,8 @@ class SessionTests(SparkCase):
         self.assertLess(patient, arguments.index("-XX:TieredStopAtLevel=1"))
 
     def test_few_questions(self) -> None:
-        """To name a column is one call of Java for each step, and no search for a name again, nor for
-        the line of Python."""
+        """A column costs one call of Java for each step: no name is looked up again, nor the line
+        of Python."""
         F.lit(0).alias("zero")  # what is looked up once
         client = self.spark.sparkContext._gateway._gateway_client
         with mock.patch.object(client, "send_command", wraps=client.send_command) as asked:
