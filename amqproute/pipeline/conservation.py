@@ -60,6 +60,8 @@ LONGEST_RANGE: Final = 1 << 26
 _PART: Final = 1 << 16
 """Number of entries expanded at a time."""
 _FOREVER: Final = coverage.FOREVER
+_DISORDER: Final = 1_000_000
+"""Microseconds by which records of one journal may be out of their order, at most."""
 
 
 def judged(
@@ -291,5 +293,11 @@ def _holes(runs: DataFrame, rejects: DataFrame | None) -> DataFrame:
     hides = ~F.col("reason").isin(coverage.ENDS, coverage.DOWN) & ~F.coalesce(
         is_whole, F.lit(False)
     )
-    times = F.collect_list(F.struct("from_us", "until_us")).alias("holes")
+    # What is missing may be a little older or younger than the records around it.
+    times = F.collect_list(
+        F.struct(
+            (F.col("from_us") - _DISORDER).alias("from_us"),
+            (F.col("until_us") + _DISORDER).alias("until_us"),
+        )
+    ).alias("holes")
     return coverage.holes(runs, rejects).where(hides).groupBy("broker").agg(times)

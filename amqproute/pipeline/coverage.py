@@ -3,8 +3,10 @@
 
 A *hole* is a time of one broker with possibly missing records: the journal had not begun, or is not
 read any further; segments are missing; a `gap` record says that there was no room to write; a
-journal ended without a stop and another began. Holes are found by minutes, from the sequence alone,
-so that they cost one pass with next to no exchange; they are as wide as is safe, never narrower.
+journal ended without a stop and another began. Missing records are found by their sequence alone.
+Times do not tell: two threads write a journal, so a record may be some tenths of a second older
+than the one before it, and clocks are set. A hole reaches from one neighbor to the other, or
+further, never less.
 
 In an export for a partner sequences have gaps by design; its segments name the partner. If lines of
 one were refused, their contents show nowhere else, so the whole segment is a hole.
@@ -76,60 +78,59 @@ def holes(runs: DataFrame, rejects: DataFrame | None = None) -> DataFrame:
 
 
 def _silences(runs: DataFrame) -> DataFrame:
-    leaps = (F.col("kind") == RecordKind.SEGMENT) & (F.col("all.code") == PUT_BACK)
-    is_export = _is_export()
+    is_gap = F.col("kind") == RecordKind.GAP
+    # Exchanged once: all windows are of a broker, or of a journal of it.
+    told = runs.repartition("broker").select(
+        "domain",
+        "broker",
+        "journal",
+        "kind",
+        "time",
+        "seq",
+        (F.col("seq") + F.col("n")).alias("end_seq"),
+        F.when(is_gap, F.col("all.count")).alias("lost"),
+        F.coalesce(_is_export(), F.lit(False)).alias("is_part"),
+        F.coalesce(
+            (F.col("kind") == RecordKind.SEGMENT) & (F.col("all.code") == PUT_BACK), F.lit(False)
+        ).alias("leaps"),
+    )
     whole = Window.partitionBy("broker", "journal")
-    buckets = (
-        runs.groupBy("domain", "broker", "journal", (F.col("time") / _MINUTE).cast("long"))
-        .agg(
-            F.min("time").alias("first_us"),
-            F.max("time").alias("last_us"),
-            F.min("seq").alias("first_seq"),
-            F.max(F.col("seq") + F.col("n")).alias("end_seq"),
-            F.sum("n").alias("records"),
-            F.max(F.when(F.col("kind") == RecordKind.STOP, F.col("seq") + F.col("n"))).alias(
-                "stop_seq"
-            ),
-            F.max(F.when(F.col("kind") == RecordKind.GAP, F.col("time"))).alias("gap_us"),
-            F.sum(F.when(F.col("kind") == RecordKind.GAP, F.col("all.count"))).alias("gap_count"),
-            F.bool_or(is_export).alias("is_part"),
-            F.coalesce(F.bool_or(leaps), F.lit(False)).alias("leaps"),
-        )
-        .repartition("broker")  # as both windows need it
-        .withColumn("since", F.min("first_us").over(whole))
-        .withColumn("is_whole", ~F.bool_or("is_part").over(whole))
-        .withColumn("stops", F.coalesce(F.col("stop_seq") == F.col("end_seq"), F.lit(False)))
-    )
-    order = Window.partitionBy("broker").orderBy("since", "journal", "first_seq")
-    before = {name: F.lag(name).over(order) for name in ("last_us", "end_seq", "journal", "stops")}
-    known = buckets.select(
+    by_seq = whole.orderBy("seq")
+    earlier = by_seq.rowsBetween(Window.unboundedPreceding, -1)
+    marked = told.select(
         "*",
-        *(column.alias(f"before_{name}") for name, column in before.items()),
-        F.lead("first_us").over(order).alias("next_us"),
+        F.max("end_seq").over(earlier).alias("reached"),
+        F.lag("time").over(by_seq).alias("before_us"),
+        F.lead("seq").over(by_seq).isNull().alias("is_last"),
+        F.first("time").over(by_seq).alias("since"),
+        (~F.bool_or("is_part").over(whole)).alias("is_whole"),
     )
-    is_whole = F.col("is_whole")
-    same = F.col("before_journal") == F.col("journal")
-    since = F.coalesce("before_last_us", "first_us")
-    inside = F.col("end_seq") - F.col("first_seq") - F.col("records")
-    between = F.col("first_seq") - F.col("before_end_seq")
+    is_first = F.col("reached").isNull()
+    between = F.col("seq") - F.col("reached")
+    few = marked.where(is_first | F.col("is_last") | (between > 0) | is_gap)
+    order = Window.partitionBy("broker").orderBy("since", "journal", "seq")
+    # Of the first record of a journal: the last one of the journal before.
+    known = few.select(
+        "*",
+        F.lag("time").over(order).alias("former_us"),
+        F.lag("kind").over(order).alias("former_kind"),
+        F.lead("seq").over(order).isNull().alias("is_end"),
+    )
+    at, is_whole = F.col("time"), F.col("is_whole")
+    former = F.col("former_us")
     # If sequences were skipped, their difference means nothing.
     missing = F.when(F.col("leaps"), RESTORED).otherwise(MISSING)
-
-    def count(difference: Column) -> Column:
-        return F.when(~F.col("leaps"), difference)
-
+    # What was dropped may be older than records that were waiting to be written.
+    dropped = F.coalesce(F.least(F.col("before_us"), at - _MINUTE), at)
     found = F.array(
-        _hole(F.col("before_last_us").isNull(), F.lit(0), F.col("first_us"), BEGINS,
-              F.when(is_whole, F.col("first_seq") - 1)),
-        _hole(same & is_whole & (between > 0), since, F.col("first_us"), missing, count(between)),
+        _hole(is_first & former.isNull(), F.lit(0), at, BEGINS,
+              F.when(is_whole, F.col("seq") - 1)),
+        _hole(is_first & (F.col("former_kind") != RecordKind.STOP), former, at, RESTORED),
+        _hole(is_whole & (between > 0), F.col("before_us"), at, missing,
+              F.when(~F.col("leaps"), between)),
+        _hole(is_gap, dropped, at, GAP, F.col("lost")),
         _hole(
-            ~same & ~F.col("before_stops"), since, F.col("first_us"), RESTORED
-        ),
-        _hole(is_whole & (inside > 0), since, F.col("last_us"), missing, count(inside)),
-        _hole(F.col("gap_us").isNotNull(), since, F.col("gap_us"), GAP, F.col("gap_count")),
-        _hole(
-            F.col("next_us").isNull() & ~F.col("stops"),
-            F.col("last_us"), F.lit(FOREVER), ENDS,
+            F.col("is_end") & (F.col("kind") != RecordKind.STOP), at, F.lit(FOREVER), ENDS,
         ),
     )  # fmt: skip
     return known.select(

@@ -77,18 +77,21 @@ class TimeTests(BoundCase):
         self.assertEqual(ingest(self.warehouse, [self.journals], now_us=later).records, 1)
 
     def test_clock_set_back(self) -> None:
-        """A hole begins before it ends."""
-        for at in (600.0, 300.0):
+        """A hole begins before it ends, and is where a record is missing: not where one is older
+        than the one before it, over the minute or by an hour, as when a clock is set."""
+        for at in (600.0, 300.0, 359.9, 360.0, 359.8, 360.1, 3960.0, 361.0, 301.0, 362.0):
             self.journal.at = at
             self.journal.receive(1, "orders")
-            self.journal.seq += 5
+            if at == 600:
+                self.journal.seq += 5
+        self.journal.at = 420.0
+        self.journal.write(RecordKind.STOP, {})
         self.journal.segment(self.journals)
         self.ingest()
-        found = coverage.holes(self.warehouse.read("runs")).collect()
-        self.assertEqual([row for row in found if row.from_us > row.until_us], [])
-        [hole] = [row for row in found if row.reason == coverage.MISSING]
-        self.assertEqual((hole.from_us, hole.until_us, hole["count"]), (
-            MIDNIGHT + 300_000_000, MIDNIGHT + 600_000_000, 5,
+        [first, hole] = coverage.holes(self.warehouse.read("runs")).orderBy("from_us").collect()
+        self.assertEqual((first.reason, first["count"]), (coverage.BEGINS, 0))
+        self.assertEqual((hole.reason, hole.from_us, hole.until_us, hole["count"]), (
+            coverage.MISSING, MIDNIGHT + 300_000_000, MIDNIGHT + 600_000_000, 5,
         ))  # fmt: skip
 
 
