@@ -28,7 +28,7 @@ from amqproute.pipeline.facts import FATES, STAGES, WAITING, WarehouseFacts
 from amqproute.pipeline.ingest import IngestSummary
 from amqproute.pipeline.ingest import ingest as ingest_journals
 from amqproute.pipeline.nightly import facts_of, gone_of, refresh, retold, settle
-from amqproute.pipeline.report import BEHIND, headline, report_page
+from amqproute.pipeline.report import BEHIND, headline, report_page, several
 from amqproute.pipeline.warehouse import Warehouse, WarehouseSnapshot
 
 __all__ = ["filled", "ingest", "report", "run", "stream", "trace"]
@@ -91,17 +91,18 @@ def ingest(
 
 def _warn_of(taken: IngestSummary) -> None:
     if taken.unread:
-        render.warn(f"{taken.unread:,} lines cannot be read: see the table `rejects`")
+        render.warn(f"{several(taken.unread, 'line')} cannot be read: see the table `rejects`")
     if taken.tampered:
         render.warn(
-            f"{taken.tampered:,} lines do not follow from the lines before them: a journal was "
-            "changed after it was written; see the table `rejects`, and amqproute journal verify"
+            f"{several(taken.tampered, 'line does', 'lines do')} not follow from the line before: "
+            "a journal was changed after it was written; see the table `rejects`, and amqproute "
+            "journal verify"
         )
     if taken.contradicting:
         render.warn(
-            f"{taken.contradicting:,} lines contradict records with the same numbers in the "
-            "tables: a journal was changed, or continues in two places; see the table `rejects`, "
-            "and amqproute journal verify"
+            f"{several(taken.contradicting, 'line contradicts', 'lines contradict')} records with "
+            "the same numbers in the tables: a journal was changed, or continues in two places; see "
+            "the table `rejects`, and amqproute journal verify"
         )
 
 
@@ -263,6 +264,10 @@ def _as_json(said: WarehouseFacts, page: Path) -> dict[str, object]:
         "not-accounted-for": said.unaccounted,
         "contradicted": said.disagreed,
         "altered-lines": said.altered_lines,
+        "headline": [
+            {"state": state, "words": words, "details": details}
+            for state, words, details in headline(said)
+        ],
         "page": str(page),
     }
 

@@ -275,7 +275,8 @@ def report(
     failures, waiting messages, and whether every message is accounted for. Refuses days
     with records that `run` has not processed yet.
 
-    Exits with 1 if messages are not accounted for, or two brokers contradict each other.
+    Exits with 1 if messages are not accounted for, two brokers contradict each other, or lines of a
+    journal were altered.
     """
     return _carry_out(ANALYSIS, "report", warehouse, day, first, last, output, as_json, **spark)
 
@@ -294,8 +295,9 @@ def run(
     Loads closed segments, follows every message through them, and writes a page for each day with
     new records, or whose messages have ended. May be killed at any time and started again.
 
-    Exits with 1 if messages of the last week are not accounted for, or if two brokers whose
-    journals are here contradict each other about hand-overs of the last week.
+    Exits with 1 if messages of the last week are not accounted for, if two brokers whose journals
+    are here contradict each other about hand-overs of the last week, or if lines of their
+    journals were altered.
     """
     return _carry_out(ANALYSIS, "run", journals, warehouse, everywhere, as_json, **spark)
 

@@ -31,16 +31,17 @@ Numbers = Sequence[float | None]
 
 def count(value: float) -> str:
     """Format a number of things."""
-    if value >= 1e6:
-        return f"{value / 1e6:.3g} M"
-    return f"{value / 1e3:.3g} k" if value >= 1e4 else f"{value:,.4g}"
+    if value < 1e4:
+        return f"{value:,.4g}"
+    thousands = _rounded(value / 1e3)
+    return f"{thousands:g} k" if thousands < 1000 else f"{_rounded(value / 1e6):,g} M"
 
 
 def octets(value: float) -> str:
     """Format an amount of data."""
     for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.3g} {unit}"
+        if (short := _rounded(value)) < 1000:
+            return f"{short:g} {unit}"
         value /= 1000
     return f"{value:,.4g} TB"
 
@@ -49,14 +50,18 @@ def duration(microseconds: float) -> str:
     """Format a time span, with a sign if it is negative because clocks differ."""
     if microseconds < 0:
         return f"\N{MINUS SIGN}{duration(-microseconds)}"
-    for unit, size, limit in (("µs", 1, 1e3), ("ms", 1e3, 1e6), ("s", 1e6, 120e6)):
-        if microseconds < limit:
-            return f"{microseconds / size:.3g} {unit}"
-    seconds = microseconds / 1e6
-    for unit, size, limit in (("min", 60, 7200), ("h", 3600, 172_800)):
-        if seconds < limit:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 86_400:.3g} d"
+    for unit, size, limit in (
+        ("µs", 1, 1000), ("ms", 1e3, 1000), ("s", 1e6, 120), ("min", 60e6, 120), ("h", 3600e6, 48),
+    ):  # fmt: skip
+        value = _rounded(microseconds / size)
+        if value < limit:
+            return f"{value:g} {unit}"
+    return f"{_rounded(microseconds / 86_400e6):,.10g} d"
+
+
+def _rounded(value: float) -> float:
+    """Round to three digits, before a unit is chosen: 999.9 ms are a second."""
+    return float(f"{value:.3g}")
 
 
 def columns(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row
@@ -95,6 +95,8 @@ class FactTables:
         rejects: `amqproute.pipeline.table_schema.REJECTS`.
         violations: `amqproute.pipeline.table_schema.VIOLATIONS`.
         vanished: from the function; of these days and of the later days of their messages.
+        around: `runs` of these days and of the days next to them: a gap may span midnight.
+        lately: `runs` of these days and of some days before.
         missing: the days without a record.
     """
 
@@ -104,6 +106,8 @@ class FactTables:
     rejects: DataFrame
     violations: DataFrame
     vanished: DataFrame
+    around: DataFrame
+    lately: DataFrame
     missing: Sequence[date] = ()
 
 
@@ -129,10 +133,13 @@ class WarehouseFacts:
         failures: undeliverable messages, and the reasons.
         duplicates: repetitions that were suppressed.
         oldest: the messages that have waited longest.
-        gaps: of the journals.
+        silent: brokers without a record of these days that had some before, and were not stopped:
+            ``broker``, ``domain`` and ``last``, the day of the last record.
+        gaps: of the journals, on these days.
         rejected_lines: unreadable lines of journals.
         altered_lines: lines of journals that were altered, or contradict others.
         violations: the first violations of conservation.
+        violations_number: number of all of them.
         unaccounted: number of violations within one broker that no gap of a journal explains.
         disagreed: number of those between two.
     """
@@ -152,10 +159,12 @@ class WarehouseFacts:
     failures: Sequence[Row] = ()
     duplicates: Sequence[Row] = ()
     oldest: Sequence[Row] = ()
+    silent: Sequence[Row] = ()
     gaps: Sequence[Row] = ()
     rejected_lines: int = 0
     altered_lines: int = 0
     violations: Sequence[Row] = ()
+    violations_number: int = 0
     unaccounted: int = 0
     disagreed: int = 0
 
@@ -194,10 +203,10 @@ def facts(tables: FactTables, first: date, last: date) -> WarehouseFacts:
         last: day.
     """
     said = WarehouseFacts(first, last, tables.missing)
-    sums = tables.runs.groupBy("domain").agg(F.sum("n").alias("records")).limit(MOST_ROWS)
-    for row in sums.orderBy("domain").collect():
-        said.domains.append(row.domain)
-        said.records += row.records
+    brokers = _brokers(tables.lately, first, last)
+    said.domains = sorted({row.domain for row in brokers if row.records})
+    said.records = sum(row.records for row in brokers)
+    said.silent = [row for row in brokers if not row.records and row.kind != RecordKind.STOP]
     _add_messages(said, tables.messages, tables.vanished)
     said.routes = _routes(tables.hops)
     said.partners = _partners(tables.hops, tables.runs)
@@ -205,12 +214,15 @@ def facts(tables: FactTables, first: date, last: date) -> WarehouseFacts:
     said.failures = _failures(tables.hops)
     said.duplicates = _duplicates(tables.runs)
     said.oldest = _oldest(tables.hops, tables.vanished)
-    said.gaps = _gaps(tables.runs, tables.rejects)
+    said.gaps = _gaps(tables.around, tables.rejects, first, last)
     kind = F.when(F.col("what").isin(*reconcile.DISCREPANCIES), "between").when(
         F.col("what").isin(*REFUSALS), "line"
     )
-    wrong = tables.violations.where(~F.col("hidden")).groupBy(kind.alias("kind")).count()
-    numbers = {row["kind"]: row["count"] for row in wrong.collect()}
+    certain = F.count_if(~F.col("hidden")).alias("certain")
+    wrong = tables.violations.groupBy(kind.alias("kind")).agg(certain, F.count("*").alias("all"))
+    rows = wrong.collect()
+    numbers = {row["kind"]: row["certain"] for row in rows}
+    said.violations_number = sum(row["all"] for row in rows)
     said.unaccounted, said.disagreed = numbers.get(None, 0), numbers.get("between", 0)
     said.altered_lines = numbers.get("line", 0)
     said.rejected_lines = tables.rejects.count() - said.altered_lines
@@ -412,7 +424,28 @@ def _oldest(hops: DataFrame, gone: DataFrame) -> Sequence[Row]:
     )
 
 
-def _gaps(runs: DataFrame, rejects: DataFrame) -> Sequence[Row]:
+def _brokers(runs: DataFrame, first: date, last: date) -> Sequence[Row]:
+    """Return the brokers that there are, with the number of their records of these days."""
+    is_of_these = F.col("day").between(F.lit(first), F.lit(last))
+    # `n` stays within a day: a run is of one instant.
+    return (
+        runs.groupBy("broker", "domain")
+        .agg(
+            F.coalesce(F.sum(F.when(is_of_these, F.col("n"))), F.lit(0)).alias("records"),
+            F.max("day").alias("last"),
+            F.max_by("kind", F.struct("time", "seq")).alias("kind"),
+        )
+        .orderBy("domain", "broker")
+        .limit(MOST_PARTNERS)
+        .collect()
+    )
+
+
+def _gaps(runs: DataFrame, rejects: DataFrame, first: date, last: date) -> Sequence[Row]:
+    since, until = (
+        F.unix_micros(F.lit(day).cast("timestamp")) for day in (first, last + timedelta(1))
+    )
     holes = coverage.holes(runs, rejects)
     inner = holes.where(~F.col("reason").isin(coverage.BEGINS, coverage.ENDS))
+    inner = inner.where((F.col("from_us") < until) & (F.col("until_us") >= since))
     return inner.orderBy("from_us").limit(MOST_ROWS).collect()

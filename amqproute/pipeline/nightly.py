@@ -271,8 +271,15 @@ def facts_of(warehouse: Warehouse, first: date, last: date) -> WarehouseFacts:
     }
     known = set(snapshot.days("runs"))
     missing = [day for day in days if day not in known]
-    gone = gone_of(warehouse, snapshot, first, last)
-    return facts(FactTables(**tables, vanished=gone, missing=missing), first, last)
+    one = timedelta(1)
+    found = FactTables(
+        **tables,
+        vanished=gone_of(warehouse, snapshot, first, last),
+        around=warehouse.read("runs", between(first - one, last + one), snapshot),
+        lately=warehouse.read("runs", between(first - REACH * one, last), snapshot),
+        missing=missing,
+    )
+    return facts(found, first, last)
 
 
 def gone_of(

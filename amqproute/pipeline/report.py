@@ -42,7 +42,7 @@ from amqproute.pipeline.page import (
 from amqproute.pipeline.reconcile import DISCREPANCIES
 from amqproute.pipeline.refusals import REFUSALS
 
-__all__ = ["BEHIND", "headline", "report_page"]
+__all__ = ["BEHIND", "headline", "report_page", "several"]
 
 MOST_BARS: Final = 12
 BEHIND: Final = "settle_us"
@@ -59,13 +59,14 @@ def headline(said: WarehouseFacts) -> list[tuple[str, str, list[str]]]:
     heads: list[tuple[str, str, list[str]]] = []
     certain = [each for each in said.violations if not each.hidden]
     if said.unaccounted:
-        words = f"{said.unaccounted:,} messages are not accounted for"
+        words = f"{several(said.unaccounted, 'message is', 'messages are')} not accounted for"
         heads.append(("bad", words, _details(certain, is_between=False)))
     if said.disagreed:
-        words = f"Brokers contradict each other about {said.disagreed:,} hand-overs"
+        words = f"Brokers contradict each other about {several(said.disagreed, 'hand-over')}"
         heads.append(("bad", words, _details(certain, is_between=True)))
     if said.altered_lines:
-        words = f"{said.altered_lines:,} lines of journals were altered"
+        altered = several(said.altered_lines, "line of a journal was", "lines of journals were")
+        words = f"{altered} altered"
         lines = [each for each in certain if each.what in REFUSALS][:5]
         heads.append(("bad", words, [f"{each.what}: {each.node}" for each in lines]))
     messages = said.overall.messages if said.overall else 0
@@ -84,13 +85,22 @@ def headline(said: WarehouseFacts) -> list[tuple[str, str, list[str]]]:
         )
     if any(gap.reason != DOWN for gap in said.gaps):  # a stopped broker has missed nothing
         heads.append(("doubtful", "Journals have gaps: events in them are unknown", []))
+    if said.silent:
+        number = several(len(said.silent), "broker has", "brokers have")
+        words = f"{number} no records, unlike in the week before: hand-overs there are unknown"
+        details = [f"{broker_name(row)}: none since {row.last}" for row in said.silent[:5]]
+        heads.append(("doubtful", words, details))
     if said.missing and (messages or said.records):
         heads.append(("doubtful", f"There are no records of {spans(said.missing)}", []))
     if forgotten := said.number(FORGOTTEN):
-        words = f"{forgotten:,} non-durable messages were lost when their broker started again"
+        words = several(
+            forgotten,
+            "non-durable message was lost when its broker started again",
+            "non-durable messages were lost when their broker started again",
+        )
         heads.append(("doubtful", words, []))
     if said.rejected_lines:
-        heads.append(("doubtful", f"{said.rejected_lines:,} unreadable lines", []))
+        heads.append(("doubtful", several(said.rejected_lines, "unreadable line"), []))
     least = said.overall.least if said.overall else None
     if least is not None and least < 0:
         words = f"Clocks differ: messages ended up to {duration(-least)} before they began"
@@ -101,10 +111,14 @@ def headline(said: WarehouseFacts) -> list[tuple[str, str, list[str]]]:
         heads.append(("doubtful", words, details))
     failed = said.number(*FAILURES)
     if failed:
-        heads.append(
-            ("doubtful", f"{failed:,} messages could not be delivered: see the reasons below", [])
-        )
+        words = f"{several(failed, 'message')} could not be delivered: see the reasons below"
+        heads.append(("doubtful", words, []))
     return heads
+
+
+def several(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: ``1 line``, ``2,500 lines``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _details(violations: Sequence[Row], *, is_between: bool) -> list[str]:
@@ -382,13 +396,15 @@ def _proof(said: WarehouseFacts) -> PageMarkup:
                 broker_name(row),
                 row.node,
                 row.message_id,
-                f"{row.stream}/{row.entry}",
+                None if row.entry is None else f"{row.stream}/{row.entry}",
                 instant(row.at_us),
                 "perhaps" if row.hidden else None,
             )
             for row in said.violations
         ],
     )
+    shown, wrong = len(said.violations), said.violations_number
+    more = f" {shown:,} of {wrong:,} are listed; the table violations has all."
     gaps = table(
         "Gaps in the journals",
         [
@@ -407,7 +423,7 @@ def _proof(said: WarehouseFacts) -> PageMarkup:
         "Accounts",
         "Did every accepted message get somewhere, and do the brokers with journals here agree on "
         "their hand-overs? To compare with another partner's journal: "
-        "amqproute pipeline reconcile.",
+        f"amqproute pipeline reconcile.{more if wrong > shown else ''}",
         accounts,
         gaps,
     )

@@ -185,7 +185,7 @@ class NightTests(ChainCase):
         self.assertEqual((said.altered_lines, said.unaccounted, said.rejected_lines), (1, 0, 0))
         self.assertTrue(said.is_wrong)
         state, words, details = headline(said)[0]
-        self.assertEqual((state, words), ("bad", "1 lines of journals were altered"))
+        self.assertEqual((state, words), ("bad", "1 line of a journal was altered"))
         self.assertEqual(details, [f"tampered: {path.name}:1"])
 
     def test_clean(self) -> None:
@@ -233,4 +233,4 @@ class DaemonTests(SparkCase):
         command = ["run", "--journal", folder / "copy", "--warehouse", folder / "forged"]
         result = CliRunner().invoke(amqproute, ["pipeline", *map(str, command)])
         self.assertEqual(result.exit_code, 1, result.output)
-        self.assertIn("1 lines of journals were altered", result.stderr)
+        self.assertIn("1 line of a journal was altered", result.stderr)

@@ -216,9 +216,9 @@ class CommandTests(SparkCase):
         arrived = planted.fates["delivered"]
         self.assertIn(f"\n300\t{arrived}\t", result.stdout)
         [vanished] = planted.of("vanished")
-        self.assertIn("1 messages are not accounted for; lost: ", result.stderr)
+        self.assertIn("1 message is not accounted for; lost: ", result.stderr)
         self.assertIn(str(vanished.message_id), result.stderr)
-        self.assertIn("contradict each other about 1 hand-overs; lost on the", result.stderr)
+        self.assertIn("contradict each other about 1 hand-over; lost on the", result.stderr)
         self.assertIn(str(page), result.stdout)
         self.assertIn(str(vanished.message_id), page.read_text())
         again = invoked("run", "--warehouse", self.warehouse, *journals)
@@ -301,7 +301,7 @@ class CommandTests(SparkCase):
         ]
         self.assertEqual([result.exit_code for result in taken], [0, 0], taken)
         self.assertNotIn("contradict", taken[0].stderr)
-        self.assertIn("1 lines contradict records with the same numbers", taken[1].stderr)
+        self.assertIn("1 line contradicts records with the same numbers", taken[1].stderr)
         self.assertNotIn("cannot be read", taken[1].stderr)
         self.check_compact(journal)
 

@@ -79,19 +79,44 @@ class RetoldTests(SparkCase):
         alpha.write(RecordKind.GAP, {"count": 7})
         alpha.write(RecordKind.START, {})
         self.stock(alpha, "1")
-        for journal in (alpha, beta):
+        others = self.others()
+        for journal in (alpha, beta, *others):
             journal.segment(folder)
-        ingest(warehouse, [folder / journal.domain for journal in (alpha, beta)])
+        ingest(warehouse, [folder / journal.domain for journal in (alpha, beta, *others)])
         made = refresh(warehouse)
         said = facts_of(warehouse, FIRST, FIRST)
         fates = {fate: number for (_, fate), number in said.fates.items() if number}
         self.assertEqual(fates, {"waiting": 2, "forgotten": 1, "not known": 1, "lost": 1})
         self.assertEqual([row.began_us for row in said.oldest], [MIDNIGHT + 10 * SECOND])
         self.assertEqual((said.unaccounted, said.missing), (0, []))
+        self.assertEqual((said.silent, said.records), ([], 13))
+        later = facts_of(warehouse, FIRST + ONE, FIRST + ONE)
+        [silent] = later.silent
+        self.assertEqual((silent.domain, silent.last), ("silent.example", FIRST))
+        for each in (said, later):
+            gaps = [(gap.domain, gap["count"]) for gap in each.gaps if gap.reason == "missing"]
+            self.assertEqual(gaps, [("torn.example", 3)])
         self.assertEqual(facts_of(warehouse, FIRST, date(2026, 11, 24)).missing, [FIRST + 2 * ONE])
         settle(warehouse, made)
         late = dataclasses.replace(made, pending=frozenset([date(2026, 11, 24)]))
         self.assertEqual(retold(warehouse, late), [FIRST, FIRST + ONE, FIRST + 2 * ONE])
+
+    def others(self) -> list[Journal]:
+        """Write journals of brokers that tell nothing of the second day, that were stopped before
+        it, and that miss records over midnight; of one two threads wrote around midnight."""
+        silent, stopped, torn, busy = (
+            Journal(f"{name}.example") for name in ("silent", "stopped", "torn", "busy")
+        )
+        for journal in (silent, stopped, torn, busy):
+            journal.write(RecordKind.START, {})
+        stopped.write(RecordKind.STOP, {})
+        torn.seq += 3
+        torn.at = DAY + 5
+        torn.write(RecordKind.CONFIGURED, {})
+        for at in (DAY + 0.1, DAY - 0.1, DAY + 0.2):
+            busy.at = at
+            busy.write(RecordKind.CONFIGURED, {})
+        return [silent, stopped, torn, busy]
 
     def stock(self, journal: Journal, ranges: str) -> None:
         """Write what is on the node, a minute later, and that the journal goes on."""

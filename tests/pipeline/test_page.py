@@ -170,6 +170,10 @@ class PageTests(SynchronousTestCase):
         said = [duration(each) for each in (870, 1500, 2.5e6, 1800e6, 5 * 3600e6, 3 * 86400e6)]
         self.assertEqual(said, ["870 µs", "1.5 ms", "2.5 s", "30 min", "5 h", "3 d"])
         self.assertEqual([octets(each) for each in (12, 1.5e6, 4e13)], ["12 B", "1.5 MB", "40 TB"])
+        # Nor is anything a thousand of a unit that has a larger one.
+        said = [duration(each) for each in (999.8, 999_999, 119.96e6, 1e9 * 86400e6)]
+        self.assertEqual(said, ["1 ms", "1 s", "2 min", "1,000,000,000 d"])
+        self.assertEqual([octets(999.7), octets(999_900), count(999_999)], ["1 kB", "1 MB", "1 M"])
         self.assertEqual(
             [count(e) for e in (0, 1234, 45_600, 2e6)], ["0", "1,234", "45.6 k", "2 M"]
         )

@@ -64,6 +64,16 @@ class HeadlineTests(SynchronousTestCase):
         said.gaps = [*said.gaps, Row(reason=coverage.MISSING, **gap)]
         self.assertIn("Journals have gaps", headline(said)[1][1])
 
+    def test_silent(self) -> None:
+        """A journal that did not come tonight is told: the day looks well without it."""
+        said = self.facts(0, 1, 2)
+        said.silent = [Row(broker="mx1.beta.example", domain="beta.example", last=DAY)]
+        words = "1 broker has no records, unlike in the week before: hand-overs there are unknown"
+        details = ["mx1.beta.example: none since 2026-11-22"]
+        self.assertEqual(headline(said)[1], ("doubtful", words, details))
+        told = json.loads(json.dumps(_as_json(said, Path("page"))))["headline"]
+        self.assertEqual(told[1], {"state": "doubtful", "words": words, "details": details})
+
     def test_names_of_brokers(self) -> None:
         """A broker without a name of its own is called by its domain."""
         said = self.facts(0, 1, 2)
@@ -102,7 +112,7 @@ class HeadlineTests(SynchronousTestCase):
         said.violations = [Row(what="lost on the wire", **row), Row(what="lost", **row)]
         said.disagreed = 1
         self.assertTrue(said.is_wrong)
-        words = "Brokers contradict each other about 1 hand-overs"
+        words = "Brokers contradict each other about 1 hand-over"
         [head] = headline(said)
         self.assertEqual(head, ("bad", words, ["lost on the wire: m at b, q"]))
         said.unaccounted = 1
@@ -121,6 +131,13 @@ class HeadlineTests(SynchronousTestCase):
         named = [f"{CHANGED_LINE}: file {number}" for number in range(5)]
         words = "7 lines of journals were altered"
         self.assertEqual(headline(said), [("bad", words, named)])
+        said.violations = [
+            Row(what=CHANGED_LINE, stream=None, domain="d", at_us=0, node="f", **row)
+        ]
+        said.violations_number = 7
+        page = report_page(said)
+        self.assertNotIn("None", page)
+        self.assertIn("1 of 7 are listed", page)
 
     def test_what_does_not_wait(self) -> None:
         """What vanished is no number among what waits; memory that was lost, and days without
