@@ -289,11 +289,14 @@ class RealJournalTests(SparkCase):
         self.check_tampered(entries)
 
     def check_tampered(self, entries: DataFrame) -> None:
-        """What was removed, changed, doubled or made up between two brokers is told by `run`."""
-        rows = entries.where("message_id LIKE 'down-%'").collect()
+        """What was removed, changed, doubled or made up between two brokers, or within one, is told
+        by `run`; so is a line that is of a year to come."""
+        rows = entries.where("message_id LIKE 'down-%' OR message_id = 'far-0'").collect()
         there = {row.entry: row.message_id for row in rows if row.domain == "beta.example"}
         here = {row.entry: row.message_id for row in rows if row.domain == "alpha.example"}
-        self.assertEqual((len(there), len(here)), (10, 10))
+        [[late, far]] = [(row.entry, row.began_us) for row in rows if row.domain == "gamma.example"]
+        [again] = [entry for entry, name in there.items() if name == "down-8"]
+        self.assertEqual((len(there), len(here)), (11, 11))
 
         def at_beta(each: JournalRecord) -> list[JournalRecord]:
             name = there.get(each.entry or 0)
@@ -303,13 +306,29 @@ class RealJournalTests(SparkCase):
                 return [replace(each, digest="e" * 64)]
             if name == "down-2":
                 return [each, replace(each, entry=9000)]
+            # Whatever is older than the last look at the queues by more than a minute is in them.
+            if name in ("down-4", "down-8"):
+                older = replace(each, time=each.time - 120_000_000)
+                return [] if name == "down-4" and each.kind == RecordKind.DELIVERED else [older]
+            if name == "down-5" and each.kind == RecordKind.RECEIVED:
+                return []
+            if (name, each.kind) in twice:
+                return [each, each]
+            if each.kind == RecordKind.STOCK and each.node is None:
+                return [replace(each, node="orders", ranges=str(again), count=1), each]
             return [each]
+
+        twice = {("down-6", RecordKind.DELIVERED), ("down-7", RecordKind.RECEIVED)}
+
+        def at_gamma(each: JournalRecord) -> list[JournalRecord]:
+            years = 4 if each.entry == late and each.time == far else 0
+            return [replace(each, time=each.time + years * 365 * 86_400_000_000)]
 
         def at_alpha(each: JournalRecord) -> list[JournalRecord]:
             name = here.get(each.entry or 0)
             return [] if name == "down-3" and each.kind == RecordKind.RELAYED else [each]
 
-        changes = {"alpha.example": at_alpha, "beta.example": at_beta}
+        changes = {"alpha.example": at_alpha, "beta.example": at_beta, "gamma.example": at_gamma}
         arguments = ["run", "--warehouse", str(self.folder / "changed"), "--json"]
         for daemon in self.daemons:
             journal = daemon.directory / "state" / "journal"
@@ -319,9 +338,15 @@ class RealJournalTests(SparkCase):
             arguments += ["--journal", str(journal)]
         result = CliRunner().invoke(amqproute, ["pipeline", *arguments])
         self.assertEqual(result.exit_code, 1, result.output)
-        days = json.loads(result.stdout)["days"]
-        self.assertEqual(sum(day["contradicted"] for day in days), 4)
-        self.assertEqual(sum(day["fates"]["lost"] for day in days), 1)
+        said = json.loads(result.stdout)
+        days = said["days"]
+        self.assertEqual(sum(day["not-accounted-for"] for day in days), 5)
+        self.assertEqual(sum(day["contradicted"] for day in days), 5)
+        self.assertEqual(sum(day["fates"]["lost"] for day in days), 3)
+        self.assertEqual(said["taken"]["rejected"], 1)
+        heads = {head["words"] for day in days for head in day["headline"]}
+        self.assertIn("Journals have gaps: what happened there is not known", heads)
+        self.assertIn("1 line could not be read", heads)
         wrong = Warehouse(self.spark, self.folder / "changed").read("violations").collect()
         self.assertEqual(
             {(row.what, row.message_id, row.domain, row.hidden) for row in wrong},
@@ -330,6 +355,14 @@ class RealJournalTests(SparkCase):
                 ("digest differs", "down-1", "beta.example", False),
                 ("delivered twice", "down-2", "beta.example", False),
                 ("accepted but unknown", "down-3", "beta.example", False),
+                ("lost", "down-4", "beta.example", False),
+                ("lost on the wire", "down-5", "alpha.example", False),
+                ("unexplained", None, "beta.example", False),
+                ("ended twice", "down-6", "beta.example", False),
+                ("began twice", "down-7", "beta.example", False),
+                ("came back", "down-8", "beta.example", False),
+                ("lost on the wire", "far-0", "alpha.example", True),
+                ("unexplained", None, "gamma.example", True),
             },
         )
 
