@@ -101,8 +101,8 @@ def _warn_of(taken: IngestSummary) -> None:
     if taken.contradicting:
         render.warn(
             f"{several(taken.contradicting, 'line contradicts', 'lines contradict')} records with "
-            "the same numbers in the tables: a journal was changed, or continues in two places; see "
-            "the table `rejects`, and amqproute journal verify"
+            "the same numbers in the tables: a journal was changed, or continues in two places; "
+            "see the table `rejects`, and amqproute journal verify"
         )
 
 

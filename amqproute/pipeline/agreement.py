@@ -12,7 +12,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from amqproute.pipeline.charts import duration
-from amqproute.pipeline.coverage import DAMAGED, DOWN, GAP, MISSING, RESTORED
+from amqproute.pipeline.coverage import DAMAGED, DOWN, FOREVER, GAP, MISSING, RESTORED
 from amqproute.pipeline.page import (
     PageCell,
     PageColumn,
@@ -33,7 +33,15 @@ from amqproute.pipeline.reconcile import (
     Reconciliation,
 )
 
-__all__ = ["LISTED_ON_PAGE", "agreement_page", "broker_name", "in_words", "instant", "listed_rows"]
+__all__ = [
+    "LISTED_ON_PAGE",
+    "agreement_page",
+    "broker_name",
+    "gap_limit",
+    "in_words",
+    "instant",
+    "listed_rows",
+]
 
 LISTED_ON_PAGE: Final = 1000
 """Most hand-overs on a page; the table has all of them."""
@@ -53,6 +61,13 @@ def instant(microseconds: int | None) -> str | None:
         return None
     seconds, rest = divmod(microseconds, 1_000_000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest // 1000:03}"
+
+
+def gap_limit(microseconds: int) -> str | None:
+    """Write where a gap begins or ends: a journal may tell nothing before it, or behind it."""
+    if microseconds <= 0:
+        return "the beginning"
+    return "the end" if microseconds >= FOREVER // 2 else instant(microseconds)
 
 
 def broker_name(row: Row) -> str:
@@ -190,8 +205,8 @@ def _gaps(result: Reconciliation) -> PageMarkup:
         [
             (
                 broker_name(row),
-                instant(row.from_us),
-                "the end" if row.until_us >= 1 << 61 else instant(row.until_us),
+                gap_limit(row.from_us),
+                gap_limit(row.until_us),
                 PageCell(duration(row.until_us - row.from_us), row.until_us - row.from_us),
                 _REASONS.get(row.reason, row.reason),
                 row["count"],

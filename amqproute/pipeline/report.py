@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Row
 
 from amqproute.journal.record import RecordKind
-from amqproute.pipeline.agreement import broker_name, instant
+from amqproute.pipeline.agreement import broker_name, gap_limit, instant
 from amqproute.pipeline.charts import bars, columns, duration, lines, octets
 from amqproute.pipeline.coverage import DOWN
 from amqproute.pipeline.days import between, spans
@@ -83,8 +83,14 @@ def headline(said: WarehouseFacts) -> list[tuple[str, str, list[str]]]:
                 [],
             )
         )
-    if any(gap.reason != DOWN for gap in said.gaps):  # a stopped broker has missed nothing
-        heads.append(("doubtful", "Journals have gaps: events in them are unknown", []))
+    # A stopped broker has missed nothing.
+    if gaps := [gap for gap in said.gaps if gap.reason != DOWN]:
+        details = [
+            f"{each.reason}: {broker_name(each)}, "
+            f"{gap_limit(each.from_us)} to {gap_limit(each.until_us)}"
+            for each in gaps[:5]
+        ]
+        heads.append(("doubtful", "Journals have gaps: events in them are unknown", details))
     if said.silent:
         number = several(len(said.silent), "broker has", "brokers have")
         words = f"{number} no records, unlike in the week before: hand-overs there are unknown"
@@ -141,8 +147,8 @@ def report_page(said: WarehouseFacts) -> str:
         days += f" to {said.last.isoformat()}"
     return page(
         f"Messages, {days}",
-        f"{', '.join(said.domains) or 'no organization'} · {said.records:,} records of their "
-        "journals · all times UTC",
+        f"All times UTC · {said.records:,} records of the journals of "
+        f"{', '.join(said.domains) or 'no organization'}",
         *(note(words, state, details) for state, words, details in headline(said)),
         _tiles(said),
         _volume(said),
@@ -413,7 +419,7 @@ def _proof(said: WarehouseFacts) -> PageMarkup:
         ],
         [
             (
-                broker_name(row), instant(row.from_us), instant(row.until_us), row.reason,
+                broker_name(row), gap_limit(row.from_us), gap_limit(row.until_us), row.reason,
                 row["count"],
             )
             for row in said.gaps

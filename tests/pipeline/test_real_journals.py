@@ -345,8 +345,8 @@ class RealJournalTests(SparkCase):
         self.assertEqual(sum(day["fates"]["lost"] for day in days), 3)
         self.assertEqual(said["taken"]["rejected"], 1)
         heads = {head["words"] for day in days for head in day["headline"]}
-        self.assertIn("Journals have gaps: what happened there is not known", heads)
-        self.assertIn("1 line could not be read", heads)
+        self.assertIn("Journals have gaps: events in them are unknown", heads)
+        self.assertIn("1 unreadable line", heads)
         wrong = Warehouse(self.spark, self.folder / "changed").read("violations").collect()
         self.assertEqual(
             {(row.what, row.message_id, row.domain, row.hidden) for row in wrong},

@@ -63,6 +63,11 @@ class HeadlineTests(SynchronousTestCase):
         self.assertIn(coverage.DOWN, report_page(said))
         said.gaps = [*said.gaps, Row(reason=coverage.MISSING, **gap)]
         self.assertIn("Journals have gaps", headline(said)[1][1])
+        # Of a damaged export nothing is known to its end.
+        endless = {**gap, "until_us": coverage.FOREVER}
+        said.gaps = [Row(reason=coverage.DAMAGED, **endless)]
+        self.assertEqual(headline(said)[1][2], ["damaged: b, the beginning to the end"])
+        self.assertIn("<td>the end</td>", report_page(said))
 
     def test_silent(self) -> None:
         """A journal that did not come tonight is told: the day looks well without it."""
