@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whom a queue lets attach, and what it takes, by its options (N-14, Q-19 to Q-21, K-15)."""
+"""Checks of links and messages against a queue's options (N-14, Q-19 to Q-21, K-15)."""
 
 from __future__ import annotations
 

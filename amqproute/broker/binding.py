@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A binding: messages of one node go to another one, here or elsewhere (N-09 to N-12).
+"""Bindings: forwarding of messages from one node to another, here or elsewhere (N-09 to N-12).
 
 On a queue a binding is one consumer among the others and gets its fair share (N-11). What it gets
 it moves in one store batch: off the source, onto the target. On a topic it is an outlet, as a

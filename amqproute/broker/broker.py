@@ -402,7 +402,7 @@ class Broker:
         batch = self.begin()
         batch.damaged(rows, [damage.entry_id for damage in damages], DAMAGED)
         batch.commit().addErrback(
-            lambda failure: self.log.failure("damage is not in the journal", failure)
+            lambda failure: self.log.failure("cannot record the damage in the journal", failure)
         )
 
     def set_aside(self, key: str, rows: Sequence[StoredEntry], why: str) -> None:
@@ -417,8 +417,8 @@ class Broker:
         batch = self.begin()
         for row in rows:
             self.log.error(
-                "entry {entry} of {node} {why}: it goes to nobody, and is kept in quarantine: "
-                "amqproute store quarantine show {entry}",
+                "entry {entry} of {node} {why}: quarantined, not delivered: amqproute store "
+                "quarantine show {entry}",
                 entry=row.id,
                 node=place,
                 why=why,
@@ -426,7 +426,7 @@ class Broker:
             batch.transaction.move(row.id, QUARANTINE, row.id)
         batch.damaged(place, [row.id for row in rows], DAMAGED)
         batch.commit().addErrback(
-            lambda failure: self.log.failure("what is damaged could not be set aside", failure)
+            lambda failure: self.log.failure("cannot quarantine damaged entries", failure)
         )
 
     def _remove_ended(self) -> None:
@@ -590,7 +590,7 @@ class Broker:
         if "@" not in name:
             return self._node(name)
         if self.return_to is None:
-            raise NotFound(f"nobody knows the way to {name!r} yet")
+            raise NotFound(f"no route to {name!r} yet")
         target = self.return_to(name)
         if host_of(target.name) != host and not target.name.startswith(RELAY_PREFIX):
             raise NotAllowed(f"{name!r} is in another virtual host")
@@ -734,7 +734,7 @@ class Broker:
         terms = terms or DynamicTerms()
         if len(self.dynamic) >= MOST_DYNAMIC:
             raise ResourceLimitExceeded(
-                f"there are {MOST_DYNAMIC} dynamic nodes, no more are made",
+                f"the limit of {MOST_DYNAMIC} dynamic nodes is reached",
                 info={"limiter": "dynamic-nodes"},
             )
         name = in_host(host, name or self._new_name())
@@ -764,7 +764,9 @@ class Broker:
             self.topology_of(host_of(name)).write_off(withdrawal.removed, batch)
             batch.commit().addErrback(
                 lambda failure: self.log.failure(
-                    "exchanges stay in the store that have gone with {queue}", failure, queue=name
+                    "the store still holds exchanges that were deleted with {queue}",
+                    failure,
+                    queue=name,
                 )
             )
         withdrawal.finish(lambda: None)

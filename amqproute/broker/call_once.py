@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be done when what is going on now is over."""
+"""Calls to run once in the next reactor turn."""
 
 from __future__ import annotations
 

@@ -248,9 +248,7 @@ class Batch:
         try:
             notify(*what)
         except Exception:
-            self.log.failure(
-                "what follows from a commit is not done to its end: {notify}", notify=notify
-            )
+            self.log.failure("a callback of a commit failed: {notify}", notify=notify)
 
     def _committed(self, _: object) -> None:
         if self.gate.has_failed and self.transaction.begins():

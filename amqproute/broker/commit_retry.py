@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a full disk did not let go of is let go of when there is room again.
+"""Retries of settlements that failed because the disk was full.
 
 Entries that are settled are gone from memory at once. If the store then cannot take the batch
 (`StoreUnavailable`), their rows would stand there until the next start: here they end with another

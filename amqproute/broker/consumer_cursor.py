@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a consumer with a filter, or a browser, still has to look at.
+"""Cursors of selective consumers and browsers over the entries of a queue.
 
 A plain consumer takes whatever stands at the head. A consumer with a filter has a head of its
 own, which can be ahead of the queue's (Q-31); a browser has one that moves without taking

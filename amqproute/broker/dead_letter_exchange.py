@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters that are published to an exchange (x-dead-letter-exchange), with ``x-death``.
+"""Dead-lettering to an exchange (x-dead-letter-exchange), with ``x-death``.
 
 What goes where is decided as for any publish. A queue that a message would come round to without
 anybody having had it does not get it again (`is_dead_letter_circle`), an exchange that is not there

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot be declared together: nodes, aliases and bindings of a configuration."""
+"""Consistency checks of declared nodes, aliases and bindings."""
 
 from __future__ import annotations
 

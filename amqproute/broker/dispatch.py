@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How available entries are distributed among consumers, in fair shares (Q-29, Q-30).
+"""Fair distribution of available entries among consumers (Q-29, Q-30).
 
 Consumers of a lower priority get what those of a higher one have no room for (``x-priority`` of
 AMQP 0-9-1). Among equals whoever has capacity gets a fair share: one entry at a time in turn, and

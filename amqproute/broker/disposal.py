@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of entries that leave their queues: who is told, what is kept (O-24, O-25, T-26).
+"""Final disposal of entries: reports, returns, dead letters (O-24, O-25, T-26).
 
 What a consumer has accepted is reported to a sender who has asked for it. What cannot be delivered
 is returned to its sender if it asked for that, else buried on the queue's node for dead letters,
@@ -138,7 +138,7 @@ class Disposal:
             count = self._rate_limited_log.due(("dropped", queue.name, reason), dropped)
             if count:
                 self.log.info(
-                    "{count} messages on {node} dropped: {reason}{words}",
+                    "dropped {count} messages of {node}: {reason}{words}",
                     count=count,
                     node=queue.name,
                     reason=reason.value,
@@ -218,7 +218,7 @@ class Disposal:
             count = self._rate_limited_log.due(("report", name, error.condition))
             if count:
                 self.log.warn(
-                    "{node} does not take {count} reports: {error}",
+                    "{node} rejected {count} delivery reports: {error}",
                     node=name,
                     count=count,
                     error=error,
@@ -286,7 +286,7 @@ class Disposal:
             count = self._rate_limited_log.due(("dead letter", queue.name, error.condition))
             if count:
                 self.log.warn(
-                    "{count} dead letters of {node} could not be kept: {error}",
+                    "cannot dead-letter {count} messages of {node}: {error}",
                     count=count,
                     node=queue.name,
                     error=error,

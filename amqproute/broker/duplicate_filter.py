@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A queue takes each message once: what it knows of the ids it holds, and how (Q-09, M-07).
+"""Duplicate detection by the message-ids that a queue holds (Q-09, M-07).
 
 A message whose id is held is not put again; its sender is told `accepted`. If the other one has
 not been committed yet, nobody knows whether it will be held: both are put, and the second goes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the maker of a dynamic queue may choose: ``dynamic-node-properties`` (N-18, part 3 §3.5.9).
+"""Terms of dynamic queues: ``dynamic-node-properties`` (N-18, part 3 §3.5.9).
 
 The keys and words are those of the configuration. What is not known, or not possible for a node
 that lives in memory, is refused, never ignored (Q-10).

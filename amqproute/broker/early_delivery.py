@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries that are handed out while their commit is under way.
+"""Early delivery of entries while their commit is under way.
 
 A lone message would wait for the disk of each broker in turn: it is sent on, or given to a
 consumer, at the same time as it is written instead. Its sender still hears nothing before it is on

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which messages a queue takes, and how they will be kept: a decision about each.
+"""Decisions whether and how a queue keeps a message.
 
 A message is refused here, or its place is found: the line, whether it goes to the store, whether it
 stays in memory, and when it expires. The queue makes an entry of it then, which belongs to its

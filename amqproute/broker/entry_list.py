@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entries of one priority of one queue, in id order: in memory at the head, then in the store.
+"""Entries of one priority of one queue in id order: the head in memory, the rest in the store.
 
 ::
 

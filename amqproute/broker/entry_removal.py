@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How entries leave a queue for good: archived, dead-lettered, expired, dropped, cleared out.
+"""Final removal of entries: archived, dead-lettered, expired, dropped, purged.
 
 Entries leave with somebody's batch. Before, an `IDisposal` is told, which may put something into
 the same batch: a report to the sender, the message itself where dead letters go.
@@ -34,9 +34,7 @@ DUPLICATE: Final = {"code": "message.duplicate"}
 MOVED: Final = {"code": "message.moved"}
 """Why entries have gone, for the journal."""
 
-DAMAGED_WORDS: Final = (
-    "message {entry} of {node} is damaged and goes to nobody: {why}; it is kept in quarantine"
-)
+DAMAGED_WORDS: Final = "message {entry} of {node} is damaged: {why}; quarantined, not delivered"
 """What the log says of one."""
 
 
@@ -242,8 +240,7 @@ class EntryRemoval:
             except AmqpError as error:
                 # What is left of it does not say who is to be told.
                 self._log.warn(
-                    "the sender of message {entry} of {node}, which is damaged, is not told: "
-                    "{error}",
+                    "cannot notify the sender of damaged message {entry} of {node}: {error}",
                     entry=entry.id,
                     node=self._state.name,
                     error=error,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time after which the entries of a queue are not delivered any more (D-07 to D-11).
+"""Expiry of the entries of a queue (D-07 to D-11).
 
 One timer for each queue goes off when the first of its entries expires, and everything that has
 expired by then goes at once: in memory, deferred, and in the store a page at a time. Which entries

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bound that several parties use, with a share for each of them.
+"""Fair division of one bound among several parties.
 
 `FairShares` counts what each party holds of one resource and says how much more it may take. The
 rule is the dynamic threshold of shared-memory switches: a party may hold as much as would still be

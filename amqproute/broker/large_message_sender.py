@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A very large message on its way out: from the store to a link, a part at a time.
+"""Sending of a very large message from the store to a link, in parts.
 
 In memory there are a part that the transport has not taken yet and the one behind it, whatever the
 message's size. The next part is read while the last one goes out, and appended only when the

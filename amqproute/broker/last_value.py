@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The newest messages of a topic, kept for newcomers (N-25).
+"""Retained messages of a topic, for new subscribers (N-25).
 
 They stand in memory. Those whose message is durable stand in the store as well, in rows of their
 own that share the body with the subscriptions': a row is written in the publisher's batch, and
@@ -144,7 +144,7 @@ class LastValueCache:
     def _not_written(self, failure: Failure) -> None:
         # Nothing is wrong with what is in memory. The next start finds rows too many and drops
         # them; or, after a failed renaming, rows of a topic that is not there, and says so.
-        self.log.failure("{rows}: kept messages could not be changed", failure, rows=self.rows)
+        self.log.failure("cannot update the retained messages of {rows}", failure, rows=self.rows)
 
     # -- out -----------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class LastValueCache:
                 continue  # it has arrived since
             if not is_readable(row):
                 self.log.error(
-                    "entry {entry} of {rows} is no message, and is kept for nobody",
+                    "entry {entry} of {rows} is not a message: not retained",
                     entry=row.id,
                     rows=self.rows,
                 )
@@ -237,7 +237,7 @@ class LastValueCache:
 
     def _not_loaded(self, failure: Failure) -> None:
         # The rows stay where they are, for the next start; newcomers do without them until then.
-        self.log.failure("{rows}: kept messages could not be read", failure, rows=self.rows)
+        self.log.failure("cannot read the retained messages of {rows}", failure, rows=self.rows)
         self._ready()
 
     def _ready(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which messages a queue of bounded length pushes out when others come (09-W-74, x-max-length).
+"""Eviction from queues of bounded length (09-W-74, x-max-length).
 
 Only messages that wait count, as for clients of RabbitMQ; what consumers hold does not. The oldest
 of the lowest priority goes first.

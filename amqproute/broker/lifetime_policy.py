@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long dynamic and declared queues live, and for whom (N-16, N-17, K-21, 09-QUEUE-13)."""
+"""Lifetime and ownership of dynamic and declared queues (N-16, N-17, K-21, 09-QUEUE-13)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a link selects of a queue."""
+"""Selection of a queue's entries by a link."""
 
 from __future__ import annotations
 

@@ -400,7 +400,8 @@ class Transaction:
         self._book.make_room(self, size)
         if getattr(target, "acts_at_once", False):
             raise NotAllowed(  # G-04
-                f"what {target.name} does cannot be rolled back: send it outside of a transaction"
+                f"operations of {target.name} cannot be rolled back: send the request outside of "
+                "a transaction"
             )
         rehearsal = self._begin(is_rehearsal=True)
         try:
@@ -554,7 +555,7 @@ class Transaction:
     def _not_modified(self, failure: Failure) -> None:
         # The messages are available again, as they have to be; what is lost when the daemon stops
         # is how often they were tried.
-        self.log.failure("{transaction}: modified messages could not be noted", failure,
+        self.log.failure("{transaction}: cannot store modified messages", failure,
                          transaction=self)  # fmt: skip
 
     def _failed(self, failure: Failure, before: TransactionStage) -> Failure:

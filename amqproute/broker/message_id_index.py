@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The message-ids of what a queue holds, so that it holds no message twice (Q-09, M-07).
+"""Index of the message-ids on a queue, for duplicate detection (Q-09, M-07).
 
 An id is remembered as a hash of 64 bits in about ten bytes of memory, wherever its entry stands:
 a million messages in the store cost ten megabytes here. The hash is Python's own, which is keyed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which messages an operator means: by id, by where they go, by a selector.
+"""Selection of messages by an operator: by id, destination or selector.
 
 A `MessageSelection` is made of what was typed. For each relay queue it says whether it is meant as
 a whole, not at all, or which of its entries. A domain means the queue of its own name, those of its

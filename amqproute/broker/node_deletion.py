@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a node that may be in use and may hold messages (G-07).
+"""Deletion of a node that may be in use or hold messages (G-07).
 
 Three steps, so that nothing happens that cannot be taken back before it is durable: the node is
 taken out of the directory (`Broker.withdraw`); when that has been committed, its links are
@@ -90,10 +90,10 @@ class NodeDeletion:
         if self._rounds != TOLD_ROUNDS:
             return
         self.log.warn(
-            "{node} is deleted, and {count} messages and {places} places of it are held still: by "
-            "consumers that have not gone, or by prepared branches of distributed transactions, "
-            "which `amqproute transaction ls` shows, and `amqproute transaction roll-back` and "
-            "`commit` resolve",
+            "{node} is deleted; {count} messages and {places} reserved places remain with "
+            "consumers that have not detached, or with prepared branches of distributed "
+            "transactions: list these with `amqproute transaction ls`, resolve them with "
+            "`amqproute transaction roll-back` or `commit`",
             node=queue.name,
             count=queue.depth,
             places=queue.promised,

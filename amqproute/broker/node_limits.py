@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a queue stands in memory, and how much there may be of it."""
+"""Limits of nodes: resident memory and capacity."""
 
 from __future__ import annotations
 

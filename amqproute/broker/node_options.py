@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator, or the maker of a dynamic node, may choose of a queue's habits.
+"""Options of queues, set by an operator or by the creator of a dynamic node.
 
 The words are those of the configuration and of ``dynamic-node-properties`` alike. The bounds are
 in `amqproute.broker.node_limits`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that receivers hold: messages that were sent to them and have no outcome yet.
+"""Memory of messages that receivers have not settled, and its bound.
 
 `HeldMemory` (`broker.publish_gate`) is about those who send, and what it does against too much is
 to take their credit. That helps nothing here: what a consumer has been given does not get less when

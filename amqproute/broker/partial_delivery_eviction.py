@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which unfinished deliveries have to go when they hold too much memory, or do not get on.
+"""Eviction of unfinished deliveries that hold too much memory or make no progress.
 
 A delivery that has begun and not ended occupies memory for as long as its sender likes. What all
 of them hold together is bounded, and when the bound is passed somebody has to give way: always the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes that are in force in memory and not durable yet.
+"""Changes in force in memory that are not durable yet.
 
 Whoever asks for the same thing meanwhile gets the answer when, and if, it becomes durable.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether publishers get credit at all: the brake of the whole broker.
+"""The gate for all publishers: while it is closed, none gets credit.
 
 A queue with a capacity brakes its own publishers (`broker.publisher_credit`). What concerns all of
 them, whichever node they send to, is one `PublishGate`: a disk that fills up, a store that takes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The links that send to a queue with a capacity, and how they share its free space (F-02, F-03).
+"""Credit for the publishers of a queue with a capacity: shares of its free space (F-02, F-03).
 
 Each may have the same part of what is free, and all together never more than there is; what the
 division leaves over goes to those who are looked at first, and takes nobody's part. When one more

@@ -699,8 +699,8 @@ class Queue:
         if not duplicates.is_full:
             duplicates.is_full = True
             self._log.warn(
-                "{queue} holds {most} messages with an id: repetitions of further ones will not "
-                "be noticed until there are fewer",
+                "{queue} holds {most} messages with an id, the limit: duplicates of further "
+                "messages are not detected until there are fewer",
                 queue=self.name,
                 most=MOST,
             )
@@ -854,7 +854,7 @@ class Queue:
             try:
                 consumer.deliver(entries)
             except Exception:  # a fault of this program; the others are to have their shares
-                self._log.failure("{consumer} could not take what it was handed", consumer=consumer)
+                self._log.failure("delivering entries to {consumer} failed", consumer=consumer)
                 if state.acquired == acquired:  # it has settled nothing of it
                     self._take_back(consumer, entries)
 
@@ -959,8 +959,8 @@ class Queue:
         """Paged entries are no messages, although they are what was written: set them aside."""
         for row in rows:
             self._log.error(
-                "entry {entry} of {node} is no message and goes to nobody; it is kept in "
-                "quarantine: amqproute store quarantine show {entry}",
+                "entry {entry} of {node} is not a message: quarantined, not delivered: "
+                "amqproute store quarantine show {entry}",
                 entry=row.id,
                 node=self.name,
             )

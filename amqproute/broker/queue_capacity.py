@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifies senders when a queue takes more messages than before, or fewer (Q-15)."""
+"""Notification of publishers about changes of a queue's free space (Q-15)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened on a queue, counted for operators."""
+"""Counters of a queue, for operators."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goes through the entries of one queue for an operator, a page in each turn of the reactor.
+"""Iteration over the entries of a queue for an operator, one page for each reactor turn.
 
 A million entries are looked at without anybody else noticing: `PAGE` of them at a time, from memory
 or by one read of the store, and then the reactor has its turn. Deferred entries come first, then

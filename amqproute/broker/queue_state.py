@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a queue holds, and how it stands: data.
+"""State of a queue, as plain data.
 
 Nothing here knows a clock, a store, a journal or a timer. The parts of a queue are functions over
 this state that change it and return what is to be done about it; `broker.queue.Queue` does it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A queue as its own parts see it, and whoever is told what becomes of its entries."""
+"""The part of a queue that its collaborators and its disposal see."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receipts: which of a peer's messages have been taken already (T-36, Q-28).
+"""Receipts for messages of a peer, by which repetitions are recognized (T-36, Q-28).
 
 A relaying peer numbers its messages: the delivery-tag is the id of the entry in its relay queue,
 and the link property ``amqproute:stream`` names the store that gave the ids out. After a lost
@@ -154,8 +154,8 @@ class Stream:
             return False
         kept = sorted(self.ids)[len(self.ids) // 2 :]
         log.warn(
-            "{peer} has not said for {count} messages how far their receipts may be forgotten: "
-            "the lower half is; what it sends again of these will be there twice",
+            "{peer} has not announced a floor for {count} messages: dropped the older half of "
+            "their receipts; messages of these that it sends again are duplicated",
             peer=self.key,
             count=len(self.ids),
         )
@@ -302,7 +302,7 @@ class Receipts:
                 continue
             owner, _, number = key[len(BY_ID) :].rpartition("/")
             if not number.isdecimal():
-                log.error("receipts of {key} cannot be read, and are left out", key=key)
+                log.error("cannot read the receipts of {key}: ignored", key=key)
                 continue
             known = next((each for each in self._by_id if each._owner == owner), None)
             if known is None:
@@ -366,8 +366,8 @@ class Receipts:
             self._drop(stream)
             if stream.ids:
                 log.warn(
-                    "{peer} has too many streams: {count} receipts of one are forgotten; what it "
-                    "sends again of these will be there twice",
+                    "{peer} has too many streams: dropped {count} receipts of one; messages of "
+                    "these that it sends again are duplicated",
                     peer=stream.key,
                     count=len(stream.ids),
                 )

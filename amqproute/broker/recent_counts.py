@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened in the last hour, counted by kind and place.
+"""Counts of the events of the last hour, by kind and place.
 
 Counts stand in buckets of a minute each; buckets older than an hour are dropped when something is
 counted or asked for. A bucket has `MOST_PLACES` different entries; what exceeds that is counted

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the store held at the start, until the nodes that it belongs to are made.
+"""Contents of the store at the start, until their nodes are created.
 
 A node claims its part when it is made: at the start mostly, on a reload if its name had been left
 out before. What nobody claims stays in the store.
@@ -52,7 +52,7 @@ class RecoveredNodes:
                 self._definitions[name] = Definition.decode(encoded)
             except DecodeError as error:
                 self.log.error(
-                    "the definition of {name} cannot be read: {error}", name=name, error=error
+                    "cannot read the definition of {name}: {error}", name=name, error=error
                 )
 
     @property
@@ -97,7 +97,9 @@ class RecoveredNodes:
                 topic.recovered(definition)
             except AmqpError as error:
                 self._definitions[name] = definition
-                self.log.error("subscription {name} cannot go on: {error}", name=name, error=error)
+                self.log.error(
+                    "cannot restore subscription {name}: {error}", name=name, error=error
+                )
 
     def ended_subscriptions(self) -> list[str]:
         """Return the queues of subscriptions that were ended, and not emptied before a crash."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entries of a queue that wait for their next attempt."""
+"""Deferred entries of a queue, which wait for their next attempt."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the messages of one sender occupy: an account for each who has a share of the store.
+"""Quotas of senders: store space that the messages of each occupy.
 
 An entry that came from a sender with an account is charged to it, with its octets, from when it is
 put until it is gone for good, on whatever queue it is by then: bindings, topics, relay queues and
@@ -121,7 +121,7 @@ class SenderQuotas:
                 number = int(value)
             except ValueError as error:
                 self._log.error(
-                    "the account of {key} cannot be read; what it holds counts for nobody: {error}",
+                    "cannot read the quota of {key}: its messages are not counted: {error}",
                     key=key,
                     error=str(error),
                 )
@@ -152,8 +152,7 @@ class SenderQuotas:
 
     def _not_noted(self, failure: Failure, key: str) -> None:
         self._log.warn(
-            "the account of {key} could not be noted: what it holds is not counted after a "
-            "restart: {reason}",
+            "cannot store the quota of {key}: its usage is not counted after a restart: {reason}",
             key=key,
             reason=failure.getErrorMessage(),
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What outcomes do to the entries of a queue (O-10 to O-13): decisions, which the queue applies."""
+"""Effects of outcomes on entries (O-10 to O-13): decisions, which the queue applies."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One body for many targets: how a message of a topic or an exchange gets into the store."""
+"""Shared storage of one body for many targets of a topic or an exchange."""
 
 from __future__ import annotations
 
@@ -162,5 +162,5 @@ def put_each(
         except Unresolved:
             if len(refused) == number:
                 raise  # nobody has it: it can be tried again
-            refused.append((target, NotFound(f"the way to {target.name} is not known any more")))
+            refused.append((target, NotFound(f"no route to {target.name} any more")))
     return refused

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who waits for a full node to have space again (`ITarget.when_space`)."""
+"""Publishers that wait for space on a full node (`ITarget.when_space`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a queue is in the store only: which pages are read, and what becomes of them.
+"""The part of a queue that is in the store only: decisions which pages to load.
 
 Refill loads the head of a line into memory, for whoever takes what comes. A scan is for those who
 select: a page is read once and shown to every cursor that has come as far as where it begins. Who

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between a topic and its subscribers (S-04, S-20, S-21).
+"""Subscriptions of a topic, volatile and durable (S-04, S-20, S-21).
 
 A `Subscription` lives as long as a link, in memory. A `DurableSubscription` lives until it is
 closed, on the disk: its messages wait in a queue of its own, which nobody can address.
@@ -297,7 +297,7 @@ class Subscription:
                     consumer.deliver(entries)
                 except Exception:  # a fault of this program; the others are to have theirs
                     self.log.failure(
-                        "topic {topic}: {consumer} could not take what it was handed",
+                        "topic {topic}: delivering messages to {consumer} failed",
                         topic=self.topic.name,
                         consumer=consumer,
                     )

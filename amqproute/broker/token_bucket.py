@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast messages go, to a destination or from a sender: token buckets, with the time passed in.
+"""Token buckets for rates of destinations and senders; the time is passed in.
 
 A bucket holds a second's worth and is filled evenly. Where messages are counted a token is a
 message, where octets are counted an octet. A batch may take the bucket below nothing, by less

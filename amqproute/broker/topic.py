@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic: every message goes to every subscriber that wants it (topics N and S, K-05).
+"""Topics: each message goes to each subscription that selects it (topics N and S, K-05).
 
 How it works
 ============
@@ -252,7 +252,7 @@ class Topic:
         if not outlets and limits.rejects_unroutable and not self._is_wanted(message, container):
             self.tally.unroutable += 1
             raise PreconditionFailed(
-                f"nobody subscribes to messages like this on topic {self.name}",
+                f"no subscription on topic {self.name} selects this message",
                 info={"code": "topic.unroutable"},
             )
         arrival = None
@@ -449,7 +449,7 @@ class Topic:
     ) -> Deferred[DurableSubscription]:
         old = known.definition
         if not old.is_of(definition.owner):
-            raise NotAllowed(f"the subscription {definition.name!r} belongs to somebody else")
+            raise NotAllowed(f"the subscription {definition.name!r} belongs to another principal")
         if definition.since_ms is not None and definition.since_ms != old.since_ms:
             raise PreconditionFailed(
                 f"the subscription {definition.name!r} has another first-message-date: attach "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a topic and its subscribers have in common: messages, counters, and what each needs."""
+"""State that a topic shares with its subscriptions."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class TransactionRegistry:
         most = self.limits.open
         if len(self._open) >= most:
             raise ResourceLimitExceeded(
-                f"there are {most} open transactions here, no more are allowed",
+                f"the limit of {most} open transactions is reached",
                 info={"limiter": "open-transactions"},
             )
         if not is_revived and self._room(owner) < TRANSACTION_OCTETS:
@@ -111,7 +111,7 @@ class TransactionRegistry:
             return transaction
         if txn_id in self._late:
             raise AmqpError(
-                f"transaction {txn_id.hex()} was rolled back: nothing had happened in it for "
+                f"transaction {txn_id.hex()} was rolled back: it was idle for "
                 f"{self.limits.timeout_seconds:g} s",
                 condition=conditions.TRANSACTION_TIMEOUT,
             )
@@ -204,7 +204,7 @@ class TransactionRegistry:
         limits = self.limits
         if self._operations >= limits.operations:
             raise ResourceLimitExceeded(
-                f"the open transactions here have {limits.operations} operations",
+                f"the limit of {limits.operations} operations in open transactions is reached",
                 info={"limiter": "transaction-operations"},
             )
         if size and self._owner_of is None:
@@ -245,7 +245,7 @@ class TransactionRegistry:
 
 def _too_much() -> ResourceLimitExceeded:
     return ResourceLimitExceeded(
-        "open transactions hold all the memory that they may hold for this user or connection",
+        "the open transactions of this user or connection have used up their memory",
         info={"limiter": "transaction-bytes"},
     )
 

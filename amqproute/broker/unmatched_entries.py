@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of a queue that no attached link needs any more (Q-23, archive-currently-unreachable)."""
+"""Entries of a queue that no attached link selects (Q-23, archive-currently-unreachable)."""
 
 from __future__ import annotations
 

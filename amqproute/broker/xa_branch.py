@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A branch of a distributed transaction: what it contains, and where it is in the table of XA.
+"""A branch of a distributed transaction: its contents and its state.
 
 A branch is active while one association is, suspended while there are suspended ones only, idle
 when all have ended. One whose work was refused, or ended with ``fail``, can only be rolled back:
@@ -150,7 +150,8 @@ class Branch:
             raise XaError(code, f"branch {self.xid}: {self.command} is under way")
         if self.state not in TABLE[command] or (command == "resume" and not self.suspended):
             raise XaError(
-                Xa.PROTO, f"branch {self.xid} is {self.state.value}: {command} cannot come now"
+                Xa.PROTO,
+                f"branch {self.xid} is {self.state.value}: {command} is not allowed in this state",
             )
 
 

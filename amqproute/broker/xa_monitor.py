@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells an operator of prepared branches that nobody resolves: what they hold, nobody gets."""
+"""Warnings about prepared branches that nobody resolves."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What prepared branches of distributed transactions hold of a queue after a restart.
+"""Entries and places of a queue that prepared branches hold after a restart.
 
 Entries that a branch held when the daemon ended stay in the store; their ids are known to their
 lines, which pass them over, and they count as acquired. They are read when the branch is resolved.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A branch as it stands in the store: a note of the kind `NOTES`, under the branch's key.
+"""Records of branches in the store: notes of the kind `NOTES`, under the branch's key.
 
 A prepared one says of each posted message where it goes, and of each retired entry the line it
 stands in, its id and its outcome. The posted messages themselves are rows of a queue of their own,
@@ -145,7 +145,7 @@ def _posting(
     tag: bytes,
 ) -> StoredPosting:
     if kind not in _KINDS:
-        raise ValueError(f"nobody is a {kind!r}")
+        raise ValueError(f"unknown kind of principal {kind!r}")
     principal = Principal(kind, name, frozenset(names))
     return StoredPosting(target, int(row), principal, container_id, tag)
 

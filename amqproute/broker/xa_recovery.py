@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared branches after a restart: their transaction is made again, with stand-ins.
+"""Restoration of prepared branches and their transactions after a restart.
 
 The links by which messages came and went are gone. `_Way` stands for the target of a posting,
 which is looked up when it is needed; `_Sender` for whoever waited to be told; `_Keeper` for the
@@ -99,7 +99,7 @@ async def _postings(
         record.postings = [each for each in record.postings if each.row in rows]
         record.lost += len(gone)
     if record.lost and not is_lenient:
-        raise StoreError(f"{record.lost} of its messages are not there, or damaged")
+        raise StoreError(f"{record.lost} of its messages are missing or damaged")
     return [
         Posting(
             sender,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The branches of distributed transactions, and what the commands of XA do to them (C-01 to C-10).
+"""Branches of distributed transactions, and the commands of XA on them (C-01 to C-10).
 
 How it works
 ============
@@ -181,8 +181,8 @@ class BranchRegistry:
             except DecodeError as error:
                 unreadable += 1
                 self.log.error(
-                    "branch {key} cannot be read: {error}; what it posted is kept in quarantine, "
-                    "what it held is available again",
+                    "cannot read branch {key}: {error}; its posted messages are quarantined, "
+                    "the messages it held are available again",
                     key=key,
                     error=error,
                 )
@@ -231,7 +231,7 @@ class BranchRegistry:
             after = rows[-1].id
 
     def _not_set_aside(self, failure: Failure) -> None:
-        self.log.failure("messages of branches that cannot be read stay where they are", failure)
+        self.log.failure("cannot quarantine the messages of unreadable branches", failure)
 
     def stop(self) -> None:
         """Cancel the timers. What is not prepared ends here."""
@@ -697,7 +697,7 @@ class BranchRegistry:
         branch = transaction.owner
         assert isinstance(branch, Branch)
         self.log.warn(
-            "branch {key} rolled back: nothing happened in it for {seconds} s",
+            "branch {key} rolled back: idle for {seconds} s",
             key=branch.key,
             seconds=transaction.timeout_seconds,
         )

@@ -216,7 +216,8 @@ class TransferService:
         service = self._broker.target(node)
         if batch.is_transactional:
             raise NotAllowed(
-                f"what {node} does cannot be rolled back: send it outside of a transaction"
+                f"operations of {node} cannot be rolled back: send the request outside of a "
+                "transaction"
             )
         if message.rest is not None or message.size > SERVICE_BYTES:
             raise MessageSizeExceeded(f"a request to {node} has at most {SERVICE_BYTES} octets")

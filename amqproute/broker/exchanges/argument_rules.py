@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What arguments of declarations and consumers may be, and the values they mean (09-W-74).
+"""Rules for arguments of declarations and consumers, and their values (09-W-74).
 
 A rule has the name of an argument without ``x-``, which is also the key of a policy, and a check
 that returns the value. Unknown arguments are no error: they are stored with the declaration and

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bindings as values, and a table for each exchange type that finds those for a message.
+"""Bindings as values, with a lookup table for each type of exchange.
 
 One binding mechanism serves every exchange; what differs is the match::
 

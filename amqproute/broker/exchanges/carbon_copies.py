@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routing keys of a message: its own, and those that its sender adds in CC and BCC.
+"""Routing keys of a message: its own, and those in its headers CC and BCC.
 
 Both headers are arrays of texts. Each text is a further routing key on the same exchange. CC stays
 on the message, BCC is removed (`amqproute.translation`).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exchanges of one virtual host with their bindings, and where a message goes through them.
+"""Exchanges and bindings of one virtual host, and routing through them.
 
 `ExchangeGraph` is state without a store and without messages. Changes return what has gone with
 them, so that the caller can make the same change durable; `route` returns a decision.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An exchange as a node that clients of AMQP 1.0 send to: ``/exchanges/NAME[/KEY]``.
+"""Exchanges as targets for clients of AMQP 1.0: ``/exchanges/NAME[/KEY]``.
 
 The routing key is the one of the address or, without it, the message's subject. Headers are the
 application properties and those annotations that a client of 0-9-1 would have as headers; the

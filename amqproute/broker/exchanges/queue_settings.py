@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the arguments of queue.declare, and policies, make of a queue (09-W-74).
+"""Settings of queues from arguments of queue.declare and from policies (09-W-74).
 
 ======================  ==========================================================================
 message-ttl             the lifetime of messages that state none, or a longer one

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exchanges and bindings of a virtual host at work: declared, kept over restarts, routed by.
+"""Exchanges and bindings of a virtual host: declaration, persistence, routing.
 
 `Topology` is the shell around an `ExchangeGraph`: it notes in the store what is durable, and says
 that something is done when it is on the disk. In memory a change is in force at once; if the store
@@ -349,7 +349,7 @@ class Topology:
         self.write_off(removed, batch)
         batch.commit().addErrback(
             lambda failure: self.log.failure(
-                "the bindings of {queue} stay in the store although it is gone", failure, queue=name
+                "cannot delete the bindings of {queue} from the store", failure, queue=name
             )
         )
 
@@ -406,7 +406,7 @@ class Topology:
                 octets = _octets(definition.arguments)
                 self.graph.declare(definition)
             except (ValueError, TopologyFault) as error:
-                self.log.error("exchange {name} cannot go on: {error}", name=name, error=error)
+                self.log.error("cannot restore exchange {name}: {error}", name=name, error=error)
             else:
                 self._register_exchange(
                     name, _Registered(owner, octets, (self._exchange_notes, name))
@@ -418,7 +418,7 @@ class Topology:
                     owner, _octets(binding.arguments), (self._binding_notes, key)
                 )
             except (ValueError, TopologyFault) as error:
-                self.log.error("binding {key} cannot go on: {error}", key=key, error=error)
+                self.log.error("cannot restore binding {key}: {error}", key=key, error=error)
             else:
                 self._recover_binding(binding, registered)
 
@@ -432,7 +432,7 @@ class Topology:
                 self.graph.bind(binding)
         except TopologyFault as fault:
             self.log.error(
-                "a binding of exchange {source} to {target} cannot go on: {error}",
+                "cannot restore a binding of exchange {source} to {target}: {error}",
                 source=binding.source,
                 target=target.name,
                 error=fault.text,
@@ -448,7 +448,7 @@ class Topology:
         """Say in the log which bindings wait for a queue that is not there."""
         for name, bindings in self._dormant.items():
             self.log.warn(
-                "{bindings} wait for queue {queue}, which is not there: declare it, or delete "
+                "{bindings} refer to queue {queue}, which does not exist: declare it, or delete "
                 "them with their exchange",
                 bindings=counted(len(bindings), "binding"),
                 queue=name,
@@ -599,7 +599,7 @@ class Topology:
         self.write_off(removed, batch)
         batch.commit().addErrback(
             lambda failure: self.log.failure(
-                "the store keeps notes of exchanges that could not be made", failure
+                "the store holds records of exchanges that could not be restored", failure
             )
         )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be wrong with a declaration, a binding or a deletion, without the words of a protocol.
+"""Faults of declarations, bindings and deletions, independent of the protocol.
 
 Each frontend has a table from these kinds to its own codes: AMQP 0-9 and 0-9-1 differ in several
 of them (09: part 4.4), and 1.0 has conditions.

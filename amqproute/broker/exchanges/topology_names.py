@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that exchanges and queues may have (09-X-114, 09-X-115, 09-X-24, 09-X-35).
+"""Rules for names of exchanges and queues (09-X-114, 09-X-115, 09-X-24, 09-X-35).
 
 The standards allow letters, digits and a few marks. RabbitMQ takes any text, and programs rely on
 it: its federation links name their queues ``federation: orders -> rabbit@host``. So 0-9 has the

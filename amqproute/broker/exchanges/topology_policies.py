@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies: what holds for all queues, or exchanges, whose names a pattern fits.
+"""Policies: settings of all queues or exchanges whose names match a pattern.
 
 To a queue or an exchange one policy applies, of those that fit the one with the highest priority,
 and of equals the one whose name comes first. Beside it one operator policy applies, chosen in the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Durable exchanges and bindings as notes of the store.
+"""Records of durable exchanges and bindings in the store.
 
 A note is a line of JSON; arguments are in it as a field table with all its tags, so that after a
 restart they compare, and are shown, as they were declared.
@@ -132,14 +132,14 @@ def _encoded(facts: Mapping[str, object]) -> bytes:
 def _facts(note: bytes) -> Mapping[str, object]:
     facts: object = parse_json(note)
     if not isinstance(facts, dict):
-        raise ValueError("it is no object")
+        raise ValueError("not a JSON object")
     return facts
 
 
 def _text(facts: Mapping[str, object], name: str) -> str:
     value = facts.get(name)
     if not isinstance(value, str):
-        raise ValueError(f"it lacks {name}")
+        raise ValueError(f"missing {name}")
     return value
 
 
