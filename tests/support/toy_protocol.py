@@ -31,13 +31,12 @@ from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.frontends.common.publishing_endpoint import PublishingEndpoint
 from amqproute.message import Message
 from amqproute.net.pump import Make, TransportFacts
-from amqproute.outcomes import Acceptance, Release
+from amqproute.outcomes import ACCEPTED, RELEASED
 from amqproute.values import Origin, Principal
-from amqproute.wire.amqp10 import codec, spec
-from amqproute.wire.amqp10.types import Described, ULong
 
 HEADER = b"LINES/1\n"
-ACCEPTED, RELEASED = Acceptance(), Release()
+DATA = b"\x00\x53\x70\xc0\x02\x01\x41\x00\x53\x75\xb0"
+"""A durable message of AMQP 1.0, which the broker keeps: header, and a data section up to its size."""
 
 
 class LineEngine:
@@ -221,8 +220,9 @@ class LineFrontend(ClientConnection):
             publisher = self.ends[Publisher, address] = Publisher(self, address)
             publisher.join(self.contract)
         self._numbers += 1
-        parts = (spec.Header(durable=True), Described(ULong(spec.SECTION_DATA), text.encode()))
-        self.event_batch.put(publisher, [Posted(self._numbers, b"".join(map(codec.encode, parts)))])
+        body = text.encode()
+        payload = DATA + len(body).to_bytes(4, "big") + body
+        self.event_batch.put(publisher, [Posted(self._numbers, payload)])
 
     def _subscribe(self, address: str, credit: str) -> None:
         consumer = self.ends.get((Consumer, address))

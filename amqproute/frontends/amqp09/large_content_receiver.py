@@ -10,13 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from twisted.python.failure import Failure
-
-from amqproute.body import IBody
 from amqproute.errors import PreconditionFailed
+from amqproute.frontends.common.arriving_draft import ArrivingDraft
 from amqproute.frontends.common.client_connection import ClientConnection
-from amqproute.frontends.common.draft_share import DraftShare
-from amqproute.interfaces import IBodyDraft
 from amqproute.translation.body_framing import BodyFraming
 from amqproute.translation.content_message import ContentRefused, TranslatedContent
 
@@ -38,7 +34,7 @@ class ArrivingBody:
         self.has_footer = has_footer
 
 
-class LargeContentReceiver:
+class LargeContentReceiver(ArrivingDraft):
     """The body of one content.
 
     Args:
@@ -49,24 +45,12 @@ class LargeContentReceiver:
         ready: called with this, once, when the body is on the disk or cannot be kept; not if it
             was abandoned.
 
-    Attributes:
-        body: what is on the disk.
-        failure: why it cannot be kept.
-
     Raises:
         NoCapacityError: too many large messages are on their way already.
         AmqpError: the store has no room for this one.
     """
 
-    __slots__ = (
-        "_connection",
-        "_draft",
-        "_framing",
-        "_ready",
-        "_share",
-        "body",
-        "failure",
-    )
+    __slots__ = ("_framing", "_ready")
 
     def __init__(
         self,
@@ -76,26 +60,22 @@ class LargeContentReceiver:
         before: bytes | None,
         ready: Callable[[LargeContentReceiver], None],
     ) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._ready = ready
         self._framing = BodyFraming(content, size)
-        self._share = DraftShare(connection)
         self._share.check()
         self._share.check_size(size)
-        self.body: IBody | None = None
-        self.failure: Failure | None = None
-        self._draft: IBodyDraft | None = connection.context.broker.draft(self._written, before)
-        self._share.take()
+        self._begin(before)
 
     def __repr__(self) -> str:
         return f"<LargeContentReceiver {self._draft!r}>"
 
     @property
-    def octets(self) -> int:
-        """Octets of the message that have come and are not with a queue yet."""
-        if self._draft is not None:
-            return int(self._draft.size)
-        return 0 if self.body is None else int(self.body.size)
+    def _has_footer(self) -> bool:
+        return self._framing.has_footer
+
+    def _notify(self) -> None:
+        self._ready(self)
 
     def add(self, parts: Sequence[bytes], is_last: bool) -> None:
         """Take the next octets of the body.
@@ -113,15 +93,9 @@ class LargeContentReceiver:
         except ContentRefused as error:
             raise PreconditionFailed(str(error)) from None
         octets = sum(map(len, framed))
-        assert self._draft is not None
         if octets:
             self._share.grow(octets)
-            self._connection.hold(octets)
-            self._draft.append(framed, bare)
-        if is_last:
-            self._draft.finish().addCallbacks(self._finished, self._failed).addErrback(
-                self._connection.broken, "taking a large message"
-            )
+        self._append(framed, bare, is_last)
 
     def abandon(self) -> None:
         """Let go of what has come. To be called before the last part only."""
@@ -129,26 +103,3 @@ class LargeContentReceiver:
             self._draft.abandon()
             self._draft = None
             self._share.release()
-
-    def _written(self, size: int) -> None:
-        self._connection.release(size)
-        self._connection.flush()
-
-    def _finished(self, body: IBody) -> None:
-        # The draft refers to us: a file must not wait for the garbage collector.
-        self._draft = None
-        self._share.release()
-        body.has_footer = self._framing.has_footer
-        self.body = body
-        self._ready(self)
-
-    def _failed(self, failure: Failure) -> None:
-        self._draft = None
-        self._share.release()
-        self.failure = failure
-        self._ready(self)
-
-    def take(self) -> IBody | None:
-        """Hand the body over, and keep nothing of it."""
-        body, self.body = self.body, None
-        return body

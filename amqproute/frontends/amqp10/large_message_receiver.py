@@ -15,14 +15,11 @@ the sections before the body. Whatever comes behind it on the same link waits fo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from twisted.python.failure import Failure
-
-from amqproute.body import IBody
 from amqproute.errors import AmqpError, Unresolved
+from amqproute.frontends.common.arriving_draft import ArrivingDraft
 from amqproute.frontends.common.client_connection import ClientConnection
-from amqproute.frontends.common.draft_share import DraftShare
 from amqproute.frontends.common.partial_deliveries import HEAD_BYTES
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
@@ -58,7 +55,7 @@ class _Coming:
     has_footer = False
 
 
-class LargeMessageReceiver:
+class LargeMessageReceiver(ArrivingDraft):
     """One very large delivery.
 
     Args:
@@ -69,23 +66,16 @@ class LargeMessageReceiver:
             was abandoned.
 
     Attributes:
-        body: the rest of the message, once it is on the disk.
-        failure: why it cannot be kept.
         is_dropped: nothing of it is wanted any more.
     """
 
     __slots__ = (
-        "_connection",
-        "_draft",
         "_is_foreign",
         "_link",
         "_ready",
         "_scanner",
         "_session",
-        "_share",
-        "body",
         "delivery",
-        "failure",
         "is_dropped",
     )
 
@@ -96,28 +86,24 @@ class LargeMessageReceiver:
         delivery: Delivery,
         ready: Callable[[LargeMessageReceiver], None],
     ) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._link = link
         self._ready = ready
         self._session = delivery.link.session
         self._scanner = BodyScanner()
         self._is_foreign = bool(delivery.message_format)  # it has no sections (M-09)
-        self._draft: Any = None
-        self._share = DraftShare(connection)
         self.delivery = delivery
-        self.body: IBody | None = None
-        self.failure: Failure | None = None
         self.is_dropped = False
 
     def __repr__(self) -> str:
         return f"<LargeMessageReceiver of {self.delivery!r} {self._draft!r}>"
 
     @property
-    def octets(self) -> int:
-        """Octets of the message that have come and are not with a queue yet."""
-        if self._draft is not None:
-            return int(self._draft.size)
-        return 0 if self.body is None else int(self.body.size)
+    def _has_footer(self) -> bool:
+        return self._scanner.has_footer
+
+    def _notify(self) -> None:
+        self._ready(self)
 
     def begin(self, parts: list[bytes]) -> list[bytes]:
         """Take the first parts: put the sections before the body aside, and look at them.
@@ -134,8 +120,7 @@ class LargeMessageReceiver:
         self.delivery.payload = first[:size]
         before = self._rehearse()
         self._share.check()
-        self._draft = self._connection.context.broker.draft(self._written, before)
-        self._share.take()
+        self._begin(before)
         return [first[size:], *rest]
 
     def _rehearse(self) -> bytes | None:
@@ -193,13 +178,9 @@ class LargeMessageReceiver:
             raise
         kept = sum(map(len, parts))
         self._session.took(size - kept)
-        self._connection.hold(kept)
-        self._draft.append(parts, bare)
         if event.is_last:
             self.delivery.rest = self
-            self._draft.finish().addCallbacks(self._finished, self._failed).addErrback(
-                self._connection.broken, "taking a large message"
-            )
+        self._append(parts, bare, event.is_last)
 
     def abandon(self) -> None:
         """Let go of what has come."""
@@ -211,27 +192,7 @@ class LargeMessageReceiver:
 
     def _written(self, size: int) -> None:
         self._session.took(size)
-        self._connection.release(size)
-        self._connection.flush()
-
-    def _finished(self, body: IBody) -> None:
-        # The draft refers to us: a file must not wait for the garbage collector.
-        self._draft = None
-        self._share.release()
-        body.has_footer = self._scanner.has_footer
-        self.body = body
-        self._ready(self)
-
-    def _failed(self, failure: Failure) -> None:
-        self._draft = None
-        self._share.release()
-        self.failure = failure
-        self._ready(self)
-
-    def take(self) -> IBody | None:
-        """Hand the rest of the message over, and keep nothing of it."""
-        body, self.body = self.body, None
-        return body
+        super()._written(size)
 
 
 def _split(parts: list[bytes]) -> tuple[bytes, list[bytes]]:

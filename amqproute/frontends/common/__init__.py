@@ -11,6 +11,7 @@ is what all connections of a daemon have in common. Beneath them, from the botto
 `contract_enforcement`   what a peer or user may ask, over all of its connections
 `endpoint_memory`        the memory of sessions and links, with a share for each party
 `partial_deliveries`     deliveries that have begun and not ended, and who gives way
+`arriving_draft`         very large messages on their way to the disk; `draft_share` their bounds
 `waiting_deliveries`     what cannot be put yet, in the order in which it came
 `event_batch`            everything that one read changes, in one commit of the store
 `node_access`            address to node, with the access rules; nodes created on demand
