@@ -530,7 +530,7 @@ class BranchRegistry:
                 return attempt()
             except Unresolved as unresolved:
                 if unresolved.hop in asked:
-                    words = f"there is no way to {unresolved.hop} at this moment"
+                    words = f"no route to {unresolved.hop.key} at present"
                     raise AmqpError(words) from None
                 asked.add(unresolved.hop)
                 await self._admit(unresolved.hop)

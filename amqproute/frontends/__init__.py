@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where clients and peers come in: an engine in the server role, joined to the nodes.
+"""Frontends of accepted connections: protocol engines in the server role, joined to the nodes.
 
 How it works
 ============

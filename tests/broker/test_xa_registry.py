@@ -608,7 +608,7 @@ class FailureTests(BranchCase):
         known[0] = False
         self.restart()
         self.assertEqual(self.do("commit"), "RETRY")
-        self.assertIn("no way to", self.words)
+        self.assertIn("no route to b.test at present", self.words)
         self.assertEqual(self.asked, [hop])
         queue = self.broker.nodes["r"]
         known[0] = True

@@ -55,4 +55,4 @@ class LockTests(DaemonTestCase):
             self.assertIsInstance(update.state, spec.Modified)
             self.assertEqual([len(update.deliveries), update.settled], [2, True])
             self.assertEqual(len(other.consume(self.node, 2)), 2)
-        self.logged("2 messages of test_reload had no outcome for 1 s")
+        self.logged("2 messages of test_reload released: no outcome for 1 s")

@@ -36,7 +36,7 @@ from amqproute.values import Origin, Principal
 
 HEADER = b"LINES/1\n"
 DATA = b"\x00\x53\x70\xc0\x02\x01\x41\x00\x53\x75\xb0"
-"""A durable message of AMQP 1.0, which the broker keeps: header, and a data section up to its size."""
+"""A durable message up to the size of its body: header and data section of AMQP 1.0."""
 
 
 class LineEngine:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AMQP 1.0: an engine in the server role, joined to the nodes.
+"""The frontend of AMQP 1.0: an engine in the server role, joined to the nodes.
 
 From the bottom up:
 

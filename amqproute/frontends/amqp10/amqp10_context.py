@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all AMQP 1.0 connections of a daemon have in common, beside what all connections have."""
+"""Context shared by all AMQP 1.0 connections of a daemon."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The AMQP 1.0 frontend: events of one accepted connection to verbs of the broker."""
+"""The AMQP 1.0 frontend: translates events of one accepted connection into calls of the broker."""
 
 from __future__ import annotations
 

@@ -77,7 +77,9 @@ def coordinator(
     asked = attach.target
     assert isinstance(asked, spec.Coordinator)
     if principal.kind == "peer":
-        raise NotAllowed("a broker relays each message for itself: it has no use for transactions")
+        raise NotAllowed(
+            "transactions are not offered to peers: a broker relays each message separately"
+        )
     offered = capabilities(terms, principal)
     missing = [each for each in asked.capabilities if each not in offered]
     if missing:
@@ -145,7 +147,9 @@ class CoordinatorLink(AttachedLink):
 
     def _declare(self, delivery: Delivery, declare: spec.Declare) -> None:
         if delivery.settled:
-            raise NotAllowed("a declare that is settled: nobody would learn the transaction's id")
+            raise NotAllowed(
+                "the declare is settled: send it unsettled to receive the transaction's id"
+            )
         if self._connection.is_stopping:
             raise AmqpError("the daemon is being stopped", condition=conditions.RESOURCE_LOCKED)
         if declare.global_id is None:
@@ -213,7 +217,7 @@ class CoordinatorLink(AttachedLink):
         except Unresolved as unresolved:
             hop = unresolved.hop
             if hop in asked:
-                transaction.fail(AmqpError(f"there is no way to {hop} at this moment"))
+                transaction.fail(AmqpError(f"no route to {hop.key} at present"))
                 self._commit_now(delivery, transaction, asked)
                 return
             transaction.when_complete = lambda: None  # no time-out, no second discharge
@@ -286,7 +290,7 @@ class CoordinatorLink(AttachedLink):
 
 def _unknown(transaction: Transaction) -> AmqpError:
     return AmqpError(
-        f"transaction {transaction.id.hex()} is being discharged already",
+        f"transaction {transaction.id.hex()} is already being discharged",
         condition=conditions.TRANSACTION_UNKNOWN_ID,
     )
 
@@ -323,11 +327,11 @@ def _command_of(delivery: Delivery) -> spec.Declare | spec.Discharge:
     """
     message = Message(delivery.payload)
     if delivery.message_format or message.offsets.body_code != spec.SECTION_AMQP_VALUE:
-        raise InvalidField("the body of a message to a coordinator is an amqp-value")
+        raise InvalidField("the body of a message to a coordinator has to be an amqp-value")
     (command,) = message.body_values()
     if isinstance(command, spec.Declare | spec.Discharge):
         return command
-    raise InvalidField("a coordinator is sent declare and discharge, and nothing else")
+    raise InvalidField("a coordinator accepts declare and discharge only")
 
 
 __all__ = ["LOCAL", "CoordinatorLink", "capabilities", "coordinator"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of deliveries that were unsettled when a consumer's link went (part 2 §2.6.13).
+"""Resumption of deliveries that were unsettled when a consumer's link ended (part 2 §2.6.13).
 
 Decided here, done in `sender_link`. ``ours`` is what was parked, ``theirs`` the receiver's
 unsettled map::

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A very large message on its way in: what is in memory of it, and where the rest goes.
+"""Reception of a very large message: the part in memory, and the draft in the store.
 
 The engine hands it up in parts (`amqproute.wire.amqp10.engine_events.PartsReceived`). The sections
 before the body are in the first one; with them it is known who sends what to whom, so whatever

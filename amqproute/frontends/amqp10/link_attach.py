@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an attach is answered: resolved, perhaps after a while, and joined to its node or refused.
+"""Attaching of links: resolution, possibly deferred, then joining to the node or refusal.
 
 An answer may have to wait for the DNS (is there a domain beta.example?) or for the disk (a
 durable subscription; what came on the link before it was lost). Meanwhile a
@@ -85,7 +85,7 @@ class LinkAttach:
             self._connection.endpoint_quota.admit(link.octets)
             if len(self._links.attached) >= self._common.limits.links:
                 raise ResourceLimitExceeded(
-                    f"this connection has {len(self._links.attached)} links, no more are allowed",
+                    f"the limit of {len(self._links.attached)} links on a connection is reached",
                     info={"limiter": "max-links"},
                 )
             if self._connection.contract is not None:
@@ -154,7 +154,7 @@ class LinkAttach:
             and len(self._links.dynamic) >= self._common.limits.dynamic_nodes
         ):
             raise ResourceLimitExceeded(
-                f"this connection has {len(self._links.dynamic)} dynamic nodes, no more are allowed"
+                f"the limit of {len(self._links.dynamic)} dynamic nodes on a connection is reached"
             )
         found: ResolvedSource | ResolvedTarget
         if not is_source:
@@ -195,7 +195,7 @@ class LinkAttach:
         life = queue.life
         is_shared = life is None or not life.is_exclusive or life.owner is link.session
         if not is_shared and not found.mode.dynamic:
-            raise ResourceLocked(f"{local_name(queue.name)!r} belongs to another session alone")
+            raise ResourceLocked(f"{local_name(queue.name)!r} is exclusive to another session")
         if link.role == "sender":
             _, old = self._context.links.get(self._links.key(link), (None, None))
             stolen = old.context if old is not None and old is not link else None
@@ -251,7 +251,7 @@ class LinkAttach:
                 error=str(error),
             )
             for delivery in settled:
-                self._connection.transactions.doom(delivery, NotFound("its link led nowhere"))
+                self._connection.transactions.doom(delivery, NotFound("its link was refused"))
             return
         assert isinstance(found, ResolvedTarget)  # its other end has sent
         window = self._common.limits.link_credit
@@ -279,7 +279,7 @@ class LinkAttach:
             error = failure.value
             if not isinstance(error, AmqpError):
                 self._connection.log.failure("link {name} not attached", failure, name=link.name)
-                error = InternalError("what the link asks for could not be stored")
+                error = InternalError("the request of the link could not be stored")
             if link.context is waiting:
                 self._refuse(link, error)
                 self._connection.flush()
@@ -484,8 +484,8 @@ def _check_resumed(kept: SuspendedLink, found: ResolvedSource, name: str) -> Non
         and found.mode.copies
     ):
         raise PreconditionFailed(
-            f"the link {name[:256]!r} has {len(held)} unsettled deliveries and moves messages; it "
-            "cannot come back as one that copies"
+            f"link {name[:256]!r} has {len(held)} unsettled deliveries with distribution-mode "
+            "move: it cannot be resumed with copy"
         )
 
 

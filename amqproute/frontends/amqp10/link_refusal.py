@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a refusal is put on the wire, for the links that the other side sends on."""
+"""Refusals on links that the peer sends on, as the wire has them."""
 
 from __future__ import annotations
 

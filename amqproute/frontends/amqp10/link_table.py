@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The links of one connection: which are attached, and what happens when one goes.
+"""The links of one connection: attached links, and their end.
 
 A link goes because the other side detaches it, because a session or the connection ends, for a
 fault, because the same link is attached somewhere else (part 2 §2.6.1), or because its node is

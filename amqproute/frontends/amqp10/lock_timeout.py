@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deliveries that a receiver leaves without an outcome for too long (O-04, `limits.lock-timeout`).
+"""Time limit for unsettled deliveries at receivers (O-04, `limits.lock-timeout`).
 
 Whoever receives a message may leave it unsettled and decide later: nobody else gets it meanwhile.
 A consumer that hangs would keep what it has for as long as its connection lives, so an operator can

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A link that the other side sends on: deliveries to a target.
+"""Incoming links: deliveries from the peer to a target.
 
 Where the receiver settles second, or when the link is gone before its deliveries were committed,
 what became of them stands in `suspended_links.ResolvedDeliveries` until the sender has settled
@@ -228,7 +228,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         """
         if delivery.message_format and not getattr(self.target, "takes_any_format", False):
             raise NotImplementedHere(
-                f"message-format {delivery.message_format} is not known here: only queues take it"
+                f"message-format {delivery.message_format} is supported by queues only"
             )
         if self._ungranted and delivery in self._ungranted:
             self._ungranted.discard(delivery)
@@ -241,7 +241,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         if message.bare_from > most:
             # Every hop reads these, and writes them anew: they are no place for a body.
             raise ResourceLimitExceeded(
-                f"header and annotations have {message.bare_from} octets, {most} are allowed",
+                f"header and annotations have {message.bare_from} octets, the limit is {most}",
                 info={"limiter": "header-and-annotations"},
             )
         if not message.has_body:
@@ -420,7 +420,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
             self._refuse(delivery, error)
             return
         self._connection.error_log.add(
-            "{connection} ({principal}) link {link}: a message is released: {error}",
+            "{connection} ({principal}) link {link}: released a message: {error}",
             link=short(self.link.name),
             error=str(error),
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A link that the other side receives on: entries from a source.
+"""Outgoing links: entries from a source to the peer.
 
 When it is detached and may come back, what it had goes to `suspended_links.ParkedDeliveries`; when
 it is back, `SenderLink.resume` compares that with what the receiver knows, and what is to be sent
@@ -471,8 +471,8 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         for delivery in deliveries:
             delivery.context = None
         self._connection.error_log.add(
-            "{connection} ({principal}) link {link}: {count} messages of {node} had no outcome for "
-            "{seconds:g} s (limits.lock-timeout) and are offered again",
+            "{connection} ({principal}) link {link}: {count} messages of {node} released: no "
+            "outcome for {seconds:g} s (limits.lock-timeout)",
             link=short(self.link.name),
             count=len(entries),
             node=self.source.name,
@@ -682,7 +682,9 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
             if not isinstance(txn_id, bytes):
                 raise InvalidField("the link state property txn-id is not binary")
             if self.settled or self.copies:
-                raise NotImplementedHere("a link that holds nothing acquires no messages")
+                raise NotImplementedHere(
+                    "a browsing or presettled link cannot acquire messages in a transaction"
+                )
             self._acquiring = self._connection.transactions.working(txn_id)
             self._acquiring.touch()
         except AmqpError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links that are detached and not closed: what their termini keep until they come back.
+"""Suspended links: detached, not closed, with the state that their termini keep.
 
 Theory of operation
 ===================
@@ -443,7 +443,7 @@ class SuspendedLinks:
                 outcome = spec.compose(codec.decode(encoded)[0])
             except (DecodeError, ValueError) as error:
                 self.log.error(
-                    "a note of a publisher's delivery cannot be read: {error}", error=error
+                    "cannot read the record of a publisher's delivery: {error}", error=error
                 )
                 continue
             found.setdefault(key, ResolvedDeliveries(key)).recovered(tag, outcome)
@@ -518,15 +518,15 @@ class SuspendedLinks:
             _, _, principal = max((most, name == own, name) for most, name in held)
             victim = next(iter(self._of[principal]))
             self.log.warn(
-                "link {link} of {principal} is not kept any longer: too many deliveries of "
-                "suspended links are unsettled",
+                "suspended link {link} of {principal} dropped: suspended links have too many "
+                "unsettled deliveries",
                 link=victim[2][:LONGEST_SHOWN],
                 principal=principal_of(victim[0]),
             )
             self.expire(victim)
 
     def _failed(self, failure: Failure) -> None:
-        self.log.failure("what a suspended link had parked could not be given up", failure)
+        self.log.failure("cannot release the deliveries of a suspended link", failure)
 
 
 def _part(held: ParkedDeliveries | ResolvedDeliveries) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the source or target of an attach to a node: names, access, and what is in force.
+"""Resolution of the source or target of an attach: names, access, effective terms.
 
 What is answered is what is so (E-01). How long a terminus outlives its link `suspended_links` knows
 and `link_attach` puts into the answer: those of queues and of publishers do, those of browsers, of
@@ -180,7 +180,9 @@ class TerminusResolver:
         if isinstance(target, spec.Coordinator):
             raise NotImplementedHere("transactions are not offered")
         if target is None:
-            raise InvalidField("the target is null: there is nothing to attach to or to resume")
+            raise InvalidField(
+                "the target is null: name a target to attach to, or resume a known link"
+            )
         may_be_second = principal.kind == "peer" or _desires_exactly_once(attach)
         may_be_exact = may_be_second and _may_be_exact(attach)
         mode = _delivery_mode(attach, may_be_exact)
@@ -462,7 +464,7 @@ class TerminusResolver:
             if known is not None and known.definition.is_of(owner):
                 break
         else:
-            raise NotFound("the source is null, and no link of this name is kept here")
+            raise NotFound("the source is null, and there is no suspended link of this name")
         return self._found_kept(attach, principal, known)
 
     def _found_kept(
@@ -510,7 +512,7 @@ class TerminusResolver:
         self, terminus: spec.Source | spec.Target, principal: Principal
     ) -> tuple[Queue | Topic, spec.Target]:
         if terminus.address is not None:
-            raise InvalidField("a dynamic terminus has an address already")
+            raise InvalidField("a dynamic terminus must not have an address")
         properties = terminus.dynamic_node_properties or {}
         self.nodes.require(principal, (Verb.CREATE,), DYNAMIC)
         is_topic = properties.get("node-type") == "topic" or not TOPIC_WORDS.isdisjoint(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the frontend of every protocol needs: no module here imports an engine or its types.
+"""Protocol-independent parts of frontends: no module here imports an engine or its types.
 
 `client_connection.ClientConnection` is the base class of a frontend: who stands behind the
 connection, its quotas, its transactions and its back pressure. `client_connection.FrontendContext`

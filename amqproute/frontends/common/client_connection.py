@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An accepted connection of any protocol, and what all of them have in common.
+"""Accepted connections, independent of the protocol.
 
 `ClientConnection` knows who is there and what that principal may take of shared resources: its
 contract, memory that waits for the disk, transactions, the memory of its sessions and links. The
@@ -470,8 +470,8 @@ class ClientConnection(ABC):
 
     def _timed_out(self, transaction: Transaction) -> None:
         self.error_log.add(
-            "{connection} ({principal}) transaction {transaction} rolled back: nothing happened "
-            "in it for {seconds} s",
+            "{connection} ({principal}) transaction {transaction} rolled back: idle for "
+            "{seconds} s",
             transaction=transaction.id.hex(),
             seconds=self.context.transactions.limits.timeout_seconds,
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon decides about its connections, and hears of them."""
+"""Decisions of the daemon about its connections."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A receiver's end at a node: how much it may hold, and how what it holds goes back.
+"""A receiver's end at a node: its capacity, and the return of the entries it holds.
 
 Besides the receiver's own credit, an endpoint takes no more entries than the limits of a connection
 and the memory of all connections allow. What it holds it gives back to the source with an outcome,

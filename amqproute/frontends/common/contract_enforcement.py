@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one sender may ask of this broker: a contract for each peer and each user.
+"""Enforcement of contracts: the limits of each peer and each user.
 
 An `ActiveContract` counts over all connections of its holder, so that more connections get nobody
 more. Its terms are of two kinds.

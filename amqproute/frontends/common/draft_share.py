@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The share of a party in the large messages that are on their way to the disk.
+"""Shares of parties in the large messages being received.
 
 Each takes a place, which is a file and a descriptor, and octets of the store's room. Both are
 bounded over all connections (`amqproute.frontends.common.partial_deliveries`).
@@ -49,7 +49,7 @@ class DraftShare:
         drafts = self._connection.context.partial_deliveries.drafts
         if not drafts.room(MOST_DRAFTS, *self._connection.party):
             raise NoCapacityError(
-                "too many large messages are on their way in already",
+                "too many large messages are being received",
                 info={"limiter": "large-messages-on-their-way"},
             )
 
@@ -67,7 +67,7 @@ class DraftShare:
         spare = self._connection.context.partial_deliveries.spare_octets
         if spare is not None and octets > spare:
             raise AmqpError(
-                f"a body of {octets} octets, and the store has room for {spare}",
+                f"the body has {octets} octets, the store has room for {spare}",
                 condition=conditions.LINK_MESSAGE_SIZE_EXCEEDED,
             )
 
@@ -80,7 +80,7 @@ class DraftShare:
         partial = self._connection.context.partial_deliveries
         if not partial.may_grow(octets, *self._connection.party):
             raise NoCapacityError(
-                "your large messages on their way in have their share of the store's room",
+                "the large messages being received from you have used up their share of the store",
                 info={"limiter": "octets-of-large-messages-on-their-way"},
             )
         partial.draft_octets.take(octets, *self._connection.party)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of sessions and links, over all connections: one bound, with a share for each party.
+"""Memory of sessions and links over all connections: one bound, with a share for each party.
 
 A client may attach a thousand links on each of many sessions of many connections. Each of them
 costs some kilobytes in the engine and here, and keeps what is in force of its attach: its name,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All events of one read from the network, and the batch for what they change.
+"""Event batches: all events of one read from the network, and the batch for their changes.
 
 Acting on one event may lead to others: a settlement to the next entries, a flow to a message that
 waited. What all of it changes is one batch, which is committed when the outermost ``with`` block
@@ -259,7 +259,7 @@ class EventBatch:
             return
         owner.release(size)
         self.log.failure(
-            "{connection}: the store refused a batch; {count} deliveries were not taken",
+            "{connection}: the store rejected a batch; {count} deliveries were not accepted",
             failure,
             connection=owner.facts.remote,
             count=sum(len(run.deliveries) for run in published),

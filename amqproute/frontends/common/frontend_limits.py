@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds for what one connection may hold."""
+"""Limits of one connection."""
 
 from __future__ import annotations
 

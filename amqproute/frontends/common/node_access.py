@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an address to a node, for whoever may use it: names, routes and access rules.
+"""Access to nodes by address: names, routes and access rules.
 
 What a protocol's own terms ask of a node - filters, outcomes, settle modes, lifetimes - is read
 and answered by its frontend; which node an address names, and whether a principal may send to it
@@ -153,7 +153,7 @@ class NodeAccess:
             return self._service.direct(node) if principal.kind == "peer" else node
         if principal.kind == "peer":
             raise UnauthorizedAccess(
-                f"{principal} may not relay by an alias; it has {TRANSFER_NODE}",
+                f"{principal} may not relay through an alias; use {TRANSFER_NODE}",
                 info={"code": "route.relay"},
             )
         text = from_compatibility(text) or text
@@ -206,11 +206,11 @@ class NodeAccess:
         """
         if text.startswith(RELAY_PREFIX):
             raise NotAllowed(
-                f"{text!r} is a relay queue: only its peer gets what is there; what waits there is "
-                "shown, held and moved by management"
+                f"{text!r} is a relay queue: only its peer consumes from it; use management to "
+                "list, hold or move its messages"
             )
         if is_reserved(text):
-            raise NotAllowed(f"{text!r} is a service: it has nothing to receive")
+            raise NotAllowed(f"{text!r} is a service: it cannot be received from")
         queue = from_compatibility(text)
         if queue is not None and "@" in queue and queue in self.broker.nodes.of(principal.host):
             # A queue that a client of 0-9-1 has named so: nobody can send to it by this name.
@@ -220,12 +220,14 @@ class NodeAccess:
         route = self._route(text, principal)
         if not isinstance(route, Local):
             raise NotAllowed(
-                f"{text!r} is at another organization: messages are sent there, not fetched"
+                f"{text!r} belongs to another organization: it can be sent to, not received from"
             )
         if is_reserved(local_name(route.node)):
-            raise NotAllowed(f"{local_name(route.node)!r} is a service: it has nothing to receive")
+            raise NotAllowed(f"{local_name(route.node)!r} is a service: it cannot be received from")
         if self.broker.is_reply_address(route.node):
-            raise NotAllowed(f"{text!r} is a reply address: only who has asked gets the replies")
+            raise NotAllowed(
+                f"{text!r} is a reply address: only its requester receives the replies"
+            )
         verbs = (Verb.BROWSE, Verb.CONSUME) if copies else (Verb.CONSUME,)
         self.require(principal, verbs, route.node)
         return cast(ISource, self.broker.source(route.node))

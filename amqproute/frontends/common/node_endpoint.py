@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a connection has at a node: a link, a consumer, whatever its protocol calls it."""
+"""Endpoints of a connection at nodes: links or consumers, depending on the protocol."""
 
 from __future__ import annotations
 

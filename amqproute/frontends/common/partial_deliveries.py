@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deliveries that have begun and not ended, over all connections: one bound for what they hold.
+"""Unfinished deliveries of all connections, and the bound of their memory.
 
 Each engine tells with every read what it holds of its peer's input: the frames of unfinished
 deliveries, and a frame that is not complete. The sum counts as memory on its way

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faults of a peer, as they go into the log: enough to act on, never a flood."""
+"""Log of faults of peers, limited in rate."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sender's end at a node: its credit, its contract, and messages on their way into a batch.
+"""A sender's end at a node: its credit, its contract, and its messages on their way to a batch.
 
 Credit is what is granted and what is not committed yet, together at most a window; less where the
 target has less space, where the sender's contract allows less, and none while the store takes

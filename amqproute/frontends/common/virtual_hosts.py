@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual hosts: which one a connection opens, and whether it may.
+"""Virtual hosts: selection by a connection, and access to them.
 
 A virtual host is a name space with nodes, exchanges and rights of its own. Who has opened one is a
 principal there (`amqproute.values.Principal.host`), and everything that a frontend asks for a

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deliveries of one sender that cannot be put yet, in the order in which they came.
+"""Deliveries of one sender that have to wait, in order.
 
 A delivery waits for something: the DNS for its domain, the store, the rest of its body. All that
 come behind it wait as well, so the order of a sender's messages stays as it was. They stand in
