@@ -77,6 +77,7 @@ class ServiceTests(TestCase):
         interval, threshold = sys.getswitchinterval(), gc.get_threshold()
         self.addCleanup(sys.setswitchinterval, interval)
         self.addCleanup(gc.set_threshold, *threshold)
+        gc.unfreeze()  # what is frozen from here on has been frozen by the daemon
         self.addCleanup(gc.unfreeze)
         self.addCleanup(signal.signal, signal.SIGHUP, signal.getsignal(signal.SIGHUP))
         self.manager = ServiceManager(f"@amqproute-test-{os.getpid()}-{id(self)}")
