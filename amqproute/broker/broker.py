@@ -27,6 +27,7 @@ from amqproute.broker.disposal import Disposal
 from amqproute.broker.dynamic_node_terms import DynamicTerms
 from amqproute.broker.entry_removal import DAMAGED, DISCARD, IDisposal
 from amqproute.broker.exchanges.argument_rules import EffectiveTerm
+from amqproute.broker.exchanges.binding_tables import BindingTarget, TargetKind
 from amqproute.broker.exchanges.exchange_target import ExchangeTarget
 from amqproute.broker.exchanges.queue_settings import kind_of, terms_in_force, with_terms
 from amqproute.broker.exchanges.topology import Topology
@@ -533,14 +534,31 @@ class Broker:
         if isinstance(node, Queue):
             node.is_ending = False
             self.nodes[node.name] = node
+            if withdrawal.removed is not None:
+                self.topology_of(host_of(node.name)).restore(withdrawal.removed)
             if node.declaration is not None:
                 self._declare_queue(replace(node.declaration, name=node.name))
         else:
             self.topics[node.name] = node
         for each, is_active in withdrawal.bindings.items():
             self.bind(each, is_active)
+
+    def take_apart(self, withdrawal: NodeDeletion) -> None:
+        """Remove many bindings of a node that is withdrawn, in slices, now that this is durable."""
         if withdrawal.removed is not None:
-            self.topology_of(host_of(node.name)).restore(withdrawal.removed)
+            topology = self.topology_of(host_of(withdrawal.node.name))
+            topology.take_apart(withdrawal.removed)
+
+    def require_unbound(self, name: str) -> None:
+        """Check that no bindings are left of an earlier queue of a name.
+
+        Raises:
+            TopologyFault: they are being removed.
+        """
+        host, local = split_host(name)
+        topology = self.topologies.get(host)
+        if topology is not None:
+            topology.require_ended(BindingTarget(TargetKind.QUEUE, local))
 
     def empty_rows(self, rows: str) -> NodeDeletion:
         """Return the withdrawal, to be finished, of a queue that a crash left half deleted."""
@@ -762,13 +780,14 @@ class Broker:
         if withdrawal.removed is not None and withdrawal.removed.notes:
             batch = self.begin()
             self.topology_of(host_of(name)).write_off(withdrawal.removed, batch)
-            batch.commit().addErrback(
+            done = batch.commit().addErrback(
                 lambda failure: self.log.failure(
                     "the store still holds exchanges that were deleted with {queue}",
                     failure,
                     queue=name,
                 )
             )
+            done.addCallback(lambda _: self.take_apart(withdrawal))
         withdrawal.finish(lambda: None)
 
     def create_dynamic_topic(self, host: str = "") -> Topic:

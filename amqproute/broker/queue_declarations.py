@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final, Protocol
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -33,6 +34,7 @@ from amqproute.broker.exchanges.argument_rules import (
     check_queue_redeclared,
     queue_terms,
 )
+from amqproute.broker.exchanges.binding_tables import BindingTarget, TargetKind
 from amqproute.broker.exchanges.queue_settings import DeclaredTerms
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.broker.exchanges.topology_names import check_queue_name
@@ -44,6 +46,8 @@ from amqproute.broker.queue import Queue
 from amqproute.broker.reply_addresses import REPLY_QUEUE, REPLY_TERMS
 from amqproute.errors import StoreError
 
+MOST_AT_ONCE: Final = 50
+"""Exclusive queues that go in one turn of the reactor when their connections have gone."""
 MOST_TRANSIENT: Final = 10_000
 """Transient and exclusive queues that clients have declared, in all virtual hosts; a user at most
 what stays free."""
@@ -149,6 +153,8 @@ class QueueDeclarations:
         self._expiry: dict[str, _Expiry] = {}
         self._replies: dict[str, str] = {}  # names of direct reply-to, and whose they are
         self._pending = PendingChanges()
+        self._lost: dict[Hashable, None] = {}
+        self._slice: IDelayedCall | None = None
 
     def __repr__(self) -> str:
         return f"<QueueDeclarations transient={len(self._transient)}>"
@@ -165,6 +171,7 @@ class QueueDeclarations:
         Raises:
             TopologyFault: there is none, or it is exclusive to another connection (09-QUEUE-11).
         """
+        self._end_lost(name)
         queue = self._queues.get(name)
         if queue is None or name in self._replies:
             raise TopologyFault(TopologyFaultKind.NO_QUEUE, f"no queue '{name}'")
@@ -226,6 +233,10 @@ class QueueDeclarations:
             TopologyFault: it cannot be.
         """
         name = asked.name
+        self._end_lost(name)
+        ended = self._when_ended(name)
+        if ended is not None:
+            return ended.addCallback(lambda _: self.declare(asked, connection, owner, lenient))
         if name in self._queues:
             queue = self.queue(name, connection)
             check_queue_name(name, is_new=False, standard=lenient)
@@ -336,15 +347,28 @@ class QueueDeclarations:
         count = queue.available + queue.deferred
         if name in self._transient:
             self._end_transient(name)
-            return succeed(count)
+            self._registry.links_gone()
+            return self._after_end(name, count)
         return self._registry.remove_queue(self._full(name), owner).addCallback(
             self._deleted, name, count
         )
 
-    def _deleted(self, _: object, name: str, count: int) -> int:
+    def _deleted(self, _: object, name: str, count: int) -> Deferred[int]:
+        self._gone(None, name)
+        return self._after_end(name, count)
+
+    def _gone(self, _: object, name: str) -> None:
         if name not in self._queues:
             self._unwatch(name)
-        return count
+
+    def _when_ended(self, name: str) -> Deferred[None] | None:
+        """Return when the bindings of an earlier queue have gone; None if they have."""
+        topology = self._broker.topology_of(self._host)
+        return topology.when_ended(BindingTarget(TargetKind.QUEUE, name))
+
+    def _after_end(self, name: str, count: int) -> Deferred[int]:
+        ended = self._when_ended(name)
+        return succeed(count) if ended is None else ended.addCallback(lambda _: count)
 
     def purge(self, name: str, connection: Hashable) -> Deferred[int]:
         """Remove the messages of a queue that wait (09-QUEUE-37, 09-QUEUE-39).
@@ -358,9 +382,37 @@ class QueueDeclarations:
         return self.queue(name, connection).purge()
 
     def connection_lost(self, connection: Hashable) -> None:
-        """Delete the queues that are exclusive to a connection."""
-        for name in list(self._of_connection.get(connection, ())):
+        """Delete the queues that are exclusive to a connection, `MOST_AT_ONCE` in one turn.
+
+        Those that are left meanwhile are nobody's: whoever asks for one by its name finds that it
+        has gone.
+        """
+        if connection in self._of_connection:
+            self._lost[connection] = None
+            if self._slice is None:
+                self._end_some()
+
+    def _end_some(self) -> None:
+        """Delete some of the queues whose connections have gone."""
+        self._slice = None
+        left = MOST_AT_ONCE
+        while self._lost and left:
+            connection = next(iter(self._lost))
+            for name in list(islice(self._of_connection.get(connection, ()), left)):
+                self._end_transient(name)
+                left -= 1
+            if connection not in self._of_connection:
+                del self._lost[connection]
+        self._registry.links_gone()
+        if self._lost:
+            self._slice = self._clock.callLater(0, self._end_some)
+
+    def _end_lost(self, name: str) -> None:
+        """Delete a queue whose connection has gone before it is its turn."""
+        made = self._transient.get(name)
+        if made is not None and made.connection is not None and made.connection in self._lost:
             self._end_transient(name)
+            self._registry.links_gone()
 
     # -- direct reply-to -----------------------------------------------------------------------
 
@@ -394,6 +446,9 @@ class QueueDeclarations:
         """Stop the timers."""
         for expiry in self._expiry.values():
             expiry.alarm.stop()
+        if self._slice is not None:
+            self._slice.cancel()
+            self._slice = None
 
     def _end_transient(self, name: str) -> None:
         made = self._transient.pop(name)
@@ -405,7 +460,6 @@ class QueueDeclarations:
             if not others:
                 del self._of_connection[made.connection]
         self._broker.remove_transient(self._full(name))
-        self._registry.links_gone()
 
     # -- auto-delete and x-expires -------------------------------------------------------------
 
@@ -460,6 +514,7 @@ class QueueDeclarations:
         self.log.debug("queue {queue} ends: {why}", queue=self._full(name), why=why)
         if name in self._transient:
             self._end_transient(name)
+            self._registry.links_gone()
             return
         try:
             ended = self._registry.remove_queue(self._full(name), "daemon")
@@ -471,7 +526,7 @@ class QueueDeclarations:
                 error=fault.text,
             )
             return
-        ended.addCallbacks(self._deleted, self._not_ended, (name, 0), errbackArgs=(name,))
+        ended.addCallbacks(self._gone, self._not_ended, (name,), errbackArgs=(name,))
 
     def _not_ended(self, failure: Failure, name: str) -> None:
         if isinstance(failure.value, StoreError):

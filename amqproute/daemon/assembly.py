@@ -389,6 +389,7 @@ class Application:
         self._warn_of_recovered_nodes()
         for topology in self.broker.topologies.values():
             topology.warn_of_dormant()
+            topology.go_on()
         limits = config.limits
         self.shared = FrontendContext(
             NodeAccess(self.broker, self.transfer, self._auto_create),

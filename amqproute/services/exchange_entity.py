@@ -13,7 +13,7 @@ clients of the virtual host, like all names within a definition.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -30,10 +30,11 @@ from amqproute.broker.exchanges.exchange_graph import (
     DEFAULT_EXCHANGE,
     PREDECLARED,
     ExchangeDefinition,
+    GraphChange,
     check_redeclared,
 )
 from amqproute.broker.exchanges.queue_settings import DeclaredTerms
-from amqproute.broker.exchanges.topology import Topology
+from amqproute.broker.exchanges.topology import Topology, TopologyStep
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.broker.exchanges.topology_names import check_exchange_name
 from amqproute.jsontext import parse_json
@@ -122,7 +123,7 @@ class ExchangeCommands:
                 )
             check_exchange_name(name)
             step = topology.declare_step(definition, changes.by)
-        self._take(command, changes, step.notes, step.undo)
+        self._take(command, changes, step)
         return CommandResult(CREATED, "created", self._row(topology, definition))
 
     def assert_as(self, command: ManagementCommand) -> CommandResult:
@@ -143,7 +144,7 @@ class ExchangeCommands:
         topology, name = self._at(command.name)
         with _refused():
             step = topology.delete_step(name, if_unused)
-        self._take(command, changes, step.notes, step.undo)
+        self._take(command, changes, step)
         gone = [in_host(topology.host, each) for each in step.result.exchanges if each != name]
         facts = {"name": command.name, "bindings": len(step.result.bindings), "exchanges": gone}
         return CommandResult(GONE, "deleted", facts)
@@ -210,7 +211,7 @@ class ExchangeCommands:
             if command.or_assert:
                 return CommandResult(OK, "as it should be", row)
             raise CommandRefused(CONFLICT, f"there is such a binding of {command.name!r} already")
-        self._take(command, changes, step.notes, step.undo)
+        self._take(command, changes, step)
         return CommandResult(CREATED, "created", row)
 
     def assert_bound(self, command: ManagementCommand) -> CommandResult:
@@ -226,7 +227,7 @@ class ExchangeCommands:
         topology, binding = self._binding(command)
         with _refused():
             step = topology.unbind_step(binding)
-        self._take(command, changes, step.notes, step.undo)
+        self._take(command, changes, step)
         gone = [in_host(topology.host, each) for each in step.result.exchanges]
         facts = {"name": command.name, "exchanges": gone}
         return CommandResult(GONE, "deleted", facts)
@@ -288,12 +289,11 @@ class ExchangeCommands:
     def _take(
         command: ManagementCommand,
         changes: ChangeBatch,
-        notes: Iterable[tuple[str, str, bytes | None]],
-        undo: Callable[[], None],
+        step: TopologyStep[bool] | TopologyStep[GraphChange],
     ) -> None:
-        for note in notes:
+        for note in step.notes:
             changes.note_topology(*note)
-        changes.did(str(command), undo)
+        changes.did(str(command), step.undo, step.done)
 
 
 def read_arguments(options: Mapping[str, object]) -> dict[str, object]:

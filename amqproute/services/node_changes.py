@@ -553,6 +553,10 @@ class NodeChanges:
     def _require_room(self, name: str) -> None:
         self.require_free(name)
         broker = self.broker
+        try:
+            broker.require_unbound(name)
+        except TopologyFault as fault:
+            raise CommandRefused(CONFLICT, fault.text) from None
         if len(broker.nodes) + len(broker.topics) >= self.most_nodes:
             raise CommandRefused(FULL, f"there are {self.most_nodes} nodes (limits.max-nodes)")
         try:
@@ -699,8 +703,8 @@ class NodeChanges:
         for each in links_gone:
             changes.note(LINK, each, None)
         if withdrawal.removed is not None:
-            for kind, key in withdrawal.removed.notes:
-                changes.note_topology(kind, key, None)
+            for note in withdrawal.removed.notes:
+                changes.note_topology(*note)
         if made.rows:
             changes.note(ENDED, made.rows, b"1")
         if isinstance(node, Topic):
@@ -714,6 +718,7 @@ class NodeChanges:
 
         def done() -> None:
             self.when_gone(set())
+            self.broker.take_apart(withdrawal)
             withdrawal.finish(lambda: self._forget_rows(made.rows) if made.rows else None)
 
         changes.did(f"{command} with {counted(held, 'message')}", undo, done)

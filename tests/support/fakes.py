@@ -12,7 +12,11 @@ from zope.interface import implementer
 
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.broker import Broker
-from amqproute.broker.exchanges.topology_record import BINDING_NOTES, EXCHANGE_NOTES
+from amqproute.broker.exchanges.topology_record import (
+    BINDING_NOTES,
+    ENDING_NOTES,
+    EXCHANGE_NOTES,
+)
 from amqproute.broker.node_declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.node_limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.queue import Queue
@@ -142,9 +146,10 @@ def make_broker(
     recovery = store.recovery()
     broker.recovered_nodes.recovered(recovery.queues, recovery.notes.get(NOTES, {}))
     broker.topology.recovered(
-        *(recovery.notes.get(kind, {}) for kind in (EXCHANGE_NOTES, BINDING_NOTES))
+        *(recovery.notes.get(kind, {}) for kind in (EXCHANGE_NOTES, BINDING_NOTES, ENDING_NOTES))
     )
     broker.declare(nodes, {}, bindings)
+    broker.topology.go_on()
     return broker
 
 

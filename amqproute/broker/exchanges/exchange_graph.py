@@ -8,12 +8,17 @@ A message goes from exchange to exchange along matching bindings, through each e
 once, so circles end. An exchange where nothing matches hands it to its alternate exchange. Each
 queue is named once. The default exchange, whose name is empty, finds the queue that has the
 routing key as name; a key with ``@`` is always an address and never a queue (09-M-01, 09-M-02).
+
+An exchange or a queue with more than `MOST_AT_ONCE` bindings *ends*: at once no message goes to it
+or through it any more, and nobody finds the exchange; its bindings are taken out by `take_apart`,
+some of them in each turn of the reactor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Final
 
 from amqproute.broker.exchanges.binding_tables import (
@@ -37,6 +42,8 @@ MOST_EXCHANGES: Final = 100_000
 """Exchanges of one virtual host."""
 MOST_BINDINGS: Final = 1_000_000
 """Bindings of one virtual host."""
+MOST_AT_ONCE: Final = 500
+"""Bindings that go in one turn of the reactor: about two milliseconds."""
 MOST_REMEMBERED: Final = 4096
 """Decisions that are remembered until the graph changes."""
 
@@ -101,11 +108,13 @@ class GraphChange:
         exchanges: names, in order; the one that was deleted is the first.
         bindings: those that went, also with exchanges, as they were made.
         definitions: the exchanges as they were, in the same order.
+        ending: exchanges among these, and queues, whose bindings are still to be taken out.
     """
 
     exchanges: tuple[str, ...] = ()
     bindings: tuple[ExchangeBinding, ...] = ()
     definitions: tuple[ExchangeDefinition, ...] = field(default=(), compare=False)
+    ending: tuple[BindingTarget, ...] = ()
 
 
 class _Exchange:
@@ -127,6 +136,30 @@ class _Exchange:
         self.incoming: dict[ExchangeBinding, ExchangeBinding] = {}
 
 
+class _Ending:
+    """What is left of an exchange or a queue that ends.
+
+    Attributes:
+        bindings: those that lead to it.
+        exchange: the exchange; None for a queue.
+    """
+
+    __slots__ = ("bindings", "exchange")
+
+    def __init__(
+        self,
+        bindings: dict[ExchangeBinding, ExchangeBinding],
+        exchange: _Exchange | None = None,
+    ) -> None:
+        self.bindings = bindings
+        self.exchange = exchange
+
+    def some(self, count: int) -> list[ExchangeBinding]:
+        """Return so many of its bindings at most."""
+        own = () if self.exchange is None else self.exchange.outgoing
+        return list(islice(chain(self.bindings, own), count))
+
+
 class ExchangeGraph:
     """The exchanges and bindings of a virtual host.
 
@@ -137,6 +170,7 @@ class ExchangeGraph:
 
     Attributes:
         edition: another object after each change of exchanges or bindings.
+        most_at_once: bindings that one change takes out.
     """
 
     def __init__(
@@ -149,6 +183,8 @@ class ExchangeGraph:
         self._queues = queues
         self._most_exchanges = most_exchanges
         self._most_bindings = most_bindings
+        self.most_at_once = MOST_AT_ONCE
+        self._ending: dict[BindingTarget, _Ending] = {}
         self._bindings = 0
         self._of_queue: dict[str, dict[ExchangeBinding, ExchangeBinding]] = {}
         self._remembered: dict[tuple[str, str], RoutingOutcome] = {}
@@ -190,7 +226,10 @@ class ExchangeGraph:
         Raises:
             TopologyFault: there is no such exchange.
         """
-        return tuple(self._known(exchange).outgoing)
+        outgoing = self._known(exchange).outgoing
+        if self._ending:
+            return tuple(each for each in outgoing if each.target not in self._ending)
+        return tuple(outgoing)
 
     def binding_count_of(self, exchange: str) -> int:
         """Return how many bindings have an exchange as source.
@@ -262,6 +301,8 @@ class ExchangeGraph:
     def delete(self, name: str, if_unused: bool = False) -> GraphChange:
         """Delete an exchange with its bindings (09-EXCH-20, 09-EXCH-21).
 
+        With many of them it ends; see `take_apart`.
+
         Raises:
             TopologyFault: there is none, it may not be deleted, or it has bindings and
                 `if_unused` is set.
@@ -282,8 +323,41 @@ class ExchangeGraph:
         return self._remove([name], [])
 
     def delete_queue(self, name: str) -> GraphChange:
-        """Remove the bindings of a queue that has gone."""
-        return self._remove([], list(self._of_queue.get(name, ())))
+        """Remove the bindings of a queue that has gone; with many of them it ends."""
+        bindings = self._of_queue.get(name, {})
+        if len(bindings) <= self.most_at_once:
+            return self._remove([], list(bindings))
+        target = BindingTarget(TargetKind.QUEUE, name)
+        self._ending[target] = _Ending(self._of_queue.pop(name))
+        self._changed()
+        return GraphChange(ending=(target,))
+
+    # -- what ends -----------------------------------------------------------------------------
+
+    def is_ending(self, target: BindingTarget) -> bool:
+        """Tell whether bindings of an exchange or a queue that has gone are still there."""
+        return target in self._ending
+
+    def take_apart(self, target: BindingTarget) -> GraphChange:
+        """Take some bindings out of what ends; with the last one it has ended.
+
+        Returns:
+            What has gone, with auto-delete exchanges that lost their last binding.
+        """
+        ending = self._ending[target]
+        change = self._remove([], ending.some(self.most_at_once))
+        if not ending.some(1):
+            del self._ending[target]
+        return change
+
+    def revive(self, target: BindingTarget) -> None:
+        """Have in force again what ends, before anything was taken out of it."""
+        ending = self._ending.pop(target)
+        if ending.exchange is None:
+            self._of_queue[target.name] = ending.bindings
+        else:
+            self._exchanges[target.name] = ending.exchange
+        self._changed()
 
     def bind(self, binding: ExchangeBinding) -> bool:
         """Add a binding.
@@ -381,25 +455,41 @@ class ExchangeGraph:
 
     def _remove(self, exchanges: list[str], bindings: list[ExchangeBinding]) -> GraphChange:
         """Remove exchanges and bindings, and what goes with them."""
-        gone_exchanges: dict[str, None] = {}
+        gone_exchanges: dict[str, ExchangeDefinition] = {}
         gone_bindings: list[ExchangeBinding] = []
+        ending: list[BindingTarget] = []
+        room = self.most_at_once
         self._changed()
         while exchanges or bindings:
             if bindings:
                 gone = self._take_out(bindings.pop())
                 if gone is not None:
                     gone_bindings.append(gone)
-                    source = self._exchanges[gone.source]
-                    if source.definition.auto_delete and not source.outgoing:
+                    source = self._exchanges.get(gone.source)
+                    if source is not None and source.definition.auto_delete and not source.outgoing:
                         exchanges.append(gone.source)
                 continue
             name = exchanges.pop()
-            if name not in gone_exchanges:
-                gone_exchanges[name] = None
-                exchange = self._exchanges[name]
+            if name in gone_exchanges:
+                continue
+            exchange = self._exchanges[name]
+            gone_exchanges[name] = exchange.definition
+            size = len(exchange.incoming) + len(exchange.outgoing)
+            if size > room:
+                target = BindingTarget(TargetKind.EXCHANGE, name)
+                self._ending[target] = _Ending(exchange.incoming, self._exchanges.pop(name))
+                ending.append(target)
+            else:
+                room -= size
                 bindings += (*exchange.incoming, *exchange.outgoing)
-        definitions = tuple(self._exchanges.pop(name).definition for name in gone_exchanges)
-        return GraphChange(tuple(gone_exchanges), tuple(gone_bindings), definitions)
+        for name in gone_exchanges:
+            self._exchanges.pop(name, None)
+        return GraphChange(
+            tuple(gone_exchanges),
+            tuple(gone_bindings),
+            tuple(gone_exchanges.values()),
+            tuple(ending),
+        )
 
     def _changed(self) -> None:
         """Forget decisions: they may be others from now on."""
@@ -409,18 +499,28 @@ class ExchangeGraph:
     def _take_out(self, binding: ExchangeBinding) -> ExchangeBinding | None:
         """Remove a binding and return it as it was made; None if there is no such binding."""
         source = self._exchanges.get(binding.source)
+        if source is None:
+            ending = self._ending.get(BindingTarget(TargetKind.EXCHANGE, binding.source))
+            source = None if ending is None else ending.exchange
         made = None if source is None else source.outgoing.pop(binding, None)
         if source is None or made is None:
             return None
         source.table.remove(made)
         incoming = self._incoming(made.target)
         incoming.pop(made, None)
-        if made.target.kind is TargetKind.QUEUE and not incoming:
+        if (
+            made.target.kind is TargetKind.QUEUE
+            and not incoming
+            and made.target not in self._ending
+        ):
             self._of_queue.pop(made.target.name, None)
         self._bindings -= 1
         return made
 
     def _incoming(self, target: BindingTarget) -> dict[ExchangeBinding, ExchangeBinding]:
+        ending = self._ending.get(target)
+        if ending is not None:
+            return ending.bindings
         if target.kind is TargetKind.QUEUE:
             return self._of_queue.get(target.name, {})
         exchange = self._exchanges.get(target.name)
@@ -480,10 +580,13 @@ class ExchangeGraph:
             targets: Mapping[BindingTarget, None]
             if current.definition.name == DEFAULT_EXCHANGE:
                 targets = self._default_targets(keys, addresses)
-                is_matched = bool(targets) or bool(addresses)
             else:
                 targets = self._targets(current, keys, headers)
-                is_matched = bool(targets)
+            if self._ending:
+                targets = {each: None for each in targets if each not in self._ending}
+            is_matched = bool(targets)
+            if current.definition.name == DEFAULT_EXCHANGE:
+                is_matched = is_matched or bool(addresses)
             alternate = current.definition.alternate
             if not is_matched and alternate is not None:
                 targets = {BindingTarget(TargetKind.EXCHANGE, alternate): None}
@@ -620,6 +723,7 @@ def _shown(value: object) -> str:
 __all__ = [
     "ALTERNATE_ARGUMENT",
     "DEFAULT_EXCHANGE",
+    "MOST_AT_ONCE",
     "MOST_BINDINGS",
     "MOST_EXCHANGES",
     "PREDECLARED",

@@ -5,6 +5,11 @@
 that something is done when it is on the disk. In memory a change is in force at once; if the store
 refuses it, the change is undone and the request fails.
 
+What has many bindings ends in slices: `take_apart` removes some in each turn of the reactor, from
+memory and from the store. The commit that deletes an exchange or a queue notes that its bindings
+are to go, so a crash in the middle leaves none behind (`topology_record.ENDING_NOTES`). Until the
+last one has gone nobody makes another exchange or queue of that name.
+
 A binding is durable if its exchange and what it leads to are (09-QUEUE-22). One that leads to a
 queue which is not there at a start, because the configuration does not name it, waits for it.
 
@@ -14,12 +19,13 @@ user may hold as much as would still be free afterwards (`amqproute.broker.fair_
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -39,8 +45,10 @@ from amqproute.broker.exchanges.topology_policies import NO_POLICIES, PolicySet
 from amqproute.broker.exchanges.topology_record import (
     argument_octets,
     decode_binding,
+    decode_ending,
     decode_exchange,
     encode_binding,
+    encode_ending,
     encode_exchange,
     topology_notes,
 )
@@ -77,11 +85,13 @@ class TopologyStep(NamedTuple, Generic[Result]):
         result: of it.
         notes: the kind, key and value of each note to write; the value None deletes a note.
         undo: takes it back, if the store does not take the notes.
+        done: is called when the notes are on the disk.
     """
 
     result: Result
     notes: Sequence[tuple[str, str, bytes | None]] = ()
     undo: Callable[[], None] = _nothing
+    done: Callable[[], None] = _nothing
 
 
 class QueueDirectory(Protocol):
@@ -120,18 +130,21 @@ class RemovedTopology:
         exchanges: how its exchanges were registered.
         bindings: how its bindings were.
         dormant: bindings that waited for a queue.
+        ending: what has bindings that are still to be taken out, with the note that says so.
     """
 
     change: GraphChange
     exchanges: tuple[_Registered, ...]
     bindings: tuple[_Registered, ...]
     dormant: tuple[tuple[ExchangeBinding, _Registered], ...] = ()
+    ending: tuple[tuple[BindingTarget, NoteKey], ...] = ()
 
     @property
-    def notes(self) -> list[NoteKey]:
-        """Kinds and keys of notes that are not needed any more."""
+    def notes(self) -> list[tuple[str, str, bytes | None]]:
+        """Kind, key and value of notes to write; the value None deletes one."""
         all_of_it = (*self.exchanges, *self.bindings, *(each for _, each in self.dormant))
-        return [each.note for each in all_of_it if each.note is not None]
+        gone = [(*each.note, None) for each in all_of_it if each.note is not None]
+        return [*gone, *((*note, encode_ending(target)) for target, note in self.ending)]
 
 
 class Topology:
@@ -160,13 +173,18 @@ class Topology:
         shares: FairShares | None = None,
     ) -> None:
         self.host = host
-        self._exchange_notes, self._binding_notes = topology_notes(host)
+        self._exchange_notes, self._binding_notes, self._ending_notes = topology_notes(host)
         self.graph = ExchangeGraph(queues.nodes)
         self.most_octets = MOST_OCTETS
         self.policies: PolicySet = NO_POLICIES
         self._queues = queues
         self._store = context.store
         self._begin = context.begin
+        self._clock = context.clock
+        self._ending: deque[tuple[BindingTarget, NoteKey]] = deque()
+        self._left_over: deque[NoteKey] = deque()
+        self._is_slicing = False
+        self._when_ended: dict[BindingTarget, list[Deferred[None]]] = {}
         self._shares = shares or FairShares()
         self._exchanges: dict[str, _Registered] = {}
         self._bindings: dict[ExchangeBinding, _Registered] = {}
@@ -248,6 +266,9 @@ class Topology:
         Raises:
             TopologyFault: it cannot be.
         """
+        ended = self.when_ended(BindingTarget(TargetKind.EXCHANGE, definition.name))
+        if ended is not None:
+            return ended.addCallback(lambda _: self.declare(definition, owner, lenient))
         key = (TargetKind.EXCHANGE, definition.name)
         return self._carry_out(self.declare_step(definition, owner, lenient), key)
 
@@ -255,12 +276,15 @@ class Topology:
         """Delete an exchange with its bindings. See `ExchangeGraph.delete`.
 
         Returns:
-            A Deferred of the removed parts, when that is on the disk; fails with `StoreError`.
+            A Deferred of the removed parts, when that is on the disk and all bindings have gone;
+            fails with `StoreError`.
 
         Raises:
             TopologyFault: it cannot be.
         """
-        return self._carry_out(self.delete_step(name, if_unused), (TargetKind.EXCHANGE, name))
+        done = self._carry_out(self.delete_step(name, if_unused), (TargetKind.EXCHANGE, name))
+        target = BindingTarget(TargetKind.EXCHANGE, name)
+        return done.addCallback(lambda change: self.after_end(target, change))
 
     def bind(self, binding: ExchangeBinding, owner: str = "") -> Deferred[bool]:
         """Make a binding. See `ExchangeGraph.bind`.
@@ -298,6 +322,7 @@ class Topology:
         if name in self.graph:
             self.graph.declare(definition, lenient)
             return TopologyStep(False)
+        self.require_ended(BindingTarget(TargetKind.EXCHANGE, name))
         octets = self._require_room(definition.arguments, owner, "exchange")
         self.graph.declare(definition)
         note = (self._exchange_notes, name) if definition.durable else None
@@ -329,13 +354,21 @@ class Topology:
 
     def _removed(self, change: GraphChange) -> TopologyStep[GraphChange]:
         removed = self._forget(change)
-        notes = [(*note, None) for note in removed.notes]
-        return TopologyStep(change, notes, partial(self.restore, removed))
+        return TopologyStep(
+            change,
+            removed.notes,
+            partial(self.restore, removed),
+            partial(self.take_apart, removed),
+        )
 
     # -- queues that come and go ---------------------------------------------------------------
 
     def queue_made(self, name: str) -> None:
         """Have the bindings in force that waited for a queue."""
+        target = BindingTarget(TargetKind.QUEUE, name)
+        while self.graph.is_ending(target):
+            # By a reload: clients and operators wait for the end of the one before.
+            self._write_slice(self._slice_of(target))
         for binding, registered in self._dormant.pop(name, {}).items():
             self._shares.give_back(registered.octets, registered.owner)
             self._recover_binding(binding, registered)
@@ -347,11 +380,12 @@ class Topology:
             return
         batch = self._begin()
         self.write_off(removed, batch)
-        batch.commit().addErrback(
+        done = batch.commit().addErrback(
             lambda failure: self.log.failure(
                 "cannot delete the bindings of {queue} from the store", failure, queue=name
             )
         )
+        done.addCallback(lambda _: self.take_apart(removed))
 
     def remove_queue(self, name: str) -> RemovedTopology:
         """Remove the bindings of a queue from memory; `write_off` has to follow, or `restore`."""
@@ -377,29 +411,124 @@ class Topology:
     def write_off(self, removed: RemovedTopology, batch: Batch) -> None:
         """Have a batch delete the notes of removed exchanges and bindings."""
         for note in removed.notes:
-            batch.transaction.note(*note, None)
+            batch.transaction.note(*note)
 
     def restore(self, removed: RemovedTopology) -> None:
         """Put back what has gone: the store still has it."""
         change = removed.change
+        for target, _ in removed.ending:
+            if self.graph.is_ending(target):
+                self.graph.revive(target)
         for definition, registered in zip(change.definitions, removed.exchanges, strict=True):
             if definition.name not in self.graph:
                 self.graph.declare(definition)
+            if definition.name not in self._exchanges:
                 self._register_exchange(definition.name, registered)
         pairs = (*zip(change.bindings, removed.bindings, strict=True), *removed.dormant)
         for binding, registered in pairs:
             if binding not in self._bindings:
                 self._recover_binding(binding, registered)
 
+    # -- slices --------------------------------------------------------------------------------
+
+    def take_apart(self, removed: RemovedTopology) -> None:
+        """Remove the bindings of what ends, some in each turn, now that its end is durable."""
+        self._ending += removed.ending
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Go on with the slices, after a start too."""
+        if not self._is_slicing and (self._ending or self._left_over):
+            self._is_slicing = True
+            self._clock.callLater(0, self._slice)
+
+    def when_ended(self, target: BindingTarget) -> Deferred[None] | None:
+        """Return a Deferred that fires when the last binding of something has gone.
+
+        None if there is none any more.
+        """
+        if not self.graph.is_ending(target):
+            return None
+        waiting: Deferred[None] = Deferred()
+        self._when_ended.setdefault(target, []).append(waiting)
+        return waiting
+
+    def after_end(self, target: BindingTarget, result: Result) -> Deferred[Result]:
+        """Return a Deferred of a result that fires when the last binding of something has gone."""
+        ended = self.when_ended(target)
+        return succeed(result) if ended is None else ended.addCallback(lambda _: result)
+
+    def require_ended(self, target: BindingTarget) -> None:
+        """Check that no bindings are left of an exchange or a queue that was deleted.
+
+        Raises:
+            TopologyFault: there are some.
+        """
+        if self.graph.is_ending(target):
+            raise TopologyFault(
+                TopologyFaultKind.IN_USE,
+                f"{target.kind.value} '{target.name}' is being deleted with its bindings: try "
+                "again in a moment",
+            )
+
+    def _slice(self) -> None:
+        """Remove some bindings; the next ones when that is on the disk."""
+        notes: list[tuple[str, str, bytes | None]] = []
+        if self._left_over:
+            count = min(len(self._left_over), self.graph.most_at_once)
+            notes += [(*self._left_over.popleft(), None) for _ in range(count)]
+        elif self._ending:
+            notes = self._slice_of(self._ending[0][0])
+        self._write_slice(notes).addBoth(self._sliced)
+
+    def _sliced(self, _: object) -> None:
+        self._is_slicing = False
+        self.go_on()
+
+    def _slice_of(self, target: BindingTarget) -> list[tuple[str, str, bytes | None]]:
+        """Take some bindings out of what ends; return the notes to write."""
+        notes: list[tuple[str, str, bytes | None]] = []
+        if self.graph.is_ending(target):
+            removed = self._forget(self.graph.take_apart(target))
+            self._ending += removed.ending
+            notes = removed.notes
+        if not self.graph.is_ending(target):
+            over = [each for each in self._ending if each[0] == target]
+            for each in over:
+                self._ending.remove(each)
+                notes.append((*each[1], None))
+            for waiting in self._when_ended.pop(target, ()):
+                self._clock.callLater(0, waiting.callback, None)
+        return notes
+
+    def _write_slice(self, notes: Sequence[tuple[str, str, bytes | None]]) -> Deferred[None]:
+        if not notes:
+            return succeed(None)
+        batch = self._begin()
+        for note in notes:
+            batch.transaction.note(*note)
+        return batch.commit(True).addErrback(
+            lambda failure: self.log.failure(
+                "bindings that were deleted stay in the store until the next start", failure
+            )
+        )
+
     # -- start ---------------------------------------------------------------------------------
 
-    def recovered(self, exchanges: Mapping[str, bytes], bindings: Mapping[str, bytes]) -> None:
+    def recovered(
+        self,
+        exchanges: Mapping[str, bytes],
+        bindings: Mapping[str, bytes],
+        ending: Mapping[str, bytes] | None = None,
+    ) -> None:
         """Go on with what an earlier run of the daemon noted, before any queue is made.
 
         Args:
             exchanges: notes of exchanges, by name.
             bindings: notes of bindings.
+            ending: notes of what was ending; `go_on` deletes what is left of it.
         """
+        ended = self._recovered_endings(ending or {})
         for name, note in exchanges.items():
             try:
                 definition, owner = decode_exchange(name, note)
@@ -414,6 +543,10 @@ class Topology:
         for key in sorted(bindings, key=_number):
             try:
                 binding, owner = decode_binding(bindings[key])
+                source = BindingTarget(TargetKind.EXCHANGE, binding.source)
+                if _number(key) < max(ended.get(source, 0), ended.get(binding.target, 0)):
+                    self._left_over.append((self._binding_notes, key))
+                    continue
                 registered = _Registered(
                     owner, _octets(binding.arguments), (self._binding_notes, key)
                 )
@@ -421,6 +554,21 @@ class Topology:
                 self.log.error("cannot restore binding {key}: {error}", key=key, error=error)
             else:
                 self._recover_binding(binding, registered)
+
+        # Last: as long as one is there the bindings below it are deleted.
+        self._left_over += [(self._ending_notes, key) for key in ending or ()]
+
+    def _recovered_endings(self, notes: Mapping[str, bytes]) -> dict[BindingTarget, int]:
+        """Return what was ending, each with the number that all its bindings are below."""
+        ended: dict[BindingTarget, int] = {}
+        for key, note in notes.items():
+            try:
+                target = decode_ending(note)
+            except ValueError as error:
+                self.log.error("the note {key} of an end is wrong: {error}", key=key, error=error)
+            else:
+                ended[target] = max(ended.get(target, 0), _number(key))
+        return ended
 
     def _recover_binding(self, binding: ExchangeBinding, registered: _Registered) -> None:
         """Put a binding in force, or have it wait for its queue."""
@@ -544,9 +692,11 @@ class Topology:
         bindings = tuple(self._bindings.pop(binding) for binding in change.bindings)
         for registered in (*exchanges, *bindings):
             self._shares.give_back(registered.octets, registered.owner)
-        return RemovedTopology(
-            change, exchanges, bindings, (*dormant, *self._forget_dormant(change.exchanges))
+        ending = tuple(
+            (target, (self._ending_notes, str(self._store.next_id()))) for target in change.ending
         )
+        gone = (*dormant, *self._forget_dormant(change.exchanges))
+        return RemovedTopology(change, exchanges, bindings, gone, ending)
 
     def _forget_dormant(
         self, exchanges: Iterable[str]
@@ -567,8 +717,9 @@ class Topology:
 
     def _carry_out(self, step: TopologyStep[Result], key: Hashable) -> Deferred[Result]:
         """Have a step noted in the store, and what is noted already waited for."""
-        result, notes, undo = step
+        result, notes, undo, when_done = step
         if not notes:
+            when_done()
             return self._pending.settled(key, result)
         batch = self._begin()
         for kind, name, value in notes:
@@ -578,7 +729,11 @@ class Topology:
             undo()
             return failure
 
-        done = batch.commit().addCallbacks(lambda _: result, failed)
+        def durable(_: object) -> Result:
+            when_done()
+            return result
+
+        done = batch.commit().addCallbacks(durable, failed)
         return self._pending.follow(key, done)
 
     def _undo_declare(self, definition: ExchangeDefinition) -> None:
@@ -597,11 +752,12 @@ class Topology:
         removed = self._forget(change)
         batch = self._begin()
         self.write_off(removed, batch)
-        batch.commit().addErrback(
+        done = batch.commit().addErrback(
             lambda failure: self.log.failure(
                 "the store holds records of exchanges that could not be restored", failure
             )
         )
+        done.addCallback(lambda _: self.take_apart(removed))
 
 
 def _octets(arguments: Mapping[str, object]) -> int:

@@ -23,18 +23,21 @@ EXCHANGE_NOTES: Final = "exchange"
 """The kind of the notes of exchanges; the key is the name."""
 BINDING_NOTES: Final = "exchange-binding"
 """The kind of the notes of bindings; the key is a number that grows."""
-TOPOLOGY_NOTES: Final = (EXCHANGE_NOTES, BINDING_NOTES)
-"""Both kinds, as the virtual host ``/`` has them; see `topology_notes`."""
+ENDING_NOTES: Final = "exchange-ending"
+"""The kind of the notes of exchanges and queues whose bindings are being deleted. The key is a
+number: bindings with a higher one were made later, and stay."""
+TOPOLOGY_NOTES: Final = (EXCHANGE_NOTES, BINDING_NOTES, ENDING_NOTES)
+"""All kinds, as the virtual host ``/`` has them; see `topology_notes`."""
 LONGEST_ARGUMENTS: Final = 16 * 1024
 """Octets of the arguments of one exchange or binding."""
 
 
-def topology_notes(host: str) -> tuple[str, str]:
-    """Return the kinds of the notes of exchanges and of bindings in a virtual host.
+def topology_notes(host: str) -> tuple[str, str, str]:
+    """Return the kinds of the notes of exchanges, of bindings, and of what ends, in a virtual host.
 
     Each virtual host has kinds of its own, which revisions without virtual hosts do not read.
     """
-    return in_host(host, EXCHANGE_NOTES), in_host(host, BINDING_NOTES)
+    return in_host(host, EXCHANGE_NOTES), in_host(host, BINDING_NOTES), in_host(host, ENDING_NOTES)
 
 
 def argument_octets(arguments: Mapping[str, object]) -> bytes:
@@ -125,6 +128,21 @@ def decode_binding(note: bytes) -> tuple[ExchangeBinding, str]:
     return ExchangeBinding(source, target, key, _arguments(facts)), _text(facts, "by")
 
 
+def encode_ending(target: BindingTarget) -> bytes:
+    """Write the note of an exchange or a queue that ends."""
+    return _encoded({"kind": target.kind.value, "name": target.name})
+
+
+def decode_ending(note: bytes) -> BindingTarget:
+    """Read what `encode_ending` has written.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    facts = _facts(note)
+    return BindingTarget(TargetKind(_text(facts, "kind")), _text(facts, "name"))
+
+
 def _encoded(facts: Mapping[str, object]) -> bytes:
     return json.dumps(facts, separators=(",", ":")).encode()
 
@@ -149,13 +167,16 @@ def _arguments(facts: Mapping[str, object]) -> Mapping[str, object]:
 
 __all__ = [
     "BINDING_NOTES",
+    "ENDING_NOTES",
     "EXCHANGE_NOTES",
     "LONGEST_ARGUMENTS",
     "TOPOLOGY_NOTES",
     "argument_octets",
     "decode_binding",
+    "decode_ending",
     "decode_exchange",
     "encode_binding",
+    "encode_ending",
     "encode_exchange",
     "topology_notes",
 ]
