@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
@@ -92,6 +92,10 @@ def is_private(facts: TransportFacts) -> bool:
         return False
 
 
+VHOST_PREFIX: Final = "vhost:"
+"""By it the hostname in the open says which virtual host is meant, as clients of RabbitMQ 4 do."""
+
+
 async def connect(
     reactor: IReactor,
     url: Url,
@@ -100,6 +104,7 @@ async def connect(
     upgrade: bool = False,
     patience: ClientTimeouts | None = None,
     container_id: str | None = None,
+    vhost: str | None = None,
 ) -> Client:
     """Connect, log in and begin a session.
 
@@ -110,12 +115,18 @@ async def connect(
         upgrade: with ``amqp``: require TLS by the AMQP TLS header.
         patience: the deadlines.
         container_id: ours; a random one if None.
+        vhost: the virtual host to open; None for the one that the host of the URL means.
 
     Raises:
         ClientError: the connection failed.
     """
     client = Client(
-        reactor, url, patience or ClientTimeouts(), upgrade=upgrade, container_id=container_id
+        reactor,
+        url,
+        patience or ClientTimeouts(),
+        upgrade=upgrade,
+        container_id=container_id,
+        vhost=vhost,
     )
     with_tls = contexts if url.scheme == "amqps" or upgrade else None
     pace = ConnectPace(
@@ -156,8 +167,10 @@ class Client:
         *,
         upgrade: bool = False,
         container_id: str | None = None,
+        vhost: str | None = None,
     ) -> None:
         """Prepare; `made` is for the transport's side."""
+        self._hostname = url.host if vhost is None else f"{VHOST_PREFIX}{vhost}"
         self._clock = clock
         self._url = url
         self._upgrade = upgrade
@@ -184,7 +197,7 @@ class Client:
         login = ClientLogin(self._url, secrets.token_urlsafe(18), lambda: is_private(self.facts))
         self._core = ClientCore[Sender | Receiver](
             self._container_id,
-            self._url.host,
+            self._hostname,
             login,
             tls="required" if self._upgrade and facts.tls_version is None else "none",
             handshake_seconds=self.patience.connect_seconds,

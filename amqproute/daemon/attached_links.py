@@ -95,10 +95,10 @@ class AttachedLinks:
         if self.amqp10 is not None:
             self.amqp10.common.detach_from(is_gone)
 
-    def close_link(self, name: str, on: str | None = None) -> None:
-        """Detach the links with a name, on whichever connection, or on those of one name only."""
+    def close_link(self, name: str, on: str) -> None:
+        """Detach the links with a name on the connections with a name."""
         for connection in self.connections:
-            if on in (None, connection.facts.remote):
+            if connection.facts.remote == on:
                 connection.detach_named(name)
 
     def close_connection(self, name: str, words: str) -> int:

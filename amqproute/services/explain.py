@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeAlias
 
-from amqproute.address import host_of
+from amqproute.address import split_host
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
@@ -147,10 +147,8 @@ def _on_node(queue: Queue, is_held: bool) -> MessageFacts:
         commands = [f"amqproute link ls --node {name}"]
     elif not queue.consumers:
         cause, words = "no-consumer", f"nobody receives from {name}"
-        # The operator's own client is in the virtual host / and takes nothing from others.
-        commands = [
-            f"amqproute queue show {name}" if host_of(name) else f"amqproute receive {name}"
-        ]
+        host, local = split_host(name)
+        commands = [f"amqproute receive {local}" + (f" --vhost {host}" if host else "")]
     else:
         cause = "in-line"
         links = counted(queue.consumers, "link receives", "links receive")

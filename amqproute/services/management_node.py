@@ -267,8 +267,7 @@ class ManagementService:
         destinations: see `management_rows.ManagementRows`.
         connections: the open connections: maps with ``name`` and further facts.
         links: the links of clients, likewise.
-        close_link: detaches the links of clients with this name, on the connection of that name
-            only if one is given.
+        close_link: detaches the links of clients with this name on the connections of that name.
 
     Attributes:
         operations: name to function, from `offer`. They take precedence over `command_schema`.
@@ -290,7 +289,7 @@ class ManagementService:
         destinations: Rows = tuple,
         connections: Rows = tuple,
         links: Rows = tuple,
-        close_link: Callable[[str, str | None], None] = lambda *_: None,
+        close_link: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._broker = broker
         self._allows = allows
@@ -600,16 +599,26 @@ class ManagementService:
     ) -> CommandResult | None:
         """Detach the links of clients by name (G-13); None if there are none, or a binding."""
         assert self._inventory is not None
-        name, connection = command.name, command.arguments.get("connection")
-        if connection is not None and not isinstance(connection, str):
-            raise CommandRefused(BAD_REQUEST, "connection is the name of one, a text")
+        name = command.name
+        connection, host = (command.arguments.get(key) for key in ("connection", VIRTUAL_HOST))
+        if not isinstance(connection, str | None) or not isinstance(host, str | None):
+            raise CommandRefused(BAD_REQUEST, f"connection and {VIRTUAL_HOST} are names, texts")
         if name in self._inventory.links:
             return None
         links = [
             row
             for row in self._overview.client_links()
-            if row["name"] == name and connection in (None, row["connection"])
+            if row["name"] == name
+            and connection in (None, row["connection"])
+            and host in (None, row.get(VIRTUAL_HOST))
         ]
+        hosts = sorted({str(row.get(VIRTUAL_HOST)) for row in links})
+        if len(hosts) > 1:
+            raise CommandRefused(
+                CONFLICT,
+                f"the virtual hosts {', '.join(hosts)} have links {name[:256]!r}: say which, or on "
+                "which connection",
+            )
         if any(row["kind"] == "channel" for row in links):
             raise CommandRefused(
                 CONFLICT,
@@ -619,7 +628,13 @@ class ManagementService:
         count = sum(row["kind"] != "suspended" for row in links)
         if not count or any(each.name == name for each in self._broker.bindings):
             return None
-        changes.did(f"DELETE link {name}", done=partial(self._close_link, name, connection))
+
+        def close() -> None:
+            for each in dict.fromkeys(row["connection"] for row in links):
+                if isinstance(each, str):
+                    self._close_link(name, each)
+
+        changes.did(f"DELETE link {name}", done=close)
         return CommandResult(
             OK,
             f"{counted(count, 'link of a client is', 'links of clients are')} being detached",

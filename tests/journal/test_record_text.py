@@ -46,6 +46,11 @@ SAID: list[tuple[RecordKind, dict[str, Any], str]] = [
         "from user:ann (c, none, AMQP 0-9-1), on here",
     ),
     (
+        RecordKind.ROUTED,
+        {"sender": "user:ann", "connection": "c", "protocol": "AMQP 0-9-1", "node": "q"},
+        "from user:ann (c, none, AMQP 0-9-1), on q",
+    ),
+    (
         RecordKind.DELIVERED,
         {"peer": "user:ann", "protocol": "AMQP 0-9"},
         "taken by user:ann, over AMQP 0-9",

@@ -12,6 +12,8 @@ from tests.services.test_node_changes import ConfiguredNodes, InventoryCase
 ROWS: list[dict[str, Any]] = [
     {"name": "ct", "kind": "consumer", "type": "link", "connection": "1.2.3.4:5"},
     {"name": "ct", "kind": "consumer", "type": "link", "connection": "1.2.3.4:6"},
+    {"name": "w", "kind": "consumer", "type": "link", "connection": "a", "virtual-host": "/"},
+    {"name": "w", "kind": "consumer", "type": "link", "connection": "b", "virtual-host": "shop"},
     {"name": "channel 1", "kind": "channel", "type": "link", "connection": "1.2.3.4:5"},
 ]
 
@@ -19,7 +21,7 @@ ROWS: list[dict[str, Any]] = [
 class ConnectionCommandTests(InventoryCase):
     def start(self, wanted: ConfiguredNodes) -> None:
         super().start(wanted)
-        self.closed: list[tuple[str, str | None]] = []
+        self.closed: list[tuple[str, str]] = []
         self.service = ManagementService(
             self.broker,
             self.allows,
@@ -65,6 +67,12 @@ class ConnectionCommandTests(InventoryCase):
         """All links of a name, or those of one connection; never a channel."""
         self.do("delete link ct")
         self.do('delete link ct with connection="1.2.3.4:6"')
-        self.assertEqual(self.closed, [("ct", None), ("ct", "1.2.3.4:6")])
+        self.assertEqual(
+            self.closed, [("ct", "1.2.3.4:5"), ("ct", "1.2.3.4:6"), ("ct", "1.2.3.4:6")]
+        )
+        self.closed.clear()
+        self.assertEqual(self.statuses("delete link w"), [409])
+        self.do("delete link w with virtual-host=shop")
+        self.assertEqual(self.closed, [("w", "b")])
         self.assertEqual(self.statuses('delete link ct with connection="1.2.3.4:7"'), [404])
         self.assertEqual(self.statuses('delete link "channel 1"'), [409])

@@ -106,6 +106,9 @@ class ListTests(HostCase):
         """A virtual host that is not there is an error, and no empty list."""
         status, _ = self.ask("QUERY", "queue", host="elsewhere")
         self.assertEqual(status, 404)
+        self.assertEqual(self.statuses('create queue "//elsewhere/q"'), [404])
+        status, _ = self.ask("QUERY", "queue", host="elsewhere")
+        self.assertEqual(status, 404)
         status, _ = self.ask("QUERY", "queue", host=7)
         self.assertEqual(status, 400)
 

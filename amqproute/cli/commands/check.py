@@ -138,6 +138,7 @@ def _summary(config: Config) -> list[tuple[str, str]]:
         ("domains", ", ".join(config.domains) or "-"),
         ("state directory", str(config.state_directory)),
         *(("listens at", text) for text in listens),
+        ("AMQP 0-9-1", _places_for_amqp09(config)),
         ("nodes", ", ".join(node.name for node in config.nodes) or "-"),
         ("routes", ", ".join(f"{r.domain} via {r.via or 'DNS'}" for r in config.routes) or "-"),
     ]
@@ -146,6 +147,28 @@ def _summary(config: Config) -> list[tuple[str, str]]:
         facts = describe(certificate.loaded.chain[0])
         summary.append(("certificate", f"{facts.names}, until {facts.not_after:%Y-%m-%d}"))
     return summary
+
+
+def _places_for_amqp09(config: Config) -> str:
+    """Return where clients of 0-9-1 can log in, which have PLAIN and no TLS that is asked for."""
+    found = [
+        listen.endpoint
+        for listen in config.listen
+        if not listen.endpoint.startswith("unix:")
+        and (
+            "ANONYMOUS" in listen.mechanisms
+            or (
+                "PLAIN" in listen.mechanisms
+                and (listen.tls == "implicit" or listen.plain_without_tls)
+            )
+        )
+    ]
+    if found:
+        return f"clients log in at {', '.join(found)}"
+    return (
+        "clients can log in nowhere: they need PLAIN among the mechanisms of a TCP endpoint, with "
+        "tls: implicit, or with plain-without-tls on a network that nobody else is on"
+    )
 
 
 def _report(

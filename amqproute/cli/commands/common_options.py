@@ -22,6 +22,7 @@ __all__ = [
     "config_option",
     "json_option",
     "list_vhost_option",
+    "opened_vhost_option",
     "vhost_option",
 ]
 
@@ -47,11 +48,13 @@ class AccessOptions:
         url: as given, or None for the local daemon's socket.
         config: the configuration file as given, or None.
         trust: the trust file as given, or None.
+        vhost: the virtual host to open; None for ``/``.
     """
 
     url: str | None
     config: Path | None
     trust: Path | None
+    vhost: str | None = None
 
 
 def access_options(command: Callable[..., object]) -> Callable[..., object]:
@@ -105,6 +108,14 @@ def chosen_vhost() -> str | None:
     """Return what `vhost_option` of the running command says; None if it is not given."""
     chosen = click.get_current_context().meta.get(_VHOST)
     return None if chosen is None else str(chosen)
+
+
+opened_vhost_option: Decorator = click.option(
+    "--vhost",
+    metavar="HOST",
+    help="The virtual host to open. Its own access rules decide what is allowed there.",
+)
+"""For commands that publish and consume; the command takes ``vhost``."""
 
 
 class NodeName(click.ParamType[str]):

@@ -198,17 +198,26 @@ def links(
 @link.command("close")
 @click.argument("name")
 @click.option("--connection", "on", metavar="CONNECTION", help="Only those on this connection.")
+@list_vhost_option
 @access_options
 def close(
-    name: str, on: str | None, url: str | None, trust: Path | None, config: Path | None
+    name: str,
+    on: str | None,
+    vhost: str | None,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
 ) -> None:
     """Detach the links of clients with the name NAME, or delete the binding NAME.
 
     A client of AMQP 1.0 is told `amqp:link:detach-forced` and may attach again. A consumer of AMQP
     0-9-1, whose name is its tag, is cancelled: its client gets basic.cancel if it knows that. A
-    channel ends with its connection only: amqproute connection close.
+    channel ends with its connection only: amqproute connection close. Where several virtual hosts
+    have links of the name, --vhost or --connection is needed.
     """
     given = {} if on is None else {"connection": on}
+    if vhost is not None:
+        given["virtual-host"] = vhost
     facts = carry_out(AccessOptions(url, config, trust), "DELETE", "link", name, given)
     count = facts.get("links")
     click.echo(

@@ -40,7 +40,14 @@ async def open_client(
     contexts = None
     if url.scheme == "amqps" or upgrade:
         contexts = TlsContexts(None, None, _trust(access))
-    return await connect(reactor, url, contexts=contexts, upgrade=upgrade, patience=patience)
+    return await connect(
+        reactor,
+        url,
+        contexts=contexts,
+        upgrade=upgrade,
+        patience=patience,
+        vhost=access.vhost,
+    )
 
 
 def _trust(access: AccessOptions) -> str:

@@ -46,6 +46,8 @@ _STEPS: Final = {
 }
 _ABSENT: Final = {
     "no exchange ": "see what there is with: amqproute exchange ls",
+    "there is no exchange ": "see what there is with: amqproute exchange ls",
+    "no binding ": "see what there is with: amqproute exchange bindings",
     "there is no hold ": "see what is held with: amqproute holds",
     "there is no policy ": "see what there is with: amqproute policy list",
     "there is no operator-policy ": "see what there is with: amqproute policy list",

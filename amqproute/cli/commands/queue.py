@@ -17,6 +17,7 @@ from amqproute.cli.commands.common_options import (
     NODE_NAME,
     AccessOptions,
     access_options,
+    chosen_vhost,
     json_option,
     list_vhost_option,
     vhost_option,
@@ -123,6 +124,13 @@ def messages(
     if name and to:
         raise CommandError(
             USAGE, "usage.which", "NAME and --to exclude each other", "give one of them"
+        )
+    if not name and chosen_vhost() is not None:
+        raise CommandError(
+            USAGE,
+            "usage.which",
+            "messages on their way to other domains are in no virtual host",
+            "give NAME with --vhost, or leave it out",
         )
     which: Facts = {**({"to": to} if to else {}), **({"where": where} if where else {})}
     if not which:

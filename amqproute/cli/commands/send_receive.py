@@ -25,7 +25,12 @@ from amqproute.cli import message_text, render, runner
 from amqproute.cli.client import Client
 from amqproute.cli.client_links import Receiver, Sender
 from amqproute.cli.command_error import DONE, NEGATIVE, USAGE, CommandError
-from amqproute.cli.commands.common_options import AccessOptions, access_options, json_option
+from amqproute.cli.commands.common_options import (
+    AccessOptions,
+    access_options,
+    json_option,
+    opened_vhost_option,
+)
 from amqproute.cli.commands.daemon_access import open_client
 from amqproute.cli.commands.waiting import notice_of_no_credit
 from amqproute.cli.file_data import FileData, data_header
@@ -72,6 +77,7 @@ NOTICE_SECONDS: Final = 1.0
     "Text is sent as an amqp-value, a file as data; files of any size are sent, in parts."
 )
 @click.argument("address")
+@opened_vhost_option
 @access_options
 @click.option("--body", metavar="TEXT", help="Send this text.")
 @click.option(
@@ -135,6 +141,7 @@ NOTICE_SECONDS: Final = 1.0
 @json_option
 def send(
     address: str,
+    vhost: str | None,
     url: str | None,
     trust: Path | None,
     config: Path | None,
@@ -190,7 +197,7 @@ def send(
             content_type=None if content_type is None else _symbol(content_type),
         ),
     )
-    access = AccessOptions(url, config, trust)
+    access = AccessOptions(url, config, trust, vhost)
     repeated = _file_body(path) or _whole_body(body, path)
     if repeated is None and sys.stdin.isatty():
         click.echo("each line is a message; end with Ctrl-D", err=True)
@@ -446,6 +453,7 @@ async def _finish(sender: Sender, failures: list[BaseException]) -> None:
     "that gone from the queue, after it was printed."
 )
 @click.argument("node")
+@opened_vhost_option
 @access_options
 @click.option("--count", type=click.IntRange(1), help="Stop after N messages. [default: no end]")
 @click.option(
@@ -472,6 +480,7 @@ async def _finish(sender: Sender, failures: list[BaseException]) -> None:
 @json_option
 def receive(
     node: str,
+    vhost: str | None,
     url: str | None,
     trust: Path | None,
     config: Path | None,
@@ -491,7 +500,7 @@ def receive(
     """
     if output is not None and (count or 1) != 1:
         raise click.UsageError("--output takes one message")
-    access = AccessOptions(url, config, trust)
+    access = AccessOptions(url, config, trust, vhost)
 
     async def work(reactor: IReactor) -> int:
         async with await open_client(reactor, access) as client:
