@@ -134,11 +134,41 @@ def put_on_all(
                 f"{target.name}, which gets the messages of {source}, is full",
                 info={"limiter": "capacity"},
             )
-    if len(targets) == 1:
+    return share_on_all(targets, message, batch, origin, new_id)
+
+
+def share_on_all(
+    targets: Sequence[ITarget],
+    message: Message,
+    batch: Batch,
+    origin: Origin,
+    new_id: Callable[[], int],
+    keep: Callable[[SharedBodyBatch], None] | None = None,
+) -> list[tuple[ITarget, AmqpError]]:
+    """Put a message on targets that have room; see `put_on_all`.
+
+    Args:
+        targets: each once.
+        message: what comes.
+        batch: of its sender.
+        origin: who sends it.
+        new_id: gives the id of a shared body.
+        keep: puts the body somewhere else besides, in the batch that it is given.
+
+    Returns:
+        Targets that have refused it, although others have it now.
+
+    Raises:
+        AmqpError: the only one has refused it.
+        Unresolved: see `ITarget.put`; nobody has it.
+    """
+    if len(targets) == 1 and keep is None:
         targets[0].put(message, batch, origin)
         return []
     sharing = SharedBodyBatch(batch, new_id(), message.encoded)
     refused = put_each(targets, message, sharing, origin)
+    if keep is not None:
+        keep(sharing)
     sharing.close()
     return refused
 

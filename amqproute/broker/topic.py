@@ -35,7 +35,8 @@ are durable survive a restart (`broker.last_value`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IDelayedCall
@@ -44,12 +45,13 @@ from zope.interface import implementer
 
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.consumer_set import UNBOUNDED
+from amqproute.broker.exchanges.subject_table import SubjectTable
 from amqproute.broker.last_value import LastValueCache
 from amqproute.broker.node_context import NodeContext
 from amqproute.broker.node_limits import QueueLimits, TopicLimits
 from amqproute.broker.publisher_credit import Publishers
 from amqproute.broker.queue import Queue
-from amqproute.broker.shared_body import SharedBodyBatch, put_each
+from amqproute.broker.shared_body import SharedBodyBatch, share_on_all
 from amqproute.broker.space_waiters import SpaceWaiters
 from amqproute.broker.subscription import (
     NOTES,
@@ -70,6 +72,7 @@ from amqproute.errors import (
     StoreError,
 )
 from amqproute.filters.registry import FilterSet, read_filters
+from amqproute.filters.subject import subject_words
 from amqproute.interfaces import ITarget
 from amqproute.journal.event import EntryTaker
 from amqproute.journal.record import RecordKind
@@ -122,8 +125,8 @@ class Topic:
         self._begin = context.begin
         self._make_queue = make_queue
         self._log = context.log
-        self._subscriptions: list[Subscription] = []
-        self._outlets: list[TopicOutlet] = []
+        self._subscriptions: SubjectTable[Subscription] = SubjectTable()
+        self._outlets: SubjectTable[TopicOutlet] = SubjectTable()
         self._bounded = 0
         self._last = LastValueCache(name, context, self._limits)
         self._beginning: dict[tuple[str, ...], list[Deferred[DurableSubscription]]] = {}
@@ -246,7 +249,9 @@ class Topic:
             raise ResourceDeleted(f"node {self.name} does not exist any more")
         limits = self._limits
         container = origin.container_id or None
-        outlets = [each for each in self._outlets if each.selects(message, container)]
+        outlets = [
+            each for each in _reached(self._outlets, message) if each.selects(message, container)
+        ]
         if limits.holds_publishers and (batch.is_transactional or not origin.has_credit):
             self._require_space(message, container)
         if not outlets and limits.rejects_unroutable and not self._is_wanted(message, container):
@@ -280,10 +285,11 @@ class Topic:
             self.tally.unroutable += not batch.is_rehearsal
 
     def _is_wanted(self, message: Message, container: str | None) -> bool:
-        return any(each.selects(message, container) for each in self._subscriptions)
+        reached = _reached(self._subscriptions, message)
+        return any(each.selects(message, container) for each in reached)
 
     def _require_space(self, message: Message, container: str | None) -> None:
-        for each in self._subscriptions:
+        for each in _reached(self._subscriptions, message):
             if each.space() <= 0 and each.selects(message, container):
                 raise ResourceLimitExceeded(
                     f"a subscriber of topic {self.name} has no room for more",
@@ -308,11 +314,10 @@ class Topic:
                     info={"limiter": "capacity"},
                 )
             targets.append(target)
-        if len(targets) == 1 and keeps is None:
-            targets[0].put(message, batch, origin)
-            return
-        sharing = SharedBodyBatch(batch, self._store.next_id(), message.encoded)
-        for target, error in put_each(targets, message, sharing, origin):
+        keep = None if keeps is None else partial(self._last.store, keeps)
+        for target, error in share_on_all(
+            targets, message, batch, origin, self._store.next_id, keep
+        ):
             # Too late to refuse it: others have it. A full target was found out above.
             self._log.warn(
                 "a message on topic {topic} could not be put on {target}: {error}",
@@ -320,9 +325,6 @@ class Topic:
                 target=target.name,
                 error=error,
             )
-        if keeps is not None:
-            self._last.store(keeps, sharing)
-        sharing.close()
 
     def go_ahead(self, arrivals: Sequence[TopicArrival], batch: Batch) -> None:
         """Do nothing: what subscribers have in memory they get when it is safe."""
@@ -333,11 +335,24 @@ class Topic:
             return
         if self._limits.last_value:
             self._last.keep(arrivals)
-        for subscription in tuple(self._subscriptions):
-            subscription.arrived(arrivals)
+        for subscription, share in self._shares(arrivals):
+            subscription.arrived(share)
         for each in arrivals:
             # What was decoded on the way is not needed while it waits.
             each.message.forget()
+
+    def _shares(
+        self, arrivals: Sequence[TopicArrival]
+    ) -> list[tuple[Subscription, Sequence[TopicArrival]]]:
+        """Return what may be wanted by whom."""
+        subscriptions = self._subscriptions
+        if not subscriptions.has_patterns:
+            return [(each, arrivals) for each in subscriptions]
+        shares: dict[Subscription, list[TopicArrival]] = {}
+        for arrival in arrivals:
+            for subscription in subscriptions.match(subject_words(arrival.message)):
+                shares.setdefault(subscription, []).append(arrival)
+        return [(each, shares[each]) for each in subscriptions.ordered(shares)]
 
     def not_arrived(self, arrivals: Sequence[TopicArrival]) -> None:
         """Nothing: what could not be committed was given to nobody."""
@@ -346,7 +361,7 @@ class Topic:
 
     def join(self, subscription: Subscription) -> None:
         """Begin a subscription in memory, with what is kept for newcomers."""
-        self._subscriptions.append(subscription)
+        self._subscriptions.put(subscription, subscription.filters.subject_pattern)
         if subscription.key is not None:
             self.shared[subscription.key] = subscription
         # What arrives while the kept ones are being read back it gets by itself.
@@ -361,8 +376,7 @@ class Topic:
 
     def leave(self, subscription: Subscription) -> None:
         """End a subscription in memory."""
-        if subscription in self._subscriptions:
-            self._subscriptions.remove(subscription)
+        self._subscriptions.remove(subscription)
         if subscription.key is not None and self.shared.get(subscription.key) is subscription:
             del self.shared[subscription.key]
         self.space_available()
@@ -472,6 +486,8 @@ class Topic:
 
         def done(_: object) -> DurableSubscription:
             known.change(changed, filters)
+            if known in self._outlets:
+                self._outlets.put(known, filters.subject_pattern)
             return known
 
         return batch.commit().addCallback(done)
@@ -562,13 +578,12 @@ class Topic:
 
     def add_outlet(self, outlet: TopicOutlet) -> None:
         """Have an outlet get messages from now on."""
-        self._outlets.append(outlet)
+        self._outlets.put(outlet, outlet.filters.subject_pattern)
         self._recount()
 
     def remove_outlet(self, outlet: TopicOutlet) -> None:
         """An outlet gets no more messages."""
-        if outlet in self._outlets:
-            self._outlets.remove(outlet)
+        self._outlets.remove(outlet)
         self._recount()
         self.space_available()
 
@@ -596,6 +611,14 @@ class Topic:
             if call.active():
                 call.cancel()
         self._calls.clear()
+
+
+Taker = TypeVar("Taker")
+
+
+def _reached(table: SubjectTable[Taker], message: Message) -> Sequence[Taker]:
+    """Return whoever may want a message, by its subject."""
+    return table.match(subject_words(message) if table.has_patterns else ())
 
 
 __all__ = [

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from amqproute.entry import later_by
+from amqproute.filters.registry import FilterSet
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
 
@@ -63,7 +64,13 @@ class TopicCounters:
 
 
 class TopicOutlet(Protocol):
-    """What takes messages off a topic within the publisher's batch."""
+    """What takes messages off a topic within the publisher's batch.
+
+    Attributes:
+        filters: which messages.
+    """
+
+    filters: FilterSet
 
     @property
     def is_bounded(self) -> bool:

@@ -12,7 +12,7 @@ The caller decides about unknown kinds: by default the link is refused (paper §
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
@@ -147,6 +147,17 @@ class FilterSet:
             if not test(message, origin):
                 return False
         return True
+
+    @property
+    def subject_pattern(self) -> Sequence[str] | None:
+        """Words that the subject of each message has to match that passes; None: any subject may.
+
+        A message that matches has to pass the other filters as well.
+        """
+        for each in self.filters:
+            if isinstance(each.filter, SubjectFilter):
+                return each.filter.words
+        return None
 
     def in_force(self) -> dict[str, object] | None:
         """Return the filter set for the answering attach: the received values."""

@@ -42,15 +42,27 @@ class SubjectFilter:
         wild = has_wildcards and (ONE in words or ANY in words)
         self._words: Sequence[str] | None = words if wild else None
 
+    @property
+    def words(self) -> Sequence[str] | None:
+        """The pattern as words; None where a word that looks like a wildcard is none."""
+        if self._words is not None:
+            return self._words
+        words = self.pattern.split(".")
+        return None if ONE in words or ANY in words else words
+
     def matches(self, message: Message, origin: str | None = None) -> bool:
         """Return whether the subject matches."""
-        subject = message.properties.subject or ""
         if self._words is None:
-            return subject == self.pattern
-        return _fits(self._words, subject.split("."))
+            return (message.properties.subject or "") == self.pattern
+        return _fits(self._words, subject_words(message))
 
     def __repr__(self) -> str:
         return f"<SubjectFilter {self.pattern}>"
+
+
+def subject_words(message: Message) -> list[str]:
+    """Return the words of a message's subject: at least one, which may be empty."""
+    return (message.properties.subject or "").split(".")
 
 
 def subject_filter(pattern: str) -> SubjectFilter:

@@ -14,10 +14,10 @@ has a few nodes, however many bindings there are.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-Value = TypeVar("Value", bound=Hashable)
+Value = TypeVar("Value")
 
 
 class TopicTrie(Generic[Value]):
@@ -42,6 +42,10 @@ class TopicTrie(Generic[Value]):
 
     def add(self, pattern: str, value: Value) -> None:
         """Add a value under a pattern."""
+        self.add_words(split_words(pattern), value)
+
+    def add_words(self, pattern: Sequence[str], value: Value) -> None:
+        """Add a value under a pattern that is words already."""
         node = self._root
         for word in _pattern_words(pattern):
             node = node.descend(word)
@@ -49,6 +53,14 @@ class TopicTrie(Generic[Value]):
 
     def remove(self, pattern: str, value: Value) -> None:
         """Remove a value from a pattern.
+
+        Raises:
+            KeyError: it is not there.
+        """
+        self.remove_words(split_words(pattern), value)
+
+    def remove_words(self, pattern: Sequence[str], value: Value) -> None:
+        """Remove a value from a pattern that is words already.
 
         Raises:
             KeyError: it is not there.
@@ -72,10 +84,14 @@ class TopicTrie(Generic[Value]):
 
     def match(self, key: str) -> dict[Value, None]:
         """Return the values whose patterns match a key, each once."""
+        return self.match_words(split_words(key))
+
+    def match_words(self, words: Sequence[str]) -> dict[Value, None]:
+        """Return the values whose patterns match the words of a key, each once."""
         reached: dict[_Node[Value], None] = {}
         _enter(reached, self._root)
         steps = len(reached)
-        for word in split_words(key):
+        for word in words:
             further: dict[_Node[Value], None] = {}
             for node in reached:
                 below = node.words.get(word)
@@ -162,10 +178,10 @@ def split_words(key: str) -> list[str]:
     return key.split(".") if key else []
 
 
-def _pattern_words(pattern: str) -> list[str]:
-    """Return the words of a pattern, with one ``#`` for several in a row: they mean the same."""
+def _pattern_words(pattern: Sequence[str]) -> list[str]:
+    """Return a pattern with one ``#`` for several in a row: they mean the same."""
     words: list[str] = []
-    for word in split_words(pattern):
+    for word in pattern:
         if word != "#" or not words or words[-1] != "#":
             words.append(word)
     return words

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.broker.exchanges.subject_table import SubjectTable
 from amqproute.broker.exchanges.topic_trie import TopicTrie, split_words
+from amqproute.filters.subject import SubjectFilter, subject_words
+from amqproute.message import Message
+from amqproute.wire.amqp10 import codec
+from amqproute.wire.amqp10.spec import Properties
 
 WORDS = st.sampled_from(["a", "b", "", "*", "#", "stock"])
 TEXTS = st.lists(WORDS, max_size=6).map(".".join)
@@ -66,6 +71,43 @@ class MatchTests(SynchronousTestCase):
         for pattern, value in (("a.c", "q"), ("a", "q"), ("a.b", "other"), ("a.b.c", "q")):
             self.assertRaises(KeyError, trie.remove, pattern, value)
         self.assertEqual(list(trie.match("a.b")), ["q"])
+
+
+class SubjectTests(SynchronousTestCase):
+    """`SubjectTable`: what a topic's filters for subjects select, found and not looked for."""
+
+    @given(
+        st.lists(st.one_of(st.none(), st.tuples(TEXTS, st.booleans())), max_size=8),
+        TEXTS,
+        st.data(),
+    )
+    def test_same(
+        self, wanted: list[tuple[str, bool] | None], subject: str, data: st.DataObject
+    ) -> None:
+        """Nobody is missed whose filters match, and those come in order; others only literally."""
+        table: SubjectTable[int] = SubjectTable()
+        filters: list[SubjectFilter | None] = [
+            None if each is None else SubjectFilter(*each) for each in wanted
+        ]
+        for value, each in enumerate(filters):
+            table.put(value, None)
+            table.put(value, None if each is None else each.words)
+        gone = data.draw(st.sets(st.integers(0, 8)))
+        for value in gone:
+            table.remove(value)
+        left = [value for value in range(len(filters)) if value not in gone]
+        self.assertEqual((list(table), len(table)), (left, len(left)))
+        message = Message(codec.encode(Properties(subject=subject)))
+        found = table.match(subject_words(message))
+        self.assertEqual(found, sorted(found))
+        for value in left:
+            each = filters[value]
+            matches = each is None or each.matches(message)
+            self.assertTrue(value in found or not matches)
+            if each is not None and each.words is not None:
+                self.assertEqual(value in found, matches)
+        table.clear()
+        self.assertEqual((table.match([""]), table.trie.is_empty), ([], True))
 
 
 class WorkTests(SynchronousTestCase):
