@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cost of a message on a topic per subscriber, and the number of stored bodies.
 
-Run ``python -m benchmarks.topics [--deliveries N]``. Without a network: consumers that take and
-accept whatever there is stand for the links.
+Run ``python -m benchmarks.topics [--deliveries N] [--part memory|durable|keys|subjects]``. Without
+a network: consumers that take and accept whatever there is stand for the links.
 
 * *memory*: subscriptions that end with their link. Microseconds of CPU for each delivery, from
   ``put`` to the settlement.
 * *durable*: subscriptions on the disk, on SQLite. The same, with enqueue and dequeue of every
   delivery by the store's writer; and what one message of all of them takes in the file before it
   is acknowledged: bodies, rows, octets.
+* *keys*: a topic exchange with so many bindings and keys of so many words. Microseconds of CPU to
+  find the queues of one key, and the nodes of the tree entered for it.
+* *subjects*: a topic of AMQP 1.0 with so many subscriptions in memory, each with a subject of its
+  own. Microseconds of CPU for each message, which one of them gets.
 """
 
 from __future__ import annotations
@@ -24,21 +28,33 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from amqproute.broker.broker import Broker
+from amqproute.broker.exchanges.binding_tables import (
+    BindingTarget,
+    ExchangeBinding,
+    ExchangeType,
+    TargetKind,
+)
+from amqproute.broker.exchanges.exchange_graph import ExchangeDefinition, ExchangeGraph
 from amqproute.broker.node_declaration import TopicDeclaration
 from amqproute.broker.node_limits import QueueLimits, TopicLimits
 from amqproute.broker.subscription import Definition, Subscription
 from amqproute.broker.topic import Topic
 from amqproute.entry import Entry
-from amqproute.filters.registry import NO_FILTERS
+from amqproute.filters.registry import NO_FILTERS, declared_filters
 from amqproute.message import Message
 from amqproute.outcomes import Acceptance
 from amqproute.store.memory import MemoryStore
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
-from amqproute.wire.amqp10 import sections, spec
+from amqproute.wire.amqp10 import codec, sections, spec
 from benchmarks.store import Loop, cpu
 
 SUBSCRIBERS = (1, 10, 100, 1000)
+BINDINGS = (100, 1000, 10_000, 50_000)
+WORDS = (4, 8, 16)
+SUBJECTS = (1, 10, 100, 1000, 10_000)
+LOOKUPS = 20_000
+PARTS = ("memory", "durable", "keys", "subjects")
 BODY = 1024
 BATCH = 20
 ORIGIN = Origin(ANONYMOUS_PRINCIPAL)
@@ -158,6 +174,56 @@ def durable(subscribers: int, deliveries: int) -> tuple[float, str]:
         return spent / taken * 1e6, held
 
 
+def keys(bindings: int, words: int) -> tuple[float, float]:
+    """Return microseconds of CPU, and nodes entered, for one key of a topic exchange."""
+    graph = ExchangeGraph({"q"}, most_bindings=bindings)
+    graph.declare(ExchangeDefinition("t", ExchangeType.TOPIC))
+    target = BindingTarget(TargetKind.QUEUE, "q")
+    tail = [f"w{number}" for number in range(words - 2)]
+    kinds = (["{}", *tail], ["{}", "#"], ["{}", *(["*"] * (words - 2))], ["{}", *tail[:-1], "#"])
+    for number in range(bindings):
+        pattern = ".".join(["site", *kinds[number % 4]]).format(number // 4)
+        graph.bind(ExchangeBinding("t", target, pattern))
+    asked = [".".join(["site", str(number), *tail]) for number in range(bindings // 4)]
+    trie: Any = graph._exchanges["t"].table
+    before, started = trie.trie.steps, cpu()
+    count = 0
+    while count < LOOKUPS:
+        for key in asked[: LOOKUPS - count]:
+            count += 1
+            assert trie.match(key, {})
+    return (cpu() - started) / count * 1e6, (trie.trie.steps - before) / count
+
+
+def subjects(subscribers: int) -> float:
+    """Return microseconds of CPU for a message that one of so many subscriptions wants."""
+    clock = Clock()
+    store = MemoryStore(clock)
+    store.open()
+    broker, topic = make_topic(store, clock)
+    links = [
+        Link(broker, Subscription(topic, declared_filters(f"site.{number}.#", None, now_ms)))
+        for number in range(subscribers)
+    ]
+    messages = 200 if subscribers > 1000 else 2000
+    header = sections.encode_header(spec.Header(durable=True))
+    body = sections.encode_section(spec.SECTION_DATA, b"x" * BODY)
+    made = [
+        header + codec.encode(spec.Properties(subject=f"site.{number % subscribers}.new")) + body
+        for number in range(messages)
+    ]
+    started = cpu()
+    for at in range(0, messages, BATCH):
+        batch = broker.begin()
+        for octets in made[at : at + BATCH]:
+            topic.put(Message(octets), batch, ORIGIN)
+        batch.commit()
+        clock.advance(0)
+    spent = cpu() - started
+    assert sum(link.taken for link in links) == messages
+    return spent / messages * 1e6
+
+
 def in_file(path: str) -> str:
     """Say what stands in the store: bodies, rows that refer to them, octets of bodies."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
@@ -174,13 +240,25 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--deliveries", type=int, default=100_000)
-    deliveries = parser.parse_args().deliveries
-    print(f"message of {len(encoded())} octets, {BATCH} in a batch; us of CPU for each delivery")
-    for subscribers in SUBSCRIBERS:
+    parser.add_argument("--part", choices=PARTS, action="append")
+    given = parser.parse_args()
+    deliveries, parts = given.deliveries, given.part or PARTS
+    if "memory" in parts or "durable" in parts:
+        print(f"message of {len(encoded())} octets, {BATCH} in a batch; us of CPU per delivery")
+    for subscribers in SUBSCRIBERS if "memory" in parts else ():
         print(f"  memory   {subscribers:5} subscribers: {memory(subscribers, deliveries):6.2f}")
-    for subscribers in SUBSCRIBERS:
+    for subscribers in SUBSCRIBERS if "durable" in parts else ():
         cost, held = durable(subscribers, deliveries // 2)
         print(f"  durable  {subscribers:5} subscribers: {cost:6.2f}   one message: {held}")
+    for bindings in BINDINGS if "keys" in parts else ():
+        for words in WORDS:
+            cost, steps = keys(bindings, words)
+            words_of = f"{bindings:6} bindings, {words:2} words"
+            print(f"  keys     {words_of}: {cost:6.2f} us, {steps:.0f} nodes")
+    for subscribers in SUBJECTS if "subjects" in parts else ():
+        print(
+            f"  subjects {subscribers:5} subscriptions: {subjects(subscribers):8.1f} us per message"
+        )
 
 
 if __name__ == "__main__":

@@ -143,12 +143,14 @@ class DuplicateFilter:
 
     def gone(self, entries: Iterable[Entry]) -> None:
         """Forget entries that the queue does not hold any more."""
-        discard = self._held.discard
+        held = self._held
+        if not held and not self._lines:
+            entries = ()  # most queues hold no message with an id: then nobody looks for one
         for entry in entries:
             if self._lines and not self._is_indexed(entry.line, entry.id):
                 self._left.add(entry.id)
             else:
-                discard(entry.identity or self._known(entry.message))
+                held.discard(entry.identity or self._known(entry.message))
         self.is_full = False
 
     def back(self, entries: Iterable[Entry]) -> None:

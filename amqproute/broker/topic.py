@@ -346,7 +346,7 @@ class Topic:
     ) -> list[tuple[Subscription, Sequence[TopicArrival]]]:
         """Return what may be wanted by whom."""
         subscriptions = self._subscriptions
-        if not subscriptions.has_patterns:
+        if not subscriptions.reads_subjects:
             return [(each, arrivals) for each in subscriptions]
         shares: dict[Subscription, list[TopicArrival]] = {}
         for arrival in arrivals:
@@ -618,7 +618,7 @@ Taker = TypeVar("Taker")
 
 def _reached(table: SubjectTable[Taker], message: Message) -> Sequence[Taker]:
     """Return whoever may want a message, by its subject."""
-    return table.match(subject_words(message) if table.has_patterns else ())
+    return table.match(subject_words(message) if table.reads_subjects else ())
 
 
 __all__ = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -164,6 +165,7 @@ class TranslatedContent:
         return data_beginning(len(body)) + body
 
 
+@lru_cache(maxsize=REMEMBERED)
 def data_beginning(size: int) -> bytes:
     """Return the octets before those of a data section: a large body follows in parts.
 

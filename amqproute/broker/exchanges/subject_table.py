@@ -10,9 +10,11 @@ are asked of those that are found here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from amqproute.broker.exchanges.topic_trie import TopicTrie
+
+FEW: Final = 8
 
 Value = TypeVar("Value")
 
@@ -20,13 +22,17 @@ Value = TypeVar("Value")
 class SubjectTable(Generic[Value]):
     """Values with patterns, in the order in which they came.
 
+    Args:
+        few: up to so many patterns are not looked for: asking all costs less.
+
     Attributes:
         trie: the patterns of those that have one.
     """
 
-    __slots__ = ("_next", "_order", "_patterns", "_unconditional", "trie")
+    __slots__ = ("_few", "_next", "_order", "_patterns", "_unconditional", "trie")
 
-    def __init__(self) -> None:
+    def __init__(self, few: int = FEW) -> None:
+        self._few = few
         self.trie: TopicTrie[Value] = TopicTrie()
         self._order: dict[Value, int] = {}
         self._patterns: dict[Value, Sequence[str]] = {}
@@ -43,9 +49,9 @@ class SubjectTable(Generic[Value]):
         return value in self._order
 
     @property
-    def has_patterns(self) -> bool:
-        """Subjects make a difference."""
-        return bool(self._patterns)
+    def reads_subjects(self) -> bool:
+        """Subjects make a difference to `match`."""
+        return len(self._patterns) > self._few
 
     def put(self, value: Value, pattern: Sequence[str] | None) -> None:
         """Add a value, or give it another pattern at its place.
@@ -76,12 +82,12 @@ class SubjectTable(Generic[Value]):
             self.remove(value)
 
     def match(self, subject: Sequence[str]) -> list[Value]:
-        """Return the values whose patterns match a subject, in order.
+        """Return the values whose patterns match a subject, in order; all where there are few.
 
         Args:
-            subject: its words; not looked at without `has_patterns`.
+            subject: its words; not looked at unless `reads_subjects`.
         """
-        if not self._patterns:
+        if len(self._patterns) <= self._few:
             return list(self._order)
         found = self.trie.match_words(subject)
         if not found:

@@ -85,7 +85,7 @@ class SubjectTests(SynchronousTestCase):
         self, wanted: list[tuple[str, bool] | None], subject: str, data: st.DataObject
     ) -> None:
         """Nobody is missed whose filters match, and those come in order; others only literally."""
-        table: SubjectTable[int] = SubjectTable()
+        table: SubjectTable[int] = SubjectTable(few=0)
         filters: list[SubjectFilter | None] = [
             None if each is None else SubjectFilter(*each) for each in wanted
         ]
@@ -108,6 +108,21 @@ class SubjectTests(SynchronousTestCase):
                 self.assertEqual(value in found, matches)
         table.clear()
         self.assertEqual((table.match([""]), table.trie.is_empty), ([], True))
+
+    def test_few(self) -> None:
+        """A few patterns are not looked for, and many are, without a look at most of them."""
+        table: SubjectTable[int] = SubjectTable(few=2)
+        for value in range(3):
+            table.put(value, ["site", str(value), "#"])
+            self.assertEqual(table.reads_subjects, value == 2)
+        self.assertEqual(table.match(["site", "1", "new"]), [1])
+        table.remove(0)
+        self.assertEqual(table.match(["site", "1", "new"]), [1, 2])
+        for value in range(10_000):
+            table.put(value, ["site", str(value), "#"])
+        before = table.trie.steps
+        self.assertEqual(table.match(["site", "77", "new"]), [77])
+        self.assertLess(table.trie.steps - before, 20)
 
 
 class WorkTests(SynchronousTestCase):
