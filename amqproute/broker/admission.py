@@ -27,7 +27,7 @@ NON_TRANSACTED: Final = "x-opt-non-transacted"
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """What options mean for each message, worked out once.
+    """Effects of the options on each message, derived once.
 
     Attributes:
         keeps_all: every message is stored.

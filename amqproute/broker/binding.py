@@ -73,7 +73,7 @@ class BindingDeclaration:
 
     @property
     def name(self) -> str:
-        """What operators call it."""
+        """Its name, for operators."""
         if self.label:
             return self.label
         about = f" ({self.subject})" if self.subject is not None else ""
@@ -156,7 +156,7 @@ class Binding:
 
     @property
     def name(self) -> str:
-        """What operators call it."""
+        """Its name, for operators."""
         return self.declaration.name
 
     @property

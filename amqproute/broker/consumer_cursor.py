@@ -64,7 +64,7 @@ def cost_of(selects: Selects | None) -> int:
 
 
 class CursorMatch:
-    """What each filter selects of some entries; of filters that are equal one is asked.
+    """Results of each filter for some entries; equal filters are evaluated once.
 
     Args:
         entries: in order.
@@ -87,7 +87,7 @@ class CursorMatch:
 
 
 class CursorLookahead:
-    """What the cursors of one queue keep of the paged part.
+    """The paged entries that the cursors of one queue have read ahead.
 
     Attributes:
         bytes: of the messages.

@@ -31,7 +31,7 @@ Shares = list[tuple[IConsumer, list[Entry]]]
 
 @dataclass(slots=True)
 class _Share:
-    """What one consumer gets of one deal."""
+    """The share of one consumer in one round of dispatch."""
 
     consumer: IConsumer
     left: int

@@ -113,7 +113,7 @@ class Disposal:
         error: ErrorDetails | None,
         batch: Batch,
     ) -> None:
-        """Tell each entry's sender, as it asked for, and return, else bury, else drop the entry."""
+        """Report each entry as its sender asked, and return, dead-letter or drop it."""
         dropped = 0
         reporter = self.reporter
         lost = RecordKind.EXPIRED if reason is DeadLetterReason.EXPIRED else RecordKind.REJECTED
@@ -156,7 +156,7 @@ class Disposal:
     def taken(
         self, queue: QueueView, entries: Sequence[Entry], batch: Batch, consumer: object
     ) -> None:
-        """Tell senders who have asked for it that a consumer has accepted their messages."""
+        """Report the acceptance of messages to the senders who asked for it."""
         reporter = self.reporter
         if reporter is None or type(consumer) is Binding:
             return  # what a binding moves is on its way still
@@ -166,7 +166,7 @@ class Disposal:
             _report(reporter.taken, queue, asking, batch, taker.kind, taker.facts)
 
     def dropped(self, queue: QueueView, entries: Sequence[Entry], code: str, batch: Batch) -> None:
-        """Tell senders who have asked for it that nobody will get their messages any more."""
+        """Report that messages were dropped to the senders who asked for it."""
         reporter = self.reporter
         if reporter is None:
             return
@@ -205,10 +205,10 @@ class Disposal:
         return self._try(lambda: find(address), returned, batch, queue, entry)
 
     def bury(self, name: str, message: Message, reason: DeadLetterReason, batch: Batch) -> bool:
-        """Put a message of this broker's own on a dead-letter node: a report nobody can be sent.
+        """Put an undeliverable report of this broker on a dead-letter node.
 
         Returns:
-            Whether it was taken; if not, the log says why.
+            Whether it was accepted; if not, the log says why.
         """
         facts = {DEAD_LETTER_REASON: reason.symbol}
         origin = Origin(ANONYMOUS_PRINCIPAL, is_dead_letter=True, event=RecordKind.REPORTED)

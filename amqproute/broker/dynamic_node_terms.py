@@ -36,7 +36,7 @@ _E = TypeVar("_E", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class DynamicTerms:
-    """What a dynamic queue is to be.
+    """Terms of a dynamic queue.
 
     Attributes:
         limits: its bounds.

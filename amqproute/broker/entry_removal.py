@@ -39,7 +39,7 @@ DAMAGED_WORDS: Final = "message {entry} of {node} is damaged: {why}; quarantined
 
 
 class IDisposal(Protocol):
-    """What becomes of entries that leave their queues: who is told of it, and what is kept."""
+    """Final disposal of entries that leave their queues: reports and dead letters."""
 
     def taken(
         self, queue: QueueView, entries: Sequence[Entry], batch: Batch, consumer: object

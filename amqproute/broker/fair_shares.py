@@ -21,14 +21,14 @@ __all__ = ["FairShares"]
 
 @dataclass(slots=True)
 class _Holding:
-    """What one party holds: in all, and by member."""
+    """Holdings of one party: in total, and by member."""
 
     total: int = 0
     by_member: dict[Hashable, int] = field(default_factory=dict)
 
 
 class FairShares:
-    """Who holds how much of one resource, in any unit.
+    """Holdings of parties in one resource, in any unit.
 
     Attributes:
         used: what all parties hold together.

@@ -143,7 +143,7 @@ class Acquirer(Protocol):
 
 
 class PutTarget(Protocol):
-    """Where a posting goes."""
+    """Target of a posting."""
 
     @property
     def name(self) -> str:
@@ -179,7 +179,7 @@ class ActiveBranches(Protocol):
 
 @dataclass(slots=True)
 class TransactionTerms:
-    """What the transactions of all connections have in common.
+    """Terms shared by the transactions of all connections.
 
     Attributes:
         begin: makes a `Batch`.
@@ -253,7 +253,7 @@ class Retirement:
 
 
 class TransactionStage(Enum):
-    """How far a transaction has come."""
+    """Stage of a transaction."""
 
     OPEN = "open"
     PREPARED = "prepared"
@@ -263,7 +263,7 @@ class TransactionStage(Enum):
 
 
 class TransactionBook(Protocol):
-    """What a transaction needs of the collection it belongs to: bounds, and its account."""
+    """The collection that a transaction belongs to: its limits and accounting."""
 
     terms: TransactionTerms
 
@@ -353,7 +353,7 @@ class Transaction:
 
     @property
     def operations(self) -> int:
-        """How many postings and retirements it has."""
+        """Number of its postings and retirements."""
         return len(self.postings) + len(self.retirements)
 
     # -- work ----------------------------------------------------------------------------------
@@ -505,7 +505,7 @@ class Transaction:
         self._stop_timer()
 
     def commit(self, note: Callable[[Batch], None] | None = None) -> Deferred[None]:
-        """Do all of it, in one commit of the store (X-11).
+        """Commit it in one commit of the store (X-11).
 
         Args:
             note: adds to that commit what a branch has to remember or to forget.
@@ -566,7 +566,7 @@ class Transaction:
         return failure
 
     def roll_back(self) -> None:
-        """Do nothing of it. Call `conclude` when the coordinator has answered."""
+        """Roll it back. Call `conclude` when the coordinator has answered."""
         self._leave(TransactionStage.ROLLED_BACK)
 
     def dissolve(self) -> None:
@@ -584,7 +584,7 @@ class Transaction:
             self._timer = None
 
     def conclude(self) -> None:
-        """Tell the links what became of their parts, once it is decided."""
+        """Notify the links of the result, once it is decided."""
         is_committed = self.stage is TransactionStage.COMMITTED
         postings, self.postings = self.postings, []
         retirements, self.retirements = self.retirements, []

@@ -34,7 +34,7 @@ def NOTHING(_: Entry) -> bool:
 
 
 class MessageSelection:
-    """What an operator means. What is given has to fit all together.
+    """Selection criteria of an operator: all that are given have to match.
 
     Args:
         ids: of entries; none for any.

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Durability(StrEnum):
-    """Which entries are stored (message-durability-mode, Q-17)."""
+    """Durability of entries (message-durability-mode, Q-17)."""
 
     MESSAGE = "message"
     """Those of messages that ask for it."""
@@ -23,7 +23,7 @@ class Durability(StrEnum):
 
 
 class NonTransactional(StrEnum):
-    """Which messages are taken as to transactions (non-transactional-support, Q-19)."""
+    """Support for non-transacted messages (non-transactional-support, Q-19)."""
 
     ALL = "all"
     UNSUPPORTED = "unsupported"
@@ -33,14 +33,14 @@ class NonTransactional(StrEnum):
 
 
 class Excess(StrEnum):
-    """What becomes of a consumer above the limit (excess-destructive-link-policy, Q-21)."""
+    """Treatment of a consumer above the limit (excess-destructive-link-policy, Q-21)."""
 
     FAIL = "fail"
     WAIT = "wait"
 
 
 class Duplicates(StrEnum):
-    """Which messages are taken once only (duplicate-policy, M-07)."""
+    """Scope of duplicate detection (duplicate-policy, M-07)."""
 
     GLOBAL_IDS = "global-ids"
     """Those with a message-id that is a uuid, binary or string."""

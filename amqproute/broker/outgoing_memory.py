@@ -28,7 +28,7 @@ FIRST: Final = 8
 
 
 class OutgoingMemory:
-    """What receivers hold, and how much each of them may.
+    """Memory of unsettled messages at receivers, and the share of each.
 
     Args:
         limit_bytes: the bound for all of them; 0 for none.

@@ -48,7 +48,7 @@ class PartialDelivery(Generic[K]):
 
 
 class EvictionAction(Enum):
-    """What is to be done about a delivery."""
+    """Action on an unfinished delivery."""
 
     SPILL = "spill"
     END = "end"

@@ -125,7 +125,7 @@ class HeldMemory:
 
     @property
     def low_bytes(self) -> int:
-        """Where the gate opens again."""
+        """Octets below which the gate opens again."""
         return self.limit_bytes * 3 // 4
 
     def part(self, connections: int) -> int:

@@ -228,7 +228,7 @@ class Queue:
 
     @property
     def is_relay(self) -> bool:
-        """What it delivers goes to another broker."""
+        """Whether it is a relay queue: its consumer is another broker."""
         return self.state.is_relay
 
     @is_relay.setter
@@ -287,7 +287,7 @@ class Queue:
 
     @property
     def tally(self) -> QueueCounters:
-        """What happened on it."""
+        """Its counters."""
         return self.state.counters
 
     @property

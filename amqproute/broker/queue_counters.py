@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class QueueCounters:
-    """What happened on a queue since the daemon started."""
+    """Counters of a queue since the start of the daemon."""
 
     enqueued: int = 0
     dequeued: int = 0

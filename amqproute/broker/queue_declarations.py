@@ -54,7 +54,7 @@ what stays free."""
 
 
 class QueueRegistry(Protocol):
-    """Whoever makes and deletes queues at runtime, and notes in the store what is durable."""
+    """Creates and deletes queues at runtime, and stores the durable ones."""
 
     def declared(self, name: str) -> DeclaredTerms | None:
         """Return what a client declared of a durable queue; None if no client did."""

@@ -38,7 +38,7 @@ Look = Callable[[list[Entry]], "Awaitable[None] | None"]
 
 
 class IteratorPosition(NamedTuple):
-    """How far a walk has come.
+    """Position of an iteration.
 
     Attributes:
         level: of the line; above all levels for the deferred entries.

@@ -12,7 +12,7 @@ from amqproute.translation.dead_letters import DeadLetterTarget
 
 
 class QueueView(BatchParticipant[Entry], Protocol):
-    """What a part of a queue may know of the whole.
+    """A queue as its parts see it.
 
     Attributes:
         name: the queue's name; it may change.

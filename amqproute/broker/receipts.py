@@ -213,7 +213,7 @@ class MessageIds:
 
     @property
     def key(self) -> str:
-        """Where the next ones are written."""
+        """Key of the row to which the next receipts are written."""
         return self._key(self._number)
 
     def _key(self, number: int) -> str:

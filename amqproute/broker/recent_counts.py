@@ -25,7 +25,7 @@ ELSEWHERE: Final = "*"
 
 
 class RecentEvent(NamedTuple):
-    """What is counted.
+    """A kind of event that is counted.
 
     Attributes:
         event: ``rejected``, ``dead-lettered`` or ``refused``.

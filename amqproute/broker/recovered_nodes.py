@@ -57,7 +57,7 @@ class RecoveredNodes:
 
     @property
     def messages(self) -> dict[str, int]:
-        """How many messages wait for their queue to be made, by its name."""
+        """Number of messages by queue name, of queues that are not created yet."""
         counts: dict[str, int] = {}
         for key, summary in self._lines.items():
             name = queue_of_key(key)

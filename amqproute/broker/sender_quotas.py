@@ -33,7 +33,7 @@ NOTES: Final = "account"
 
 
 class SenderQuota:
-    """What one sender's messages occupy.
+    """Space that the messages of one sender occupy.
 
     Attributes:
         key: whose.
@@ -59,7 +59,7 @@ class SenderQuota:
 
     @property
     def flags(self) -> int:
-        """What stands in the flags of its rows."""
+        """Its bits in the flags of rows."""
         return self.number << ACCOUNT_SHIFT
 
     def came(self, octets: int) -> None:

@@ -103,10 +103,10 @@ SettlementDecision = Remove | Quarantine | Bury | Return | Rewrite | Browsed
 def decide(
     state: QueueState, entries: Sequence[Entry], outcome: Outcome, consumer: object
 ) -> list[SettlementDecision]:
-    """Decide what becomes of entries.
+    """Decide on the effects of an outcome on entries.
 
-    Delivery counts, annotations and what a consumer has barred itself from are changed at once, and
-    so are the cursors of browsers; nothing is put into a batch.
+    Delivery counts, annotations, entries barred from a consumer and cursors of browsers change at
+    once; nothing is put into a batch.
 
     Args:
         state: of the queue.
@@ -185,14 +185,14 @@ def make_available(state: QueueState, entries: Sequence[Entry]) -> None:
 
 
 def is_release(decision: SettlementDecision) -> bool:
-    """Tell whether a consumer gives entries back, without having done with them."""
+    """Return whether a consumer gives entries back unprocessed."""
     return type(decision) is Return or (
         type(decision) is Bury and decision.reason is DeadLetterReason.MAX_DELIVERIES
     )
 
 
 def released_code(outcome: Outcome) -> str | None:
-    """Return how the journal calls it that a consumer gives entries back with this outcome."""
+    """Return the journal's code for entries given back with this outcome."""
     if type(outcome) is not Modification:
         return None
     return "modified.failed" if outcome.delivery_failed else "modified"

@@ -47,7 +47,7 @@ class SharedBodyBatch:
 
     @property
     def transaction(self) -> SharedBodyBatch:
-        """What targets write to: this."""
+        """The transaction for targets: this object."""
         return self
 
     def enqueue(

@@ -52,7 +52,7 @@ SIZE_MEMORY: Final = 64
 
 
 class TopicHost(Protocol):
-    """What a subscription needs of its topic."""
+    """A topic as its subscriptions see it."""
 
     tally: TopicCounters
 
@@ -356,7 +356,7 @@ class Subscription:
 
 
 def is_seen(outcome: Outcome) -> bool:
-    """Tell whether an outcome says that a subscriber has done with a message (S-04)."""
+    """Return whether a subscriber has finished with a message (S-04)."""
     if isinstance(outcome, Modification):
         return bool(outcome.undeliverable_here)
     return isinstance(outcome, Acceptance | Rejection)
@@ -369,7 +369,7 @@ def node_of(source: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What makes a durable subscription, as it is kept in the store.
+    """Definition of a durable subscription, as stored.
 
     Attributes:
         topic: the topic's name.
@@ -397,7 +397,7 @@ class Definition:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What names it within all topics: see `subscription_key`."""
+        """Its key among all topics: see `subscription_key`."""
         return subscription_key(self.container, self.name, self.owner)
 
     @property
@@ -522,7 +522,7 @@ class DurableSubscription:
         return bool(self.queue.limits.capacity)
 
     def target(self) -> Queue:
-        """Where its messages go."""
+        """Target of its messages."""
         return self.queue
 
     def selects(self, message: Message, origin: str | None) -> bool:
@@ -571,7 +571,7 @@ class DurableSubscription:
 
 @implementer(IConsumer)
 class _Sieve:
-    """Looks at what waited from before the filter changed, and drops what it does not select."""
+    """Applies a changed filter to messages that were waiting, and drops those not selected."""
 
     takes_ahead = False
 
@@ -581,7 +581,7 @@ class _Sieve:
 
     @property
     def taker(self) -> EntryTaker:
-        """Who takes, for the journal."""
+        """The consumer, for the journal."""
         return getattr(self._consumer, "taker", SOMEBODY)
 
     def capacity(self) -> int:

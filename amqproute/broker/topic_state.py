@@ -46,7 +46,7 @@ class TopicArrival:
 
 @dataclass(slots=True)
 class TopicCounters:
-    """What happened on a topic since the daemon started.
+    """Counters of a topic since the start of the daemon.
 
     Attributes:
         published: messages put.
@@ -64,7 +64,7 @@ class TopicCounters:
 
 
 class TopicOutlet(Protocol):
-    """What takes messages off a topic within the publisher's batch.
+    """An outlet of a topic: receives messages within the publisher's batch.
 
     Attributes:
         filters: which messages.

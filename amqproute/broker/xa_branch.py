@@ -19,7 +19,7 @@ from amqproute.broker.xa_states import OPEN, TABLE, BranchState, Xa, XaError, Xi
 
 
 class RecoveryRemainder:
-    """What a revived branch could not take in hand, until it is resolved.
+    """Parts of a restored branch that are missing, until it is resolved.
 
     Attributes:
         strayed: by line, entries whose node is not there.
@@ -91,7 +91,7 @@ class Branch:
 
     @property
     def operations(self) -> int:
-        """How many postings and retirements it has."""
+        """Number of its postings and retirements."""
         if self.transaction is not None:
             return self.transaction.operations
         if self.record is not None:
@@ -126,7 +126,7 @@ class Branch:
 
     @property
     def decided(self) -> Xa:
-        """What an operator has decided."""
+        """Decision of an operator."""
         return Xa.HEURCOM if self.state is BranchState.COMMITTED else Xa.HEURRB
 
     def associate(self, active: int, suspended: int) -> None:

@@ -66,7 +66,7 @@ class StoredRetirement:
 
 @dataclass(slots=True)
 class BranchRecord:
-    """What is kept of a branch.
+    """Record of a branch.
 
     Attributes:
         owner: who started it.

@@ -72,7 +72,7 @@ class _Keeper:
         self.queue.settle(entries, outcome, batch)
 
     def retake(self, entries: Sequence[Entry]) -> None:
-        """That commit failed."""
+        """Take entries back: that commit failed."""
         self.queue.retake(entries)
 
     def retired(self, retirements: Sequence[Retirement]) -> None:

@@ -52,7 +52,7 @@ class Xa(IntEnum):
 
 
 class BranchState(Enum):
-    """Where a branch is in the table of XA."""
+    """State of a branch in the table of XA."""
 
     ACTIVE = "active"
     SUSPENDED = "suspended"
@@ -95,7 +95,7 @@ class XaError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """What names a branch (C-03).
+    """Name of a branch (C-03).
 
     Attributes:
         format_id: the format of the other two; never negative.

@@ -59,7 +59,7 @@ class Overflow(enum.Enum):
 
 
 class TermSource(enum.Enum):
-    """Where a value in force comes from."""
+    """Origin of a value in force."""
 
     OPTION = "option"
     ARGUMENT = "argument"

@@ -23,7 +23,7 @@ from amqproute.broker.exchanges.topic_trie import TopicTrie
 
 
 class ExchangeType(enum.Enum):
-    """How an exchange routes (09-EXCH-01, 09-EXCH-02)."""
+    """Routing algorithm of an exchange (09-EXCH-01, 09-EXCH-02)."""
 
     DIRECT = "direct"
     FANOUT = "fanout"
@@ -32,14 +32,14 @@ class ExchangeType(enum.Enum):
 
 
 class TargetKind(enum.Enum):
-    """What a binding leads to. Queues and exchanges are two name spaces."""
+    """Kind of a binding's target. Queues and exchanges are two name spaces."""
 
     QUEUE = "queue"
     EXCHANGE = "exchange"
 
 
 class BindingTarget(NamedTuple):
-    """Where a binding leads.
+    """Target of a binding.
 
     Attributes:
         kind: queue or exchange.

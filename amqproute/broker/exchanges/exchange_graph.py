@@ -84,7 +84,7 @@ class ExchangeDefinition:
 
 @dataclass(frozen=True)
 class RoutingOutcome:
-    """Where a message goes.
+    """Result of routing a message.
 
     Attributes:
         queues: names, each once.
@@ -102,7 +102,7 @@ class RoutingOutcome:
 
 @dataclass(frozen=True)
 class GraphChange:
-    """What has gone by a change.
+    """Exchanges and bindings removed by a change.
 
     Attributes:
         exchanges: names, in order; the one that was deleted is the first.
@@ -196,12 +196,12 @@ class ExchangeGraph:
 
     @property
     def binding_count(self) -> int:
-        """How many bindings there are."""
+        """Number of bindings."""
         return self._bindings
 
     @property
     def exchange_count(self) -> int:
-        """How many exchanges there are."""
+        """Number of exchanges."""
         return len(self._exchanges)
 
     def __contains__(self, name: str) -> bool:

@@ -63,7 +63,7 @@ def comparable(value: object) -> Hashable:
 
 
 class HeaderPattern(NamedTuple):
-    """What a binding asks of headers.
+    """The condition of a binding on headers.
 
     Attributes:
         wanted: name and `comparable` value of each header that is looked at.

@@ -44,7 +44,7 @@ PRIORITIES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTerms:
-    """What a client declared of a queue, beside its name.
+    """A client's declaration of a queue, without the name.
 
     Attributes:
         auto_delete: it goes with its last consumer.

@@ -113,7 +113,7 @@ class TopicTrie(Generic[Value]):
 
 
 class _Node(Generic[Value]):
-    """Where some words of patterns lead.
+    """A node of the tree: the continuation of some words of patterns.
 
     Attributes:
         values: those of the patterns that end here, with how often they were added.

@@ -108,7 +108,7 @@ class QueueDirectory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
-    """What is known of an exchange or a binding beside itself.
+    """Bookkeeping for an exchange or a binding.
 
     Attributes:
         owner: who declared it; empty for the operator.
@@ -123,7 +123,7 @@ class _Registered:
 
 @dataclass(frozen=True, slots=True)
 class RemovedTopology:
-    """What has gone by a change, so that it can come back.
+    """Exchanges and bindings removed by a change, so that they can be restored.
 
     Attributes:
         change: what has gone.
@@ -200,7 +200,7 @@ class Topology:
 
     @property
     def octets(self) -> int:
-        """What exchanges and bindings take, by `EACH` and their arguments."""
+        """Octets charged for exchanges and bindings: `EACH`, and their arguments."""
         return self._shares.used
 
     def owner_of(self, name: str) -> str:

@@ -39,7 +39,7 @@ MOST_PRIORITY: Final = 1 << 31
 
 
 class PolicyScope(enum.Enum):
-    """What a policy applies to, by the words of RabbitMQ."""
+    """Scope of a policy, in the words of RabbitMQ."""
 
     QUEUES = "queues"
     CLASSIC_QUEUES = "classic_queues"
@@ -49,7 +49,7 @@ class PolicyScope(enum.Enum):
 
     @property
     def keys(self) -> frozenset[str]:
-        """What such a policy can say."""
+        """Keys that such a policy can have."""
         if self is PolicyScope.EXCHANGES:
             return EXCHANGE_POLICY_KEYS
         return QUEUE_POLICY_KEYS | (EXCHANGE_POLICY_KEYS if self is PolicyScope.ALL else set())

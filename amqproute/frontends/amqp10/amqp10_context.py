@@ -24,7 +24,7 @@ class LinkHolder(Protocol):
 
 @dataclass(slots=True)
 class Amqp10Context:
-    """What all AMQP 1.0 connections have in common.
+    """Context shared by all AMQP 1.0 connections.
 
     Attributes:
         common: what all connections have, whatever their protocol.

@@ -43,7 +43,7 @@ class ResumedDelivery:
 
 @dataclass(slots=True)
 class UnsettledComparison:
-    """What is to be done.
+    """Result of comparing unsettled maps.
 
     Attributes:
         again: what is to be sent once more, in order.

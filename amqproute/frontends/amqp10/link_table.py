@@ -54,7 +54,7 @@ END: Final = Symbol("end")
 
 
 class LinkEndpoint(NodeEndpoint):
-    """What stands behind our end of a link: its `amqproute.wire.amqp10.link.Link.context`.
+    """Our end of a link: its `amqproute.wire.amqp10.link.Link.context`.
 
     What an endpoint does not override has no meaning for it.
 

@@ -490,7 +490,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
     def _doom_behind(
         self, refused: Delivery, deliveries: Sequence[Delivery], error: AmqpError
     ) -> None:
-        """What comes behind a delivery that has ended the link is not taken either."""
+        """Doom the postings behind a delivery that has ended the link."""
         for delivery in deliveries[deliveries.index(refused) + 1 :]:
             self._doom(delivery, error)
 

@@ -603,7 +603,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
             self.source.settle(entries, outcome, batch, consumer=self)
 
     def retake(self, entries: Sequence[Entry]) -> None:
-        """That commit failed."""
+        """Take entries back: that commit failed."""
         if not self.copies:
             self.source.retake(entries)
 
@@ -714,7 +714,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         self._settle(entries, RELEASED)
 
     def _unpark(self, deliveries: Sequence[Delivery]) -> None:
-        """What is still parked of these is for all again."""
+        """Release those of these deliveries that are still parked."""
         if self._parked is None:
             return
         entries = self._parked.entries

@@ -85,7 +85,7 @@ LinkKey = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """How long a terminus outlives its link.
+    """Retention of a terminus after its link has ended.
 
     Attributes:
         policy: the expiry-policy in force.
@@ -171,14 +171,14 @@ class ParkedDeliveries:
         return sum([len(entry.message.encoded) for entry in self.entries.values()])
 
     def expire(self, batch: Batch) -> None:
-        """Give the entries up."""
+        """Release the entries with the default outcome."""
         entries, self.entries = list(self.entries.values()), {}
         if entries:
             self.source.settle(entries, self.outcome, batch, consumer=self.consumer)
 
 
 class ResolvedDeliveries:
-    """What became of a publisher's deliveries whose outcome it has not confirmed yet.
+    """Outcomes of a publisher's deliveries that it has not confirmed yet.
 
     It is handed on from one attachment of the link to the next.
 
@@ -206,7 +206,7 @@ class ResolvedDeliveries:
 
     @property
     def octets(self) -> int:
-        """What it costs in memory, roughly."""
+        """Its estimated memory in octets."""
         return len(self.outcomes) * RESOLVED_OCTETS
 
     def on_recovered(self, notify: Callable[[], None]) -> None:
@@ -214,7 +214,7 @@ class ResolvedDeliveries:
         self._waiting.append(notify)
 
     def is_recovered(self) -> None:
-        """What was pending is on the disk, or refused."""
+        """Note that pending deliveries are on the disk, or refused."""
         self.is_pending = False
         waiting, self._waiting = self._waiting, []
         for notify in waiting:
@@ -235,7 +235,7 @@ class ResolvedDeliveries:
         self.outcomes[tag] = outcome
 
     def forget(self, tags: Iterable[bytes], begin: Callable[[], Batch]) -> None:
-        """The sender has settled these.
+        """Forget deliveries that the sender has settled.
 
         Args:
             tags: which.
@@ -249,7 +249,7 @@ class ResolvedDeliveries:
                 begin().transaction.note(RESOLVED_NOTES, note_key(self._link, tag), None)
 
     def expire(self, batch: Batch) -> None:
-        """Nobody asks any more."""
+        """Discard the outcomes."""
         self.forget(list(self.outcomes), lambda: batch)
 
 
@@ -281,7 +281,7 @@ class SuspendedLink:
 
 @dataclass(slots=True)
 class SuspendedCounters:
-    """What links keep together.
+    """Totals of suspended links.
 
     Attributes:
         links: how many they are.

@@ -83,7 +83,7 @@ _OUTCOMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LinkMode:
-    """How a link behaves at its terminus.
+    """Behavior of a link at its terminus.
 
     Attributes:
         dynamic: the node was made for this link.

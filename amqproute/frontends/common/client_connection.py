@@ -68,7 +68,7 @@ class ConnectionConsumer(Protocol):
 
 
 class FrontendContext:
-    """What all connections of a daemon have in common.
+    """Context shared by all connections of a daemon.
 
     Args:
         nodes: the local nodes, as clients and peers may use them.
@@ -247,7 +247,7 @@ class ClientConnection(ABC):
 
     @cached_property
     def endpoint_quota(self) -> EndpointQuota:
-        """What its sessions and links take of memory."""
+        """Memory quota of its sessions and links."""
         quota = EndpointQuota(self, self.context.endpoint_memory)
         if self.is_lost:
             quota.end()
@@ -360,7 +360,7 @@ class ClientConnection(ABC):
 
     @property
     def journal_protocol(self) -> str | None:
-        """What the journal calls its protocol; None for AMQP 1.0."""
+        """Name of its protocol in the journal; None for AMQP 1.0."""
         return None
 
     # -- the transport ---------------------------------------------------------------------------
@@ -439,7 +439,7 @@ class ClientConnection(ABC):
         return min(self.limits.uncommitted_bytes, part)
 
     def release(self, size: int) -> None:
-        """So much is on the disk, or never will be."""
+        """Release octets that are on the disk, or were given up."""
         self._uncommitted_bytes -= size
         self.context.memory.release(size)
         if self.is_held and self._uncommitted_bytes <= self._most_bytes:

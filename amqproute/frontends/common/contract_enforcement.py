@@ -94,7 +94,7 @@ MOST_IDLE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ContractTerms:
-    """What is agreed; None is without a bound.
+    """Terms of a contract; None is without a bound.
 
     Attributes:
         connections: at one time.
@@ -182,7 +182,7 @@ class ContractConnection(Protocol):
 
 
 class ContractShare:
-    """What one link that sends has of its sender's contract.
+    """Share of one sending link in its sender's contract.
 
     Attributes:
         contract: whose share.

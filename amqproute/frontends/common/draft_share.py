@@ -24,7 +24,7 @@ class NoCapacityError(ResourceLimitExceeded):
 
 
 class DraftShare:
-    """What one large message on its way takes.
+    """Resources of one large message being received.
 
     Args:
         connection: that it comes in on.

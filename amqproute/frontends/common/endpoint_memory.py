@@ -34,7 +34,7 @@ MOST_REFUSED: Final = 100
 
 
 class EndpointMemory:
-    """What the sessions and links of all connections take.
+    """Memory of the sessions and links of all connections.
 
     Args:
         memory_octets: ``limits.memory``; 0 for no bound.
@@ -64,7 +64,7 @@ class EndpointOwner(Protocol):
 
 
 class EndpointQuota:
-    """What the sessions and links of one connection take.
+    """Memory of the sessions and links of one connection.
 
     Args:
         owner: the connection.

@@ -47,7 +47,7 @@ A = TypeVar("A", contravariant=True)
 
 
 class PublishingLink(Protocol[D]):
-    """Where messages come in: puts them on a target, and answers when they are durable.
+    """A publisher's link: puts messages on a target, and answers when they are durable.
 
     Attributes:
         is_durable: what became of its messages is itself kept in the store.

@@ -68,7 +68,7 @@ class TransferPolicy(Protocol):
 
 
 class MessageAdmission(Protocol):
-    """Where messages may come from; see `amqproute.services.provenance`."""
+    """Check of the origin of messages; see `amqproute.services.provenance`."""
 
     def admitted(self, message: Message, origin: Origin) -> Message:
         """Return a message as it is taken from its sender; raise `AmqpError` if it is not."""
@@ -79,11 +79,11 @@ class TransferNode(Protocol):
 
     @property
     def rules(self) -> TransferPolicy:
-        """What is local, and who may do what."""
+        """Local names and access rules."""
 
     @property
     def provenance(self) -> MessageAdmission:
-        """Where messages may come from."""
+        """Check of the origin of messages."""
 
     def direct(self, node: ITarget) -> ITarget:
         """Return the target of a peer's link straight to a local node."""

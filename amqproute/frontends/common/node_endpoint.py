@@ -21,7 +21,7 @@ class NodeEndpoint:
 
     @property
     def name(self) -> str:
-        """What operators call it; unique enough to be told among those of one connection."""
+        """Its name for operators, distinct enough within one connection."""
         return ""
 
     @property

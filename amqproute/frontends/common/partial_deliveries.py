@@ -92,7 +92,7 @@ class InputHolder(Hashable, Protocol):
 
 
 class PartialDeliveries:
-    """What all connections hold of deliveries that have begun and not ended.
+    """Unfinished deliveries of all connections.
 
     Args:
         memory: what counts as on its way.

@@ -34,7 +34,7 @@ D = TypeVar("D", bound=WaitingDelivery)
 
 
 class HeldOctets(Protocol):
-    """Whoever counts the octets of messages that wait; see `ClientConnection.hold`."""
+    """Counter of the octets of waiting messages; see `ClientConnection.hold`."""
 
     def hold(self, size: int) -> None:
         """So many octets more wait."""
@@ -98,7 +98,7 @@ class WaitingDeliveries(Generic[D]):
         self._octets.hold(sum([len(each.payload) for each in deliveries]))
 
     def over(self, reason: Hashable, put: Callable[[list[D]], None]) -> None:
-        """What a line has waited for has come, or will not come any more.
+        """End the wait of a line: its reason has come, or will not come any more.
 
         Args:
             reason: of the line.
