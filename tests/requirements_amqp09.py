@@ -31,6 +31,8 @@ _E = "tests.frontends.amqp09.test_queue_methods.ExchangeMethodTests"
 _P = "tests.frontends.amqp09.test_publishing"
 _R = "tests.frontends.amqp09.test_consuming.ConsumeTests"
 _I = "tests.integration.test_amqp09_clients.ClientTests"
+_RULES = "tests.frontends.amqp09.test_rules"
+_REALMS = "tests.frontends.amqp09.test_access_realms"
 _CRASH = "tests.integration.test_amqp09_crash.CrashTests.test_kill"
 
 PROVED_09: Final[dict[str, Proof | Unproved]] = {
@@ -845,5 +847,547 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
         "ack, reject and nack are the outcomes of 1.0",
         f"{_R}.test_reject",
         f"{_R}.test_consume_and_ack",
+    ),
+    # --------------------------------------- rows of the classes that the frontend decides
+    "09-ACC-01": Proof(
+        "work that names a ticket needs one that was given",
+        f"{_REALMS}.UseTests.test_each_use",
+        f"{_REALMS}.UseTests.test_never_given",
+    ),
+    "09-ACC-02": Proof(
+        "a ticket is good for the uses of its realm that were asked for",
+        f"{_REALMS}.UseTests.test_each_use",
+        f"{_REALMS}.UseTests.test_other_realm",
+    ),
+    "09-ACC-03": Proof(
+        "access.request is answered by a ticket of its own", f"{_REALMS}.RequestTests.test_granted"
+    ),
+    "09-ACC-04": Proof(
+        "a realm without a right to it: 403 of the channel (I-05)",
+        f"{_REALMS}.RequestTests.test_rights_of_the_user",
+    ),
+    "09-ACC-05": Proof(
+        "a ticket ends with its channel and is no other's",
+        f"{_REALMS}.RequestTests.test_end",
+        f"{_REALMS}.UseTests.test_of_another_channel",
+    ),
+    "09-ACC-06": Proof(
+        "a realm has the exchanges and queues that its patterns name",
+        f"{_REALMS}.UseTests.test_other_realm",
+        f"{_REALMS}.UseTests.test_realms_change",
+    ),
+    "09-ACC-07": Proof(
+        "a second request for a realm destroys the first ticket",
+        f"{_REALMS}.RequestTests.test_second_request",
+    ),
+    "09-ACC-08": Proof(
+        "an exclusive ticket keeps others from tickets for the realm",
+        f"{_REALMS}.RequestTests.test_exclusive",
+        f"{_REALMS}.RequestTests.test_exclusive_in_a_virtual_host",
+    ),
+    "09-ACC-09": Proof(
+        "a passive ticket is good for passive declarations only",
+        f"{_REALMS}.UseTests.test_each_use",
+        f"{_REALMS}.UseTests.test_passive_declare_of_a_queue",
+    ),
+    "09-ACC-10": Proof(
+        "declare, bind, unbind and delete need an active ticket",
+        f"{_REALMS}.UseTests.test_each_use",
+    ),
+    "09-ACC-11": Proof(
+        "publishing with a ticket needs one for writing",
+        f"{_REALMS}.UseTests.test_publish",
+        f"{_REALMS}.UseTests.test_publish_by_a_known_way",
+        f"{_REALMS}.UseTests.test_large_publish",
+    ),
+    "09-ACC-12": Proof(
+        "consume and get need a ticket for reading", f"{_REALMS}.UseTests.test_each_use"
+    ),
+    "09-ACC-13": Proof(
+        "another channel's ticket closes the connection with 530",
+        f"{_REALMS}.UseTests.test_of_another_channel",
+    ),
+    "09-ACC-14": Proof(
+        "a ticket is good until its channel ends or it is replaced",
+        f"{_REALMS}.RequestTests.test_second_request",
+        f"{_REALMS}.RequestTests.test_end",
+    ),
+    "09-BASIC-02": Proof(
+        "persistent messages are on the disk before they are confirmed",
+        _CRASH,
+        f"{_P}.PublishTests.test_confirms",
+    ),
+    "09-BASIC-03": Unproved(
+        "queues page and never overflow, unless a client gives one a length (09-W-74)"
+    ),
+    "09-BASIC-05": Unproved(
+        "a permission: what does not fit into memory is paged, whatever its delivery-mode"
+    ),
+    "09-BASIC-06": Unproved("a permission of which use is made with a length only (09-W-74)"),
+    "09-BASIC-07": Proof(
+        "on a queue with x-max-priority 9 goes before 0; others have no levels, as in 0-9-1",
+        f"{_RULES}.BasicRuleTests.test_priorities",
+    ),
+    "09-BASIC-08": Proof(
+        "ten priorities are told apart, as messages of 9, 5, 4 and 0 show",
+        f"{_RULES}.BasicRuleTests.test_priorities",
+    ),
+    "09-BASIC-09": Proof(
+        "messages of one priority keep their order, persistent or not",
+        f"{_RULES}.BasicRuleTests.test_order",
+        f"{_RULES}.BasicRuleTests.test_priorities",
+    ),
+    "09-BASIC-12": Proof(
+        "delivery-mode 2 is stored, 1 is not; priorities are those of the property",
+        f"{_RULES}.QueueRuleTests.test_transient_messages",
+        f"{_RULES}.BasicRuleTests.test_priorities",
+    ),
+    "09-BASIC-15": Proof(
+        "a window of 0 is no window, and the others hold",
+        f"{_RULES}.BasicRuleTests.test_no_window_without_acks",
+    ),
+    "09-BASIC-17": Proof(
+        "windows do not hold for consumers without acknowledgements",
+        f"{_RULES}.BasicRuleTests.test_no_window_without_acks",
+    ),
+    "09-BASIC-19": Proof(
+        "another qos holds at once for consumers that are there (0-9)",
+        f"{_RULES}.BasicRuleTests.test_qos_while_consuming",
+    ),
+    "09-BASIC-20": Proof(
+        "a consumer is there until it is cancelled or its channel ends",
+        f"{_R}.test_cancel",
+        f"{_R}.test_end_of_a_channel",
+    ),
+    "09-BASIC-21": Proof(
+        "twenty consumers on one queue are taken", f"{_RULES}.QueueRuleTests.test_many"
+    ),
+    "09-BASIC-22": Proof(
+        "consume without a name takes the queue declared last",
+        f"{_RULES}.QueueRuleTests.test_last_declared",
+    ),
+    "09-BASIC-26": Proof(
+        "consume with nowait has no answer but deliveries",
+        f"{_RULES}.BasicRuleTests.test_nowait",
+        f"{_RULES}.QueueRuleTests.test_without_answers",
+    ),
+    "09-BASIC-27": Proof(
+        "arguments of consume that nobody knows are taken",
+        f"{_RULES}.BasicRuleTests.test_unknown_consume_arguments",
+    ),
+    "09-BASIC-30": Unproved(
+        "a permission to the server: it sends nothing behind a cancel that it has read"
+    ),
+    "09-BASIC-32": Proof(
+        "cancel with nowait has no answer at all", f"{_RULES}.BasicRuleTests.test_nowait"
+    ),
+    "09-BASIC-35": Proof(
+        "an empty exchange name is the default exchange", f"{_P}.PublishTests.test_to_a_queue"
+    ),
+    "09-BASIC-37": Proof(
+        "what a routing key means is decided by the type of the exchange",
+        f"{_G}.RouteTests.test_types",
+        f"{_G}.RouteTests.test_empty_key",
+    ),
+    "09-BASIC-42": Proof(
+        "deliveries are counted, and x-delivery-count says so",
+        f"{_RULES}.BasicRuleTests.test_delivery_limit",
+    ),
+    "09-BASIC-43": Proof(
+        "beyond x-delivery-limit a message is a dead letter",
+        f"{_RULES}.BasicRuleTests.test_delivery_limit",
+    ),
+    "09-BASIC-45": Proof(
+        "get without a name takes the queue declared last",
+        f"{_RULES}.QueueRuleTests.test_last_declared",
+    ),
+    "09-BASIC-46": Proof(
+        "a message from get is unacknowledged unless no-ack is set",
+        f"{_RULES}.BasicRuleTests.test_get_needs_an_ack",
+    ),
+    "09-BASIC-47": Proof(
+        "get-ok has an empty exchange for the default exchange",
+        f"{_RULES}.BasicRuleTests.test_get_needs_an_ack",
+    ),
+    "09-BASIC-49": Unproved("a rule for clients; the field of get-empty is sent empty"),
+    "09-BASIC-55": Proof(
+        "a rejected message with requeue is for the next consumer",
+        f"{_RULES}.BasicRuleTests.test_rejected",
+        f"{_R}.test_reject",
+    ),
+    "09-BASIC-56": Unproved("a rule for clients, who cannot be kept from it"),
+    "09-BASIC-57": Proof(
+        "without requeue a rejected message is dropped or a dead letter",
+        f"{_R}.test_reject",
+        f"{_DECLARED}.DeadLetterTests.test_reasons",
+    ),
+    "09-DOM-01": Proof(
+        "tickets of a channel are void when it closes",
+        f"{_REALMS}.RequestTests.test_end",
+        f"{_REALMS}.UseTests.test_of_another_channel",
+    ),
+    "09-DOM-02": Proof(
+        "in 0-9 a consumer tag is in use for the whole connection",
+        "tests.wire.amqp09.test_channels.ConsumerTagTests.test_scope",
+    ),
+    "09-DOM-04": Unproved("a domain of the class message, which is not offered yet"),
+    "09-DOM-05": Unproved(
+        "no method of the classes here has a duration; expirations and arguments have milliseconds"
+    ),
+    "09-DOM-06": Proof(
+        "names of exchanges: the standard's alphabet, each virtual host its own (I-07)",
+        f"{_RULES}.QueueRuleTests.test_names",
+        "tests.frontends.test_virtual_hosts.BorderTests.test_exchanges",
+    ),
+    "09-DOM-07": Proof(
+        "names of queues: the standard's alphabet, each virtual host its own",
+        f"{_RULES}.QueueRuleTests.test_names",
+        "tests.frontends.test_virtual_hosts.BorderTests.test_queues_of_one_name",
+    ),
+    "09-DOM-11": Proof(
+        "a virtual host is named with a slash and without (I-08)",
+        "tests.frontends.test_virtual_hosts.OpenTests.test_names",
+    ),
+    "09-DOM-12": Proof(
+        "clients with other properties are served the same",
+        f"{_RULES}.ConnectionRuleTests.test_properties_change_nothing",
+    ),
+    "09-DOM-15": Unproved("a domain of the class message, whose tokens have no format"),
+    "09-ERR-03": Proof(
+        "answers have no reply code, and 200 is never one",
+        f"{_RULES}.ConnectionRuleTests.test_success_is_never_sent",
+    ),
+    "09-ERR-04": Unproved("no method of these classes asks for a specific message"),
+    "09-ERR-06": Proof(
+        "a mandatory message without a way comes back with 312",
+        f"{_P}.PublishTests.test_return_before_ack",
+    ),
+    "09-ERR-07": Proof(
+        "an immediate message that nobody takes comes back with 313",
+        f"{_P}.PublishTests.test_immediate",
+    ),
+    "09-ERR-08": Proof(
+        "a connection that the daemon closes is told 320",
+        f"{_RULES}.ConnectionRuleTests.test_operator_closes",
+    ),
+    "09-ERR-09": Proof(
+        "a virtual host that is not there: 402 in 0-9, 530 in 0-9-1",
+        "tests.frontends.test_virtual_hosts.OpenTests.test_unknown",
+    ),
+    "09-ERR-10": Proof(
+        "each method without its right: 403 of the channel",
+        f"{_Q}.test_rights",
+        f"{_P}.PublishTests.test_rights",
+    ),
+    "09-ERR-11": Proof(
+        "what is not there: 404 of the channel",
+        f"{_Q}.test_missing_queue",
+        f"{_P}.PublishTests.test_wrong_exchange",
+    ),
+    "09-ERR-12": Proof(
+        "another connection's exclusive queue: 405 of the channel", f"{_Q}.test_exclusive"
+    ),
+    "09-ERR-13": Proof(
+        "a precondition that does not hold: 406 of the channel",
+        f"{_Q}.test_delete_with_conditions",
+        f"{_Q}.test_declared_otherwise",
+    ),
+    "09-ERR-21": Unproved(
+        "a fault of the broker's own is logged and answered by 541; none is known"
+    ),
+    "09-EXCH-01": Proof(
+        "fanout and direct exchanges route as they have to", f"{_G}.RouteTests.test_types"
+    ),
+    "09-EXCH-02": Proof(
+        "topic and headers exchanges are there as well", f"{_G}.RouteTests.test_types"
+    ),
+    "09-EXCH-08": Proof(
+        "exchanges come from clients and from definitions, and are there after a restart",
+        "tests.broker.exchanges.test_topology.RestartTests.test_restart",
+    ),
+    "09-EXCH-10": Proof(
+        "a user may declare twenty exchanges and more", f"{_RULES}.QueueRuleTests.test_many"
+    ),
+    "09-EXCH-11": Proof(
+        "a new exchange belongs to the realm of its ticket, or is refused",
+        f"{_REALMS}.UseTests.test_other_realm",
+    ),
+    "09-EXCH-12": Proof(
+        "the type of an exchange cannot change: 530 in 0-9, 406 in 0-9-1",
+        f"{_E}.test_declare",
+        f"{_E}.test_codes_of_0_9",
+    ),
+    "09-EXCH-18": Proof(
+        "a passive declare looks at no argument of an exchange",
+        f"{_RULES}.QueueRuleTests.test_passive_ignores_arguments",
+    ),
+    "09-EXCH-22": Proof(
+        "delete of an exchange with nowait has no answer but errors",
+        f"{_RULES}.QueueRuleTests.test_without_answers",
+    ),
+    "09-M-03": Proof(
+        "a key of 255 octets finds its queue; longer ones are no short strings",
+        f"{_RULES}.ConnectionRuleTests.test_longest_routing_key",
+    ),
+    "09-M-06": Proof(
+        "a bare reply-to becomes an address of ours when it leaves, and leads back",
+        "tests.frontends.amqp09.test_direct_replies.FederationTests.test_responder_elsewhere",
+        "tests.frontends.test_virtual_hosts.BorderTests.test_replies_to_partners",
+    ),
+    "09-M-07": Proof(
+        "a message that goes on has less time to live by what it was held",
+        f"{_RULES}.ConnectionRuleTests.test_time_held",
+    ),
+    "09-QUEUE-01": Unproved(
+        "other content classes are not offered: queues have class basic and AMQP 1.0"
+    ),
+    "09-QUEUE-02": Unproved("the other content classes are not offered yet"),
+    "09-QUEUE-03": Proof(
+        "a queue gets from an exchange only what comes behind its binding",
+        f"{_RULES}.QueueRuleTests.test_nothing_before_a_binding",
+    ),
+    "09-QUEUE-05": Proof(
+        "three hundred queues of one connection are taken", f"{_RULES}.QueueRuleTests.test_many"
+    ),
+    "09-QUEUE-07": Proof(
+        "a new queue belongs to the realm of its ticket, or is refused",
+        f"{_REALMS}.UseTests.test_other_realm",
+    ),
+    "09-QUEUE-10": Proof(
+        "a durable queue stores persistent messages and no others",
+        f"{_RULES}.QueueRuleTests.test_transient_messages",
+    ),
+    "09-QUEUE-12": Proof(
+        "an exclusive queue goes with its connection, used or not (I-12)",
+        f"{_RULES}.QueueRuleTests.test_exclusive_ends_with_its_connection",
+    ),
+    "09-QUEUE-15": Proof(
+        "a passive declare looks at no argument of a queue",
+        f"{_RULES}.QueueRuleTests.test_passive_ignores_arguments",
+    ),
+    "09-QUEUE-18": Proof(
+        "consumers count, also those of a stopped channel: if-unused has to see them (I-32)",
+        f"{_RULES}.QueueRuleTests.test_stopped_consumers",
+    ),
+    "09-QUEUE-20": Proof(
+        "a bind that fails closes the channel with 404 (I-06)",
+        f"{_RULES}.QueueRuleTests.test_failed_bind",
+    ),
+    "09-QUEUE-21": Proof(
+        "a durable queue on a transient exchange: 530 in 0-9, bound in 0-9-1",
+        f"{_RULES}.QueueRuleTests.test_what_0_9_does_not_bind",
+    ),
+    "09-QUEUE-24": Proof(
+        "a queue on an internal exchange: 530 in 0-9, bound in 0-9-1",
+        f"{_RULES}.QueueRuleTests.test_what_0_9_does_not_bind",
+    ),
+    "09-QUEUE-25": Proof(
+        "twenty bindings of one queue are taken", f"{_RULES}.QueueRuleTests.test_many"
+    ),
+    "09-QUEUE-26": Proof(
+        "bind with a ticket needs an active one for the queue", f"{_REALMS}.UseTests.test_each_use"
+    ),
+    "09-QUEUE-28": Proof(
+        "without names a queue is bound by its own name",
+        f"{_RULES}.QueueRuleTests.test_last_declared",
+    ),
+    "09-QUEUE-30": Proof(
+        "bind with nowait has no answer but errors",
+        f"{_Q}.test_without_answers",
+        f"{_RULES}.QueueRuleTests.test_without_answers",
+    ),
+    "09-QUEUE-33": Proof(
+        "an unbind that fails closes the channel with 404 in 0-9, and succeeds in 0-9-1",
+        f"{_RULES}.QueueRuleTests.test_failed_bind",
+    ),
+    "09-QUEUE-34": Proof(
+        "unbind with a ticket needs an active one for the queue",
+        f"{_REALMS}.UseTests.test_each_use",
+    ),
+    "09-QUEUE-36": Proof(
+        "unbind is always answered by unbind-ok",
+        f"{_RULES}.QueueRuleTests.test_last_declared",
+        f"{_RULES}.QueueRuleTests.test_failed_bind",
+    ),
+    "09-QUEUE-38": Proof(
+        "a purge leaves the consumers of the queue at work", f"{_RULES}.QueueRuleTests.test_purge"
+    ),
+    "09-QUEUE-39": Proof(
+        "a purge leaves what a client has, on transacted channels and others",
+        f"{_RULES}.QueueRuleTests.test_purge",
+    ),
+    "09-QUEUE-40": Unproved(
+        "a permission of which no use is made: what is purged is gone, but for the journal's record"
+    ),
+    "09-QUEUE-41": Proof(
+        "a purge leaves nothing of the messages in the queue", f"{_RULES}.QueueRuleTests.test_purge"
+    ),
+    "09-QUEUE-42": Proof(
+        "purge with a ticket needs one for reading (09-X-49)", f"{_REALMS}.UseTests.test_each_use"
+    ),
+    "09-QUEUE-43": Proof(
+        "purge without a name takes the queue declared last",
+        f"{_RULES}.QueueRuleTests.test_last_declared",
+    ),
+    "09-QUEUE-44": Proof(
+        "purge with nowait has no answer but errors",
+        f"{_RULES}.QueueRuleTests.test_without_answers",
+        f"{_Q}.test_without_answers",
+    ),
+    "09-QUEUE-46": Unproved(
+        "no dead-letter node is for deleted queues: messages go with theirs, as at RabbitMQ"
+    ),
+    "09-QUEUE-48": Unproved(
+        "the same decision: what is on a deleted queue is told to senders who asked for reports"
+    ),
+    "09-QUEUE-49": Unproved("a permission; operators move messages between queues that are there"),
+    "09-QUEUE-50": Proof(
+        "delete with a ticket needs an active one for the queue",
+        f"{_REALMS}.UseTests.test_each_use",
+    ),
+    "09-QUEUE-51": Proof(
+        "delete without a name takes the queue declared last",
+        f"{_RULES}.QueueRuleTests.test_last_declared",
+        f"{_Q}.test_generated_name",
+    ),
+    "09-QUEUE-54": Proof(
+        "delete of a queue with nowait has no answer but errors",
+        f"{_RULES}.QueueRuleTests.test_without_answers",
+        f"{_Q}.test_without_answers",
+    ),
+    "09-TX-01": Proof(
+        "commit-ok comes when the committed work is on the disk",
+        f"{_RULES}.TransactionRuleTests.test_committed_is_stored",
+    ),
+    "09-TX-02": Unproved("a rule for clients; redelivered is set where a duplicate may be"),
+    "09-TX-03": Unproved("a rule for clients, who cannot be kept from it"),
+    "09-TX-04": Proof(
+        "select is answered by select-ok, in either version",
+        f"{_RULES}.TransactionRuleTests.test_committed_is_stored",
+    ),
+    "09-TX-09": Unproved("a rollback writes nothing to the store and cannot fail"),
+    "09-W-51": Proof(
+        "PLAIN is offered where nobody can listen, and AMQPLAIN with it",
+        "tests.frontends.amqp09.test_log_in.MechanismTests.test_offered",
+    ),
+    "09-W-70": Proof(
+        "the capabilities announced are those of RabbitMQ, direct reply-to among them, and work",
+        "tests.integration.test_side_by_side.SideBySideTests.test_differences",
+    ),
+    "09-X-03": Proof(
+        "what another client had and did not acknowledge is redelivered",
+        f"{_RULES}.BasicRuleTests.test_redelivered_is_said",
+    ),
+    "09-X-04": Unproved(
+        "a rule for clients, who cannot be kept from it; the bit is set where it is known"
+    ),
+    "09-X-06": Proof(
+        "server-properties have product, version, platform and information",
+        "tests.integration.test_side_by_side.SideBySideTests.test_differences",
+    ),
+    "09-X-08": Proof(
+        "client-properties of any kind are taken, and the product is logged",
+        f"{_RULES}.ConnectionRuleTests.test_properties_change_nothing",
+    ),
+    "09-X-10": Unproved("a rule for clients; the mechanisms stand in the order of their strength"),
+    "09-X-15": Proof(
+        "no form of an address leads from one virtual host to another",
+        "tests.frontends.test_virtual_hosts.BorderTests.test_default_exchange",
+        "tests.frontends.test_virtual_hosts.BorderTests.test_declare_and_delete",
+    ),
+    "09-X-16": Unproved("no redirect is ever sent, so insist changes nothing"),
+    "09-X-17": Proof(
+        "whom the rules of a virtual host allow nothing may not open it",
+        "tests.frontends.test_virtual_hosts.OpenTests.test_not_allowed",
+    ),
+    "09-X-20": Proof(
+        "an undefined and a forbidden realm get the same answer",
+        f"{_REALMS}.RequestTests.test_unknown_realm",
+    ),
+    "09-X-21": Proof(
+        "exclusive access is refused while others have tickets, not for one's own",
+        f"{_REALMS}.RequestTests.test_exclusive",
+    ),
+    "09-X-22": Proof(
+        "a ticket is never 0, which stands for none (I-15)",
+        f"{_REALMS}.RequestTests.test_granted",
+        f"{_REALMS}.RequestTests.test_numbers_go_round",
+        f"{_REALMS}.UseTests.test_no_ticket",
+    ),
+    "09-X-113": Unproved(
+        "the optional classes are not offered yet, and channel.resume is refused with 540"
+    ),
+    "09-X-114": Proof(
+        "names of 127 octets are taken in 0-9, longer ones are not",
+        f"{_RULES}.QueueRuleTests.test_names",
+    ),
+    "09-X-115": Proof(
+        "names of exchanges and queues have the alphabet of the standard in 0-9",
+        f"{_RULES}.QueueRuleTests.test_names",
+    ),
+    "09-X-116": Proof(
+        "EXTERNAL has an empty response, and channel-max 0 is usual: neither is an error",
+        "tests.frontends.amqp09.test_log_in.MechanismTests.test_external",
+    ),
+    "09-X-28": Proof(
+        "durable exchanges are there after a restart, transient ones are not",
+        "tests.broker.exchanges.test_topology.RestartTests.test_restart",
+        "tests.broker.exchanges.test_topology.RestartTests.test_transient",
+    ),
+    "09-X-29": Proof(
+        "in 0-9 durable is ignored for what is there",
+        f"{_RULES}.QueueRuleTests.test_flags_of_what_is_there",
+    ),
+    "09-X-39": Proof(
+        "in 0-9 durable is ignored for what is there",
+        f"{_RULES}.QueueRuleTests.test_flags_of_what_is_there",
+    ),
+    "09-X-30": Proof(
+        "in 0-9 auto-delete is ignored for what is there",
+        f"{_RULES}.QueueRuleTests.test_flags_of_what_is_there",
+    ),
+    "09-X-42": Proof(
+        "in 0-9 auto-delete is ignored for what is there",
+        f"{_RULES}.QueueRuleTests.test_flags_of_what_is_there",
+    ),
+    "09-X-31": Proof(
+        "exchange.delete with a ticket needs an active one", f"{_REALMS}.UseTests.test_each_use"
+    ),
+    "09-X-32": Proof(
+        "a missing exchange is not deleted: 404 in 0-9, success in 0-9-1",
+        f"{_RULES}.QueueRuleTests.test_missing_exchange",
+    ),
+    "09-X-33": Proof(
+        "queue.declare with a ticket needs an active one",
+        f"{_REALMS}.UseTests.test_each_use",
+        f"{_REALMS}.UseTests.test_passive_declare_of_a_queue",
+    ),
+    "09-X-35": Proof(
+        "a new queue amq.x: 530 in 0-9, 403 in 0-9-1, and passive is permitted",
+        f"{_RULES}.QueueRuleTests.test_reserved_names",
+    ),
+    "09-X-41": Proof(
+        "another connection's exclusive queue is not declared: 405 (I-06)", f"{_Q}.test_exclusive"
+    ),
+    "09-X-47": Proof(
+        "unbind of a missing queue: 404 in 0-9, success in 0-9-1",
+        f"{_RULES}.QueueRuleTests.test_failed_bind",
+    ),
+    "09-X-48": Proof(
+        "unbind from a missing exchange: 404 in 0-9, success in 0-9-1",
+        f"{_RULES}.QueueRuleTests.test_failed_bind",
+    ),
+    "09-X-49": Proof(
+        "purge with a ticket needs one for reading", f"{_REALMS}.UseTests.test_each_use"
+    ),
+    "09-X-64": Proof(
+        "a publish without an exchange name goes by the default exchange",
+        f"{_P}.PublishTests.test_to_a_queue",
+        f"{_RULES}.BasicRuleTests.test_get_needs_an_ack",
+    ),
+    "09-X-65": Unproved("a permission of which no use is made: exchanges take every content"),
+    "09-X-72": Proof(
+        "a rejected message goes to one consumer and to none twice at a time",
+        f"{_RULES}.BasicRuleTests.test_rejected",
     ),
 }
