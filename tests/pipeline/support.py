@@ -106,7 +106,6 @@ SETTINGS = {
             "InjectRuntimeFilter",
             "OptimizeOneRowRelationSubquery",
             "RemoveRedundantAliases",
-            "RewriteCorrelatedScalarSubquery",
         )
     ),
     # Each task that sorts or aggregates clears a page, be there one row, and each small table that
