@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from twisted.internet.interfaces import IReactorTime
 
 from amqproute.broker.publisher_credit import STEP, Publishers
@@ -33,10 +31,6 @@ class QueueCapacity:
         self._untold = 0  # of those who waited when there was space last
         self._is_scheduled = False
         self.publishers = Publishers(state, clock)
-
-    def when_left(self, notify: Callable[[], None]) -> None:
-        """Have ``notify``, a method, called once when there is space again; it is held weakly."""
-        self.waiters.add(notify)
 
     def changed(self) -> None:
         """There are more places, or fewer, for another reason than messages."""

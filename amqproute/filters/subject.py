@@ -65,11 +65,6 @@ def subject_words(message: Message) -> list[str]:
     return (message.properties.subject or "").split(".")
 
 
-def subject_filter(pattern: str) -> SubjectFilter:
-    """Return the filter for a subject, or for a pattern if it has wildcards."""
-    return SubjectFilter(pattern, True)
-
-
 def _fits(pattern: Sequence[str], words: Sequence[str]) -> bool:
     """Match words with a pattern; only the last ``#`` seen is ever reconsidered."""
     at = behind = 0

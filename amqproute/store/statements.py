@@ -84,7 +84,6 @@ INSERT = BulkWrite(
     " row_sum) VALUES ",
     "(?,?,?,?,?,?,?,?,?,?)",
 )
-INSERT_WIDTH: Final = 10
 SHARE = BulkWrite("INSERT INTO payload (id, encoded, octets_crc) VALUES ", "(?,?,?)")
 SHARE_FILED = BulkWrite(
     "INSERT INTO payload (id, encoded, segment, body_start, body_length, octets_crc) VALUES ",

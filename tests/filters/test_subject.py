@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import InvalidField
 from amqproute.filters.registry import DIRECT, TOPIC, read_filters
-from amqproute.filters.subject import subject_filter
+from amqproute.filters.subject import SubjectFilter
 from amqproute.message import Message
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Described, Symbol, ULong
@@ -51,12 +51,12 @@ class SubjectTests(SynchronousTestCase):
             ("", None, True),
             ("a*", "ab", False),
         ):
-            self.assertIs(subject_filter(pattern).matches(about(subject)), wanted, pattern)
+            self.assertIs(SubjectFilter(pattern, True).matches(about(subject)), wanted, pattern)
 
     @given(PATTERNS, WORDS)
     def test_reference(self, pattern: list[str], words: list[str]) -> None:
         """The same as trying everything."""
-        found = subject_filter(".".join(pattern)).matches(about(".".join(words)))
+        found = SubjectFilter(".".join(pattern), True).matches(about(".".join(words)))
         self.assertIs(found, reference(pattern, words))
 
     def test_descriptors(self) -> None:
@@ -79,4 +79,4 @@ class SubjectTests(SynchronousTestCase):
     def test_long(self) -> None:
         """Many wildcards cost no more than a look at each pair of words."""
         pattern = ".".join(["#", "a"] * 63)
-        self.assertFalse(subject_filter(pattern).matches(about(".".join(["a"] * 2000) + ".b")))
+        self.assertFalse(SubjectFilter(pattern, True).matches(about(".".join(["a"] * 2000) + ".b")))
