@@ -82,7 +82,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     ),
     "explain": CommandEntry(
         "amqproute.cli.commands.resolve:explain",
-        "Show what the daemon would do with a message for ADDRESS, and why.",
+        "Show how the daemon would handle a message for ADDRESS, and why.",
     ),
     "hold": CommandEntry(
         "amqproute.cli.commands.relay_queue:hold",
@@ -90,7 +90,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     ),
     "holds": CommandEntry(
         "amqproute.cli.commands.relay_queue:holds",
-        "List the holds: since when, by whom and why.",
+        "List the holds, with time, maker and reason.",
     ),
     "journal": CommandEntry(
         "amqproute.cli.commands.journal:journal",

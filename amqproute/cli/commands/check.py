@@ -41,16 +41,16 @@ STARTS_EXPOSED: Final = ("it would start with a key that others can read", "corr
     "--dns",
     "by_dns",
     is_flag=True,
-    help="Look the partners up, those by name under `peers` and `routes` and those with relay "
-    "queues, and list whom the rules of where the DNS may lead cut off.",
+    help="Look the partners up, those named under `peers` and `routes` and those with relay "
+    "queues, and list those cut off by the rules on addresses from the DNS.",
 )
 @json_option
 def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
     """Check the configuration and the files it names, without starting anything.
 
-    Every problem is printed as FILE:LINE: KEY: what is wrong, and the exit code is 2. If there
-    is none, a summary shows what would run. Warnings, certificates with less than 21 days left
-    among them, do not change the exit code. The network is used with --dns only.
+    Every problem is printed as FILE:LINE: KEY: PROBLEM, and the exit code is 2. If there is none, a
+    summary shows what would run. Warnings, including certificates with less than 21 days left, do
+    not change the exit code. The network is used with --dns only.
 
     While no daemon of this state directory runs, it is also looked whether one could start: ports
     that are taken, directories of sockets and of the state, a store that is damaged or of a newer

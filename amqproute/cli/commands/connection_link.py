@@ -84,7 +84,7 @@ def connections(
 ) -> None:
     """List the connections, the oldest first.
 
-    CONTAINER is what the client calls itself: the container-id of AMQP 1.0, the connection_name or
+    CONTAINER is the client's own name: the container-id of AMQP 1.0, the connection_name or
     else the product of AMQP 0-9-1. SINCE is the age of a connection. CREDIT-IN is the number of
     messages that the other side may still send, over all its links, CREDIT-OUT those that it still
     accepts; UNSETTLED are deliveries without an outcome. IN and OUT count all deliveries. With
@@ -111,7 +111,7 @@ def show(
 ) -> None:
     """Show the connection NAME, and its links, or channels and consumers.
 
-    What begins with client- is the client's own word.
+    Attributes that begin with client- are statements of the client.
     """
 
     async def asked(client: Client) -> tuple[Facts, list[Facts]]:
@@ -135,15 +135,15 @@ def show(
 
 @connection.command("close")
 @click.argument("name")
-@click.option("--reason", metavar="TEXT", help="What the other side is told.")
+@click.option("--reason", metavar="TEXT", help="A reason for the client.")
 @access_options
 def close_connection(
     name: str, reason: str | None, url: str | None, trust: Path | None, config: Path | None
 ) -> None:
     """Close the connection NAME.
 
-    A client of AMQP 1.0 is told `amqp:connection:forced`, one of 0-9-1 gets connection.close with
-    320. Messages that it holds are available again. It may connect anew.
+    A client of AMQP 1.0 gets `amqp:connection:forced`, one of 0-9-1 gets connection.close with
+    320. Messages that it holds are available again. It may connect again.
     """
     given = {} if reason is None else {"reason": reason}
     access = AccessOptions(url, config, trust)
@@ -210,7 +210,7 @@ def close(
 ) -> None:
     """Detach the links of clients with the name NAME, or delete the binding NAME.
 
-    A client of AMQP 1.0 is told `amqp:link:detach-forced` and may attach again. A consumer of AMQP
+    A client of AMQP 1.0 gets `amqp:link:detach-forced` and may attach again. A consumer of AMQP
     0-9-1, whose name is its tag, is cancelled: its client gets basic.cancel if it knows that. A
     channel ends with its connection only: amqproute connection close. Where several virtual hosts
     have links of the name, --vhost or --connection is needed.

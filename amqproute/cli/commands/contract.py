@@ -37,7 +37,7 @@ _USED: Final = ("connections", "links", "credit", "spool")
 def contract() -> None:
     """Contracts of users and peers: limits, use, and time at a limit.
 
-    Contracts stand in the configuration, under `contracts` and `peers`.
+    Contracts are part of the configuration, under `contracts` and `peers`.
     """
 
 
@@ -82,7 +82,7 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
 def show(
     holder: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
 ) -> None:
-    """Show the contract of HOLDER: each bound, what is used of it, and refusals.
+    """Show the contract of HOLDER: each bound, its use, and refusals.
 
     HOLDER is a name that `amqproute contract ls` shows, as in user:anna or peer:beta.example.
     """

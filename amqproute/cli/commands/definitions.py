@@ -50,7 +50,7 @@ def definitions() -> None:
 @click.option(
     "--into", metavar="HOST", help="The virtual host here. [default: the one of the same name]"
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be made.")
+@click.option("--dry-run", is_flag=True, help="Only show the definitions to be imported.")
 @access_options
 @json_option
 def import_file(
@@ -63,14 +63,14 @@ def import_file(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    """Make what FILE defines, an export of RabbitMQ (`rabbitmqctl export_definitions FILE`).
+    """Import FILE, an export of RabbitMQ (`rabbitmqctl export_definitions FILE`).
 
-    One virtual host is taken at a time, into one that the configuration names under
-    `virtual-hosts`; / is always there.
+    Imports one virtual host at a time, into one named under `virtual-hosts` in the configuration,
+    or into /.
 
-    What is there already stays if it is the same; policies are replaced. What has no counterpart
-    here is named, and makes the exit status 1. Of users there are no passwords to take over: make
-    them with `amqproute user`.
+    Existing equal definitions stay; policies are replaced. Definitions without a counterpart here
+    are named, and make the exit status 1. Passwords of users cannot be imported: make the users
+    with `amqproute user`.
     """
     try:
         plan = plan_import(file.read())
@@ -119,11 +119,11 @@ def import_file(
 def export(
     vhost: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
 ) -> int:
-    """Write exchanges, the queues of clients, bindings and policies as RabbitMQ imports them.
+    """Write exchanges, the queues of clients, bindings and policies in RabbitMQ's format.
 
     All virtual hosts are written unless --vhost names one. Queues of the configuration are written
-    as durable queues without arguments. What the format has no words for is named on standard
-    error, and makes the exit status 1. What is printed is JSON with and without --json.
+    as durable queues without arguments. Definitions that do not fit the format are named on
+    standard error, and make the exit status 1. The output is JSON with and without --json.
     """
     hosts = in_touch(AccessOptions(url, config, trust), lambda client: _shown(client, vhost))
     document, unmatched = export_document(DefinitionPlan(hosts))
@@ -159,6 +159,6 @@ async def _carry_out(client: Client, lines: list[str]) -> None:
             client, "\n".join(lines[start : start + PART])
         )
         if not facts.get("committed"):
-            step = "what came before is there; correct the file or the daemon, and import it again"
+            step = "earlier parts are imported; correct the file or the daemon, and import it again"
             kind = USAGE if status == 400 else NEGATIVE
             raise ClientError(kind, f"management.{status}", words, step)

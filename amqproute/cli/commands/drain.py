@@ -30,7 +30,7 @@ LOOK_SECONDS: Final = 0.5
     "--timeout",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Wait no longer than this. The drain goes on. [default: for ever]",
+    help="Stop waiting after this time. The drain continues. [default: for ever]",
 )
 @access_options
 @json_option
@@ -47,13 +47,13 @@ def drain(
     """Accept no new messages, deliver those that can be delivered, and report when done.
 
     Publishers and other organizations' brokers get no credit and keep their messages; nobody is
-    disconnected, and nothing is refused. Consumers and the relay go on. It is done when nothing is
-    in progress and the messages that are still here cannot leave now: their node has no consumer,
+    disconnected, and nothing is refused. Consumers and the relay continue. The drain is done when
+    nothing is in progress and the remaining messages cannot leave now: their node has no consumer,
     or their next hop is held or unreachable. A connected consumer or peer that accepts nothing
     delays the end.
 
     Then stop the daemon as usual, or let it accept messages again with --end. A restart ends a
-    drain, too. Meanwhile `amqproute status` says that the daemon drains. Exit code 1 if it is not
+    drain, too. Meanwhile `amqproute status` reports the drain. Exit code 1 if it is not
     done.
     """
     if end + asks + no_wait > 1 or (timeout is not None and (end or asks or no_wait)):

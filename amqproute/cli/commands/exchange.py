@@ -48,8 +48,8 @@ BINDING_COLUMNS: Final = (
 def exchange() -> None:
     """Exchanges of the running daemon, and bindings from them.
 
-    What is made here is there again after a restart. Exchanges and queues are two name spaces: a
-    queue and an exchange may have one name.
+    Exchanges and bindings made here survive a restart. Exchanges and queues are two name spaces: a
+    queue and an exchange may have the same name.
     """
 
 
@@ -110,9 +110,9 @@ def bindings(
     help="How it routes.",
 )
 @click.option("--transient", is_flag=True, help="It is gone after a restart.")
-@click.option("--auto-delete", is_flag=True, help="It goes with its last binding.")
+@click.option("--auto-delete", is_flag=True, help="Delete it with its last binding.")
 @click.option("--internal", is_flag=True, help="Only other exchanges may publish to it.")
-@click.option("--alternate", metavar="EXCHANGE", help="Gets what no binding matches.")
+@click.option("--alternate", metavar="EXCHANGE", help="Gets messages that match no binding.")
 @access_options
 @json_option
 def declare(

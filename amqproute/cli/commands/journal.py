@@ -112,7 +112,7 @@ def _where_else(directory: Path) -> str:
     type=click.IntRange(0),
     default=10,
     show_default=True,
-    help="The last so many records.",
+    help="Number of last records.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Follow new records as they are written.")
 @click.option(
@@ -123,7 +123,7 @@ def _where_else(directory: Path) -> str:
     type=click.Choice(KINDS),
     help="Records of this kind; may be given more than once.",
 )
-@click.option("--node", metavar="NODE", help="Records about this node; * stands for anything.")
+@click.option("--node", metavar="NODE", help="Records about this node; * matches anything.")
 @click.option("--to", metavar="ADDRESS", help="Records of messages for this address; with *.")
 @click.option(
     "--where",
@@ -224,10 +224,10 @@ def find(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    """Show the history of a message: where it came from, where it went, what it waited for.
+    """Show the history of a message: its origin, its path, and the reasons for waiting.
 
     Its copies are included, and so are records about a destination while it waited for that. Exits
-    with 1 if the journal knows nothing of it.
+    with 1 if the journal has no record of it.
     """
     if [message_id, entry, digest].count(None) != 2:
         raise CommandError(
@@ -342,15 +342,15 @@ def verify(directory: Path | None, config: Path | None, as_json: bool) -> int:
             elif each.partner is not None:
                 words = (
                     f"journal {each.journal}: an export for {each.partner}: {each.records} records "
-                    f"in {each.segments} segments are what was exported. What was left out, and "
-                    "whether a file or the end of one is missing, only the journal itself tells; "
-                    "whether it is true: amqproute pipeline reconcile"
+                    f"in {each.segments} segments are as exported. Only the journal itself shows "
+                    "omissions, and whether a file or the end of one is missing; to compare the "
+                    "contents: amqproute pipeline reconcile"
                 )
                 click.echo(render.printable(words))
             else:
                 click.echo(
                     f"journal {each.journal}: records {each.first} to {each.last} in "
-                    f"{each.segments} segments are what was written; the last hash is {each.hash}"
+                    f"{each.segments} segments are unchanged; the last hash is {each.hash}"
                 )
     return NEGATIVE if any(each.flaw for each in verdicts) else DONE
 

@@ -89,7 +89,7 @@ def show(
 ) -> None:
     """Show the peer DOMAIN: next hop, errors, and connections here.
 
-    DOMAIN is a domain, or a name that `amqproute peer ls` shows. For a domain behind a gateway the
+    DOMAIN is a domain, or a name from `amqproute peer ls`. For a domain behind a gateway the
     gateway is shown, as long as messages wait.
     """
     outbound, inbound, decisions = in_touch(
@@ -193,17 +193,17 @@ def _moment(milliseconds: int | None) -> str | None:
 @peer.command("test")
 @click.argument("domain", metavar="DOMAIN|ADDRESS")
 @click.option(
-    "--size", default=0, type=click.IntRange(0), help="Ask about a message of so many octets."
+    "--size", default=0, type=click.IntRange(0), help="Ask about a message of this size in octets."
 )
 @config_option
 @json_option
 def test(domain: str, size: int, config: Path | None, as_json: bool) -> int:
     """Test the path of messages to DOMAIN, and report each step.
 
-    DNS, and then at each place TCP, TLS with the name proved, SASL, open, attach, and a probe that
-    is never queued; with an ADDRESS it asks whether a message for that node would be taken. The
-    same id is shown by `amqproute peer probes` at the partner, with what it saw. Exits with 1 if no
-    place works.
+    DNS, and then at each host TCP, TLS with the name proved, SASL, open, attach, and a probe that
+    is never queued; with an ADDRESS it asks whether a message for that node would be accepted. At
+    the partner, `amqproute peer probes` shows the same id, with its observations. Exits with 1 if
+    no host works.
     """
     from amqproute.cli.commands import peer_test  # it imports much of the daemon
 

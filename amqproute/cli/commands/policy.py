@@ -38,7 +38,7 @@ COLUMNS: Final = (
 _operator_option = click.option(
     "--operator",
     is_flag=True,
-    help="An operator policy, which bounds what arguments and other policies say.",
+    help="An operator policy, which limits arguments and other policies.",
 )
 
 
@@ -112,7 +112,7 @@ def show(
     type=click.Choice(["queues", "classic_queues", "quorum_queues", "exchanges", "all"]),
     default="all",
     show_default=True,
-    help="What it applies to.",
+    help="The objects it applies to.",
 )
 @click.option(
     "--priority",
@@ -170,7 +170,7 @@ def delete(
     config: Path | None,
     as_json: bool,
 ) -> None:
-    """Delete the policy NAME; what it said is not in force any more."""
+    """Delete the policy NAME; its values are no longer in force."""
     facts = carry_out(AccessOptions(url, config, trust), "DELETE", KINDS[operator], name)
     _print(facts, as_json, f"{name}: deleted")
 

@@ -87,7 +87,7 @@ def show(
 ) -> None:
     """Show the queue or topic NAME: counters, options, origin.
 
-    Under terms stands what arguments and policies say, each value with where it comes from.
+    Under terms are the values of arguments and policies, each with its source.
     """
     facts = entity(AccessOptions(url, config, trust), "queue", name)
     if as_json:
@@ -152,7 +152,7 @@ def messages(
     "kind",
     type=click.Choice(["queue", "topic"]),
     default="queue",
-    help="What it is to be. [default: queue]",
+    help="The type of the node. [default: queue]",
 )
 @click.option(
     "--option",
@@ -266,7 +266,7 @@ def delete(
 @queue.command("purge")
 @click.argument("name", type=NODE_NAME)
 @vhost_option
-@click.option("--dry-run", is_flag=True, help="Only say how many messages would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Only print the number of messages to delete.")
 @access_options
 @json_option
 def purge(
@@ -310,7 +310,7 @@ def _taking(command: Callable[..., object]) -> Callable[..., object]:
             is_flag=True,
             help="TARGET may be in another virtual host, //HOST/NAME.",
         ),
-        click.option("--limit", type=click.IntRange(1), help="No more than so many."),
+        click.option("--limit", type=click.IntRange(1), help="Most messages to process."),
         click.option(
             "--where",
             metavar="SQL",
@@ -401,12 +401,12 @@ def shape(
     config: Path | None,
     as_json: bool,
 ) -> None:
-    """Show how old the waiting messages are: a line for each queue, columns for age in minutes.
+    """Show the ages of waiting messages: a line for each queue, columns for age in minutes.
 
     A column counts messages up to that many minutes old, and older than the column before it. Many
-    in the last columns of one relay queue: that domain has been out of reach for long. ON-DISK
-    counts those that stand in the store only; they are newer than those in memory. IN-FLIGHT are
-    with consumers, or on the way to the other domain.
+    in the last columns of one relay queue: that domain has been unreachable for long. ON-DISK
+    counts messages in the store only; they are newer than those in memory. IN-FLIGHT are with
+    consumers, or on the way to the other domain.
     """
     rows = entities(AccessOptions(url, config, trust), "shape", vhost)
     if not everything:

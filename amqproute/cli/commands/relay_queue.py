@@ -29,8 +29,8 @@ HOLD_COLUMNS: Final = ("HOLD", "TO", "WHERE", "IDS", "BY", "SINCE", "UNTIL", "RE
 def retry(selection: MessageOptions) -> int:
     """Retry messages now, before their next scheduled attempt.
 
-    Ends the back-off of the domains that they are for, and the waiting of messages that a peer has
-    given back. What is held stays held.
+    Ends the back-off of their domains, and the waiting of messages that a peer has returned. Held
+    messages stay held.
     """
     return selection.carry_out("RETRY-MESSAGES", "tried now")
 
@@ -39,7 +39,7 @@ def retry(selection: MessageOptions) -> int:
 def expire(selection: MessageOptions, reason: str) -> int:
     """Expire messages now, with reports to their senders.
 
-    They are returned, reported and dead-lettered as their senders asked. Messages in flight stay.
+    They are returned, reported and dead-lettered as requested. Messages in flight stay.
     """
     return selection.carry_out("EXPIRE-MESSAGES", "expired", reason=reason)
 
@@ -48,7 +48,7 @@ def expire(selection: MessageOptions, reason: str) -> int:
 def delete(selection: MessageOptions, reason: str) -> int:
     """Delete messages on their way to other domains.
 
-    Only senders that asked for reports are told; what should go back to all of them is for
+    Only senders that requested reports get one; to return messages to all of them use
     `amqproute expire`. Messages in flight stay.
     """
     return selection.carry_out("DELETE-MESSAGES", "deleted", reason=reason)
@@ -58,12 +58,12 @@ def delete(selection: MessageOptions, reason: str) -> int:
 def reroute(selection: MessageOptions) -> int:
     """Move messages whose routes have changed.
 
-    To the relay queue of another next hop, or to a node of this broker. The others stay; so does
-    what is in flight. Reload the configuration first.
+    To the relay queue of another next hop, or to a node of this broker. The others stay, and so
+    do messages in flight. Reload the configuration first.
 
-    What is held by its id or by a selector stays held at the other next hop, and stays where it is
-    if its address leads to a node here. A hold for a domain holds what goes to the domain by any
-    way; one for a next hop holds what goes there, and not what is moved away.
+    Messages held by id or by a selector stay held at the other next hop, and stay in place if
+    their address leads to a node here. A hold for a domain applies to its messages on any path;
+    one for a next hop applies to messages for that hop, and not to those moved away.
     """
     return selection.carry_out(
         "REROUTE-MESSAGES",
@@ -81,9 +81,8 @@ def hold(selection: MessageOptions, reason: str, lasts: str | None, until: str |
     """Hold messages, present and future ones, until they are released.
 
     A hold for a domain stops the connection to it, too. It outlives restarts of the daemon. It
-    stands in `amqproute holds` with who made it and why, and ends with `amqproute release HOLD`
-    or when its time is over; its id is never given to another. Messages that are held expire as
-    all others do.
+    is listed in `amqproute holds` with its maker and reason, and ends with `amqproute release HOLD`
+    or at its time; its id is never used again. Held messages expire like all others.
     """
     if selection.is_dry:
         return selection.carry_out("HOLD-MESSAGES", "held")
@@ -112,7 +111,7 @@ def _print_not_held(facts: Facts) -> None:
 @access_options
 @json_option
 def holds(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
-    """List the holds: since when, by whom and why."""
+    """List the holds, with time, maker and reason."""
     rows = entities(AccessOptions(url, config, trust), "hold")
     if as_json:
         render.json_text({"holds": rows})

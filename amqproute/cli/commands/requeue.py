@@ -50,7 +50,7 @@ _COLUMNS: Final = ("ID", "TO", "GOES-TO", "REASON", "CONDITION", "AGE", "BYTES",
 )
 @click.option("--older-than", metavar="TIME", help="Dead for longer, as in --older-than 2h.")
 @click.option("--newer-than", metavar="TIME", help="Dead for less, as in --newer-than 30m.")
-@click.option("--limit", type=click.IntRange(1), help="No more than so many.")
+@click.option("--limit", type=click.IntRange(1), help="Most messages to process.")
 @click.option("--dry-run", is_flag=True, help="Only count, and show five of them.")
 @access_options
 @json_option

@@ -82,10 +82,9 @@ def resolve(domain: str, config: Path | None, as_json: bool) -> int:
     """Look a DOMAIN up in the DNS as the daemon would.
 
     Shows the candidates in the order in which they would be tried (RFC 2782: among equal
-    priorities each look-up draws its own order), whether DNSSEC proves them, their TLSA records,
-    what a broker there would have to prove, and every question that was asked. Without a
-    configuration the name servers of this machine are asked. Exits with 1 if there is no
-    candidate.
+    priorities the order is random in each look-up), whether DNSSEC proves them, their TLSA records,
+    the proof required of a broker there, and every query that was made. Without a configuration
+    the name servers of this machine are asked. Exits with 1 if there is no candidate.
     """
     settings = _config_or_default(config)
     is_own = domain.rstrip(".").lower() in settings.domains
@@ -304,7 +303,7 @@ class ExplainedAddress:
 @config_option
 @json_option
 def explain(address: str, vhost: str, config: Path | None, as_json: bool) -> int:
-    """Show what the daemon would do with a message for ADDRESS, and why.
+    """Show how the daemon would handle a message for ADDRESS, and why.
 
     An exchange is /exchanges/NAME or /exchanges/NAME/KEY; for a client of AMQP 0-9-1, ADDRESS is
     the routing key at the default exchange.
@@ -700,9 +699,9 @@ def _note_revocation(config: Config, certificates: list[x509.Certificate]) -> No
     if not certificates:
         return
     click.echo(
-        "note: to withdraw a key, take its TLSA record away and change the key; peers that go by "
-        "DANE notice within the TTL, those that go by an authority when its revocation list says "
-        "so",
+        "note: to withdraw a key, remove its TLSA record and change the key; peers that use DANE "
+        "notice within the TTL, those that use an authority when its revocation list has the "
+        "certificate",
         err=True,
     )
     if not config.tls.crl:

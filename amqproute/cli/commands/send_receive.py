@@ -85,7 +85,7 @@ NOTICE_SECONDS: Final = 1.0
     "path",
     metavar="F",
     type=click.Path(path_type=Path),
-    help="Send what is in this file; - for standard input as a whole.",
+    help="Send the contents of this file; - for standard input as a whole.",
 )
 @click.option(
     "--count", default=1, show_default=True, type=click.IntRange(1), help="Send it N times."
@@ -97,19 +97,19 @@ NOTICE_SECONDS: Final = 1.0
     multiple=True,
     help="An application property; may be repeated. Values are text.",
 )
-@click.option("--subject", metavar="TEXT", help="What it is about.")
-@click.option("--reply-to", metavar="ADDRESS", help="Where an answer is wanted.")
-@click.option("--correlation-id", metavar="TEXT", help="The message-id of what this answers.")
-@click.option("--group-id", metavar="TEXT", help="The group that it belongs to.")
+@click.option("--subject", metavar="TEXT", help="The message's subject.")
+@click.option("--reply-to", metavar="ADDRESS", help="The address for an answer.")
+@click.option("--correlation-id", metavar="TEXT", help="The message-id that this answers.")
+@click.option("--group-id", metavar="TEXT", help="The message's group.")
 @click.option(
     "--content-type",
     metavar="TYPE",
-    help="What the body is. [default of a file: application/octet-stream]",
+    help="The type of the body. [default of a file: application/octet-stream]",
 )
 @click.option(
     "--message-id",
     metavar="TEXT",
-    help="Instead of a new one for each; to see what drops repetitions.",
+    help="Used instead of a new one for each; to test the suppression of duplicates.",
 )
 @click.option(
     "--ttl",
@@ -122,15 +122,15 @@ NOTICE_SECONDS: Final = 1.0
 @click.option(
     "--return-to",
     metavar="ADDRESS",
-    help="Where the message goes if it cannot be delivered in the end, and reports about it.",
+    help="The address for an undeliverable message, and for reports about it.",
 )
 @click.option(
     "--report",
     "reports",
     multiple=True,
     type=click.Choice(["failure", "delay", "relayed", "delivered", "return", "never"]),
-    help="What is to be told to the --return-to address; may be given several times. Without it "
-    "the broker's reports.default counts.",
+    help="Reports for the --return-to address; may be given several times. Without it "
+    "the broker's reports.default applies.",
 )
 @click.option(
     "--require-secure-path",
@@ -460,7 +460,7 @@ async def _finish(sender: Sender, failures: list[BaseException]) -> None:
     "--timeout",
     metavar="SECONDS",
     type=click.FloatRange(0, min_open=True),
-    help="Stop when no message has come for so long. [default: wait for ever]",
+    help="Stop when no message has arrived for this time. [default: wait for ever]",
 )
 @click.option(
     "--browse", is_flag=True, help="Look only: the messages stay in the queue, for others too."
@@ -493,10 +493,10 @@ def receive(
 ) -> int:
     """Consume messages from NODE, or browse them, and print them.
 
-    With --json one object a message: header, annotations, properties, application-properties and
-    body. Ctrl-C stops it; what was not printed stays in the queue.
+    With --json one object per message: header, annotations, properties, application-properties and
+    body. Ctrl-C stops it; messages not printed stay in the queue.
 
-    Exits with 1 if fewer than --count messages came, or none at all.
+    Exits with 1 if fewer than --count messages arrived, or none at all.
     """
     if output is not None and (count or 1) != 1:
         raise click.UsageError("--output takes one message")

@@ -46,8 +46,8 @@ def status(url: str | None, trust: Path | None, config: Path | None, as_json: bo
     The marks are those at which publishers (disk, max-bytes, memory, store, journal) or receivers
     (outgoing) are limited, in bytes; then follow the messages in memory, the problems, with the
     code of each (docs/status.md lists them) and the command for details, and the branches of
-    distributed transactions that wait for their manager. The settings under `status` are the limits
-    of what counts as a problem. Listeners that have closed or refused connections for lack of
+    distributed transactions that wait for their manager. The settings under `status` are the
+    limits for problems. Listeners that have closed or refused connections for lack of
     capacity in the last ten minutes come first. The exit code is 1 if there is any problem.
     """
     found, rows = in_touch(AccessOptions(url, config, trust), _ask)

@@ -46,7 +46,7 @@ def store() -> None:
     """The store: backup, checks and repair.
 
     A daemon that finds data missing from its store does not start. It deletes nothing, names the
-    finding and exits with code 2. These commands show what is missing, recover what can be read,
+    finding and exits with code 2. These commands list missing data, recover everything readable,
     and let the daemon start without the rest.
     """
 
@@ -93,7 +93,7 @@ def check(state: Path | None, config: Path | None, as_json: bool) -> int:
             click.echo("  the mark is gone: the next start takes this for a restore")
         else:
             click.echo(
-                "  next: amqproute store salvage --into DIRECTORY, to get back what can be read; or"
+                "  next: amqproute store salvage --into DIRECTORY, to recover what is readable; or"
             )
             click.echo(f"        amqproute store accept-loss {finding.name}, to start without it")
     if missing:
@@ -123,8 +123,8 @@ def check(state: Path | None, config: Path | None, as_json: bool) -> int:
 @click.option(
     "--report-senders",
     is_flag=True,
-    help="Have that start report each message that the journal says is missing to its sender, if "
-    "the message has a return address and wants reports of failures.",
+    help="Have that start report each message missing according to the journal to its sender, "
+    "if the message has a return address and requests reports of failures.",
 )
 @state_option
 @config_option
@@ -134,10 +134,10 @@ def accept_loss(
 ) -> int:
     """Let the daemon start once in spite of FINDING, without the missing data.
 
-    FINDING is the name that the start and `store check` give, as in log-short-1a2b3c4d. It stands
-    for this damage and no other: if anything is different when the daemon starts, it refuses again.
-    That start moves what contradicts into store.quarantine, numbers its messages anew as after a
-    restore, and uses the acceptance up.
+    FINDING is the name given by the start and `store check`, as in log-short-1a2b3c4d. It applies
+    to this damage only: if anything is different when the daemon starts, it refuses again. That
+    start moves contradictory files into store.quarantine, assigns new ids to its messages as after
+    a restore, and uses the acceptance up.
     """
     path, witness = _database(state, config)
     with _held(path):
@@ -226,9 +226,9 @@ def back_up(into: Path, state: Path | None, config: Path | None, as_json: bool) 
 def restore(source: Path, state: Path | None, config: Path | None, as_json: bool) -> int:
     """Put the backup in DIRECTORY into a state directory without a store.
 
-    Each file is compared with what the backup says of it. The daemon has to be stopped. It takes
-    the store for a restored one when it starts: it numbers messages anew, and says so. If this
-    command was killed, give it again.
+    Each file is compared with the backup's list. The daemon has to be stopped. At its next start
+    it treats the store as restored: it assigns new ids to messages, and reports that. If this
+    command was killed, run it again.
     """
     path, _ = _database(state, config)
     with _held(path):
@@ -259,8 +259,8 @@ def _print_backup(made: backup.BackupSummary, as_json: bool, words: str, where: 
 def quarantine() -> None:
     """Damaged messages in quarantine: list, show, release, or drop.
 
-    A message that does not match its checksum goes to nobody, and its sender gets a report if it
-    wants one. It is kept until somebody decides: release it as it reads, if the damage does no
+    A message that does not match its checksum is not delivered, and its sender gets a report if it
+    requests one. It is kept until somebody decides: release it as it reads, if the damage does no
     harm, or give it up.
     """
 
