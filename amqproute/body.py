@@ -47,7 +47,7 @@ class IBodyReader(Interface):
     def read(size: int) -> Deferred[bytes]:
         """Return a Deferred of the next octets, at least one while any is left.
 
-        Fails with `StoreError`: `MessageDamaged` if they are not what was written.
+        Fails with `StoreError`: `MessageDamaged` if they differ from the written ones.
 
         Args:
             size: the maximum.

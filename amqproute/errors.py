@@ -36,7 +36,7 @@ class AmqpError(AmqprouteError):
 
     Attributes:
         condition: the symbol; subclasses fix it, `AmqpError` itself takes it as an argument.
-        description: the cause in words, for the person at the other end; never longer than
+        description: the cause as text, for the person at the other end; never longer than
             `LONGEST_DESCRIPTION`, however much of the other side's text it quotes.
         info: the error's info map, symbol keys to encodable values.
     """
@@ -180,7 +180,7 @@ class StoreContradiction(StoreDamaged):
 
 
 class MessageDamaged(StoreError):
-    """The stored octets of one message are not what was written; others are not affected."""
+    """The stored octets of one message are damaged; others are not affected."""
 
 
 class ResolveError(AmqprouteError):
@@ -222,7 +222,7 @@ class TlsError(AmqprouteError):
 
 
 class AuthenticationFailed(AmqprouteError):
-    """Our side of a SASL exchange cannot go on, or the server did not prove itself.
+    """Our side of a SASL exchange cannot continue, or the server did not prove itself.
 
     Attributes:
         code: the stable code, for example ``auth.server`` or ``auth.mechanism``.

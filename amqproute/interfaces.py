@@ -507,7 +507,7 @@ class IConnectionPump(Interface):
             user: the principal, as access rules write it.
 
         Returns:
-            The share of connections, in words, that it has exceeded; None if it has not.
+            The exceeded share of connections, as text; None if there is none.
         """
 
     def abort() -> None:

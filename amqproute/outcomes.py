@@ -34,7 +34,7 @@ class ErrorDetails:
 
     Attributes:
         condition: a symbol, usually one of `amqproute.conditions`; a peer may send any other.
-        description: the cause in words.
+        description: the cause as text.
         info: further facts, of values that can be encoded.
     """
 

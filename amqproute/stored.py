@@ -42,7 +42,7 @@ class DamagedEntry:
 
     Attributes:
         entry_id: its id.
-        why: what is wrong, in words.
+        why: the defect, as text.
         entry: its readable part, never to be delivered; None for nothing.
         size: its bytes in the accounts of its queue.
     """

@@ -14,7 +14,7 @@ _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """Where a client connects to, and as whom.
+    """The address and the credentials of a client's connection.
 
     Attributes:
         scheme: ``amqp``, ``amqps`` or ``unix``.

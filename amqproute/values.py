@@ -65,7 +65,7 @@ DEAD_LETTER_REASON: Final = Symbol("x-opt-dead-letter-reason")
 DEAD_LETTER_SOURCE: Final = Symbol("x-opt-dead-letter-source")
 """On a dead letter: the queue that it left; for other organizations its address."""
 DEAD_LETTER_WORDS: Final = Symbol("x-opt-dead-letter-description")
-"""On a dead letter: the error that it was rejected with, in words."""
+"""On a dead letter: the text of its rejection."""
 SECURE_PATH: Final = Symbol("x-opt-require-secure-path")
 """The one of `SECURITY_LEVELS` below which the message must not travel."""
 
@@ -263,7 +263,7 @@ QUARANTINE: Final = "amqp$quarantine"
 
 
 class DeadLetterReason(enum.StrEnum):
-    """Why an entry left its queue undelivered (O-24); the symbol stands in the annotation."""
+    """Why an entry left its queue undelivered (O-24); the symbol is the annotation's value."""
 
     REJECTED = "rejected"
     EXPIRED = "expired"

@@ -308,7 +308,7 @@ def parse_via(text: str) -> Via:
     if url.scheme not in ("amqp", "amqps") or not host:
         raise ValueError(f"{text!r} is not a next hop; write amqps://HOST:PORT or amqp://HOST:PORT")
     if url.path not in ("", "/") or url.query or url.fragment or port == 0:
-        raise ValueError(f"{text!r}: only a host and a port can stand in the URL of a next hop")
+        raise ValueError(f"{text!r}: the URL of a next hop has only a host and a port")
     try:
         host = str(ipaddress.ip_address(host))
     except ValueError:

@@ -58,7 +58,7 @@ async def identify(
         former, stream = stream, ""
         log.warn(
             "{path} is not the store that was here last: it was restored from a backup, or its "
-            ".mark was removed, copied, or given to another owner. It numbers its messages anew, "
+            ".mark was removed, copied, or given to another owner. It assigns new ids to messages, "
             "so that no peer takes one of them for another; messages that had left since the "
             "backup arrive twice",
             path=store.path,

@@ -3,7 +3,7 @@
 
 ``DRAIN`` through ``$management`` closes the broker's publish gate for the reason `DRAINING`:
 publishers and other organizations' brokers get no credit and keep their messages. Consumers, the
-relay and management go on. ``DRAIN-STATUS`` reports the progress, ``DRAIN-END`` opens the gate
+relay and management continue. ``DRAIN-STATUS`` reports the progress, ``DRAIN-END`` opens the gate
 again. All three take the right `manage` on the management node. A restart ends it, too.
 
 It is *done* when nothing is in progress (to the disk, to a peer, with a consumer) and no message
@@ -139,7 +139,7 @@ class DrainMode:
         return ""
 
     def end(self, who: str) -> str:
-        """Accept messages again; describe what was done."""
+        """Accept messages again; describe the result."""
         if not self.is_on:
             return NOT_DRAINING
         self.stop()

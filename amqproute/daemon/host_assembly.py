@@ -95,7 +95,7 @@ class ConfiguredHosts:
         )
 
     def _remove(self, host: str) -> None:
-        """Close who has it open; its exchanges and queues wait for it to come back."""
+        """Close its connections; its exchanges and queues wait for its return."""
         words = f"the virtual host {host!r} was removed from the configuration"
         for connection in self._connections():
             if connection.principal.host == host:

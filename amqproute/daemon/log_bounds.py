@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bounds the log lines that clients, other brokers and strangers can cause.
 
-Every event on its way to the log passes here, whoever wrote the call: no line can be forgotten. The
+Every event on its way to the log passes here, whatever its origin: no line can be forgotten. The
 fields of an event name the party that it is about: ``destination``, or a relay queue as ``node``;
 ``principal``, ``who``, ``holder`` or ``party``; ``connection`` or ``peer``. The party decides the
 group (`GROUPS`), and each party of a group has a share of lines of each kind; a kind is a format

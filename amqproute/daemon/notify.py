@@ -185,7 +185,7 @@ class Watchdog(Service):
         clock: the reactor's time.
         failure: returns None while the daemon is healthy, otherwise a description of the fault; the
             ping is then withheld and the manager restarts the daemon after ``WatchdogSec=``. A
-            fault that passes before that lets the pings go on.
+            fault that passes before that lets the pings continue.
     """
 
     log = Logger()

@@ -4,7 +4,7 @@
 It runs in the command, not in the daemon, with the configuration's own resolver, trust,
 certificate and settings: DNS, and then for each place TCP with TLS, SASL, open, attach to the node
 that messages go to, and a probe (`amqproute.services.peer_probe`) that rehearses a message and is
-never queued. It goes on after the first place that works: one of several hosts may have been
+never queued. It continues after the first place that works: one of several hosts may have been
 forgotten.
 
 Why so: an operator who has set up a partner wants to know before there is traffic what is wrong, on
@@ -114,7 +114,7 @@ class PeerTest:
     Attributes:
         steps: so far.
         own: description of our certificate; empty without one.
-        seen_as: our identity in the partner's eyes, if it has told us.
+        seen_as: our identity as reported by the partner, if it did.
     """
 
     def __init__(

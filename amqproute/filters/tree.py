@@ -2,7 +2,7 @@
 """The tree of a selector, and its normalized text.
 
 Chains of AND, OR and of arithmetic are one node each, however long, so that neither a long text
-nor its evaluation goes deep; `depth` measures what is left.
+nor its evaluation goes deep; `depth` measures the rest.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Opened:
         is_new: there was no journal before.
         restored: records that the journal lacked and the store's outbox had.
         begun: the latest arrivals in it.
-        put_back: why it may have been restored, in words (`amqproute.journal.recovery`).
+        put_back: the reason why it may have been restored (`amqproute.journal.recovery`).
     """
 
     is_new: bool

@@ -71,7 +71,7 @@ _BEHIND: Final = len(_HEAD) + 64 + len('",')
 
 
 class RecordKind(StrEnum):
-    """The kind of a record. Its entry *begins*, *ends*, or goes on."""
+    """The kind of a record. Its entry *begins*, *ends*, or continues."""
 
     RECEIVED = "received"
     """Accepted from a client or a peer, committed if durable, and on its node: begins. One record

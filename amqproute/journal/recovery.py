@@ -62,7 +62,7 @@ class JournalRecovery:
     Attributes:
         journal: its name; a new one if there was none.
         place: where it continues.
-        head: what is known of its beginning.
+        head: the known facts about its beginning.
         is_new: whether there was no journal.
         torn_bytes: octets cut off.
         put_back: why it may be older than it once was; empty if it is not.

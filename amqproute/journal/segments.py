@@ -247,7 +247,7 @@ class JournalSegments:
         directory: the journal; it must exist.
         names: the fields that name the source.
         place: where to continue.
-        head: what is known of its beginning.
+        head: the known facts about its beginning.
         now_us: the wall clock.
         write: as `os.write`; tests supply a full disk.
 

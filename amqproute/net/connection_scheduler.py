@@ -162,7 +162,7 @@ class ConnectionScheduler:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so many connections wait that each should read little at a time."""
+        """Whether many connections wait, so that each should read little at a time."""
         return self._queued >= self._crowd
 
     def may_work(self, worker: ScheduledWork) -> bool:

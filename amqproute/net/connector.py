@@ -376,7 +376,7 @@ class _Dialed(ConnectionOwner):
 
 
 class _Race:
-    """TCP connections to several addresses, of which the first wins.
+    """TCP connections to several addresses; the first one wins.
 
     Attributes:
         failures: address, code and text of each failure.

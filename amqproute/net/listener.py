@@ -362,7 +362,7 @@ class Listener(Service, ConnectionOwner):
 
     def _log_refusal(self, peer: str, error: TlsError) -> None:
         if isinstance(error.__cause__, ConnectionDone | ConnectionLost):
-            # Whoever looks whether the port is open does this every few seconds.
+            # Port checks do this every few seconds.
             log.debug(
                 "{peer} left {listener} during the TLS handshake",
                 peer=peer,
@@ -554,7 +554,7 @@ class _HeaderReader(TwistedProtocol):
         protocol.makeConnection(transport)  # type: ignore[no-untyped-call] # Twisted's
         rest = self._data[header.size :]
         if rest:
-            transport.protocol.dataReceived(rest)  # by now TLS may stand there
+            transport.protocol.dataReceived(rest)  # this may be a TLS protocol by now
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Give back the place."""
@@ -598,9 +598,9 @@ class _AdoptedUnixPort(unix.Port):
 def activated_sockets(environ: Mapping[str, str]) -> list[tuple[str, int]]:
     """Return name and descriptor of each listening socket systemd has passed, in its order.
 
-    Only LISTEN_FDNAMES is read: Twisted takes LISTEN_FDS and LISTEN_PID out of the environment
-    when its endpoints are imported. What is not a listening socket is left out, so that the names
-    in the environment of a child process, which has not got the sockets, do no harm.
+    Only LISTEN_FDNAMES is read: Twisted takes LISTEN_FDS and LISTEN_PID out of the environment when
+    its endpoints are imported. Descriptors that are not listening sockets are left out, so that the
+    names in the environment of a child process, which has not got the sockets, do no harm.
     """
     names = environ.get("LISTEN_FDNAMES", "")
     found = []

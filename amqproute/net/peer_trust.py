@@ -195,7 +195,7 @@ class TrustDemand:
     Attributes:
         method: how; `TrustMethod.REFUSED` if no proof would suffice.
         domain: the domain whose broker is expected.
-        names: names of which the certificate must have one, where names matter.
+        names: the certificate must have one of these names, if names matter.
         server_name: the SNI to send.
         level: the level reached by the proof; one of `amqproute.values.SECURITY_LEVELS`.
         records: usable TLSA records, for `TrustMethod.DANE`.

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections: transport, engine and the engine's user, with timers, TLS and back pressure.
 
-`EngineProtocol` is the only place where a transport and an engine meet. What it does per read::
+`EngineProtocol` is the only place where a transport and an engine meet. Its steps per read::
 
     transport --dataReceived--> engine.receive_data(data, now, budget) --events--> user.events(list)
     transport <--write--------- engine.data_to_send()                   (once, after all of that)
 
 *Shares*: the budget, and whether a read is acted on at once, come from the scheduler that all
-connections have in common (`net.connection_scheduler`). What is left of a read waits for a later
+connections have in common (`net.connection_scheduler`). The rest of a read waits for a later
 turn of the reactor, in which `input_cost` is called again; until then the transport is not read, so
 that at most one read waits. Input received before a connection was lost is processed before the
 user hears of the loss.
@@ -187,7 +187,7 @@ class ConnectionSecurity:
 
 
 class ConnectionOwner:
-    """Whoever opens or accepts connections, notified of their progress. This one ignores it."""
+    """The opener or acceptor of connections, notified of their progress. This one ignores it."""
 
     def connection_ready(self, protocol: EngineProtocol) -> None:
         """The engine has been started."""
@@ -628,7 +628,7 @@ class EngineProtocol(TwistedProtocol):
             user: the principal, as access rules write it.
 
         Returns:
-            The share of connections, in words, that it has exceeded; None if it has not.
+            The exceeded share of connections, as text; None if there is none.
         """
         if user and kind != "anonymous":
             self._scheduler.move(self, self._scheduler.party(f"{kind} {user}"))

@@ -219,7 +219,7 @@ class Destination:
 
     @property
     def is_dead(self) -> bool:
-        """Whether so many attempts have failed that the peer counts as dead."""
+        """Whether the peer counts as dead after its failed attempts."""
         return self.window.is_dead
 
     @property

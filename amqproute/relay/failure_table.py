@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of failures: how far each one reaches, and what is done about it (T-23, T-25, T-26).
+"""The table of failures: the scope of each one, and the action (T-23, T-25, T-26).
 
 Everything that can go wrong on the way to a peer has a row here: each outcome, each condition of
 the standard in a rejection and at the end of a link, session or connection, each code of the
@@ -67,7 +67,7 @@ class FailureRow:
 
     Attributes:
         scope: how far it reaches.
-        action: what is done.
+        action: the action.
         why: the reason, or a hint for the operator.
     """
 

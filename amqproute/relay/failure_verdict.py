@@ -60,7 +60,7 @@ class FailureVerdict:
 
     Attributes:
         scope: how far it reaches.
-        action: what is done.
+        action: the action.
         code: a stable code for logs, reports and statistics.
         words: the cause as text; the peer's own text if there is one.
         condition: the AMQP condition, if any.
@@ -79,7 +79,7 @@ class FailureVerdict:
 
     @property
     def evidence(self) -> ConnectionEnd:
-        """What it proves about a message that was alone in flight when the connection ended."""
+        """Its evidence on a message that was alone in flight when the connection ended."""
         if self.condition in failure_table.ON_PURPOSE:
             return ConnectionEnd.NONE
         if self.condition is not None and self.condition not in TEMPORARY:

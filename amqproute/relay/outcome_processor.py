@@ -37,7 +37,7 @@ from amqproute.relay.relay_terms import DestinationCounters
 from amqproute.values import DeadLetterReason
 
 FLOOR_EVERY = 1000
-"""Settled messages after which the peer is told which receipts it may drop."""
+"""Number of settled messages after which the peer is notified of droppable receipts."""
 
 TURN_SECONDS = 20.0
 """How long other messages go first before one that was set aside is sent again; also the time in

@@ -59,7 +59,7 @@ class SendWindow:
 
     @property
     def is_dead(self) -> bool:
-        """Whether so many attempts have failed that the peer counts as dead."""
+        """Whether the peer counts as dead after its failed attempts."""
         return self.cohorts >= self.dead_after
 
     def adopt(self, first: int, limit: int, dead_after: float) -> None:

@@ -109,7 +109,7 @@ class DnsAnswer:
         outcome: what the answer proves.
         records: the records, if any, in the server's order.
         canonical: the owner of the records, or the name without records, after all CNAMEs.
-        ttl: seconds; of a negative answer as RFC 2308 §5 has it.
+        ttl: seconds; of a negative answer as in RFC 2308 §5.
         authenticated: whether DNSSEC proves it: a trusted server set the AD bit, or this process
             validated it. `read_response` only copies the bit; `dns_client` decides whether to trust
             it.

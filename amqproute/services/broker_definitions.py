@@ -193,7 +193,7 @@ class _Reading:
         arguments = _arguments(row)
         draft = self.draft(row)
         if name in draft.queue_names:
-            raise DefinitionsError(f"queues: '{name}' stands there twice")
+            raise DefinitionsError(f"queues: '{name}' is listed twice")
         try:
             queue_terms(name, arguments)
         except TopologyFault as fault:

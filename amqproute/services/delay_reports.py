@@ -86,8 +86,7 @@ class DelayReports:
                 self._marks[key] = int(value)
             except ValueError as error:
                 self.log.error(
-                    "a note of {key} cannot be read, and its senders may be told of a delay again: "
-                    "{error}",
+                    "unreadable note of {key}: its senders may get a delay report again: {error}",
                     key=key,
                     error=str(error),
                 )

@@ -76,7 +76,7 @@ class Ballast:
         """Give the room up; True if there was any.
 
         Args:
-            why: what it is needed for, in words.
+            why: its purpose, as text.
         """
         if not self.is_there:
             return False

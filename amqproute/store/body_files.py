@@ -398,7 +398,7 @@ class BodyFiles:
             self._sizes[self._current] = max(at, self._sizes[self._current])
 
     def sync(self) -> None:
-        """Make durable what was written."""
+        """Make all writes durable."""
         if not self._is_synced:
             try:
                 os.fdatasync(self._descriptor)
@@ -602,7 +602,7 @@ def in_words(error: OSError, path: str) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         words = (
             f"no room for {path} (file system or quota): nothing of this was stored; free space, "
-            "consumers and peers may go on emptying queues"
+            "consumers and peers may continue to empty queues"
         )
     elif error.errno in _NOT_THE_DISK:
         words = (

@@ -2,10 +2,10 @@
 """Checkpoints: keeping the write-ahead log short without making commits wait.
 
 Copying the log into the database takes time in proportion to its length, so a second thread with a
-connection of its own does it (a PASSIVE checkpoint, which blocks nobody) while the writer goes on.
-What the writer appends meanwhile is the remainder; the checkpointer repeats until that is small,
-and the writer copies the remainder itself between two commits. Then the whole log is in the
-database, nobody reads from the log, and SQLite writes the next frame at its beginning: the log
+connection of its own does it (a PASSIVE checkpoint, which blocks nobody) while the writer
+continues. What the writer appends meanwhile is the remainder; the checkpointer repeats until that
+is small, and the writer copies the remainder itself between two commits. Then the whole log is in
+the database, nobody reads from the log, and SQLite writes the next frame at its beginning: the log
 stays bounded under a load that never pauses.
 
 A commit that lengthens the file also waits for the file system's own journal, which takes about

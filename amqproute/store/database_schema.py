@@ -244,7 +244,7 @@ MEANINGS: Final[tuple[tuple[tuple[str, ...], type[StoreError]], ...]] = (
 `StoreUnavailable`    the disk accepts nothing for now: publishers have no credit until a commit
                       succeeds; transactions submitted before wait for it
 `StoreDamaged`        at start the store is refused (exit code 2); at run time publishers have no
-                      credit until a restart, which checks the whole database; ends of entries go on
+                      credit until a restart, which checks the whole database; settlements continue
 `StoreError`          the request is refused, and nothing else
 ====================  ==============================================================================
 """
@@ -272,7 +272,7 @@ def in_words(error: Exception, path: str) -> StoreError:
     elif name.startswith("SQLITE_FULL"):
         words = (
             f"no room for {path} (file system, quota, or the configured limit): nothing of this "
-            "was stored; free space, consumers and peers may go on emptying queues"
+            "was stored; free space, consumers and peers may continue to empty queues"
         )
     elif name.startswith("SQLITE_IOERR") and is_full(path):
         words = (

@@ -195,7 +195,7 @@ class BodyReader:
     def read(self, size: int) -> Deferred[bytes]:
         """Return a Deferred of the next octets, at most this many; empty at the end.
 
-        It fails with `MessageDamaged` if they are not what was written.
+        It fails with `MessageDamaged` if they differ from the written ones.
         """
         start = self._at
         size = min(size, self.left)
@@ -276,7 +276,7 @@ def read_sums(descriptor: int, path: str, size: int) -> Sequence[int]:
 
 
 def check_body(path: str, size: int) -> str | None:
-    """Check a whole body file; return what is wrong with it, None for nothing."""
+    """Check a whole body file; return its defect, None without one."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -504,7 +504,7 @@ class LargeBodies:
             self.writing.leave(lambda: self.directory.remove(number))
 
     def require_room(self, draft: BodyDraft) -> None:
-        """Refuse to go on with a draft for which there is no room.
+        """Refuse to continue a draft without room.
 
         Raises:
             StoreError: the configured limit is reached.

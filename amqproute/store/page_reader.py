@@ -200,7 +200,7 @@ class PageReader:
         return entries
 
     def _fault(self, row: Sequence[Any], queue: int) -> str | None:
-        """Return what is wrong with the columns of a row."""
+        """Return the defect of a row's columns."""
         chosen, entry_id, its_queue, size, arrived, expires, count, flags, payload, *_ = row
         if entry_id is None:
             raise _WrongIndex(f"it names entry {chosen}, which is not there")
@@ -265,7 +265,7 @@ class PageReader:
         return ids[-1] if ids else None
 
     def _one(self, page: EntryPage, queue: int, entry_id: int) -> DamagedEntry | None:
-        """Add an entry to a page, or return what is wrong with it."""
+        """Add an entry to a page, or return its defect."""
         try:
             page.entries += self._whole(_ONE, (entry_id,), queue)
         except (_Unfit, sqlite3.DatabaseError, ValueError) as error:
@@ -277,7 +277,7 @@ class PageReader:
         return None
 
     def _remainder(self, queue: int, entry_id: int) -> tuple[StoredEntry | None, str]:
-        """Return the readable part of an entry, and what is wrong with it if known."""
+        """Return the readable part of an entry, and its defect if known."""
         try:
             columns, bodies = self._connection().execute(_ONE, (entry_id,)).fetchone()
             (row,) = json.loads(columns)

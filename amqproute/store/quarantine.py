@@ -78,7 +78,7 @@ class QuarantineFolder:
         """Write the report, if anything was added since the last one.
 
         Args:
-            why: the reason, in words.
+            why: the reason, as text.
 
         Raises:
             OSError: it could not be written.

@@ -723,7 +723,7 @@ class SqliteStore:
         return [entry_id for (entry_id,) in self._writer.connection.execute(IDS, parameters)]
 
     def _examine(self) -> None:
-        """Compare the files with what is known of them; see `amqproute.store.start_evidence`.
+        """Compare the files with the evidence about them; see `amqproute.store.start_evidence`.
 
         Raises:
             StoreContradiction: something is missing that was on the disk.

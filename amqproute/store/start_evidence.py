@@ -159,7 +159,7 @@ class JournalTestimony:
     """Messages that the journal says are in the store, and that are missing.
 
     Attributes:
-        source: of the testimony, in words.
+        source: of the testimony, as text.
         missing: the ids of their entries, ascending.
         is_whole: the journal itself is complete; otherwise some messages may have ended.
     """
@@ -313,7 +313,7 @@ def _never_here(path: str, how: str, heard: JournalTestimony) -> StoreFinding:
 
 
 def ranges(ids: Sequence[int], most: int = 200) -> str:
-    """Return ascending ids in words: ``1-5, 9, 12-20``.
+    """Format ascending ids: ``1-5, 9, 12-20``.
 
     Args:
         ids: one at least.

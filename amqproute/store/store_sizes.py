@@ -15,7 +15,7 @@ FILE_BYTES: Final = 32 * 1024
 """See `amqproute.store.body_files`, "Why so"."""
 GROUP_BYTES: Final = 16 * MEBIBYTE
 PART: Final = 12
-"""The log and the ballast may each take one part in so many of a small file system."""
+"""Share of a small file system, as a divisor, for the log and for the ballast."""
 LEAST_BYTES: Final = MEBIBYTE
 
 

@@ -6,7 +6,7 @@ the broker and not its client. One turn writes everything that credit allows in 
 and takes whatever has come. A message costs a few microseconds here.
 
 Every message has a number; it is the message-id, and stands with the time of publishing at the
-start of the body, so that whoever consumes can say exactly which are missing, which came twice,
+start of the body, so that a consumer can report exactly which are missing, which came twice,
 and how long each took. Times are CLOCK_MONOTONIC, which all processes of a machine share.
 
 ::

@@ -77,7 +77,7 @@ class Engine(Protocol):
         ...
 
     def data_to_send(self) -> list[bytes]:
-        """Hand over, and forget, the buffers to write. Large payloads stand in it unjoined."""
+        """Return the buffers to write, and forget them. Large payloads are separate buffers."""
         ...
 
     def next_deadline(self) -> float | None:
@@ -100,7 +100,7 @@ class Engine(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """True once nothing more will be read: write what is left, then drop the transport."""
+        """True once nothing more will be read: write the rest, then drop the transport."""
         ...
 
 

@@ -24,7 +24,7 @@ UNANSWERED_HEADER: Final = (
     "the peer has closed the connection instead of answering AMQP's header: as a rule that port "
     "speaks TLS from the first octet (amqps://, an SRV record _amqps._tcp)"
 )
-"""What a client that begins without TLS sees of a port that begins with TLS, in words."""
+"""The symptom at a client that begins without TLS, of a port that begins with TLS."""
 
 
 _BEFORE_1_0: Final = (b"\x01\x01", b"\x00\x00")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs to act on input, in units of work.
+"""The cost of processing input, in units of work.
 
 An engine counts units as it takes frames, and stops when it has spent what its caller allows. A
 unit is about a microsecond of one processor of 2024, for the engine and the broker behind it

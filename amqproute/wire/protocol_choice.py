@@ -76,7 +76,7 @@ def choose(start: bytes, protocols: Sequence[P]) -> P | None:
     """Choose the protocol of a connection.
 
     Args:
-        start: what has come; octets behind the eighth do not matter.
+        start: the input; octets after the eighth do not matter.
         protocols: those that are served, see `check_headers`; the first one is for all others.
 
     Returns:
@@ -99,7 +99,7 @@ class ProtocolChosen(Event):
 
     Attributes:
         number: of the protocol, among those that the `ProtocolChooser` has.
-        octets: what has come, all of it.
+        octets: the whole input.
         since: when the connection began, seconds of the monotonic clock.
     """
 

@@ -247,8 +247,8 @@ class VerifyCredentials:
 
     Attributes:
         username: as given, in its prepared form; empty if it could not be read.
-        password: to be looked at; None if `is_right` says what has come of it.
-        is_right: what is known already, as in SCRAM: only the time of the answer is open.
+        password: to be verified; None if `is_right` has the result.
+        is_right: the known result, as in SCRAM: only the time of the answer is open.
         mechanism: its name.
     """
 
@@ -352,7 +352,7 @@ class SaslClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """What the server's machines have to know; made anew for each connection.
+    """The facts for the server's machines; made for each connection.
 
     Attributes:
         lookup: the secret of a (prepared) user name, or None; has to be quick and not to raise.
@@ -464,7 +464,7 @@ class _Server:
 
     def step(self, response: bytes | None) -> SaslStep:
         if self._result is not None:
-            # Whoever goes on talking after the outcome has not followed the exchange.
+            # Input after the outcome violates the exchange.
             self._result = MechanismFailed("response after the end of the exchange")
             return self._result
         if response is not None and len(response) > MAX_MESSAGE_BYTES:

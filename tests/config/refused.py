@@ -292,9 +292,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     ),
     (
         "routes:\n  - {domain: a.example, via: 'amqps://x/y'}\n",
-        [
-            "2: routes[0].via: 'amqps://x/y': only a host and a port can stand in the URL of a next hop"
-        ],
+        ["2: routes[0].via: 'amqps://x/y': the URL of a next hop has only a host and a port"],
     ),
     (
         "routes:\n  - {domain: a.example, via: 'amqps://x:99999'}\n",

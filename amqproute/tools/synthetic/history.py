@@ -26,7 +26,7 @@ from amqproute.pipeline.warehouse import MANIFEST, TablePart, Warehouse, Warehou
 __all__ = ["grow_old", "journal_days"]
 
 _LISTS_OF_A_NIGHT = 3
-"""What is taken in, what is made of it, and that the pages are there."""
+"""Changes of a night: the ingest, the derived tables, and the pages."""
 
 
 def grow_old(warehouse: Warehouse, days: int) -> WarehouseSnapshot:
@@ -62,7 +62,7 @@ def _night(folder: Path, pattern: Iterable[TablePart], day: date, version: int) 
     lengths: dict[str, dict[str, int]] = defaultdict(dict)
     added = []
     for old in pattern:
-        # What is made has a change for each table; what was taken in, one for the lines of files
+        # Derived tables have one change each; an ingest has one for the lines of files
         # and one for the files.
         change = changes[old.table if old.table in (*MADE, "segments") else "runs"]
         part = dataclasses.replace(old, day=day.isoformat(), commit=change)

@@ -363,7 +363,7 @@ class Traffic:
         entries: list[int],
         faults: Sequence[str],
     ) -> None:
-        """Hand over to the next broker, and go on there; some later than others."""
+        """Hand over to the next broker, and continue there; some later than others."""
         sender, rates = leg.sender, self._plan.rates
         if leg.is_last:
             places, entries = self._dead_letter(now, sender, batch, places, entries)
@@ -408,7 +408,7 @@ class Traffic:
         entries: list[int],
         faults: Sequence[str],
     ) -> None:
-        """Let the next hop accept messages, with or without faults, and go on with them."""
+        """Let the next hop accept messages, with or without faults, and continue with them."""
         sender, receiver, shared = leg.sender, leg.receiver, leg.shared
         wire = 1500 + self._random.randrange(30_000)
         on_hop = [kind for kind in faults if kind in _ON_A_HOP]

@@ -249,7 +249,7 @@ class Connection(Negotiation, SessionConnection):
 
     @property
     def unread_bytes(self) -> int:
-        """Octets of a frame that is not complete; 0 while there are frames to go on with."""
+        """Octets of an incomplete frame; 0 while there are complete ones to process."""
         return 0 if self.has_input else self._buffer.left
 
     def hand_up(self, link: Link, now: float) -> list[Event]:
@@ -554,7 +554,7 @@ class Connection(Negotiation, SessionConnection):
                 if not buffer.is_pending:
                     return
             try:
-                # The peer's open alone: with it comes the limit for what stands behind it.
+                # The peer's open alone: it has the limit for later frames.
                 frames = buffer.frames(at_once if self.remote_open is not None else 1)
             except AmqpError as fault:
                 release_frames(fault)

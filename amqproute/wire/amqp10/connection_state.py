@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A connection as its sessions and links use it: shared counters, and the output of frames.
 
-This stands below sessions and links, which are typed by it; `connection.Connection`, above them,
+This is below sessions and links, which are typed by it; `connection.Connection`, above them,
 inherits it. Sessions and links append their frames to the output and their events to the list of
 the call that is under way, and never see how a connection begins, reads or ends.
 """

@@ -32,7 +32,7 @@ def details_of(error: spec.Error | None) -> ErrorDetails | None:
 
 
 def error_of(details: ErrorDetails | None) -> spec.Error | None:
-    """Return an error as the wire has it (part 2 §2.8.14)."""
+    """Return an error in its form on the wire (part 2 §2.8.14)."""
     if details is None:
         return None
     return spec.Error(

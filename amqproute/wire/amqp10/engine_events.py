@@ -59,7 +59,7 @@ class Authenticated(Event):
 
 @dataclass(slots=True)
 class AuthenticationRejected(Event):
-    """SASL failed; the engine has told the peer and is closed. Both roles.
+    """SASL failed; the engine has notified the peer and is closed. Both roles.
 
     Attributes:
         mechanism: its name, as far as one was chosen.
@@ -143,7 +143,7 @@ class ConnectionClosed(Event):
     `SessionEnded` for each session came before it.
 
     Attributes:
-        error: the condition given by whoever closed, or None for a clean close.
+        error: the condition of the close, or None for a clean one.
         by_fault: True when this engine closed because of the peer's fault or silence.
         clean: True when both closes were exchanged.
     """

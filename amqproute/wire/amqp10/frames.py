@@ -101,7 +101,7 @@ _READERS = {
 
 
 class FramingError(AmqpError):
-    """The byte stream is not made of frames; the connection cannot go on (part 2 §2.8.16)."""
+    """The byte stream is not made of frames; the connection must end (part 2 §2.8.16)."""
 
     condition = conditions.CONNECTION_FRAMING_ERROR
 
@@ -133,7 +133,7 @@ class FrameBuffer:
 
     def __init__(self, max_frame_size: int) -> None:
         self._max_frame_size = max_frame_size
-        # Unread bytes stand in _data from _pos on, or in _partial, never in both: _partial
+        # Unread bytes are in _data from _pos on, or in _partial, never in both: _partial
         # collects the pieces of a frame until there are _need bytes. A frame put together stands
         # alone in _data; what came behind it in _next, from _next_at on.
         self._data = b""

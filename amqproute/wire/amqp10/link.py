@@ -27,7 +27,7 @@ the user, who knows which outlive the link. To resume, give the kept map to `Lin
   ``resumed`` set; for any other tag the engine ignores it, as §2.7.5 asks.
 
 An unsettled map that does not fit into a frame is cut, and says so with incomplete-unsettled. A
-sender who got an incomplete map may only resume until the link is attached anew.
+sender who got an incomplete map may only resume until the link is attached again.
 
 Limits: a partial delivery is not resumed from the middle (nobody stores halves); the engine never
 sends `Received` by itself.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events of links and their deliveries.
 
-The sessions report these, and stand above them; `amqproute.wire.amqp10.engine_events` has all
+The sessions report these, and are in a layer above; `amqproute.wire.amqp10.engine_events` has all
 events and is where users import them from.
 """
 

@@ -93,7 +93,7 @@ class NegotiatedLink(ABC):
             peer may still send.
         drain: sender: the receiver wants the credit used up, see `Link.drained`. Receiver: we do.
         delivery_count: the link's counter (§2.6.7).
-        available: receiver: number of deliveries waiting at the sender, as it has told.
+        available: receiver: number of deliveries waiting at the sender, as it reported.
         is_active: whether actions on the link and its deliveries still have an effect. True from
             when both sides have attached until we have detached. When the peer detaches, ends or
             closes, it stays true until `Connection.data_to_send` has written the answer, so that
@@ -204,7 +204,7 @@ class NegotiatedLink(ABC):
         incomplete_unsettled: bool = False,
         initial_delivery_count: int = 0,
     ) -> None:
-        """Answer the peer's attach. What is None is echoed or taken from the settings.
+        """Answer the peer's attach. Arguments of None are echoed or taken from the settings.
 
         Nothing happens when the link is gone already, because the peer's session or connection
         went down further along the same events.
@@ -445,7 +445,7 @@ class NegotiatedLink(ABC):
             raise LocalProtocolError(f"link {self.name!r} is not attached: {self._state.name}")
         if not 0 <= credit <= SERIAL_MASK:
             raise LocalProtocolError(f"link-credit cannot be {credit}")
-        # What is left of the grace stays good for deliveries that set out before this flow.
+        # The rest of the grace stays valid for deliveries sent before this flow.
         self._overdraft = max(0, self._overdraft + self.credit - credit) + self._grace
         self._grace = 0
         self.credit = credit

@@ -169,7 +169,7 @@ class Negotiation(ConnectionState):
         return surplus
 
     def credentials_verified(self, ok: bool | None, now: float) -> list[Event]:
-        """Answer `CredentialsPresented`, and read what has come in the meantime.
+        """Answer `CredentialsPresented`, and process later input.
 
         Args:
             ok: whether they are right; None if that cannot be decided now, and the peer may try

@@ -66,7 +66,7 @@ class Reaction:
 
     Attributes:
         bodies: to be sent.
-        verify: a password to be checked outside; `ServerExchange.resolve` goes on.
+        verify: a password to be checked outside; `ServerExchange.resolve` continues.
         done: the exchange succeeded.
         failed: reason of the failure, for our log only.
         is_temporary: another attempt may succeed.

@@ -319,7 +319,7 @@ _TYPES: Final[dict[str, FieldType]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a composite type, as the standard's table has it.
+    """One field of a composite type, as in the standard's table.
 
     Attributes:
         name: the attribute's name, with underscores.

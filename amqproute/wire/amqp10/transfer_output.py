@@ -43,7 +43,7 @@ class TransferOutput:
         self._enqueue(OutgoingParts(self, delivery, parts, size, aborted))
 
     def open(self, delivery: Delivery, size: int) -> OutgoingParts:
-        """Return a delivery of so many octets, to be appended."""
+        """Return a delivery of this size, to be appended."""
         outgoing = OutgoingParts(self, delivery, (), 0, False)
         outgoing.missing = size
         delivery.link._queued += 1

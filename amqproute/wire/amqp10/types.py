@@ -279,7 +279,7 @@ class WideMap(Mapping[Any, Any]):
         for done, pair in enumerate(pairs):
             self._pairs[_place(pair[0])] = pair
             if len(self._pairs) == done:
-                raise ValueError(f"the key {pair[0]!r:.64} stands there twice")
+                raise ValueError(f"the key {pair[0]!r:.64} occurs twice")
 
     def __getitem__(self, key: object) -> Any:  # a value of any AMQP type
         return self._pairs[_place(key)][1]
