@@ -75,7 +75,7 @@ class Pair:
 
 
 def best(rounds: int, run: Callable[[], float]) -> float:
-    """Return the best of so many rounds, in microseconds for each message."""
+    """Return the best of this many rounds, in microseconds for each message."""
     return min(run() for _ in range(rounds)) / BATCH * 1e6
 
 

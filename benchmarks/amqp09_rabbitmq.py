@@ -674,7 +674,7 @@ def relayed(pair: DaemonPair, messages: int, size: int) -> Iterator[tuple[str, F
 
 
 def emptied(channel: Channel, messages: int) -> float:
-    """Wait until so many messages are in the queue; return the seconds."""
+    """Wait until this many messages are in the queue; return the seconds."""
     began = time.monotonic()
     while True:
         answer = channel.ask((50, 10), b"\0\0" + short(QUEUE) + b"\3" + _EMPTY, (50, 11))

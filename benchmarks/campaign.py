@@ -32,7 +32,7 @@ COMMITTED: Final = re.compile("[0-9a-f]{7,40}")
 """What `revision` returns where nothing but a commit is measured."""
 
 Kept = Mapping[str, Mapping[str, Any]]
-"""Results by the name of their scenario, as they stand in the JSON file."""
+"""Results by the name of their scenario, as they are in the JSON file."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class Node:
 
 
 def alive(objects: int) -> float:
-    """Return the seconds of a collection while so many objects are in use."""
+    """Return the seconds of a collection while this many objects are in use."""
     kept = [Node(number) for number in range(objects // 3)]
     gc.collect()
     best = min(_timed() for _ in range(3))
@@ -36,7 +36,7 @@ def alive(objects: int) -> float:
 
 
 def garbage(objects: int) -> float:
-    """Return the seconds of a collection of so many objects in cycles."""
+    """Return the seconds of a collection of this many objects in cycles."""
     for number in range(objects // 3):
         node = Node(number)
         node.other = node

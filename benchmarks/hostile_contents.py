@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resident memory of a daemon while clients of AMQP 0-9-1 send very large and hostile contents.
 
-Run as ``python -m benchmarks.hostile_contents [MEBIBYTES]``. A body of so many mebibytes (1,024 if
-none are named) is published and consumed by a client that pauses in the middle; then come bodies
+Run as ``python -m benchmarks.hostile_contents [MEBIBYTES]``. A body of this many mebibytes (1,024
+if none are named) is published and consumed by a client that pauses in the middle; then come bodies
 of 2**63 octets, header tables as large as a frame, as many channels as there can be, and contents
 that do not end. The peak of each is shown in relation to the idle daemon; at most 1.5 is wanted.
 """

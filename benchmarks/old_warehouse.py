@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure a night of the pipeline with a young warehouse, and with an old one.
 
-Run as ``python -m benchmarks.old_warehouse [--days 1 30 365] [--partners 2 20 200]
-[--events 50000] [--rounds 3] [--directory DIR] [--json]``. For each number of partners, journals of
-one organization and its partners are written: each day has so many events, of messages between any
-two of them. Of the days before the night up to `READ` are really taken in, more than a night reads.
-What the warehouse has before that are copies, in files as nights would have left them
+Run as ``python -m benchmarks.old_warehouse [--days 1 30 365] [--partners 2 20 200] [--events 50000]
+[--rounds 3] [--directory DIR] [--json]``. For each number of partners, journals of one organization
+and its partners are written: each day has this many events, of messages between any two of them. Of
+the days before the night up to `READ` are really taken in, more than a night reads. What the
+warehouse has before that are copies, in files as nights would have left them
 (`amqproute.tools.synthetic.history`), and so are folders of the journals, up to `KEPT`.
 
 A night is the command ``amqproute pipeline run`` in a process of its own, with 2 threads, on a copy
@@ -66,7 +66,7 @@ def written(events: int, partners: int, days: int, directory: Path) -> list[Path
 
 
 def build(journals: Sequence[Path], ages: Mapping[int, Path], work: str) -> None:
-    """Make a warehouse of journals, and of it one with so many days before, and its journals.
+    """Make a warehouse of journals, and of it one with this many days before, and its journals.
 
     Args:
         journals: without the night; their folder is copied as it is.

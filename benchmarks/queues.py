@@ -8,7 +8,7 @@ those of the queue alone:
 * put and take: microseconds for a message put in a batch of 100, committed, handed out and
   accepted in batches of up to 100, with 1, 10 and 100 consumers;
 * duplicates: the same with the policies `off` and `global-ids`, which a node has by default;
-* selectors: a backlog that stands in the store, and consumers that each select one message in a
+* selectors: a backlog that is in the store, and consumers that each select one message in a
   hundred: how long until they have all of it, and how often each row was read for that; what each
   further arrival costs then; and, with a new backlog, what each message costs where every consumer
   has credit for one and accepts it before the next. Rows read have to stay near one for each
@@ -157,7 +157,7 @@ def put_and_take(consumers: int, duplicates: Duplicates, count: int = 20_000) ->
 
 
 def backlog_of(count: int) -> House:
-    """Return a house whose queue has a backlog in the store."""
+    """Return a broker whose queue has a backlog in the store."""
     house = House(QueueLimits(resident_messages=5_000), QueueOptions(archive_expired=False))
     for start in range(0, count, 10_000):
         house.put(messages(min(10_000, count - start), start, SMALL))

@@ -182,7 +182,7 @@ class Client:
         self._ask(PURGE, b"\0\0" + short(queue) + b"\0", PURGE_OK)
 
     def publish(self, queue: str, body: bytes, count: int) -> None:
-        """Publish so many persistent messages, and wait until each is confirmed."""
+        """Publish this many persistent messages, and wait until each is confirmed."""
         self._ask(CONFIRM_SELECT, b"\0", CONFIRM_SELECT_OK)
         one = persistent(queue, body)
         sent = confirmed = 0
@@ -194,7 +194,7 @@ class Client:
             confirmed = self._confirmed(confirmed)
 
     def publish_at(self, queue: str, size: int, count: int, rate: float) -> None:
-        """Publish so many messages a second, each with the time of its publishing in the body.
+        """Publish this many messages a second, each with the time of its publishing in the body.
 
         Confirms are read as they come, and each message has one in the end.
         """
@@ -224,7 +224,7 @@ class Client:
         return bool(self._input) or bool(select.select([self._socket], [], [], seconds)[0])
 
     def consume_timed(self, queue: str, count: int) -> list[float]:
-        """Consume and acknowledge so many messages; return the seconds each was under way."""
+        """Consume and acknowledge this many messages; return the seconds each was under way."""
         self._ask(CONSUME, b"\0\0" + short(queue) + short("") + b"\0\0\0\0\0", CONSUME_OK)
         seconds: list[float] = []
         while len(seconds) < count:

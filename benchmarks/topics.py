@@ -225,7 +225,7 @@ def subjects(subscribers: int) -> float:
 
 
 def in_file(path: str) -> str:
-    """Say what stands in the store: bodies, rows that refer to them, octets of bodies."""
+    """Say what is in the store: bodies, rows that refer to them, octets of bodies."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
         rows, own = database.execute(
             "SELECT count(*), total(length(encoded)) FROM entry"

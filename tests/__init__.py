@@ -4,7 +4,7 @@
 ``python -m tests -j3 tests`` runs them, with all of trial's options (`tests.__main__`), except for
 campaigns in their short forms (`tests.campaigns`).
 
-`tests.support` holds the pretend wire, the fakes and the assertion words. Hypothesis runs
+`tests.support` holds the in-memory wire, the fakes and the assertion words. Hypothesis runs
 derandomized here, so that a run that passes today passes tomorrow; the long campaigns
 (`make test-long`) set ``AMQPROUTE_HYPOTHESIS=long`` for more examples.
 

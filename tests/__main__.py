@@ -54,12 +54,12 @@ COMPILED = ("amqproute", "benchmarks", "tests")
 SECONDS = ROOT / "tests" / "seconds.json"
 
 REMEMBERED_FROM = 1.0
-"""How long a test took is written down from so many seconds on."""
+"""How long a test took is written down from this many seconds on."""
 SHORT = 0.03
 """Seconds of a test of which nothing is written down, on average."""
 
 LONG = 8.0
-"""A test of so many seconds is given to a process by itself."""
+"""A test of this many seconds is given to a process by itself."""
 TOGETHER = 12.0
 """Seconds of tests of one module that one process gets at once."""
 

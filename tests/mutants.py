@@ -10,7 +10,7 @@
 The mutants are drawn with a seed, equally many from each package of `PACKAGES`. A mutant is run in
 a copy of the project against the test modules that reach its line, the quickest first, until one
 fails or `SECONDS` of CPU are used up. It is killed if the same tests pass in the same time without
-it: a failure or a timeout that has another cause is no verdict. Verdicts stand in
+it: a failure or a timeout that has another cause is no verdict. Verdicts are in
 ``tests/mutants.json`` and are kept from run to run; whoever finds that a survivor cannot be told
 from the original writes the reason there. The page ``tests/MUTANTS.md`` is made from that file.
 
@@ -251,7 +251,7 @@ def drawn(kept: Collection[Mutant] = (), seed: int = SEED, each: int = EACH) -> 
         kept: were drawn before: those that can still be made are drawn again, so that a change of
             the sources moves no others.
         seed: of the dice.
-        each: so many of each package.
+        each: this many of each package.
     """
     found = []
     before = {(mutant.key, mutant.before, mutant.after) for mutant in kept}
@@ -321,7 +321,7 @@ def cover(only: str, jobs: int) -> None:
 
     Args:
         only: modules whose name has this in it.
-        jobs: run so many at a time.
+        jobs: run this many at a time.
     """
     kept = load_reach() if COVERAGE.exists() else {}
     modules = test_modules()
@@ -664,7 +664,7 @@ def page(verdicts: Sequence[Verdict]) -> str:
 
 
 def run(only: str, again: str, count: int, jobs: int, seconds: float) -> None:
-    """Judge mutants that have no verdict, or a certain one, at most so many."""
+    """Judge mutants that have no verdict, or a certain one, at most this many."""
     if not COVERAGE.exists():
         sys.exit("first: python -m tests.mutants cover")
     reach = load_reach()

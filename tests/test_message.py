@@ -153,7 +153,7 @@ class MessageTests(SynchronousTestCase):
     """What is read, and its edges."""
 
     def test_absent_body_stays_absent(self) -> None:
-        """A message without a body goes on without one (M-23)."""
+        """A message without a body continues without one (M-23)."""
         bare = codec.encode(spec.Properties(to="a"))
         footer = section(0x78, {Symbol("x"): "y"})
         message = Message(bare + footer)
@@ -180,7 +180,7 @@ class MessageTests(SynchronousTestCase):
         self.assertRaises(DecodeError, lambda: message.header)
 
     def test_large_annotations_are_not_remembered(self) -> None:
-        """They are decoded anew each time."""
+        """They are decoded again each time."""
         large = fakes.message(annotations={"x-opt-a": "x" * 600}).annotation_bytes
         self.assertEqual(annotations_of(large), annotations_of(large))
         self.assertIsNot(annotations_of(large), annotations_of(large))
@@ -282,7 +282,7 @@ class GlanceTests(SynchronousTestCase):
         subject=st.none() | st.text(max_size=9),
     )
     def test_fields(self, user: Any, back: Any, key: Any, subject: Any) -> None:
-        """user-id and reply-to, and a reply-to that is written anew with all else as it was."""
+        """user-id and reply-to, and a reply-to that is written again with all else as it was."""
         fields = {"user_id": user, "reply_to": back, "message_id": key, "subject": subject}
         encoded = codec.encode(spec.Properties(**fields)) + b"\x00Su\xa0\x01x"
         built = Message(encoded)

@@ -87,7 +87,7 @@ class MetadataTests(SynchronousTestCase):
         }
         missing = set()
         for path in (ROOT / "amqproute").rglob("*.py"):
-            # What `amqproute pipeline` loads when it is asked for stands in both places.
+            # What `amqproute pipeline` loads when it is asked for is in both places.
             spark = (
                 "cli/pipeline_analysis.py",
                 "cli/pipeline_partners.py",

@@ -95,7 +95,7 @@ class QueueTests(SynchronousTestCase):
 
     def test_known_user_beside_a_guesser(self) -> None:
         """Who has logged in from the guesser's address before does not wait for the guesser,
-        who goes on all the time."""
+        who continues all the time."""
         self.desk.come(GUESSER, "ann", True)
         for number in range(400):
             self.desk.come(GUESSER, f"user{number}")
@@ -135,7 +135,7 @@ class QueueTests(SynchronousTestCase):
             self.assertLessEqual(self.desk.looked_at[key] - begun, 2.0, turn)
 
     def test_rate(self) -> None:
-        """However many guesses there are, an address has so many looked at."""
+        """However many guesses there are, an address has this many looked at."""
         for _ in range(6000):
             self.desk.come(GUESSER, f"user{self.desk.number % 300}")
             self.desk.wait(0.01)
@@ -180,7 +180,7 @@ class QueueTests(SynchronousTestCase):
         self.assertEqual(self.desk.delays[self.desk.come(GUESSER, "ann")], 1.0)
 
     def test_own_account_forgives_nothing(self) -> None:
-        """A guesser with an account of its own does not begin anew by logging in."""
+        """A guesser with an account of its own does not start over by logging in."""
         for _ in range(3):
             self.desk.come(GUESSER, "ann")
             self.desk.wait(2.0)

@@ -314,7 +314,7 @@ class GuessingTests(RealmTestCase):
         return took
 
     def test_answers_wait(self) -> None:
-        """Twice as long each time, by either mechanism, and another address begins anew."""
+        """Twice as long each time, by either mechanism, and another address starts over."""
         for mechanism in (SCRAM_SHA_256, PLAIN):
             self.verifier = Verifier(self.clock, at_once, 5.0)
             self.assertEqual(self.guess(mechanism, TLS, 4), [1.0, 2.0, 4.0, 5.0])

@@ -346,7 +346,7 @@ class VerbTests(ClientTestCase):
         self.assertIsNone(self.successResultOf(task))
 
     def test_request(self) -> None:
-        """The reply comes to a dynamic node of our own; queries go on page by page."""
+        """The reply comes to a dynamic node of our own; queries continue page by page."""
         rows = [["orders", 7], ["dyn-1", 0], ["audit", 0]]
 
         def reply(asked: Message) -> bytes:

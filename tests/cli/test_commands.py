@@ -423,7 +423,7 @@ class UserTests(CommandTestCase):
 
 
 class DnsTests(CommandTestCase):
-    """``dns print``, ``explain`` and ``resolve``, with a pretend DNS."""
+    """``dns print``, ``explain`` and ``resolve``, with a fake DNS."""
 
     answer: Any = None
 

@@ -56,7 +56,7 @@ class WidthTests(SynchronousTestCase):
         return plain.splitlines(), notes
 
     def test_peers_at_100(self) -> None:
-        """Each peer stands on one line, with what matters when something is wrong."""
+        """Each peer is on one line, with what matters when something is wrong."""
         lines, notes = self.shown(100)
         self.assertEqual(len(lines), 3, lines)
         self.assertTrue(all(len(line.rstrip()) <= 100 for line in lines), lines)

@@ -16,7 +16,7 @@ from amqproute.cli.commands.send_receive import NOTICE_SECONDS
 
 
 class NoticeTests(SynchronousTestCase):
-    """What stands on stderr, and when."""
+    """What is on stderr, and when."""
 
     def setUp(self) -> None:
         self.clock = Clock()

@@ -431,7 +431,7 @@ class ShippedTests(SynchronousTestCase):
         self.assertEqual(check_files(load(ETC / "amqproute.yaml")), [])
 
     def test_complete(self) -> None:
-        """With every setting in force, every key outside of lists and maps stands in the file."""
+        """With every setting in force, every key outside of lists and maps is in the file."""
         parsed = yaml_document.read(uncomment(describe()))
         self.assertEqual(parsed.problems, [])
         inside = {"listen", "access", "nodes", "bindings", "virtual-hosts", "routes", "peers"}

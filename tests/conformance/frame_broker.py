@@ -2,9 +2,9 @@
 """A broker in memory, and clients that speak raw frames to it.
 
 `Network` has the clock and the wires; it makes `FrameBroker`s (brokers) that can reach each other
-by name, as if the DNS and the network were there. `Client` writes frames to one house and reads the
-frames that come back. It checks nothing and keeps no state beyond a buffer: what is sent is what
-the test says.
+by name, as if the DNS and the network were there. `Client` writes frames to one broker and reads
+the frames that come back. It checks nothing and keeps no state beyond a buffer: what is sent is
+what the test says.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class End(StringTransport):
     """One end of a wire.
 
     Attributes:
-        sent: every octet that this end of a wire between houses has written.
+        sent: every octet that this end of a wire between brokers has written.
     """
 
     def __init__(self, protocol: EngineProtocol) -> None:
@@ -226,7 +226,7 @@ class Network:
 
     Attributes:
         clock: monotonic seconds.
-        houses: by the host name at which they are reached.
+        brokers: by the host name at which they are reached.
         domains: what the DNS knows: a domain's hosts, in order; or the ResolveError to give.
         dns_seconds: how long the DNS takes; None: it answers at once.
         asked: every domain that was looked up.
@@ -284,7 +284,7 @@ class Network:
         self.wires = [wire for wire in self.wires if here not in wire]
 
     def cut_all(self) -> None:
-        """Every wire between houses breaks, without a word."""
+        """Every wire between brokers breaks, without a word."""
         for here, there in list(self.wires):
             here.how = there.how = ConnectionAborted
             self._cut(here, there)
@@ -311,7 +311,7 @@ class Network:
     def connect(
         self, candidate: Candidate, domain: str, make: Any, *, extra_names: Sequence[str] = ()
     ) -> Deferred[EngineProtocol]:
-        """As `Connector.connect`; the certificate of a house proves its name."""
+        """As `Connector.connect`; the certificate of a broker proves its name."""
         self.connects.append((candidate.host, domain))
         house = self.houses.get(candidate.host)
         if house is None or candidate.host in self.down:
@@ -616,7 +616,7 @@ class _Sasl:
 
 
 class Client:
-    """Writes raw frames to a house and reads its answers.
+    """Writes raw frames to a broker and reads its answers.
 
     Attributes:
         frames: (kind, channel, performative, payload) that came and were not taken yet; the

@@ -39,7 +39,7 @@ TEMPORARY = ResolveError("dns.servfail", "no answer", permanent=False)
 
 
 class AddressCase(SynchronousTestCase):
-    """Houses and the questions one puts to them."""
+    """Brokers and the questions one puts to them."""
 
     def setUp(self) -> None:
         self.world = Network()
@@ -144,7 +144,7 @@ class ResolutionTests(AddressCase):
         self.assertEqual(house.depth("first@second"), 1)
 
     def test_nothing_else_divides(self) -> None:
-        """A-21: no virtual host, tenant, port or query stands in an address."""
+        """A-21: no virtual host, tenant, port or query is in an address."""
         nodes = ["a/b", "v:q", "t%2Fq", "x#y", "p?q=1", "v.q", "a b", "amqp:q", "u!h", "q;x", "q\\"]
         house = self.world.house("c.test", nodes=["a", "b", "q", *nodes])
         client = house.client().ready()

@@ -19,14 +19,14 @@ RIGHTS = ["publish", "consume", "create"]
 
 
 class AutoCreateTests(SynchronousTestCase):
-    """A house whose user may make queues whose names begin with ``team.``."""
+    """A broker whose user may make queues whose names begin with ``team.``."""
 
     def setUp(self) -> None:
         self.world = Network()
         self.handles = itertools.count(10)
 
     def house(self, auto_create: bool = True) -> FrameBroker:
-        """Make the house."""
+        """Make the broker."""
         rules = [
             Rule.of(who="*", node="team.*", allow=RIGHTS),
             Rule.of(who="*", node="*", allow=["publish", "consume"]),

@@ -19,7 +19,7 @@ DURABLE = spec.Header(durable=True)
 
 
 class AbroadTests(SynchronousTestCase):
-    """Two houses; what is on ``t`` and ``out`` of the first is for ``inbox`` of the second."""
+    """Two brokers; what is on ``t`` and ``out`` of the first is for ``inbox`` of the second."""
 
     def setUp(self) -> None:
         self.world = Network()
@@ -34,7 +34,7 @@ class AbroadTests(SynchronousTestCase):
         return self.near.broker.bind(BindingDeclaration(source, target, selector))
 
     def send(self, node: str, *encoded: bytes) -> list[Any]:
-        """Send messages to a node of the first house; return the outcomes."""
+        """Send messages to a node of the first broker; return the outcomes."""
         handle = self.count
         self.producer.sender(node, handle, f"to {node} {handle}")
         for each in encoded:
@@ -51,7 +51,7 @@ class AbroadTests(SynchronousTestCase):
         self.assertTrue(all(isinstance(state, spec.Accepted) for state in states), states)
 
     def received(self, house: FrameBroker | None = None, node: str = "inbox") -> list[bytes]:
-        """Take everything off a node of the second house."""
+        """Take everything off a node of the second broker."""
         client = (house or self.far).client().ready("consumer")
         client.receiver(node, credit=100, snd_settle_mode=spec.SENDER_SETTLED)
         return client.run().messages()
@@ -62,7 +62,7 @@ class AbroadTests(SynchronousTestCase):
 
     @property
     def relay_queue(self) -> Queue:
-        """Where messages for the second house wait."""
+        """Where messages for the second broker wait."""
         (queue,) = self.near.broker.internal.values()
         return queue
 

@@ -44,10 +44,10 @@ LIMITED = "amqp:resource-limit-exceeded"
 
 
 class ContractCase(SynchronousTestCase):
-    """A house with a contract for peer b."""
+    """A broker with a contract for peer b."""
 
     def house(self, **terms: Any) -> FrameBroker:
-        """Make the house."""
+        """Make the broker."""
         self.world = Network()
         self.here = self.world.house(
             access=EVERYTHING, contracts={"peer:b.test": ContractTerms(**terms)}
@@ -190,7 +190,7 @@ class PressureTests(ContractCase):
         self.assertEqual(self.sender(self.client(ANN)), 1000)
 
     def test_rate(self) -> None:
-        """A second's worth at once, then so much a second; nothing is refused."""
+        """A second's worth at once, then this much a second; nothing is refused."""
         self.house(messages_per_second=20)
         client = self.client()
         credit = self.sender(client)
@@ -484,7 +484,7 @@ class FloodTests(ContractCase):
     """Ten times the contract delays nobody else."""
 
     def test_order_of_grants(self) -> None:
-        """The flooder waits for its tokens; each message of the producer is granted anew at once.
+        """The flooder waits for its tokens; each message of the producer is granted again at once.
 
         The flooder takes every credit it gets; the producer's outcomes and credit come in the same
         turn as ever, with the flood and without it.

@@ -101,7 +101,7 @@ class Requester:
 
 
 class DistributedCase(SynchronousTestCase):
-    """A house that offers distributed transactions, a manager, and an application's links."""
+    """A broker that offers distributed transactions, a manager, and an application's links."""
 
     def setUp(self) -> None:
         self.world = Network()
@@ -310,7 +310,7 @@ class CommandTests(DistributedCase):
         self.assertEqual((self.manager.code("end"), self.counts()), ("RBTIMEOUT", (2, 2, 0)))
 
     def test_nonsense(self) -> None:
-        """What is not understood is answered with XAER_INVAL; the link goes on."""
+        """What is not understood is answered with XAER_INVAL; the link continues."""
         ask = self.manager.ask
         for operation, body in (
             ("frobnicate", {"xid": XID}),

@@ -63,7 +63,7 @@ class ScopeTests(SynchronousTestCase):
         self.assertEqual(self.house.depth("r"), 1)
 
     def test_error_mode_detach(self) -> None:
-        """E-01, L-46: detach is the default, and stands in the answer; so it may be asked for."""
+        """E-01, L-46: detach is the default, and is in the answer; so it may be asked for."""
         asked = {Symbol("error-mode"): Symbol("detach")}
         for handle, properties in enumerate((None, asked)):
             for role in ("sender", "receiver"):
@@ -127,7 +127,7 @@ class ScopeTests(SynchronousTestCase):
             client.send(spec.Detach(handle=0, closed=True))
 
     def test_session(self) -> None:
-        """E-03: an error of the session ends it; the connection goes on."""
+        """E-03: an error of the session ends it; the connection continues."""
         self.client.send(spec.Detach(handle=3))
         self.assertIsNotNone(condition(self.client.one(spec.End)))
         self.client.send(spec.End())

@@ -144,7 +144,7 @@ class SenderTests(SynchronousTestCase):
         self.assertEqual((flow.link_credit, flow.delivery_count), (50, 0))
 
     def test_never_unlimited(self) -> None:
-        """F-07: where nothing limits a sender its credit is ample, and stands in each flow.
+        """F-07: where nothing limits a sender its credit is ample, and is in each flow.
 
         Both fields are there on the wire, read by another decoder; credit for half a prefetch or
         more is left after each message, for ten times as many messages.

@@ -31,7 +31,7 @@ from tests.support.amqp_values import SYMBOLS, VALUES
 
 
 class LinkCase(SynchronousTestCase):
-    """A house with two queues, and a client on channel 0."""
+    """A broker with two queues, and a client on channel 0."""
 
     def setUp(self) -> None:
         self.world = Network()
@@ -78,7 +78,7 @@ class AttachTests(LinkCase):
         self.assertEqual(answer.source.outcomes, (ACCEPTED, REJECTED))
 
     def test_source_without_outcomes(self) -> None:
-        """L-40, K-09: outcomes that a sender's source does not name stand in the answer.
+        """L-40, K-09: outcomes that a sender's source does not name are in the answer.
 
         A source that is null stays so, and is tolerated; one that names some has these.
         """
@@ -126,7 +126,7 @@ class AttachTests(LinkCase):
             self.assertEqual(answer.timeout, 0)
 
     def test_terminus_defaults_on_the_wire(self) -> None:
-        """L-11, L-44: durable, expiry-policy and timeout stand in the octets of every answer.
+        """L-11, L-44: durable, expiry-policy and timeout are in the octets of every answer.
 
         Read by a decoder that fills in nothing: with absent fields, and with a source that says
         less than a whole one.
@@ -212,7 +212,7 @@ class AttachTests(LinkCase):
         self.assertEqual(self.client.bodies(), [b"passes"])
 
     def test_max_message_size(self) -> None:
-        """L-47, M-08: a limit of the operator stands in the attach; no limit is null or 0."""
+        """L-47, M-08: a limit of the operator is in the attach; no limit is null or 0."""
         self.assertIn(self.client.sender().max_message_size, (None, 0))
         house = Network().house(settings={"max_message_size": 1000})
         client = house.client().ready()
@@ -390,12 +390,12 @@ def attaches(draw: st.DrawFn) -> list[Any]:
 
 
 class AnyAttachTests(SynchronousTestCase):
-    """E-03: whatever stands in an attach, it costs no more than its link."""
+    """E-03: whatever is in an attach, it costs no more than its link."""
 
     @given(st.lists(attaches(), min_size=1, max_size=12))
     @hypothesis_settings(max_examples=40, deadline=None)
     def test_connection_goes_on(self, all_fields: list[list[Any]]) -> None:
-        """The attach is answered, and not by an error of ours; the connection goes on."""
+        """The attach is answered, and not by an error of ours; the connection continues."""
         client = Network().house().client().ready()
         for fields in all_fields:
             body = codec.encode(Described(ULong(0x12), fields))

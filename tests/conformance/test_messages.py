@@ -328,7 +328,7 @@ class ToleranceTests(MessageCase):
     """M-22 to M-24, E-08."""
 
     def refused(self, encoded: bytes) -> str:
-        """M-24: rejected with decode-error; the link goes on, and nothing is enqueued."""
+        """M-24: rejected with decode-error; the link continues, and nothing is enqueued."""
         self.client.publish(0, encoded)
         told = self.client.one(spec.Disposition)
         self.assertTrue(told.settled)
@@ -496,7 +496,7 @@ class FormatTests(MessageCase):
             client.send(spec.Close())
 
     def test_in_order(self) -> None:
-        """It stands in line with the others, whose number is 0."""
+        """It is in line with the others, whose number is 0."""
         self.put(message(b"before"))
         self.publish_foreign()
         self.put(message(b"after"))

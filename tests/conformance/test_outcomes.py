@@ -408,7 +408,7 @@ class DefaultTests(OutcomeCase):
     source = {"default_outcome": spec.Rejected(), "outcomes": (ACCEPTED, REJECTED)}
 
     def test_echo(self) -> None:
-        """O-22: the default-outcome that is in force stands in the answer."""
+        """O-22: the default-outcome that is in force is in the answer."""
         self.assertIsInstance(self.answer.source.default_outcome, spec.Rejected)
 
     def test_settled_without_state(self) -> None:
@@ -441,7 +441,7 @@ class PresettledTests(OutcomeCase):
 
 
 class WireTests(OutcomeCase):
-    """What stands in the broker's frames, read by a decoder that fills in nothing."""
+    """What is in the broker's frames, read by a decoder that fills in nothing."""
 
     def consume(self, **fields: Any) -> None:
         """Each test attaches for itself."""
@@ -516,7 +516,7 @@ class AttemptTests(OutcomeCase):
     limits = QueueLimits(max_deliveries=2)
 
     def test_limit(self) -> None:
-        """O-24: after so many failed attempts a message is a dead letter."""
+        """O-24: after this many failed attempts a message is a dead letter."""
         for number in range(2):
             got = self.take(1, delivery_count=number, next_incoming_id=number)
             self.assertEqual(got, [b"0"])

@@ -61,7 +61,7 @@ class RelayingCase(AddressCase):
 
 
 class WireTests(RelayingCase):
-    """What stands in the frames."""
+    """What is in the frames."""
 
     def test_ordinary_link(self) -> None:
         """T-02, T-09, T-21: a sender to ``amqp$transfer``, unsettled, of standard performatives."""

@@ -34,7 +34,7 @@ CONFIRMS: dict[str, Any] = {
 
 
 class ResumeCase(SynchronousTestCase):
-    """A house with two queues, and a client called ``client``."""
+    """A broker with two queues, and a client called ``client``."""
 
     limits: dict[str, Any] = {}
 
@@ -44,7 +44,7 @@ class ResumeCase(SynchronousTestCase):
         self.client = self.house.client().ready()
 
     def again(self, container: str = "client") -> Client:
-        """The client breaks off and connects anew."""
+        """The client breaks off and connects again."""
         self.client.hang_up()
         self.client = self.house.client().ready(container)
         return self.client
@@ -252,7 +252,7 @@ class ResumeTests(ConsumerCase):
         self.assertEqual(self.taken_elsewhere(), [b"1", b"2", b"3"])
 
     def test_only_the_sender(self) -> None:
-        """What the receiver does not know is sent anew, under its tag, to this link."""
+        """What the receiver does not know is sent again, under its tag, to this link."""
         self.again()
         self.receive(unsettled={self.tags[1]: None}, credit=9)
         self.assertEqual(
@@ -265,7 +265,7 @@ class ResumeTests(ConsumerCase):
         )
 
     def test_no_map(self) -> None:
-        """A client that comes back without a map has lost its memory: all is sent anew."""
+        """A client that comes back without a map has lost its memory: all is sent again."""
         self.again()
         self.receive(credit=9)
         self.assertEqual([each[1:] for each in self.sent()], [(False, False, b"1"),
@@ -803,7 +803,7 @@ class SizeTests(ResumeCase):
     """What every hop reads has a bound of its own."""
 
     def test_annotations(self) -> None:
-        """E-02: header and annotations of more than 256 KiB are refused, the link goes on."""
+        """E-02: header and annotations of more than 256 KiB are refused, the link continues."""
         self.client.sender()
         large = message(b"x", annotations={"x-opt-large": "x" * (256 * 1024)})
         self.client.publish(0, large[:200_000], more=True)

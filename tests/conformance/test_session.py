@@ -34,7 +34,7 @@ class SessionTests(SynchronousTestCase):
         self.assertEqual(self.house.depth(), 4)
 
     def test_end(self) -> None:
-        """§2.5.4: an end is answered by an end; the connection goes on."""
+        """§2.5.4: an end is answered by an end; the connection continues."""
         self.client.begun().send(spec.End())
         self.assertIsNone(self.client.one(spec.End).error)
         self.client.begun()

@@ -27,7 +27,7 @@ class ExampleTests(SynchronousTestCase):
         self.world = Network()
 
     def house(self, *others: Any, **limits: Any) -> FrameBroker:
-        """Return a house with a topic ``t``."""
+        """Return a broker with a topic ``t``."""
         return self.world.house(nodes=[TopicDeclaration("t", TopicLimits(**limits)), *others])
 
     def test_w05_transient_publish_subscribe(self) -> None:
@@ -134,7 +134,7 @@ class ExampleTests(SynchronousTestCase):
         self.assertEqual(store.recovery().notes.get(NOTES), {})
 
     def _restart(self, house: FrameBroker, store: KeptStore) -> None:
-        """Build the broker anew over what the store holds."""
+        """Build the broker again over what the store holds."""
         recovery = store.recovery()
         old = house.broker
         old.stop()

@@ -222,7 +222,7 @@ class SettlementTests(SynchronousTestCase):
         self.assertFalse(client.one(spec.Disposition).settled)
 
     def test_not_stored(self) -> None:
-        """P-20, D-04: what is not durable is accepted, goes on, and is never in the store."""
+        """P-20, D-04: what is not durable is accepted, continues, and is never in the store."""
         self.client.sender()
         for number, durable in enumerate((None, False, True)):
             header = None if durable is None else spec.Header(durable=durable)

@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 
 
 def leaves() -> list[str]:
-    """Return every setting, without the groups that they stand in."""
+    """Return every setting, without the groups that they are in."""
     keys = all_keys()
     return [
         ".".join(key)

@@ -22,7 +22,7 @@ BODY = b"x" * 65536
 
 
 class OutgoingTests(HouseTestCase):
-    """A house with a limit of 2 MiB, and consumers that do not settle."""
+    """A broker with a limit of 2 MiB, and consumers that do not settle."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -47,7 +47,7 @@ class OutgoingTests(HouseTestCase):
         return {row["name"]: row for row in self.marks.rows()}
 
     def test_shared_out(self) -> None:
-        """Many that hold much get no more than their part; whoever settles goes on."""
+        """Many that hold much get no more than their part; whoever settles continues."""
         put(self.house.broker, self.house.broker.nodes["q"], *[message(BODY)] * 100)
         self.run_now()
         first, second = self.house.client(), self.house.client()
@@ -77,7 +77,7 @@ class OutgoingTests(HouseTestCase):
         self.assertEqual(self.house.shared.partial_deliveries.spare_octets, self.marks.spare)
 
     def test_woken(self) -> None:
-        """Whoever was held back goes on when others have settled."""
+        """Whoever was held back continues when others have settled."""
         put(self.house.broker, self.house.broker.nodes["q"], *[message(BODY)] * 100)
         self.run_now()
         first, second, third = (self.house.client() for _ in range(3))

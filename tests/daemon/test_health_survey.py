@@ -23,7 +23,7 @@ LIMITS = HealthLimits(oldest=900, no_consumer=300, no_credit=300, dns=120)
 
 
 class SurveyCase(HouseTestCase):
-    """A house with some nodes, and beta when a test wants it."""
+    """A broker with some nodes, and beta when a test wants it."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -40,7 +40,7 @@ class SurveyCase(HouseTestCase):
         )
 
     def house(self, domain: str, *nodes: Any) -> MemoryBroker:
-        """Build a house with quick terms."""
+        """Build a broker with quick terms."""
         return MemoryBroker(self.network, domain, *nodes, terms=self.terms)
 
     def found(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class FindingTests(SurveyCase):
     """What a survey finds."""
 
     def test_nothing(self) -> None:
-        """A fresh house is well, and one with a message that has just come."""
+        """A fresh broker is well, and one with a message that has just come."""
         self.assertEqual(self.found()["verdicts"], [])
         self.put()
         found = self.found()
@@ -136,7 +136,7 @@ class CostTests(SurveyCase):
     """How much a survey does in one turn."""
 
     def test_many_queues(self) -> None:
-        """Ten thousand nodes: so many are looked at in a turn and no more, and no message is."""
+        """Ten thousand nodes: this many are looked at in a turn and no more, and no message is."""
         self.alpha.broker.declare([node(f"n{number}") for number in range(MANY)], {})
         looks = [0]
         depth = Queue.depth.fget

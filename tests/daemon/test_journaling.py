@@ -64,7 +64,7 @@ class FoundTests(SynchronousTestCase):
         return StoredEntry(number, encoded, 5, 9000, 0, account << ACCOUNT_SHIFT)
 
     def test_sources(self) -> None:
-        """Whose account it stands in, and where it comes from; what nobody knows is left out."""
+        """Whose account it is in, and where it comes from; what nobody knows is left out."""
         records = self.started(
             self.row(1, 0, to="q"),
             self.row(2, 8, to="q"),

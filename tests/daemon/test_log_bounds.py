@@ -47,7 +47,7 @@ def most_lines_of_party(group: str, seconds: float, kinds: int) -> int:
 
 
 class LogCase(HouseTestCase):
-    """A house whose log is written to memory, with ``beta.example`` as the one named partner."""
+    """A broker whose log is written to memory, with ``beta.example`` as the one named partner."""
 
     def setUp(self) -> None:
         super().setUp()

@@ -158,7 +158,7 @@ class FlushTests(SynchronousTestCase):
         self.commits = 0
 
     def commit(self, times: int) -> None:
-        """Commit, and once it is durable do so again, so many times in all."""
+        """Commit, and once it is durable do so again, this many times in all."""
         done: Deferred[Any] = self.store.begin().commit()
         self.commits += 1
         if times > 1:

@@ -70,7 +70,7 @@ class UnreadableNotesTests(SynchronousTestCase):
         self.assertEqual(len([line for line in told if "cannot be read" in line]), 2)
 
     def test_accounts_of_the_journal(self) -> None:
-        """Whose account an entry stands in is not known where its note cannot be read."""
+        """Whose account an entry is in is not known where its note cannot be read."""
         sources = JournalSources({"user:ann": b"\xff", "user:bob": b"7", "user:eve": b""})
         self.assertEqual(sources._names, {7: "user:bob"})
 
@@ -167,7 +167,7 @@ class DeepTests(SynchronousTestCase):
 
 class UnreadableBackoffTests(SynchronousTestCase):
     def test_relay(self) -> None:
-        """A destination whose back-off cannot be read begins anew, and gets its messages."""
+        """A destination whose back-off cannot be read starts over, and gets its messages."""
         for octets in GARBAGE:
             told = logged(self)
             clock = Clock()

@@ -30,7 +30,7 @@ def outcome(text: str, subject: Message) -> bool | None:
     return False if compiled(f"NOT ({text})").matches(subject) else None
 
 
-# As it stands in the message, as the second interpreter is given it.
+# As it is in the message, as the second interpreter is given it.
 VALUES: list[tuple[Any, Any]] = [
     (None, None),
     (True, True),

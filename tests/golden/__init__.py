@@ -18,10 +18,10 @@ file                  what it holds
 
 ``etc/amqproute.yaml`` needs no copy here: it is made from the schema, and `tests.config` compares.
 Words of the log are not held. ``upgrade`` is an exception: state that revision 5b54e44 has written,
-which the present program has to open (`tests.golden.upgrade`); it is not written anew.
+which the present program has to open (`tests.golden.upgrade`); it is not written again.
 
-A test that fails shows the difference. Where the change is meant, write the files anew and read the
-difference in Git before it is committed::
+A test that fails shows the difference. Where the change is meant, write the files again and read
+the difference in Git before it is committed::
 
     make golden                         # all of them; or: python -m tests.golden
     python -m tests.golden test_wire    # those of one module

@@ -208,7 +208,7 @@ class Course:
         return [line for path in files for line in path.read_bytes().splitlines(keepends=True)]
 
     def told(self, daemon: Daemon, kind: str, count: int) -> None:
-        """Wait until a journal has so many records of a kind."""
+        """Wait until a journal has this many records of a kind."""
 
         def found() -> int:
             lines = [json.loads(each) for each in self.records(daemon) if each.endswith(b"\n")]

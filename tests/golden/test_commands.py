@@ -54,7 +54,7 @@ class HelpTests(GoldenCase):
         self.assertGolden("help.txt", "\n".join(helps(amqproute, context)))
 
     def test_json(self) -> None:
-        """Each command that prints JSON is in `tests.golden.course`, or stands in `NOT_HELD`."""
+        """Each command that prints JSON is in `tests.golden.course`, or is in `NOT_HELD`."""
         held = "\n".join(path.read_text() for path in (DATA / "json").glob("*.txt"))
         found = [name for name in with_json(amqproute) if not name.startswith(NOT_HELD)]
         self.assertEqual([name for name in found if f"$ {name}" not in held], [])

@@ -50,7 +50,7 @@ class StoreTests(GoldenCase):
 
 
 class SettingsTests(GoldenCase):
-    """What can stand in a configuration file."""
+    """What can are in a configuration file."""
 
     def test_settings(self) -> None:
         """Every key with its type, its bounds and its default; words are left out."""
@@ -58,7 +58,7 @@ class SettingsTests(GoldenCase):
         definitions = schema.pop("$defs")
 
         def plain(part: Any, within: frozenset[str] = frozenset()) -> Any:
-            """Put definitions where they are used, so that no name of a class stands in it."""
+            """Put definitions where they are used, so that no name of a class is in it."""
             if isinstance(part, list):
                 return [plain(each, within) for each in part]
             if not isinstance(part, dict):

@@ -53,7 +53,7 @@ class UpgradeTests(SynchronousTestCase):
         return made
 
     def taken(self, daemon: Daemon, node: str, count: int) -> list[bytes]:
-        """Consume so many messages; return the bodies."""
+        """Consume this many messages; return the bodies."""
         with Wire(daemon.plain) as wire:
             bodies = [body_of(each) for each in wire.consume(node, count)]
             wire.close()

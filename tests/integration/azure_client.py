@@ -8,11 +8,11 @@ rcv-settle-mode second, as senders too, and neither settles what it has sent.
     {"library": "uamqp" or "azure-servicebus", "port": 5671, "trust": "ca.pem", "user": "anna",
      "password": "secret", "node": "orders", "verb": "send", "bodies": ["one", "two"]}
 
-``send`` takes ``bodies``, or ``count`` and ``size`` for bodies of so many octets, and answers with
-a word for each message: "sent", or what has gone wrong. ``receive`` takes ``outcomes``, one for
-each message that is to come, and answers with the bodies, or with number, length and digest where
-there is ``digest``. ``options`` are the library's own. What fails as a whole is
-``{"failed": "..."}``.
+``send`` takes ``bodies``, or ``count`` and ``size`` for bodies of this many octets, and answers
+with a word for each message: "sent", or what has gone wrong. ``receive`` takes ``outcomes``, one
+for each message that is to come, and answers with the bodies, or with number, length and digest
+where there is ``digest``. ``options`` are the library's own. What fails as a whole is ``{"failed":
+"..."}``.
 """
 
 from __future__ import annotations

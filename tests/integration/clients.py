@@ -125,7 +125,7 @@ class Raw:
         return self
 
     def _take(self, count: int) -> bytes:
-        """Read so many octets; fewer if the other side closes before."""
+        """Read this many octets; fewer if the other side closes before."""
         while len(self._octets) < count:
             try:
                 got = self.socket.recv(65536)
@@ -251,7 +251,7 @@ class Wire:
         """Write what the engine has to say.
 
         Raises:
-            TimeoutError: the other side does not read; the next call goes on with the rest.
+            TimeoutError: the other side does not read; the next call continues with the rest.
         """
         self._unsent += b"".join(self.engine.data_to_send())
         while self._unsent:

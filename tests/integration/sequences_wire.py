@@ -238,7 +238,7 @@ def flow_off(play: MethodPlayer) -> None:
 
 
 def flow_on(play: MethodPlayer) -> None:
-    """channel.flow that asks the server to go on."""
+    """channel.flow that asks the server to continue."""
     play.tell("channel.flow", active=1)
     play.read()
 

@@ -59,7 +59,7 @@ from tests.support.patience import PATIENCE, until
 from tests.support.program import Process
 
 TROUBLE = re.compile(r"Traceback|Unhandled|^\S+ (error|critical) ", re.MULTILINE)
-"""What stands in a log only if this project is at fault."""
+"""What is in a log only if this project is at fault."""
 
 
 @functools.cache

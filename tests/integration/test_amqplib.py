@@ -80,7 +80,7 @@ class AmqplibTests(DaemonTestCase):
         self.assertEqual(got, {"reason": "rejected", "queue": "node-mortal", "count": 1})
 
     def test_wrong(self) -> None:
-        """Each refusal closes a channel with its code; the connection goes on."""
+        """Each refusal closes a channel with its code; the connection continues."""
         self.assertEqual(
             self.amqplib("wrong"),
             {

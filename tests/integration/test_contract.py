@@ -161,7 +161,7 @@ class FloodTests(ProtonTestCase):
         flood.join(PATIENCE)
         seconds = time.monotonic() - begun
         self.assertGreater(flood.sent, flood.accepted)
-        # A second's worth, so much a second, and what it is let owe before it is refused.
+        # A second's worth, this much a second, and what it is let owe before it is refused.
         taken = flood.accepted + greedy.sent
         self.assertLess(taken, RATE * (seconds + 2) + 200)
         self.assertGreater(greedy.sent, RATE)

@@ -18,7 +18,7 @@ class CreditTests(DaemonTestCase):
         return Daemon("alpha.example", changes=changes).start()
 
     def test_link_prefetch(self) -> None:
-        """A link gets so much and no more, and all of it again when half is used, not before."""
+        """A link gets this much and no more, and all of it again when half is used, not before."""
         with Raw(self.daemon.plain) as raw:
             raw.write(opening(), sending_link("open")).header()
             flow = raw.expect(spec.Flow)

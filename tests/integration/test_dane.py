@@ -113,7 +113,7 @@ class DaneTests(SynchronousTestCase):
         self.assertNotEqual(int(found[1], 16), serial)
         self.send(b"3")
         self.assertEqual(self.receive(1), [b"3"])
-        # The old record goes; whoever connects anew finds the new key.
+        # The old record goes; whoever connects again finds the new key.
         self.publish_keys("beta.example", self.beta, record(new))
         self.alpha.kill()
         self.alpha.start()

@@ -182,7 +182,7 @@ class RepairTests(SynchronousTestCase):
         return ""
 
     def test_explain_and_peer_test(self) -> None:
-        """Whatever time the proof has left, both ask anew, and the daemon goes by the same."""
+        """Whatever time the proof has left, both ask again, and the daemon goes by the same."""
         beta = Daemon("beta.example", nameserver=self.zone.port).start()
         self.addCleanup(beta.stop)
         for domain, ask in (
@@ -200,7 +200,7 @@ class RepairTests(SynchronousTestCase):
         self.assertIn("no daemon was told", json.loads(done.stdout)["daemon"])
 
     def test_rights(self) -> None:
-        """Whoever may not manage the way there cannot make the daemon ask anew."""
+        """Whoever may not manage the way there cannot make the daemon ask again."""
         self.alpha.reload(access=[{"deny": ["manage"], "who": "uid:*", "node": "amqp$out/*"}])
         done = command(self.alpha, "explain", "x@beta.example", "--json")
         facts = json.loads(done.stdout)

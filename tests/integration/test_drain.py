@@ -13,7 +13,7 @@ class DrainTests(OperatorCase):
     """No new messages; the rest goes; a way back, and a usual end."""
 
     def test_life(self) -> None:
-        """Publishers get no credit, consumers go on, and it is said when it is done."""
+        """Publishers get no credit, consumers continue, and it is said when it is done."""
         self.publish("orders@beta.example", 3)
         self.waiting()
         with Wire(self.daemon.plain) as wire:

@@ -2,7 +2,7 @@
 """A failing disk: EIO from fsync, with the octets lost, and from writes.
 
 What was accepted is there afterwards, whatever was lost; what could not be synced is not accepted;
-the daemon goes on by itself when the disk does, and says in one line what is the matter.
+the daemon continues by itself when the disk does, and says in one line what is the matter.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ class FailingDiskTests(SynchronousTestCase):
         self.assertIn("the disk failed under", self.daemon.log())
 
     def test_lost_files(self) -> None:
-        """The same with bodies that stand in files beside the database."""
+        """The same with bodies that are in files beside the database."""
         self.lose(40_000)
 
     def test_writes(self) -> None:
-        """Nothing can be written for a while: no credit, one line, and it goes on by itself."""
+        """Nothing can be written for a while: no credit, one line, and it continues by itself."""
         publisher = Publisher(self.daemon, "q")
         publisher.send()
         publisher.until_heard()

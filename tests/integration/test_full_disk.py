@@ -250,7 +250,7 @@ class FullDiskTests(FullDiskCase):
         self.killed(4000, False)
 
     def test_killed_with_files(self) -> None:
-        """The same with messages that stand in files."""
+        """The same with messages that are in files."""
         self.killed(100_000, True)
 
     def test_journal_of_a_stop(self) -> None:
@@ -337,11 +337,11 @@ class SmallDiskTests(FullDiskCase):
         return daemon
 
     def test_small_messages(self) -> None:
-        """They stand in the database, which never shrinks."""
+        """They are in the database, which never shrinks."""
         self.emptied(100, 20_000)
 
     def test_messages_in_files(self) -> None:
-        """They stand in segments: spare ones are kept where there is room, and else none at all."""
+        """They are in segments: spare ones are kept where there is room, and else none at all."""
         daemon = self.emptied(100, 60_000)
         bodies = self.disk / "state" / "store.bodies"
 
@@ -355,7 +355,7 @@ class SmallDiskTests(FullDiskCase):
         until(lambda: not segments(), "spare segments removed", detail=daemon.log)
 
     def test_small_disk(self) -> None:
-        """60 MiB are enough to begin with, and to begin anew."""
+        """60 MiB are enough to begin with, and to start over."""
         daemon = self.emptied(60, 8000)
         self.assertNotIn("was full", daemon.log().partition(CLOSED)[0])
 

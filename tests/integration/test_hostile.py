@@ -181,7 +181,7 @@ class SessionTests(HostileTestCase):
         self.ends("amqp:session:unattached-handle", frame(spec.Detach(handle=7)))
 
     def test_malformed_sections(self) -> None:
-        """A message that misrepresents its sections is rejected, and the link goes on (M-24)."""
+        """A message that misrepresents its sections is rejected, and the link continues (M-24)."""
         body = sections.encode_section(0x75, b"x")
         header = codec.encode(spec.Header(durable=True))
         for payload in (

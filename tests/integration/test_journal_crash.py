@@ -110,10 +110,10 @@ class JournalCrashTests(KillingRuns, SynchronousTestCase):
         self.assertEqual(alpha.faults(), {}, f"alpha, {story}")
         self.assertEqual(beta.faults(), {}, f"beta, {story}")
         self.assertTrue(beta.live, "nobody takes the messages there")
-        # What the publisher was told is accepted stands in alpha's journal, by its message-id,
+        # What the publisher was told is accepted is in alpha's journal, by its message-id,
         ids = {each.message_id for each in alpha.begun.values()}
         self.assertEqual({str(FIRST_ID + number) for number in range(messages)} - ids, set(), story)
-        # and what alpha says that beta has taken stands in beta's, under alpha's number for it.
+        # and what alpha says that beta has taken is in beta's, under alpha's number for it.
         relayed = {
             (each.stream, each.entry) for each in alpha.records if each.kind == RecordKind.RELAYED
         }

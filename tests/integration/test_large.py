@@ -241,7 +241,7 @@ class LargeTests(SynchronousTestCase):
             time.sleep(0.05)
 
     def take(self, taking: Connected, count: int) -> tuple[int, str]:
-        """Take so many; return how many came before the large one, and the digest of its body."""
+        """Take this many; return how many came before the large one, and the digest of its body."""
         link = self.warm
         link.takes_parts = True
         link.flow(count)

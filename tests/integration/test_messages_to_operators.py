@@ -112,7 +112,7 @@ class CommandTests(SynchronousTestCase):
         self.assertNotRegex(err, "DNSSEC|SRV records|TLSA")
 
     def test_waiting(self) -> None:
-        """`receive` says that it waits, and goes on waiting; with a time a script hears nothing."""
+        """`receive` reports that it waits, and continues; with a time-out there is no report."""
         self.daemon.start()
         config = ("--config", str(self.daemon.file))
         self.assertEqual(self.command("receive", "q", "--timeout", "1.5", *config), (1, "", ""))

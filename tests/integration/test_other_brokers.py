@@ -359,7 +359,7 @@ class ProtonBrokerTests(SynchronousTestCase):
             wire.publish(f"{node}@proton.example", [message(each) for each in bodies])
 
     def arrived(self, node: str, count: int) -> list[bytes]:
-        """Wait for so many messages at a node of the broker."""
+        """Wait for this many messages at a node of the broker."""
         name = f"nodes/{node}"
         until(lambda: len(self.broker.got.get(name, ())) >= count, f"{count} at {name}",
               detail=self.alpha.log)  # fmt: skip
@@ -383,7 +383,7 @@ class ProtonBrokerTests(SynchronousTestCase):
         self.alpha.check()
 
     def test_rejected(self) -> None:
-        """Never: to the dead letters, with the reason; the others go on."""
+        """Never: to the dead letters, with the reason; the others continue."""
         self.broker.says["nodes/q"] = ["rejected"]
         self.publish("q", b"bad", b"good")
         self.assertEqual(self.arrived("q", 2), [b"bad", b"good"])

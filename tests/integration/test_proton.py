@@ -420,7 +420,7 @@ class SuspendedTests(ProtonTestCase):
         self.assertEqual(delivery.remote_state, Disposition.ACCEPTED)
 
     def test_malformed(self) -> None:
-        """M-22, M-24, E-08: rejected with decode-error as Proton reads it; the link goes on."""
+        """M-22, M-24, E-08: rejected with decode-error as Proton reads it; the link continues."""
         link = self.connection.create_sender(self.node).link
         for octets in (b"junk", b"", Message(body=b"cut").encode()[:-1]):
             delivery = link.delivery(link.delivery_tag())

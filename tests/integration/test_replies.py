@@ -30,7 +30,7 @@ class Server(threading.Thread):
         self._port, self._node, self._count = port, node, count
 
     def run(self) -> None:
-        """Answer so many questions."""
+        """Answer this many questions."""
         url = f"amqp://127.0.0.1:{self._port}"
         connection = BlockingConnection(url, timeout=PATIENCE, heartbeat=None)
         receiver = connection.create_receiver(self._node, credit=10)

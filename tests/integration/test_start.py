@@ -25,7 +25,7 @@ DAY = datetime.timedelta(days=1)
 
 
 def dated(begins: float, ends: float) -> Issued:
-    """Return a certificate that is valid from so many days from now until so many."""
+    """Return a certificate that is valid from this many days from now until this many."""
     now = datetime.datetime.now(datetime.UTC)
     return certificates().issue(
         "alpha.example",
@@ -99,7 +99,7 @@ class RefusalTests(StartCase):
             older = database.read_bytes()
             connection.execute("PRAGMA user_version=98")
             newer = log.read_bytes()
-        # Closed, it stands in the database; a newer release that crashed leaves it in the log.
+        # Closed, it is in the database; a newer release that crashed leaves it in the log.
         for in_database, in_log in ((database.read_bytes(), b""), (older, newer)):
             database.write_bytes(in_database)
             log.write_bytes(in_log)

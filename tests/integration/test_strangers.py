@@ -37,7 +37,7 @@ class MuteTests(DaemonTestCase):
 
     def test_one_address_locks_nobody_out(self) -> None:
         """A thousand mute connections of one address, renewed when they are closed: every
-        bystander gets in at the first attempt, and the operator sees what goes on."""
+        bystander gets in at the first attempt, and the operator sees what happens."""
         mute: deque[socket.socket] = deque()
         self.addCleanup(lambda: [each.close() for each in mute])
         for number in range(1000):

@@ -63,7 +63,7 @@ class UnitTests(SynchronousTestCase):
             self.assertLess(float(rating[1]), EXPOSED, done.stdout)
 
     def test_what_the_service_says(self) -> None:
-        """What an operator relies on stands in the unit."""
+        """What an operator relies on is in the unit."""
         text = (UNITS / "amqproute.service").read_text()
         settings = {line for line in text.splitlines() if line and not line.startswith("#")}
         for wanted in (

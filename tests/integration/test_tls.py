@@ -315,7 +315,7 @@ class NetworkTests(TestCase):
         self.assertTrue(any("refused" in line for line in self.logged))
 
     async def test_reload(self) -> None:
-        """New certificates count for new connections; the old connection goes on."""
+        """New certificates count for new connections; the old connection continues."""
         listener = self.listen()
         first, first_side = await self.connect(listener)
         contexts_in(self.directory, "beta.example", folder="new")

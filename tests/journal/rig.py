@@ -28,7 +28,7 @@ ANN = Principal("user", "ann")
 
 
 class Wall:
-    """A wall clock that a test sets; it goes on by a microsecond for each look."""
+    """A wall clock that a test sets; it continues by a microsecond for each look."""
 
     def __init__(self, now_us: int = 1_795_345_200_000_000) -> None:
         self.now_us = now_us
@@ -39,7 +39,7 @@ class Wall:
 
 
 class Desk(JournalListener):
-    """A journal with a pretend reactor; blocking words for the tests."""
+    """A journal with a fake reactor; blocking words for the tests."""
 
     def __init__(
         self,

@@ -306,7 +306,7 @@ class CommandTests(JournalCase):
             result = self.ask("verify", directory=self.target)
             self.assertEqual(result.exit_code, 1, changed)
             self.assertIn(f"{path}:{line}:", result.stdout)
-        # The chain begins anew with each file: one that repeats the end of another is out of order.
+        # The chain starts over with each file: one that repeats the end of another is out of order.
         path.write_bytes(whole)
         last = read_line(three)
         parts = parts_of(path)

@@ -78,7 +78,7 @@ class DamagedJournalTests(SynchronousTestCase):
         self.assertEqual(read_rows([(number, old)]), read_rows(rows))
 
     def test_start(self) -> None:
-        """The start says that records are damaged, counts them as lost, and goes on."""
+        """The start says that records are damaged, counts them as lost, and continues."""
         ((number, octets),) = self.rows()
         first, rest = octets.split(b"\n", 1)
         copy = Path(self.mktemp())

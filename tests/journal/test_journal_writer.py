@@ -98,7 +98,7 @@ class SegmentTests(JournalCase):
         self.successResultOf(desk.journal.close())
 
     def test_goes_on(self) -> None:
-        """The next start goes on where this one ended: one chain, no gap, another segment."""
+        """The next start continues where this one ended: one chain, no gap, another segment."""
         for number in range(3):
             desk = self.opened()
             desk.note(number)
@@ -306,7 +306,7 @@ class CrashTests(JournalCase):
     """What a start finds."""
 
     def test_torn_everywhere(self) -> None:
-        """Wherever the last line is torn, it is cut off, and the journal goes on."""
+        """Wherever the last line is torn, it is cut off, and the journal continues."""
         desk = self.opened()
         desk.note(1)
         desk.note(2)
@@ -340,7 +340,7 @@ class CrashTests(JournalCase):
         self.verify(other.directory)
 
     def copy(self, desk: Desk, more: bytes = b"") -> Desk:
-        """Start once more from a copy of what stands there now, as after a kill."""
+        """Start once more from a copy of what is there now, as after a kill."""
         directory = Path(self.mktemp()) / "journal"
         copy_living(desk.directory, directory)
         for path in opened(directory):
@@ -753,7 +753,7 @@ class FullDiskTests(JournalCase):
         self.assertEqual(len(desk.troubles), 1)
 
     def test_count(self) -> None:
-        """Everything goes on; what finds no room in memory is counted, in the journal too."""
+        """Everything continues; what finds no room in memory is counted, in the journal too."""
         terms = JournalTerms(stops=False, held_bytes=2000)
         desk = self.opened(write=self.refuse, terms=terms)
         desk.note(1)

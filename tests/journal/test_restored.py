@@ -69,7 +69,7 @@ class RestoredTests(JournalCase):
         verdict = self.verify()
         (note,) = verdict.notes
         self.assertRegex(note, "^the head was missing or a copy after record 3,")
-        # It goes on as ever from there,
+        # It continues as ever from there,
         self.fresh(self.start())
         self.assertEqual(self.found.put_back, "")
         self.assertEqual(self.verify().records, verdict.records + 2)

@@ -11,7 +11,7 @@ from tests.support.fakes import Turns
 
 
 class Worked:
-    """A connection with so many units of work to do."""
+    """A connection with this many units of work to do."""
 
     def __init__(self, name: str, log: list[str], left: int = 0, seconds_per_unit: float = 0):
         self.name = name
@@ -50,7 +50,7 @@ class SchedulerTests(SynchronousTestCase):
         return Worked(name, self.log)
 
     def read(self, connection: Worked, units: int) -> None:
-        """Have a connection read so much work."""
+        """Have a connection read this much work."""
         connection.left += units
         if self.scheduler.may_work(connection):
             self.scheduler.serve(connection)
@@ -71,7 +71,7 @@ class SchedulerTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_one_slice_in_each_turn(self) -> None:
-        """Who has more goes on in the next turn, and the next."""
+        """Who has more continues in the next turn, and the next."""
         connection = self.worker("a")
         self.read(connection, 3500)
         self.assertTrue(connection.share.is_waiting)
@@ -172,7 +172,7 @@ class SchedulerTests(SynchronousTestCase):
             self.turn()
 
     def test_move_at_work(self) -> None:
-        """A connection may log in within its slice, and goes on as another party's."""
+        """A connection may log in within its slice, and continues as another party's."""
         ann = self.scheduler.party("user ann")
 
         class LogIn(Worked):
@@ -260,7 +260,7 @@ class SchedulerTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_forgotten_among_others(self) -> None:
-        """Those who stay go on."""
+        """Those who stay continue."""
         gone, stays = self.worker("g"), self.worker("s")
         self.read(stays, 3000)
         self.read(gone, 3000)

@@ -118,7 +118,7 @@ class OutletTests(SynchronousTestCase):
         self.assertEqual(self.reactor.getWriters(), [self.transport])
 
     def test_fit(self) -> None:
-        """Sockets have one, pretend transports have not."""
+        """Sockets have one, fake transports have not."""
         self.assertTrue(is_fit(self.transport))
         self.assertFalse(is_fit(StringTransport()))
 

@@ -202,7 +202,7 @@ class ListenerTests(SynchronousTestCase):
         self.assertFalse(protocol.facts.is_encrypted)
 
     def test_no_descriptor_left(self) -> None:
-        """A socket that cannot accept pauses, once, and goes on unless it was closed."""
+        """A socket that cannot accept pauses, once, and continues unless it was closed."""
         did: list[str] = []
         port = Port(did)
         _AcceptBounds(port, self.reactor)

@@ -62,7 +62,7 @@ class ProxyHeaderTests(SynchronousTestCase):
             self.assertIn("extension", self.refused(header(more=bad)))
 
     def test_local(self) -> None:
-        """The balancer's own connections name nobody, whatever stands in the rest."""
+        """The balancer's own connections name nobody, whatever is in the rest."""
         for rest in (b"", b"\xff" * 12):
             data = SIGNATURE + struct.pack("!BBH", 0x20, 0, len(rest)) + rest
             self.assertEqual(read_proxy_header(data), ProxyHeader(len(data), None, 0))

@@ -203,7 +203,7 @@ class PumpTests(SynchronousTestCase):
         self.user.on_events = None
 
     def test_fault_while_writable(self) -> None:
-        """Likewise when the user goes on writing."""
+        """Likewise when the user continues writing."""
 
         def fail() -> None:
             raise ZeroDivisionError

@@ -332,7 +332,7 @@ class HandshakeTests(SynchronousTestCase):
             self.assertEqual(handshake.server_code(), "tls.untrusted")
 
     def test_pinned_certificate(self) -> None:
-        """A peer's certificate itself may stand in the trust file, without its authority."""
+        """A peer's certificate itself may are in the trust file, without its authority."""
         stranger = contexts_in(self.mktemp(), "beta.example", trust=Path(self.directory) / "ca.pem")
         root = Path(self.directory)
         pin = root / "pin.pem"
@@ -409,7 +409,7 @@ class HandshakeTests(SynchronousTestCase):
             self.assertFalse(verification._chain)
 
     def test_upgrade_wrong_name(self) -> None:
-        """In an upgrade the client's user learns why it failed, and its engine never goes on."""
+        """In an upgrade the client's user learns why it failed, and its engine never continues."""
         handshake = Handshake(self.alpha, self.beta, "other.example", upgrade=True)
         reason = handshake.client.user.reason
         assert reason is not None

@@ -29,7 +29,7 @@ class RecordsTests(SynchronousTestCase):
         self.layer: Any = self.pair.server_pump._tls
 
     def send(self, records: int, size: int = 1) -> bytes:
-        """Have the client write so many records; return their octets."""
+        """Have the client write this many records; return their octets."""
         octets = b""
         layer: Any = self.pair.client_pump._tls
         for number in range(records):

@@ -312,7 +312,7 @@ def flow_echoes(mark: Mark) -> Counts:
 
 
 def empty_transfers(mark: Mark) -> Counts:
-    """Four deliveries that go on for ever and never have an octet."""
+    """Four deliveries that continue for ever and never have an octet."""
     one = frame(spec.Transfer(handle=0, more=True))
     count = BURST_OCTETS // len(one)
     start = sending_link(mark.node) + frame(

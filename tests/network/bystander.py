@@ -3,7 +3,7 @@
 
 A process of its own, so that what it measures is the broker and not the load on its own program.
 On one connection it publishes small durable messages one at a time, waits for each outcome, and
-consumes them again. Besides it logs in anew now and then and publishes once, and posts once in a
+consumes them again. Besides it logs in again now and then and publishes once, and posts once in a
 transaction. It prints counts and times as one JSON object. The argument is a JSON object with
 the fields of `Visit`.
 """

@@ -68,7 +68,7 @@ class Course:
         self.disconnect()
 
     def publish(self, share: int, stop_after: int | None = None) -> None:
-        """Publish some more, until so many of them, or all, have been accepted.
+        """Publish some more, until this many of them, or all, have been accepted.
 
         Raises:
             Stuck: they were not in time.
@@ -173,7 +173,7 @@ class Course:
         victim.kill()
 
     def pause(self) -> None:
-        """Let the other side go on alone for a moment: the moment is what is random here."""
+        """Let the other side continue alone for a moment: the moment is what is random here."""
         time.sleep(self._chance.uniform(0, PAUSE_SECONDS))
 
     def count(self) -> Arrivals:

@@ -91,7 +91,7 @@ class KillsAndCuts(Scenario):
 
     Attributes:
         messages: published.
-        kills: at least so many.
+        kills: at least this many.
         cuts: of a standing connection; up to a tenth of a second of what is said before is lost.
         seed: of all that is random.
     """

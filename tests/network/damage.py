@@ -489,7 +489,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _restamp(file: Path, age: float = 0) -> None:
-    """Have a file that tells copies from originals say that it was written so many seconds ago.
+    """Have a file that tells copies from originals say that it was written this many seconds ago.
 
     Without an age it is an original in this directory; with one it is a copy as old as that, though
     the whole scenario may have begun a few seconds ago.

@@ -55,7 +55,7 @@ class Spread:
         return self.accepted + len(self.others) == self._total
 
     def offer(self, most: int) -> None:
-        """Send what is due, of the first so many."""
+        """Send what is due, of the first this many."""
         due = min(most, int((time.monotonic() - self._started) * self._rate))
         stamp = time.monotonic_ns()
         for number in range(self.sent, min(due, self.sent + self._link.sendable)):

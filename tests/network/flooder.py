@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m tests.network.flooder PORT CHAIN KEY TRUST NODE RATE COUNT``: a peer that floods.
 
-A process of its own, so that the load it makes is not in the way of who measures. It sends so many
-messages, at most so many a second, without regard for credit, on one link after the other. It
-prints ``flooding`` when it begins, and at the end what it sent and which conditions it was told, as
-one JSON object.
+A process of its own, so that the load it makes is not in the way of who measures. It sends this
+many messages, at most this many a second, without regard for credit, on one link after the other.
+It prints ``flooding`` when it begins, and at the end what it sent and which conditions it was told,
+as one JSON object.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Flooder:
         threading.Thread(target=self._read, daemon=True).start()
 
     def flood(self, node: str, rate: float, most: int) -> None:
-        """Send so many, and announce the beginning."""
+        """Send this many, and announce the beginning."""
         payload = message(b"x" * 1000, to=node)
         count = max(1, int(rate * BURST_SECONDS))
         handle = 0

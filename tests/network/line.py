@@ -2,7 +2,7 @@
 """A connection between two hosts that can be cut, slowed down, silenced and counted.
 
 A `Line` listens on loopback and passes on what comes, in a thread for each direction of each
-connection. It stands in front of a broker in the SRV record, so the daemons know nothing of it.
+connection. It is in front of a broker in the SRV record, so the daemons know nothing of it.
 
 What a lossy wire does to those at the ends of a TCP connection is that now and then everything
 stands still until a packet has been sent again; nothing is missing and nothing out of order. A line

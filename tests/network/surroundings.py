@@ -192,7 +192,7 @@ class TroubledNameServer(Scenario):
             tree.replace("beta.example", _records("beta", line.port), ttl=1)
 
         def anew(change: Callable[[], None]) -> Callable[[], None]:
-            # What helped over the last outage is used for half a minute: alpha begins anew, or it
+            # What helped over the last outage is used for half a minute: alpha starts over, or it
             # would not hear the lie.
             def both() -> None:
                 alpha.kill()
@@ -531,7 +531,7 @@ class WallClock:
         self._environment = {"LD_PRELOAD": str(library), "AMQPROUTE_TEST_CLOCK": str(path)}
 
     def set(self, seconds: int) -> None:
-        """Let it be so many seconds ahead of the true time, or behind if negative."""
+        """Let it be this many seconds ahead of the true time, or behind if negative."""
         self._shift[:8] = seconds.to_bytes(8, "little", signed=True)
 
     def sleep(self, seconds: int) -> None:

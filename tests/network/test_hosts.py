@@ -2,7 +2,7 @@
 """Daemons of different organizations, each on a separate host, with signed names.
 
 All of them prove themselves by DANE: TLSA records in signed zones, and an authority of its own for
-each organization that nobody else knows. Which kind of hosts it was stands in the output.
+each organization that nobody else knows. Which kind of hosts it was is in the output.
 
 The campaigns' short form has three hosts and a short run; ``make test-network``
 (``AMQPROUTE_NETWORK=long``) has five on a slow, lossy, thin wire, with cuts, kills, a name server
@@ -95,7 +95,7 @@ class Broker(Daemon):
 class Flow:
     """Numbered messages from one broker to another.
 
-    Publisher and consumer connect anew when their broker was killed: `take_up`. What the publisher
+    Publisher and consumer connect again when their broker was killed: `take_up`. What the publisher
     had in doubt then may be there twice, of its own making; everything else once.
     """
 
@@ -165,7 +165,7 @@ class HostsTests(SynchronousTestCase):
         seconds: float,
         harms: Sequence[Callable[[], None]] = (),
     ) -> None:
-        """Move flows until all is there; do harm when so and so much of the first has come."""
+        """Move flows until all is there; do harm when so and this much of the first has come."""
         end = time.monotonic() + seconds
         left = list(harms)
         while not all(flow.is_done for flow in flows):

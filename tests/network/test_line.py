@@ -47,7 +47,7 @@ class LineTests(SynchronousTestCase):
         self.assertGreaterEqual(seconds, line.losses * AGAIN_SECONDS)
 
     def test_rate(self) -> None:
-        """No more than so much in a second."""
+        """No more than this much in a second."""
         seconds, _ = self.passage(256 << 10, rate=1 << 20)
         self.assertGreaterEqual(seconds, 0.25)
 

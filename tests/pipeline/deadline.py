@@ -26,16 +26,16 @@ _ASKED = PATIENCE
 
 
 class Overdue(BaseException):
-    """It took too long. No `Exception`: py4j would take it for one of its connection, and go on."""
+    """It took too long. No `Exception`: py4j would handle it as a lost connection, and continue."""
 
 
 @contextlib.contextmanager
 def deadline(seconds: float, give_up: Callable[[], None]) -> Iterator[None]:
-    """Raise `Overdue`, with all stacks, where the main thread is after so many seconds.
+    """Raise `Overdue`, with all stacks, where the main thread is after this many seconds.
 
     Args:
         seconds: long enough for a machine with much else to do.
-        give_up: what to do when the stacks are known, so that the next test begins anew. The JVMs
+        give_up: what to do when the stacks are known, so that the next test starts over. The JVMs
             of this process were ended before.
     """
 

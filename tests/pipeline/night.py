@@ -114,7 +114,7 @@ class Night:
         self.kill_now(f"{self._phase}{KEPT}", "rdd_*")
 
     def kill_now(self, place: str, blocks: str) -> None:
-        """Kill a worker here, if that is wanted, and go on when the driver knows of it."""
+        """Kill a worker here, if that is wanted, and continue when the driver knows of it."""
         if place not in self._wanted:
             return
         self._wanted.remove(place)
@@ -155,7 +155,7 @@ class Night:
             known |= fresh
 
     def _waits(self, number: str, is_over: threading.Event) -> bool:
-        """Tell whether a job cannot go on without an executor that has been stopped."""
+        """Tell whether a job cannot continue without an executor that has been stopped."""
         tracker = self._context._jsc.sc().statusTracker()
         for _ in range(_LOOKS):
             if is_over.wait(0.01) or not len(tracker.getActiveJobIds()):

@@ -92,7 +92,7 @@ SETTINGS = {
     # Few rows: to compile Java for a plan takes longer than to interpret it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # Nor to plan it anew after each of its stages; see `PLANNED_FULLY`.
+    # Nor to plan it again after each of its stages; see `PLANNED_FULLY`.
     "spark.sql.adaptive.enabled": "false",
     # Nor to have Spark look after its own rules.
     "spark.sql.lightweightPlanChangeValidation": "false",
@@ -150,7 +150,7 @@ def spark() -> SparkSession:
 
 
 def forget_spark() -> None:
-    """Forget a session whose JVM is gone: the next call of `spark` starts one anew."""
+    """Forget a session whose JVM is gone: the next call of `spark` starts one again."""
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
 

@@ -12,11 +12,11 @@ from amqproute.journal import record
 from amqproute.journal.record import GENESIS, JournalRecord, RecordKind
 
 Change = Callable[[JournalRecord], Iterable[JournalRecord]]
-"""Gives what stands in place of a record: itself, nothing, or several."""
+"""Gives what is in place of a record: itself, nothing, or several."""
 
 
 def tampered(journal: Path, to: Path, change: Change) -> Path:
-    """Write a journal anew, each record on a line of its own, and return its directory.
+    """Write a journal again, each record on a line of its own, and return its directory.
 
     Args:
         journal: the directory, with folders of days.

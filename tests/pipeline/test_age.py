@@ -121,7 +121,7 @@ class NightTests(SparkCase):
 
     def test_year(self) -> None:
         """A year of days costs nothing more, in a night that adds one and has something late of
-        last week: it makes two weeks anew, reads the one before, and what it makes is the same."""
+        last week: it makes two weeks again, reads the one before, and what it makes is the same."""
         late = self.history()
         young = Warehouse(self.spark, self.folder / "tables" / "young")
         ingest(young, self.journals)
@@ -173,7 +173,7 @@ class NightTests(SparkCase):
 
 
 class WindowTests(SynchronousTestCase):
-    """Which days are made anew together."""
+    """Which days are made again together."""
 
     skip = MISSING
 
@@ -189,7 +189,7 @@ class WindowTests(SynchronousTestCase):
         self.assertEqual(self.windows(100, 94), [(80, 87, 107, 114)])
 
     def test_late(self) -> None:
-        """What comes late for long ago makes the days around it anew, and none between."""
+        """What comes late for long ago makes the days around it again, and none between."""
         self.assertEqual(self.windows(100, 0), [(-14, -7, 7, 14), (86, 93, 107, 114)])
         # No window reads what another one makes.
         self.assertEqual(self.windows(100, 79), [(65, 72, 107, 114)])

@@ -237,7 +237,7 @@ class WriterTests(BesideCase):
 
 
 class StreamTests(BesideCase):
-    """The stream goes on while the night works on the same journals."""
+    """The stream continues while the night works on the same journals."""
 
     def test_beside(self) -> None:
         """Both have all there is: what comes in the middle of a night is in the figures of the

@@ -57,7 +57,7 @@ class ChainCase(SparkCase):
 
     def written(self, domain: str, octets: int = 0) -> tuple[Journal, list[bytes]]:
         """Return a journal, and the lines of its first segment, which is nowhere yet; they are
-        longer by so many octets than they need be."""
+        longer by this many octets than they need be."""
         journal = Journal(domain)
         for entry in range(1, 7):
             journal.receive(entry, "orders", message_id=f"m{entry}" + octets * "x")

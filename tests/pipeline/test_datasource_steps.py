@@ -279,7 +279,7 @@ class OnceTests(BrokerCase):
         self.assertEqual(len(found), 450)
 
     def test_refused(self) -> None:
-        """What was refused is sent anew, and told with condition, address and words."""
+        """What was refused is sent again, and told with condition, address and words."""
         good, bad = Row(body="good"), Row(body="bad", address="nowhere")
         for _ in range(2):
             with self.assertRaises(DataSourceError) as caught:

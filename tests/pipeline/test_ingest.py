@@ -296,7 +296,7 @@ class IngestTests(IngestCase):
 
 class ContradictionTests(IngestCase):
     """Two records of one number that say different things: somebody has changed a journal, or it
-    goes on in two places."""
+    continues in two places."""
 
     def changed(self, line: bytes, **changes: object) -> bytes:
         body = json.loads(line)

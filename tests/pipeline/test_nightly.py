@@ -40,7 +40,7 @@ class RetoldTests(SparkCase):
         self.stock(alpha, "1-3")
         alpha.segment(folder)
         ingest(warehouse, [folder / alpha.domain])
-        # As if their pages had been written: what was made then is made anew below.
+        # As if their pages had been written: what was made then is made again below.
         settle(warehouse, warehouse.snapshot())
         self.assertEqual(retold(warehouse, warehouse.snapshot()), [])
 
@@ -59,7 +59,7 @@ class RetoldTests(SparkCase):
 
     def test_vanished(self) -> None:
         """What has no end counts as what it is, also where it went on to another broker on another
-        day, and the page of the day when it came is written anew."""
+        day, and the page of the day when it came is written again."""
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         warehouse = Warehouse(self.spark, folder / "tables")
         alpha, beta = Journal("alpha.example"), Journal("beta.example")
@@ -119,7 +119,7 @@ class RetoldTests(SparkCase):
         return [silent, stopped, torn, busy]
 
     def stock(self, journal: Journal, ranges: str) -> None:
-        """Write what is on the node, a minute later, and that the journal goes on."""
+        """Write what is on the node, a minute later, and that the journal continues."""
         journal.at += 100
         journal.write(RecordKind.STOCK, {"node": "orders", "ranges": ranges, "count": 1})
         journal.write(RecordKind.STOCK, {"count": 0})
@@ -128,7 +128,7 @@ class RetoldTests(SparkCase):
 
 
 class TouchedTests(SparkCase):
-    """Entries and messages of the days that new records change are made anew, and no others."""
+    """Entries and messages of the days that new records change are made again, and no others."""
 
     def setUp(self) -> None:
         super().setUp()

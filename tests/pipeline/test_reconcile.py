@@ -89,7 +89,7 @@ class DayTests(SynchronousTestCase):
         self.assertRegex(str(caught.exception), "theirs: no records of .*; ours: no records of ")
 
     def test_silence_in_between(self) -> None:
-        """Hand-overs that a journal does not know which goes on behind them are no mistake."""
+        """Hand-overs that a journal does not know which continues behind them are no mistake."""
         whole, silent = self.side("ours", "22", "22"), self.side("theirs", "21 23", "21 23")
         exchange.check_days((whole, silent), DAY, 1)
         exchange.check_days((whole, whole), DAY, 0)

@@ -80,7 +80,7 @@ class StreamTests(SparkCase):
         segments = sorted(place.glob("*/*/*.jsonl"), key=lambda path: path.name.rsplit("-")[-1])
         # What is copied again under another name counts once.
         shutil.copy(segments[3], segments[3].with_name(f"copy-{segments[3].name}"))
-        # Lines that were made anew, and have a part of their records in common with others.
+        # Lines that were made again, and have a part of their records in common with others.
         recut(segments[2], "early", lambda n: (0, n // 2))
         recut(segments[7], "late", lambda n: (n // 3, n))
         # Spark reads the oldest first, as they were closed.
@@ -117,8 +117,8 @@ class StreamTests(SparkCase):
             try:
                 self._until_step(process, 1)
             finally:
-                # Java as well: it would go on for a moment, and own the checkpoint. Where all have
-                # ended, the test has failed already, and says why.
+                # Java as well: it would continue for a moment, and own the checkpoint. Where all
+                # have ended, the test has failed already, and says why.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

@@ -17,7 +17,7 @@ if not MISSING:
 
 
 class UpgradeTests(SparkCase):
-    """What stands in the tables, and what is added to them."""
+    """What is in the tables, and what is added to them."""
 
     def test_tables(self) -> None:
         """Alpha's first segment is in the tables; it is not taken twice, and beta's joins it."""
@@ -39,7 +39,7 @@ class UpgradeTests(SparkCase):
             "far-0": (RecordKind.DELIVERED, both),
             "far-1": (None, both),
             "far-2": (None, both),
-            # Alpha's part of these stands in the segment that is open.
+            # Alpha's part of these is in the segment that is open.
             "far-3": (None, ["beta.example"]),
             "twice": (None, ["beta.example"]),
             "plain-0": (None, ["alpha.example"]),

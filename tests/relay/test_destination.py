@@ -67,7 +67,7 @@ class DestinationCase(HouseTestCase):
         self.alpha = self.house("alpha.example", node("q"), node("dead"))
 
     def house(self, domain: str, *nodes: Any, **options: Any) -> MemoryBroker:
-        """Build a house with quick terms."""
+        """Build a broker with quick terms."""
         options.setdefault("terms", RelayTerms(RetrySchedule(1.0, 60.0), 10, 20.0))
         house = MemoryBroker(self.network, domain, *nodes, **options)
         house.relay.dead_letter_name = "dead"
@@ -310,7 +310,7 @@ class OutcomeTests(DestinationCase):
         self.assertEqual(self.destination.failures if self.alpha.relay.destinations else 0, 0)
 
     def decide(self, house: MemoryBroker, rule: Any) -> list[bytes]:
-        """Have a house answer transfers by a rule of the test; return the bodies it asked about."""
+        """Make a broker answer transfers by a rule of the test; return their bodies."""
         seen: list[bytes] = []
         house.decide = rule  # type: ignore[attr-defined]
         accept = house.accept
@@ -933,7 +933,7 @@ class FailureTests(DestinationCase):
         self.assertEqual(list(self.alpha.relay.destinations), [BETA])
 
     def test_ways_back_are_bounded(self) -> None:
-        """Return addresses are cheap to invent too: only so many of a domain at a time."""
+        """Return addresses are cheap to invent too: only this many of a domain at a time."""
         self.network.dead.add(BETA)
 
         def back(number: int, domain: str = BETA) -> NextHop:

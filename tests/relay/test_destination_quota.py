@@ -37,7 +37,7 @@ RETRY = RetrySchedule(1.0, 60.0)
 
 
 class CensusCase(HouseTestCase):
-    """A house to which all the world is unresolvable."""
+    """A broker to which all the world is unresolvable."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -47,12 +47,12 @@ class CensusCase(HouseTestCase):
         self.alpha = self.house()
 
     def house(self, most: int = MOST, retry: RetrySchedule = RETRY, **options: Any) -> MemoryBroker:
-        """Build the house."""
+        """Build the broker."""
         terms = RelayTerms(retry, 10, 20.0, bounds=RelayBounds(most_destinations=most))
         return MemoryBroker(self.network, "alpha.example", node("q"), terms=terms, **options)
 
     def send(self, who: Principal, messages: int, **kind: Any) -> list[Any]:
-        """Have a client send to so many new domains; return the outcomes."""
+        """Have a client send to this many new domains; return the outcomes."""
         client = self.alpha.client(who)
         link = client.sender(None, "anonymous", target=spec.Target())
         self.turn()
@@ -277,7 +277,7 @@ class TellTests(SynchronousTestCase):
     """What operators are told."""
 
     def test_row(self) -> None:
-        """Who has reached its share stands among the marks, until it has places again."""
+        """Who has reached its share is among the marks, until it has places again."""
         clock = Clock()
         quota = DestinationQuota(clock.seconds, lambda: 2)
         ann = DestinationHolder("user:ann")

@@ -28,7 +28,7 @@ CODE = re.compile(
 
 
 def condition_constants() -> list[Condition]:
-    """Return every condition the house knows."""
+    """Return every condition the broker knows."""
     return [value for value in vars(conditions).values() if isinstance(value, Condition)]
 
 

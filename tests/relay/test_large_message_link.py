@@ -25,7 +25,7 @@ LARGE = bytes(range(256)) * 4000
 
 
 class Small(MemoryBroker):
-    """A house whose engines hand up what has more than `PART_FROM` octets in parts."""
+    """A broker whose engines hand up what has more than `PART_FROM` octets in parts."""
 
     def accept(self, principal: Any, **changes: Any) -> Any:
         few = {"part_from": PART_FROM, "max_frame_size": FRAME, "part_window": 10 * FRAME}
@@ -199,7 +199,7 @@ class LargeRelayTests(HouseTestCase):
         self.assertEqual(self.alpha.depth("beta.example"), 0)
 
     def test_rejected_while_it_comes(self) -> None:
-        """A peer that refuses it early does not get the rest, and the link goes on."""
+        """A peer that refuses it early does not get the rest, and the link continues."""
         client = self.alpha.client(max_frame_size=FRAME)
         link = client.sender("nowhere@beta.example")
         other = client.sender("orders@beta.example", "other")

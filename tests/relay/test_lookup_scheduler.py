@@ -50,7 +50,7 @@ class LineTests(SynchronousTestCase):
             self.clock.advance(1 / PER_SECOND)
 
     def test_pace(self) -> None:
-        """So many at once, so many a second."""
+        """So many at once, this many a second."""
         for number in range(1000):
             self.contacts.ask(STRANGER, self.begin(str(number)))
         self.assertLessEqual(len(self.begun), BURST + 1)

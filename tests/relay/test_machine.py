@@ -133,7 +133,7 @@ class DestinationMachine(RuleBasedStateMachine):
 
     @rule()
     def die(self) -> None:
-        """Beta cannot be reached any more; connections that stand go on."""
+        """Beta cannot be reached any more; connections that stand continue."""
         self.network.dead.add(BETA)
 
     @rule()
@@ -149,7 +149,7 @@ class DestinationMachine(RuleBasedStateMachine):
 
     @rule(turns=st.integers(0, 12))
     def cut(self, turns: int) -> None:
-        """The connection is lost, after so many steps."""
+        """The connection is lost, after this many steps."""
         for _ in range(turns):
             due = [call for call in self.clock.calls if call.getTime() <= self.clock.seconds()]
             if not due:

@@ -37,7 +37,7 @@ class Unresolvable(dict[str, ResolveError]):
 
 
 class MemoryCase(HouseTestCase):
-    """A house, and nobody to talk to."""
+    """A broker, and nobody to talk to."""
 
     def setUp(self) -> None:
         super().setUp()

@@ -74,7 +74,7 @@ class RejectionTests(SynchronousTestCase):
         self.assertIn("rejected 6 messages", self.lines[2])
 
     def test_bounded(self) -> None:
-        """It is remembered of so many partners and no more."""
+        """It is remembered of this many partners and no more."""
         for number in range(MOST_REMEMBERED + 10):
             self.note(conditions.NOT_FOUND, partner=f"n{number}.example")
         self.assertEqual(len(self.rejections), MOST_REMEMBERED)

@@ -56,7 +56,7 @@ class SchedulerCase(HouseTestCase):
         self.alpha = self.house("alpha.example", node("dead"))
 
     def house(self, domain: str, *nodes: Any, **options: Any) -> MemoryBroker:
-        """Build a house."""
+        """Build a broker."""
         terms = RelayTerms(RetrySchedule(1.0, 60.0), 100, 20.0, settle_seconds=40.0)
         for name in ("rate", "window", "window_bytes", "bounds", "settle_seconds"):
             if name in options:
@@ -239,7 +239,7 @@ class WakeTests(SchedulerCase):
         self.assertEqual(self.to().state, DestinationState.WAITING)
 
     def test_at_once(self) -> None:
-        """The first message is there within seconds; the DNS is asked anew."""
+        """The first message is there within seconds; the DNS is asked again."""
         self.dead()
         beta = self.beta()
         self.alpha.client(peer(BETA))
@@ -308,7 +308,7 @@ class WakeTests(SchedulerCase):
         self.assertEqual(self.alpha.depth(BETA), 1)
 
     def test_restart_is_no_storm(self) -> None:
-        """Destinations with a backlog begin one after the other, in any second only so many."""
+        """Destinations with a backlog begin one after the other, in any second only this many."""
         for number in range(60):
             self.put(b"1", to=f"d{number}.example")
         self.run_now()
@@ -376,7 +376,7 @@ class FairnessTests(SchedulerCase):
     """One backlog never delays another destination."""
 
     def test_turns(self) -> None:
-        """A destination gives the reactor back after so many messages."""
+        """A destination gives the reactor back after this many messages."""
         self.patch(send_budget, "TURN_MESSAGES", 10)
         self.beta()
         self.put(*[b"%d" % number for number in range(500)])

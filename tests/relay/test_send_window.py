@@ -196,7 +196,7 @@ class StartsTests(SynchronousTestCase):
         self.assertEqual(self.begun, [("a", 0.0)])
 
     def test_spaced(self) -> None:
-        """No more than so many in a second, the urgent first."""
+        """No more than this many in a second, the urgent first."""
         for number in range(5):
             self.ask(f"{number}")
         self.clock.advance(0)

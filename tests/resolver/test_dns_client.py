@@ -471,7 +471,7 @@ class FlightTests(ClientTestCase):
         self.assertEqual(self.successResultOf(staying).addresses, ("192.0.2.1",))
 
     def test_cancel_all(self) -> None:
-        """When the last one leaves the socket is closed; who comes then asks anew."""
+        """When the last one leaves the socket is closed; who comes then asks again."""
         first, second = self.client.ask(HOST), self.client.ask(HOST)
         first.cancel()
         second.cancel()

@@ -329,7 +329,7 @@ class TableTests(ResolverTestCase):
         self.assertLess(abs(error.ttl - (first - 4)), 0.5)
 
     def test_families_take_turns(self) -> None:
-        """IPv6 first, then by turns, then what is left (RFC 8305 §4); only so many of each."""
+        """IPv6 first, then by turns, then what is left (RFC 8305 §4); only this many of each."""
         self.build(max_addresses=3)
         a = "".join(f"a A 192.0.2.{n}\n" for n in range(1, 6))
         aaaa = "a AAAA 2001:db8::1\na AAAA 2001:db8::2\n"
@@ -339,7 +339,7 @@ class TableTests(ResolverTestCase):
         self.assertEqual(len(set(addresses)), 5)
 
     def test_weights(self) -> None:
-        """Each resolution draws anew, by weight."""
+        """Each resolution draws again, by weight."""
         self.zone(
             "_amqps._tcp SRV 0 900 5671 a\n_amqps._tcp SRV 0 100 5671 b\n"
             "a A 192.0.2.1\nb A 192.0.2.2"
@@ -377,7 +377,7 @@ class TableTests(ResolverTestCase):
         )
 
     def test_many_targets(self) -> None:
-        """Only so many targets are looked up; the others are named as left out."""
+        """Only this many targets are looked up; the others are named as left out."""
         self.build(max_targets=3)
         records = "\n".join(
             f"_amqps._tcp SRV {n} 0 5671 h{n}\nh{n} A 192.0.2.{n}" for n in range(1, 101)

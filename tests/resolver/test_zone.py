@@ -127,7 +127,7 @@ class AuthorityTests(SynchronousTestCase):
         self.assertEqual(reply.delay, 2.0)
 
     def test_questions_are_remembered(self) -> None:
-        """The last questions are kept, and only so many."""
+        """The last questions are kept, and only this many."""
         for _ in range(MAX_REMEMBERED + 1):
             self.authority.asked.append(DnsQuestion("a", dns.rdatatype.A))
         self.ask("amqp.beta.example")

@@ -180,7 +180,7 @@ class CollectTests(SynchronousTestCase):
 
     @given(st.lists(st.tuples(st.sampled_from(sorted(RULES)), AGES), max_size=150))
     def test_worst(self, given_: list[tuple[str, float]]) -> None:
-        """Of each code so many, the heaviest first, in the order of the table."""
+        """Of each code this many, the heaviest first, in the order of the table."""
         verdicts = HealthVerdicts()
         for number, (code, weight) in enumerate(given_):
             verdicts.add(HealthVerdict(code, str(number), "", weight))

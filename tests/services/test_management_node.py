@@ -157,7 +157,7 @@ class ManagementTests(SynchronousTestCase):
         return [dict(zip(value["attributeNames"], row, strict=True)) for row in value["results"]]
 
     def test_long_request_in_the_journal(self) -> None:
-        """What stands in the journal of a request is a JSON object, however long the request is."""
+        """What is in the journal of a request is a JSON object, however long the request is."""
         journal = Notes()
         self.broker.journal = journal
         for attributes in ({"a": "b"}, {"\x01" * 300: "\x02" * 5000}):

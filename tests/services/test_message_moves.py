@@ -57,7 +57,7 @@ class MovingCase(InventoryCase):
         return self.answer()
 
     def numbers(self, name: str) -> list[int]:
-        """Return what stands on a queue, in order, without taking it."""
+        """Return what is on a queue, in order, without taking it."""
         queue = self.broker.nodes[name]
         taker = Taker(1000)
         queue.attach(taker)
@@ -110,7 +110,7 @@ class RequestTests(MovingCase):
         self.assertEqual([number_of(each) for each in taker.entries], [1])
 
     def test_paged(self) -> None:
-        """What stands in the store only is moved as well, by and by, with a cursor."""
+        """What is in the store only is moved as well, by and by, with a cursor."""
         self.patch(message_moves, "MOST_SEEN", 1000)
         queue = self.broker.nodes["dead"]
         object.__setattr__(queue.limits, "resident_messages", 20)

@@ -114,14 +114,14 @@ class RequeueingCase(InventoryCase):
         self.turns()
 
     def entries(self, name: str) -> list[Entry]:
-        """Return what stands on a queue, without taking it."""
+        """Return what is on a queue, without taking it."""
         _, entries = self.take(name)
         self.broker.nodes[name].release(entries)
         self.turns()
         return entries
 
     def numbers(self, name: str) -> list[int]:
-        """Return the numbers of what stands on a queue."""
+        """Return the numbers of what is on a queue."""
         return [int(each.message.application_properties["n"]) for each in self.entries(name)]
 
     def ask(self, name: str = "dead", **body: Any) -> tuple[int, Any]:
@@ -268,7 +268,7 @@ class SelectionTests(RequeueingCase):
         self.assertEqual(len(self.numbers("dead")), 7)
 
     def test_limit(self) -> None:
-        """No more than so many, the oldest first."""
+        """No more than this many, the oldest first."""
         self.bury("orders", *(letter(number) for number in range(7)))
         _, body = self.ask(limit=3)
         self.assertEqual((body["messages"], self.numbers("orders")), (3, [0, 1, 2]))

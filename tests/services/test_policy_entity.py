@@ -109,7 +109,7 @@ class PolicyCommandTests(PolicyCase):
         self.assertEqual(len(rows_of(self, "policy")), 1)
 
     def test_most(self) -> None:
-        """There are so many policies of both kinds, and no more."""
+        """There are this many policies of both kinds, and no more."""
         self.patch(policy_entity, "MOST_POLICIES", 2)
         text = (
             f"create policy a with pattern=q, {TTL}\ncreate operator-policy a with pattern=q, {TTL}"
@@ -252,7 +252,7 @@ class InForceTests(PolicyCase):
         self.assertIn("r", self.broker.nodes)
 
     def test_expires_after_restart(self) -> None:
-        """The time begins anew with each start."""
+        """The time starts over with each start."""
         self.declare("q")
         self.do(f"create policy p with pattern=q, {definition(expires=5000)}")
         self.clock.advance(2)

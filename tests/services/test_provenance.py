@@ -57,7 +57,7 @@ class ProvenanceCase(HouseTestCase):
         self.build()
 
     def build(self) -> None:
-        """Make the house."""
+        """Make the broker."""
         self.clock = Clock()
         self.network = Network(self.clock)
         self.alpha = MemoryBroker(
@@ -78,7 +78,7 @@ class ProvenanceCase(HouseTestCase):
         return client
 
     def kept(self, name: str = "open") -> list[Message]:
-        """Return what stands on a node."""
+        """Return what is on a node."""
         return [Message(row.encoded) for row in self.alpha.store.rows(name)]
 
 

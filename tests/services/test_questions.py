@@ -148,7 +148,7 @@ class WorkTests(QuestionCase):
         self.assertNotIn("new", self.broker.nodes)
 
     def test_fault(self) -> None:
-        """A fault of ours while a question waits is answered with 500, and the others go on."""
+        """A fault of ours while a question waits is answered with 500, and the others continue."""
 
         def broken(_: str) -> Any:
             raise RuntimeError("a fault")

@@ -24,7 +24,7 @@ NO_PEERS = [Rule.of(who="user:*", node="*", allow=list(Verb))]
 
 
 def let_reply(house: MemoryBroker, **changes: Any) -> ReplyPaths:
-    """Have a house make reply aliases as a daemon does."""
+    """Have a broker make reply aliases as a daemon does."""
     replies = house.transfer.replies = ReplyPaths(
         house.broker,
         house.clock,
@@ -254,7 +254,7 @@ class AliasTests(ReplyCase):
         self.assertTrue(self.asked()[-1].reply_to.startswith("reply-"))
 
     def test_noted(self) -> None:
-        """The alias is as durable as the question: it stands in the store with it."""
+        """The alias is as durable as the question: it is in the store with it."""
         self.assertEqual(self.alpha.store.notes.get(REPLY_NOTES), None)
         self.ask(self.alpha.client(ANN), "answers")
         ((name, target),) = self.alpha.store.notes[REPLY_NOTES].items()

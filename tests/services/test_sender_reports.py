@@ -45,7 +45,7 @@ class ReportCase(HouseTestCase):
         self.alpha = self.house(A, "q", "back", "dead")
 
     def house(self, domain: str, *names: str, reports: bool = True, **changes: Any) -> MemoryBroker:
-        """Put a house on the network."""
+        """Put a broker on the network."""
         capabilities = CAPABILITIES if reports else ("AMQPROUTE:TRANSFER", "ANONYMOUS-RELAY")
         house = MemoryBroker(
             self.network, domain, *map(node, names), capabilities=capabilities, **changes
@@ -55,7 +55,7 @@ class ReportCase(HouseTestCase):
         return house
 
     def send(self, *messages: Message, address: str = "amqp$transfer", house: Any = None) -> None:
-        """Send from a client of a house, alpha by default."""
+        """Send from a client of a broker, alpha by default."""
         client = (house or self.alpha).client()
         link = client.sender(address)
         self.run_now()
@@ -289,7 +289,7 @@ class CodeTests(ReportCase):
         return self.code()
 
     def test_expired(self) -> None:
-        """Its life ended; that nobody was reached stands there, and not why."""
+        """Its life ended; that nobody was reached is there, and not why."""
         self.assertEqual(self.expiring(False), "life.expired")
         self.assertEqual(self.report()["attempts"][0]["code"], "peer.unreached")
         self.assertNotIn("connection refused", str(self.report()))

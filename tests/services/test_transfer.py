@@ -320,7 +320,7 @@ class RightsTests(TransferCase):
         self.assertRefused(UnauthorizedAccess, "secret@alpha.example", peer())
 
     def test_no_open_relay(self) -> None:
-        """A peer's messages go on only to the domains it is relayed for."""
+        """A peer's messages continue only to the domains it is relayed for."""
         error = self.assertRefused(UnauthorizedAccess, "x@third.example", peer())
         self.assertEqual(error.info, {"code": "route.relay"})
         self.assertRefused(UnauthorizedAccess, "x@friends.example", peer())

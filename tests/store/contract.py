@@ -324,7 +324,7 @@ class StoreContract:
     # -- what a disk does --------------------------------------------------------------------------
 
     def test_room(self: Any) -> None:
-        """Room is known, and less of it is left when something stands there."""
+        """Room is known, and less of it is left when something is there."""
         before = self.wait(self.store.room())
         self.assertTrue(0 <= before.free <= before.total)
         self.put("q", BODY * 10)
@@ -376,7 +376,7 @@ class StoreContract:
         self.assertRaises(LocalProtocolError, self.store.open)
 
     def test_recovery(self: Any) -> None:
-        """What is durable is there again, with the sums of the queues; ids go on growing."""
+        """What is durable is there again, with the sums of the queues; ids continue growing."""
         if not self.is_durable:
             return
         kept = self.put("q", b"four", b"five5")

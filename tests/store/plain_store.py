@@ -2,7 +2,7 @@
 """A store written from `amqproute.interfaces` alone: slow, simple, and sufficient for a broker.
 
 Nothing of `amqproute.store` but its values (`amqproute.store.model`) is used: whoever writes
-another store can begin here, and run `tests.store.contract` on it. What is durable stands in a
+another store can begin here, and run `tests.store.contract` on it. What is durable is in a
 `PlainDisk`; a store that is opened on the same one finds it again.
 """
 

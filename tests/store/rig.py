@@ -85,7 +85,7 @@ class Calling(StoreListener):
 
 
 class StoreFixture:
-    """A store with its pretend reactor; options of it, of its sizes, and of `Calling`."""
+    """A store with its fake reactor; options of it, of its sizes, and of `Calling`."""
 
     def __init__(self, path: str, **options: Any) -> None:
         self.reactor = QueueReactor()

@@ -89,7 +89,7 @@ class SegmentTests(FilesCase):
         super().setUp()
 
     def test_where_they_are(self) -> None:
-        """From the bound on they stand in a file, and come back as they were."""
+        """From the bound on they are in a file, and come back as they were."""
         small, large = b"s" * 999, b"l" * 1000
         self.house.put("q", small, large)
         self.assertEqual(len(self.names()), 1)
@@ -139,7 +139,7 @@ class SegmentTests(FilesCase):
         return {name for name in found if name.startswith(self.path[:-3] + ".bodies/")}
 
     def test_tidying_fails(self) -> None:
-        """Tidying that fails is undone, and stands in nobody's way: commits last as before."""
+        """Tidying that fails is undone, and is in nobody's way: commits last as before."""
         self.patch(body_files, "WASTE", 20_000)
         tidy, attempts = db_writer.tidy, 0
 
@@ -183,7 +183,7 @@ class SegmentTests(FilesCase):
         self.assertEqual([each.encoded for each in self.house.load("dead")], [b"y" * 6000])
 
     def test_tidy(self) -> None:
-        """What stays for long does not keep what has gone: it is written anew."""
+        """What stays for long does not keep what has gone: it is written again."""
         self.patch(body_files, "WASTE", 20_000)
         kept = []
         for number in range(20):
@@ -306,7 +306,7 @@ class SpareTests(FilesCase):
     """Segments that nobody needs any more are written again."""
 
     def fill(self, count: int) -> list[int]:
-        """Put so many messages, three to a segment."""
+        """Put this many messages, three to a segment."""
         return self.house.put("q", *[bytes([one]) * 3000 for one in range(count)])
 
     def inode(self, number: int) -> int:
@@ -418,7 +418,7 @@ class SyncTests(FilesCase):
         return {each.name: each.read_bytes() for each in (copy / "queues.bodies").iterdir()}
 
     def put(self, *counts: int) -> list[int]:
-        """Put so many messages in one commit, then in the next; all are safe when it is done."""
+        """Put this many messages in one commit, then in the next; all are safe when it is done."""
         ids = []
         for count in counts:
             bodies = [os.urandom(3000) for _ in range(count)]

@@ -150,7 +150,7 @@ class RowTests(DamageCase):
         self.assertEqual(len(self.told), 1)
 
     def test_whole_pages(self) -> None:
-        """A backlog goes on behind any number of damaged entries."""
+        """A backlog continues behind any number of damaged entries."""
         ids = self.house.put("q", *[b"%d" % number for number in range(50)])
         self.edit(f"UPDATE entry SET encoded = x'00' WHERE id < {ids[40]}")
         page = self.house.reactor.wait(self.house.store.load("q", 0, 10, 1 << 20))
@@ -205,7 +205,7 @@ class RowTests(DamageCase):
         self.begin()
 
     def test_index(self) -> None:
-        """An index that contradicts its table hides nothing: it is made anew."""
+        """An index that contradicts its table hides nothing: it is made again."""
         self.house.put("q", *[b"%d" % number for number in range(3)])
         self.house.close()
         connection = sqlite3.connect(self.path)

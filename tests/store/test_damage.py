@@ -194,7 +194,7 @@ class KilledTests(Rig):
         self.assertEqual(self.held(self.killed), self.ids)
 
     def test_torn_header(self) -> None:
-        """The log was about to begin anew: its header is torn, and the database has all of it."""
+        """The log was about to start over: its header is torn, and the database has all of it."""
         log = Path(f"{self.killed}-wal")
         octets = log.read_bytes()
         connection = sqlite3.connect(self.killed)
@@ -312,7 +312,7 @@ class WitnessTests(Rig):
         house = self.begin(self.killed)
         self.assertEqual(house.load("q"), [])
         house.close()
-        # Accepted, and killed before that start was through: it goes on.
+        # Accepted, and killed before that start was through: it continues.
         self.begin(self.killed).close()
 
     def test_new(self) -> None:

@@ -35,7 +35,7 @@ class MarkTests(SynchronousTestCase):
         return recovery.is_restored
 
     def is_restored_after_crash(self) -> bool:
-        """Open a copy of what stands there now; return whether that is taken for a restored one."""
+        """Open a copy of what is there now; return whether that is taken for a restored one."""
         crashed = os.path.join(self.directory, "crashed.db")
         for end in ("", "-wal", ".mark", ".seal"):
             shutil.copy(self.path + end, crashed + end)
@@ -167,7 +167,7 @@ class MarkTests(SynchronousTestCase):
         house.close()
 
     def copied_while_open(self) -> tuple[StoreFixture, int]:
-        """Take an online backup; return the house, and the highest id given out after it."""
+        """Take an online backup; return the broker, and the highest id given out after it."""
         house = StoreFixture(self.path)
         house.open()
         house.put("q", b"x")

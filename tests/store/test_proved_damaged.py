@@ -97,7 +97,7 @@ class ProvedDamagedTests(SynchronousTestCase):
         house.reactor.wait(transaction.commit())
 
     def test_commit(self) -> None:
-        """Nothing is taken after it, whatever the next commits come to; what ends goes on."""
+        """Nothing is taken after it, whatever the next commits come to; what ends continues."""
         house = self.begin()
         ids = house.put("q", b"1", b"2", b"3")
         self.fail("SQLITE_CORRUPT", of="INSERT")

@@ -73,7 +73,7 @@ class SalvageTests(Rig):
             self.assertEqual(sum(found.entries.values()), len(ids), page_size)
 
     def test_without_database(self) -> None:
-        """All pages of a young store stand in its log."""
+        """All pages of a young store are in its log."""
         self.killed.unlink()
         _, ids = self.got(self.killed)
         self.assertEqual(ids, self.ids)

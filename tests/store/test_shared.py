@@ -355,7 +355,7 @@ class SqliteTests(SharedFacts, SynchronousTestCase):
         self.do(("dequeue", [one]))
 
     def test_at_the_bound(self) -> None:
-        """A body of just as many octets as are wanted in files stands in one, beside a larger."""
+        """A body of just as many octets as are wanted in files is in one, beside a larger."""
         bound = 1000
         self.house.close()
         self.house = StoreFixture(self.path, file_bytes=bound)
@@ -404,7 +404,7 @@ class SqliteTests(SharedFacts, SynchronousTestCase):
 
 
 class FiledTests(SqliteTests):
-    """The same where every shared payload stands in a file."""
+    """The same where every shared payload is in a file."""
 
     OPTIONS = {"file_bytes": 0, "segment_bytes": 5_000}
 
@@ -475,7 +475,7 @@ class FiledTests(SqliteTests):
         self.assertEqual(self.payloads() & {payload}, set())
 
     def test_tidy(self) -> None:
-        """What stays for long does not keep what has gone: it is written anew, still shared."""
+        """What stays for long does not keep what has gone: it is written again, still shared."""
         self.patch(body_files, "WASTE", 20_000)
         kept = []
         for number in range(20):

@@ -356,7 +356,7 @@ class WorkTests(StoreCase):
             self.assertEqual(os.stat(path).st_mode & 0o077, 0, path)
 
     def test_clock_set_ahead(self) -> None:
-        """Entries age from so much later on; what never expires does not, nor do receipts."""
+        """Entries age from this much later on; what never expires does not, nor do receipts."""
         house = self.opened()
         transaction = house.store.begin()
         first, second = house.store.next_id(), house.store.next_id()
@@ -444,7 +444,7 @@ class WorkTests(StoreCase):
         self.assertGreater(emptied.used, 3 * 200_000)
 
     def test_log_stays_bounded(self) -> None:
-        """The log begins anew under a load that never pauses."""
+        """The log starts over under a load that never pauses."""
         house = self.opened(checkpoint_bytes=1 << 20, remainder_bytes=1 << 18)
         waiting: list[tuple[Deferred[None], list[int]]] = []
         for _ in range(300):
@@ -701,7 +701,7 @@ class FullTests(SynchronousTestCase):
     def test_made_smaller_as_soon_as_there_is_room(self) -> None:
         """An attempt that failed is made again where there is more room, and not before its time.
 
-        A purge comes first, and what else stands on the disk is moved away after it.
+        A purge comes first, and what else is on the disk is moved away after it.
         """
         mebibyte = 1 << 20
         house = StoreFixture(self.mktemp(), ballast_bytes=mebibyte, connect=faulty)

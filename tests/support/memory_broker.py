@@ -273,7 +273,7 @@ class Network:
     """The network of the brokers: domains, wires, and faults.
 
     Attributes:
-        houses: by domain.
+        brokers: by domain.
         errors: by domain, the error of resolving it.
         silent: domains whose lookup never ends.
         dead: domains that refuse connections.

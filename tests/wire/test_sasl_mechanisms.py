@@ -215,7 +215,7 @@ class ScramAttackTests(SynchronousTestCase):
 
 class PlainTests(SynchronousTestCase):
     def test_verify(self) -> None:
-        """The machine asks its owner and goes on with the answer."""
+        """The machine asks its owner and continues with the answer."""
         server = server_mechanism(PLAIN, context())
         self.assertEqual(server.step(b"\0user\0pencil"), VerifyCredentials("user", "pencil"))
         self.assertEqual(server.resolve(True), MechanismDone(Credentials(PLAIN, "user")))

@@ -195,7 +195,7 @@ class ViolationTests(SynchronousTestCase):
             self.assertEqual(number, 1, what)
             self.assertTrue(fields["reply-text"], what)
             self.assertTrue(peer.engine.is_open)
-            # 09-ERR-01: the other channels go on.
+            # 09-ERR-01: the other channels continue.
             self.assertEqual(methods_of(peer.send(call(2, "basic.qos"))), [BasicQos()])
             # 09-CHAN-17, 09-W-62: what comes on this one is skipped, until it is answered.
             self.assertEqual(peer.send(publish(1, b"x"), call(1, "channel.open")), [])
@@ -205,7 +205,7 @@ class ViolationTests(SynchronousTestCase):
             return
         self.assertEqual([e.violation for e in ended], [violation], what)
         self.assertFalse(ended[0].clean)
-        # 09-ERR-02: nothing goes on, and the end is the last event.
+        # 09-ERR-02: nothing continues, and the end is the last event.
         self.assertIs(events[-1], ended[0], what)
         opened = 2 + len(of_type(events, ChannelAsked))
         self.assertEqual(len(of_type(events, ChannelEnded)), opened, what)

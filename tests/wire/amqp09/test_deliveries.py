@@ -328,7 +328,7 @@ class DeliverTests(ServerCase):
         self.assertEqual(len(full), -(-len(body) // 4088))
 
     def test_large_parts_are_not_copied(self) -> None:
-        """A part that fills frames by itself stands in the output as it is."""
+        """A part that fills frames by itself is in the output as it is."""
         peer = Peer09().opened(1)
         part = bytes(ALONE)
         peer.engine.channels[0].deliver("t", "", "q", PROPERTIES, [part])
@@ -453,7 +453,7 @@ class SettlementTests(ServerCase):
     """basic.ack, nack and reject from a client."""
 
     def deliver(self, count: int) -> None:
-        """Deliver so many, whose contexts are their tags."""
+        """Deliver this many, whose contexts are their tags."""
         for number in range(count):
             self.channel.deliver("t", "", "q", PROPERTIES, [], context=number + 1)
 
@@ -600,7 +600,7 @@ class PairTests(SynchronousTestCase):
             for each in "abcd"
         ]
         self.assertEqual(numbers, [1, 2, 3, 4])
-        self.channel.send(ConfirmSelect())  # again: the numbers go on
+        self.channel.send(ConfirmSelect())  # again: the numbers continue
         seen, _ = self.carry()
         [event] = of_type(seen, PublishesReceived)
         self.assertEqual([p.number for p in event.publishes], numbers)

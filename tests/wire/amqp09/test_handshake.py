@@ -390,7 +390,7 @@ class HeartbeatTests(SynchronousTestCase):
         self.assertTrue(peer.engine.is_closed)
 
     def test_unread(self) -> None:
-        """A publisher that is not read, to slow it down, is not silent; we go on beating."""
+        """A publisher that is not read, to slow it down, is not silent; we continue beating."""
         peer = Peer09(heartbeat=60).opened(heartbeat=20)
         peer.engine.reading_stops()
         for now in range(10, 200, 10):

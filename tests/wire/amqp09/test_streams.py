@@ -152,7 +152,7 @@ class SplitTests(SynchronousTestCase):
         self.assertEqual(short.engine.contents_in, 9)
 
     def test_budget_bounds_a_read(self) -> None:
-        """A slice of work takes so many publishes; the rest waits."""
+        """A slice of work takes this many publishes; the rest waits."""
         peer = self.ready()
         stream = publish(1, bytes(300)) * 2000
         events = peer.engine.receive_data(stream, 0, input_cost.SLICE)
@@ -267,7 +267,7 @@ class HostileTests(SynchronousTestCase):
 
 
 class _Opened:
-    """Connections that are open with two channels: made anew for each, by the shortest way."""
+    """Connections that are open with two channels: made again for each, by the shortest way."""
 
     def __init__(self, header: bytes) -> None:
         self.header = header
@@ -406,7 +406,7 @@ class ChannelMachine(RuleBasedStateMachine):
     @rule(noise=st.booleans())
     @precondition(lambda self: not self.open)
     def reopen(self, noise: bool) -> None:
-        """The client goes on for a while, answers, and opens again."""
+        """The client continues for a while, answers, and opens again."""
         left = [tag for tag, _ in self.channel.unacknowledged.take_all()]
         assert left == sorted(self.outstanding)
         if noise:

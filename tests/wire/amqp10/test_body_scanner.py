@@ -110,7 +110,7 @@ class HeadTests(SynchronousTestCase):
         self.assertEqual(head_size(body, 1000), 0)
 
     def test_too_long(self) -> None:
-        """What goes on and on before the body is refused."""
+        """What happens and on before the body is refused."""
         annotations = {Symbol("x-opt-a"): bytes(2000)}
         head = sections.encode_annotations(spec.SECTION_MESSAGE_ANNOTATIONS, annotations)
         for octets in (head, head[:1500], head + b"\x00\x53\x75\xa0\x00"):

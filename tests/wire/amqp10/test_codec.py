@@ -216,7 +216,7 @@ class VectorTests(SynchronousTestCase):
             self.assertRaises(LocalProtocolError, encode, value)
 
     def test_encode_into_appends(self) -> None:
-        """What stands in the buffer stays."""
+        """What is in the buffer stays."""
         out = bytearray(b"x")
         encode_into(out, True)
         self.assertEqual(out, b"x\x41")

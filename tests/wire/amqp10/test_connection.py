@@ -166,7 +166,7 @@ class Headers(SynchronousTestCase):
         self.assertEqual(peer.engine.tls_established(0.0), [])
 
     def test_surplus_is_bounded(self) -> None:
-        """A peer that goes on in the clear is cut off."""
+        """A peer that continues in the clear is cut off."""
         peer = self.peer(tls="required")
         peer.chunk = None
         peer.write(TLS, b"x" * 70000)
@@ -421,7 +421,7 @@ class Opening(SynchronousTestCase):
         self.assertEqual(peer.engine.sessions, ())
 
     def test_channel_is_used_again(self) -> None:
-        """After both ends a channel begins anew."""
+        """After both ends a channel starts over."""
         peer = self.peer().opened().begun()
         peer.send(spec.End())
         self.assertEqual(peer.names(), ["End"])

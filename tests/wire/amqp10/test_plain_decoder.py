@@ -40,7 +40,7 @@ _VALUES = st.recursive(
 
 
 class PlainDecoderTests(SynchronousTestCase):
-    """`decode` and what stands on it."""
+    """`decode` and what is on it."""
 
     def test_vectors(self) -> None:
         """Octets written by hand from part 1 §1.6."""

@@ -36,7 +36,7 @@ class BudgetTests(SynchronousTestCase):
         return events
 
     def rounds(self, data: bytes, budget: int) -> list[list[Any]]:
-        """Hand in octets and go on until all of them are taken."""
+        """Hand in octets and continue until all of them are taken."""
         found = [self.take(data, budget)]
         while self.engine.has_input:
             found.append(self.take(b"", budget))
@@ -213,7 +213,7 @@ class FruitlessTests(SynchronousTestCase):
         self.assertRefused(frame(flow()))
 
     def test_empty_transfers(self) -> None:
-        """A delivery that goes on without an octet."""
+        """A delivery that continues without an octet."""
         self.peer.send(attach())
         self.peer.events[-1].link.flow(1)  # type: ignore[union-attr]
         self.peer.send(transfer(0, more=True), b"x")
