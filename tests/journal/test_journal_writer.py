@@ -529,7 +529,7 @@ class PowerTests(JournalCase):
     def test_hole(self) -> None:
         """What was not on the disk is cut off, all of it, and is no flaw before that either."""
         directory = self.lost(since_head=True)
-        self.assertIn("was not on the disk", self.verify(directory).notes[0])
+        self.assertIn("was not on disk", self.verify(directory).notes[0])
         desk = self.desk(directory)
         desk.open()
         desk.note(6)

@@ -44,7 +44,7 @@ class WordTests(SynchronousTestCase):
         for counts, state, words in (
             ({reconcile.AGREED: 7}, "good", "beta.example agrees: all 7 hand-overs"),
             ({reconcile.AGREED: 7, reconcile.LOST: 1}, "bad", "not agree: 1 of 8 hand-overs"),
-            ({reconcile.AGREED: 7, reconcile.NOT_COVERED: 2}, "doubtful", "of 2 hand-overs nobody"),
+            ({reconcile.AGREED: 7, reconcile.NOT_COVERED: 2}, "doubtful", "but 2 hand-overs are"),
             ({reconcile.AGREED: 0}, "doubtful", "No hand-overs between alpha.example and beta"),
         ):
             numbers = {(OURS, verdict): number for verdict, number in counts.items()}
@@ -234,7 +234,7 @@ class ReconcileTests(SparkCase):
         self.assertEqual(self.source(shown).unread, unread)
         for path in segments:
             path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-        with self.assertRaisesRegex(ExchangeSourceError, "lines cannot be read: not a whole line"):
+        with self.assertRaisesRegex(ExchangeSourceError, "lines cannot be read: not a compl"):
             open_source(self.spark, shown, None, self.folder / "converted")
 
     def test_wrong_sources(self) -> None:
