@@ -8,11 +8,12 @@ gets a process of its own with 2 threads and 4 GB, one after the other:
 
 * start: of the process that works, a Java virtual machine with Spark;
 * ingest: segments to Parquet by day and domain, lines checked, duplicates looked for;
-* hops: records to one row for each entry, to Parquet;
-* messages: entries of all brokers to one row for each message with its hops, to Parquet;
-* figures: latencies, volumes, reasons and queues;
-* conservation: violations, and the balance by domain and hour;
-* reconcile: the hand-overs between the first two organizations, from both journals.
+* hops: records to one row for each entry, and reasons by hour, to Parquet;
+* rest: entries of all brokers to one row for each message with its hops; latencies, volumes and
+  queues; conservation, which is violations and the balance by domain and hour; all to Parquet. And
+  the hand-overs between the first two organizations, compared from both journals.
+
+Spark runs the queries of a step at the same time, as the pipeline does (`parallel_queries`).
 
 What both have found is compared before anything is printed; a difference ends the run with 1.
 """
@@ -74,6 +75,7 @@ def run_spark(journals: list[str], work: str, event_log: str | None = None) -> R
     from amqproute.pipeline import conservation, coverage, figures, traces
     from amqproute.pipeline.exchange import recent_octets
     from amqproute.pipeline.ingest import ingest
+    from amqproute.pipeline.parallel_queries import run_queries
     from amqproute.pipeline.reconcile import ReconcileSide, reconcile, statement
     from amqproute.pipeline.spark_session import session
     from amqproute.pipeline.warehouse import Warehouse
@@ -89,39 +91,58 @@ def run_spark(journals: list[str], work: str, event_log: str | None = None) -> R
     watch.cpu["start"] = round(_cpu_of(jvm), 2)
     warehouse = Warehouse(spark, f"{work}/tables")
 
-    def publish(*tables: tuple[str, Any]) -> None:
-        parts = [part for name, rows in tables for part in warehouse.stage(name, rows)]
-        warehouse.publish(warehouse.snapshot(), parts)
-
     found["records"] = watch("ingest", lambda: ingest(warehouse, journals)).records
     runs = warehouse.read("runs")
-    watch("hops", lambda: publish(("hops", traces.hops(runs))))
-    entries = warehouse.read("hops")
-    watch("messages", lambda: publish(("messages", traces.messages(entries))))
-    gold = [
-        ("latencies", figures.latencies(entries)), ("volumes", figures.volumes(entries)),
-        ("reasons", figures.reasons(runs)), ("queues", figures.queues(entries)),
-    ]  # fmt: skip
-    watch("figures", lambda: publish(*gold))
 
-    def conserve() -> None:
-        doubtful = conservation.judged(runs, entries)
+    def stage(name: str, rows: Any) -> list[Any]:
+        return warehouse.stage(name, rows)
+
+    def publish(*queries: Callable[[], Any]) -> None:
+        made = run_queries(spark, queries)
+        warehouse.publish(warehouse.snapshot(), [part for parts in made for part in parts])
+
+    def entries_and_reasons() -> None:
         publish(
-            ("violations", conservation.violations(runs, doubtful)),
-            ("balance", conservation.balance(entries, doubtful)),
+            lambda: stage("hops", traces.hops(runs)),
+            lambda: stage("reasons", figures.reasons(runs)),
         )
 
-    watch("conservation", conserve)
-    holes = coverage.holes(runs)
-    sides = [
-        ReconcileSide(mine, statement(entries, mine, other), holes.where(F.col("domain") == mine))
-        for mine, other in (PAIR, PAIR[::-1])
-    ]
-    compared = watch("reconcile", lambda: reconcile(*sides))
+    watch("hops", entries_and_reasons)
+    entries = warehouse.read("hops")
+
+    def conserve() -> list[Any]:
+        doubtful = conservation.judged(runs, entries)
+        return [
+            *stage("violations", conservation.violations(runs, doubtful)),
+            *stage("balance", conservation.balance(entries, doubtful)),
+        ]
+
+    def compare() -> list[Any]:
+        holes = coverage.holes(runs)
+        sides = [
+            ReconcileSide(
+                mine, statement(entries, mine, other), holes.where(F.col("domain") == mine)
+            )
+            for mine, other in (PAIR, PAIR[::-1])
+        ]
+        counts.update(reconcile(*sides).counts)
+        return []
+
+    counts: dict[tuple[str, str], int] = {}
+
+    def tables() -> None:
+        publish(
+            lambda: stage("messages", traces.messages(entries)),
+            conserve,
+            compare,
+            lambda: stage("latencies", figures.latencies(entries)),
+            lambda: stage("volumes", figures.volumes(entries)),
+            lambda: stage("queues", figures.queues(entries)),
+        )
+
+    watch("rest", tables)
     found["verdicts"] = sorted(
-        [*key, number]
-        for key, number in compared.counts.items()
-        if number and key[1] != "in flight"
+        [*key, number] for key, number in counts.items() if number and key[1] != "in flight"
     )
     for name, columns in CHECKS.items():
         row = warehouse.read(name).agg(*(F.expr(column) for column in columns)).first()
@@ -188,22 +209,26 @@ def run_duckdb(journals: list[str], work: str, _: str | None = None) -> Results:
         assert base.execute(twice).fetchone() is None
 
     watch("ingest", ingest)
-    watch("hops", lambda: keep("hops", _hops()))
-    watch("messages", lambda: keep("messages", _messages()))
 
-    def figures() -> None:
+    def entries_and_reasons() -> None:
+        keep("hops", _hops())
+        keep("reasons", _FIGURES["reasons"])
+
+    watch("hops", entries_and_reasons)
+    verdicts = []
+
+    def tables() -> None:
+        keep("messages", _messages())
         for name, query in _FIGURES.items():
-            keep(name, query)
-
-    def conservation() -> None:
+            if name != "reasons":
+                keep(name, query)
         base.execute(f"CREATE TABLE judged AS {_JUDGED}")
         keep("violations", "SELECT unnest(wrong) AS what, * EXCLUDE (wrong) FROM judged "
                            "WHERE len(wrong) > 0")  # fmt: skip
         keep("balance", _BALANCE)
+        verdicts.extend(base.execute(_RECONCILE).fetchall())
 
-    watch("figures", figures)
-    watch("conservation", conservation)
-    verdicts = watch("reconcile", lambda: base.execute(_RECONCILE).fetchall())
+    watch("rest", tables)
     found["records"] = base.execute("SELECT sum(n)::BIGINT FROM runs").fetchone()[0]
     found["verdicts"] = sorted(list(row) for row in verdicts)
     for name, columns in CHECKS.items():

@@ -11,7 +11,8 @@ its broker starts again (`vanished`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Final
@@ -24,6 +25,7 @@ from amqproute.pipeline import conservation, coverage, reconcile
 from amqproute.pipeline.days import between
 from amqproute.pipeline.figures import FOREIGN, OWN, billed, partner, percentile
 from amqproute.pipeline.lines import spread
+from amqproute.pipeline.parallel_queries import run_queries
 from amqproute.pipeline.refusals import REFUSALS
 from amqproute.pipeline.traces import is_answer
 
@@ -203,32 +205,46 @@ def facts(tables: FactTables, first: date, last: date) -> WarehouseFacts:
         last: day.
     """
     said = WarehouseFacts(first, last, tables.missing)
-    brokers = _brokers(tables.lately, first, last)
+    queries: list[Callable[[], None]] = [
+        lambda: _add_messages(said, tables.messages, tables.vanished),
+        *(functools.partial(_ask, said, name, query, tables) for name, query in _QUERIES),
+        lambda: _add_brokers(said, tables.lately),
+        lambda: _add_violations(said, tables.violations, tables.rejects),
+    ]
+    run_queries(tables.hops.sparkSession, queries)
+    return said
+
+
+def _ask(
+    said: WarehouseFacts,
+    name: str,
+    query: Callable[[FactTables, date, date], Sequence[Row]],
+    tables: FactTables,
+) -> None:
+    setattr(said, name, query(tables, said.first, said.last))
+
+
+def _add_brokers(said: WarehouseFacts, lately: DataFrame) -> None:
+    brokers = _brokers(lately, said.first, said.last)
     said.domains = sorted({row.domain for row in brokers if row.records})
     said.records = sum(row.records for row in brokers)
     said.silent = [row for row in brokers if not row.records and row.kind != RecordKind.STOP]
-    _add_messages(said, tables.messages, tables.vanished)
-    said.routes = _routes(tables.hops)
-    said.partners = _partners(tables.hops, tables.runs)
-    said.reasons = _reasons(tables.runs)
-    said.failures = _failures(tables.hops)
-    said.duplicates = _duplicates(tables.runs)
-    said.oldest = _oldest(tables.hops, tables.vanished)
-    said.gaps = _gaps(tables.around, tables.rejects, first, last)
+
+
+def _add_violations(said: WarehouseFacts, violations: DataFrame, rejects: DataFrame) -> None:
     kind = F.when(F.col("what").isin(*reconcile.DISCREPANCIES), "between").when(
         F.col("what").isin(*REFUSALS), "line"
     )
     certain = F.count_if(~F.col("hidden")).alias("certain")
-    wrong = tables.violations.groupBy(kind.alias("kind")).agg(certain, F.count("*").alias("all"))
+    wrong = violations.groupBy(kind.alias("kind")).agg(certain, F.count("*").alias("all"))
     rows = wrong.collect()
     numbers = {row["kind"]: row["certain"] for row in rows}
     said.violations_number = sum(row["all"] for row in rows)
     said.unaccounted, said.disagreed = numbers.get(None, 0), numbers.get("between", 0)
     said.altered_lines = numbers.get("line", 0)
-    said.rejected_lines = tables.rejects.count() - said.altered_lines
+    said.rejected_lines = rejects.count() - said.altered_lines
     order = ("hidden", "at_us", "broker", "entry")
-    said.violations = tables.violations.orderBy(*order).limit(MOST_ROWS).collect()
-    return said
+    said.violations = violations.orderBy(*order).limit(MOST_ROWS).collect()
 
 
 def vanished(hops: DataFrame, violations: DataFrame, starts: DataFrame) -> DataFrame:
@@ -449,3 +465,18 @@ def _gaps(runs: DataFrame, rejects: DataFrame, first: date, last: date) -> Seque
     inner = holes.where(~F.col("reason").isin(coverage.BEGINS, coverage.ENDS))
     inner = inner.where((F.col("from_us") < until) & (F.col("until_us") >= since))
     return inner.orderBy("from_us").limit(MOST_ROWS).collect()
+
+
+_QUERIES: Final[Sequence[tuple[str, Callable[[FactTables, date, date], Sequence[Row]]]]] = (
+    ("routes", lambda tables, first, last: _routes(tables.hops)),
+    ("partners", lambda tables, first, last: _partners(tables.hops, tables.runs)),
+    (
+        "gaps",
+        lambda tables, first, last: _gaps(tables.around, tables.rejects, first, last),
+    ),
+    ("oldest", lambda tables, first, last: _oldest(tables.hops, tables.vanished)),
+    ("failures", lambda tables, first, last: _failures(tables.hops)),
+    ("reasons", lambda tables, first, last: _reasons(tables.runs)),
+    ("duplicates", lambda tables, first, last: _duplicates(tables.runs)),
+)
+"""The query for each list of `WarehouseFacts`, by its name; of a range of days."""

@@ -29,6 +29,7 @@ from amqproute.pipeline.days import between
 from amqproute.pipeline.facts import GONE, FactTables, WarehouseFacts, facts, last_hop, vanished
 from amqproute.pipeline.figures import latencies, queues, reasons, volumes
 from amqproute.pipeline.handovers import contradictions
+from amqproute.pipeline.parallel_queries import run_queries
 from amqproute.pipeline.refusals import refusals
 from amqproute.pipeline.reuse import Reuse
 from amqproute.pipeline.touched import TouchedDays, touched_days, without
@@ -120,7 +121,19 @@ def _made(
     """Compute everything for the days of a window, unpublished."""
     changed = touched.of("hops")
     near = warehouse.read("runs", window.read, base)
-    entries = _entries(warehouse, base, window, changed)
+    runs = warehouse.read("runs", touched.of("reasons"), base)
+
+    def staged(table: str, rows: DataFrame) -> list[TablePart]:
+        of_these = F.col("day").isin(sorted(touched.of(table)))
+        return warehouse.stage(table, rows.where(of_these))
+
+    entries, reasoned = run_queries(
+        warehouse.spark,
+        [
+            lambda: _entries(warehouse, base, window, changed),
+            lambda: staged("reasons", reasons(runs)),
+        ],
+    )
     others = base.of("hops", set(window.read) - changed)
     known = warehouse.read_parts("hops", [*others, *entries])
     stay = base.of("hops", set(window.made) - changed)
@@ -130,28 +143,29 @@ def _made(
     # Judged by the contents of queues up to the end of the window, as in the last night that
     # processed a day.
     stocked = warehouse.read("runs", [day for day in window.read if day >= window.made[0]], base)
-    runs = warehouse.read("runs", touched.of("reasons"), base)
     has_rejects = bool(base.of("rejects", window.read))
     rejects = warehouse.read("rejects", window.read, base) if has_rejects else None
-    doubtful = judged(stocked, fresh, reuse=reuse)
     altered = refusals(warehouse.read("rejects", window.made, base))
-    frames = {
-        "messages": _messages(warehouse, base, window, touched, entries, reuse),
-        "balance": balance(fresh, doubtful),
-        # By the time of an end, which may be on a processed day while its entry is not.
-        "latencies": latencies(figured),
-        "volumes": volumes(figured),
-        "reasons": reasons(runs),
-        "queues": queues(fresh),
-    }
-    added = [*entries]
-    with contradictions(known, near, doubtful, rejects) as between_brokers:
-        within = violations(stocked, doubtful, rejects).unionByName(altered)
-        frames["violations"] = within.unionByName(between_brokers)
-        for table, rows in frames.items():
-            of_these = F.col("day").isin(sorted(touched.of(table)))
-            added += warehouse.stage(table, rows.where(of_these))
-    return added
+
+    def conserved() -> list[TablePart]:
+        doubtful = judged(stocked, fresh, reuse=reuse)
+        parts = staged("balance", balance(fresh, doubtful))
+        with contradictions(known, near, doubtful, rejects) as between_brokers:
+            within = violations(stocked, doubtful, rejects).unionByName(altered)
+            return [*parts, *staged("violations", within.unionByName(between_brokers))]
+
+    made = run_queries(
+        warehouse.spark,
+        [
+            lambda: staged("messages", _messages(warehouse, base, window, touched, entries, reuse)),
+            conserved,
+            # By the time of an end, which may be on a processed day while its entry is not.
+            lambda: staged("latencies", latencies(figured)),
+            lambda: staged("volumes", volumes(figured)),
+            lambda: staged("queues", queues(fresh)),
+        ],
+    )
+    return [*entries, *reasoned, *(part for parts in made for part in parts)]
 
 
 def _entries(
