@@ -27,7 +27,14 @@ from amqproute.pipeline.exchange import recent_octets, segments_of
 from amqproute.pipeline.facts import FATES, STAGES, WAITING, WarehouseFacts
 from amqproute.pipeline.ingest import IngestSummary
 from amqproute.pipeline.ingest import ingest as ingest_journals
-from amqproute.pipeline.nightly import facts_of, gone_of, refresh, retold, settle
+from amqproute.pipeline.nightly import (
+    facts_of,
+    gone_of,
+    refresh,
+    retold,
+    settle,
+    still_wrong,
+)
 from amqproute.pipeline.report import BEHIND, headline, report_page, several
 from amqproute.pipeline.warehouse import Warehouse, WarehouseSnapshot
 
@@ -357,6 +364,10 @@ def run(
             if said.is_wrong:
                 result = NEGATIVE
         settle(tables, made)
+        if not made.pending and (number := still_wrong(tables, made)):
+            words = several(number, "violation remains", "violations remain")
+            render.warn(f"nothing is new, and {words} of the last week: see the pages")
+            result = NEGATIVE
     if as_json:
         render.json_text({"taken": dataclasses.asdict(taken), "days": days})
     _warn_of(taken)

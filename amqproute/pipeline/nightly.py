@@ -36,7 +36,7 @@ from amqproute.pipeline.touched import TouchedDays, touched_days, without
 from amqproute.pipeline.traces import hops, messages
 from amqproute.pipeline.warehouse import TablePart, Warehouse, WarehouseSnapshot
 
-__all__ = ["MADE", "REACH", "facts_of", "gone_of", "refresh", "retold", "settle"]
+__all__ = ["MADE", "REACH", "facts_of", "gone_of", "refresh", "retold", "settle", "still_wrong"]
 
 REACH: Final = 7
 """Most days between the records of one message."""
@@ -259,6 +259,22 @@ def retold(warehouse: Warehouse, made: WarehouseSnapshot) -> Sequence[date]:
     for table in ("hops", "messages"):
         found = found.unionByName(warehouse.read(table, days, made).where(ended).select("day"))
     return sorted({row.day for row in found.distinct().collect()} | made.pending)
+
+
+def still_wrong(warehouse: Warehouse, made: WarehouseSnapshot) -> int:
+    """Return the number of violations on the last days of the tables that no gap may explain.
+
+    If no records have come, no page is written, and nothing has been put right either.
+
+    Args:
+        warehouse: the tables.
+        made: from `refresh`.
+    """
+    days = made.days("runs")
+    if not days:
+        return 0
+    lately = between(days[-1] - timedelta(REACH), days[-1])
+    return warehouse.read("violations", lately, made).where(~F.col("hidden")).count()
 
 
 def settle(warehouse: Warehouse, made: WarehouseSnapshot) -> None:

@@ -223,6 +223,9 @@ class CommandTests(SparkCase):
         self.assertIn(str(vanished.message_id), page.read_text())
         again = invoked("run", "--warehouse", self.warehouse, *journals)
         self.assertEqual(again.stdout, "0 new segments with 0 records.\n")
+        # Nothing has been put right since.
+        self.assertEqual(again.exit_code, 1)
+        self.assertIn("nothing is new, and 2 violations remain of the last week", again.stderr)
 
         said = json.loads(
             invoked("report", "--warehouse", self.warehouse, "--json", "--day", "2026-11-22").stdout
