@@ -8,8 +8,9 @@ before it. Otherwise it was changed, or lines before it were removed, moved or i
 `TAMPERED`. If the hash before it is unreadable, for instance because of a damaged disk, the line is
 `UNPROVEN`, and does not count either: else a damaged line would let any line pass.
 
-Anybody who can write a whole segment can forge its chain. The hashes repeated by the next segment
-and by the journal's head, which ``amqproute journal verify`` compares, detect that.
+Anybody who can write a whole segment can forge its chain. The hashes repeated by the next segment,
+which `amqproute.pipeline.links` compares, and by the journal's head, which ``amqproute journal
+verify`` compares, detect that.
 
 Why a window: a hash needs the line before, and the line itself is needed whole. A file goes to one
 task in its order, which costs less than passing it to another process, and works wherever Spark's
@@ -42,7 +43,7 @@ def with_previous(lines: DataFrame) -> DataFrame:
     """Add the predecessor of each line.
 
     `before` is the hash of the line before it in its file, None for the first line; `is_proven` is
-    false if the line right before it has no readable hash.
+    false if the line right before it has no readable hash; `is_last` marks the last line.
 
     Args:
         lines: ``value``, ``path``, and ``at``, which increases with the lines of a path.
@@ -56,6 +57,7 @@ def with_previous(lines: DataFrame) -> DataFrame:
         *lines.columns,
         F.last("own", ignorenulls=True).over(earlier).alias("before"),
         F.coalesce(F.lag(F.col("own").isNotNull()).over(order), F.lit(True)).alias("is_proven"),
+        F.lead(F.lit(1)).over(order).isNull().alias("is_last"),
     )
 
 

@@ -50,8 +50,9 @@ from amqproute.pipeline.chain import TAMPERED, with_previous
 from amqproute.pipeline.defaults import MOST_PIECES
 from amqproute.pipeline.duplicates import BEGINNING, CONTRADICTS, LINE, end, settled, with_content
 from amqproute.pipeline.lines import AHEAD_US, LONGEST_SEGMENT_DAYS, TOO_NEW, parse
+from amqproute.pipeline.links import opening, unlinked
 from amqproute.pipeline.reuse import Reuse
-from amqproute.pipeline.table_schema import NOBODY, RUNS, SEGMENTS
+from amqproute.pipeline.table_schema import NOBODY, REJECTS, RUNS, SEGMENTS
 from amqproute.pipeline.warehouse import (
     PARQUET,
     TIME_ZONE,
@@ -395,6 +396,9 @@ def _take(
     if rejects or refused is not None:
         rejects = _numbered(warehouse, fresh, rejects, refused, until_us)
     rows = _described(fresh, read, kept, _rejected(warehouse, rejects))
+    if torn := unlinked(rows, lambda ends, starts: _beside(warehouse, base, fresh, ends, starts)):
+        rejects = [*rejects, *warehouse.stage("rejects", few(warehouse.spark, REJECTS, torn))]
+        rows = _described(fresh, read, kept, _rejected(warehouse, rejects))
     files = warehouse.stage("segments", few(warehouse.spark, SEGMENTS, rows).coalesce(1))
     arrived = {date.fromisoformat(part.day) for part in runs}
     # A rejected line counts for its day, even if nothing else of that day has come.
@@ -403,6 +407,22 @@ def _take(
     added = [*runs, *rejects, *files]
     warehouse.publish(base, added, pending=base.pending | arrived, listed=listed)
     return sum(map(_taken, rows), IngestSummary())
+
+
+def _beside(
+    warehouse: Warehouse,
+    base: WarehouseSnapshot,
+    fresh: Sequence[SegmentFile],
+    ends: Sequence[int],
+    starts: Sequence[int],
+) -> list[dict[str, Any]]:
+    """Return the rows of segments that may be next to new ones: what is there ends or starts so."""
+    days = _near([file.day for file in fresh], 1)
+    if not base.of("segments", days):
+        return []
+    wanted = F.col("end_seq").isin(*ends) | F.col("first_seq").isin(*starts)
+    rows = warehouse.read("segments", days, base).where(wanted)
+    return [row.asDict() for row in rows.collect()]
 
 
 def _near(days: Sequence[date], reach: int) -> list[date]:
@@ -460,7 +480,9 @@ def _of(table: str, parts: Sequence[TablePart]) -> list[TablePart]:
     return [part for part in parts if part.table == table]
 
 
-_STAGED: Final = StructType([*RUNS.fields, StructField("path", StringType())])
+_STAGED: Final = StructType(
+    [*RUNS.fields, StructField("path", StringType()), StructField("closing", StringType())]
+)
 
 
 def _with_path(warehouse: Warehouse, staged: Sequence[TablePart]) -> DataFrame:
@@ -481,14 +503,20 @@ def _counted(runs: DataFrame, segments: DataFrame | None = None) -> list[Row]:
         A row for each file, ``is_shared`` if it has a run with records of an earlier one; and one
         without a ``path`` for all `segments`.
     """
-    spans = runs.select("path", "journal", "domain", "n", "seq", end().alias("end"))
+    spans = runs.select(
+        "path", "journal", "domain", "n", "seq", end().alias("end"), opening(), "closing"
+    )
     if segments is not None:
         # An earlier release did not store the journals; the name has them.
         named = F.array(F.element_at(F.split("segment", "-"), -2))
         journal = F.explode(F.coalesce("journals", named)).alias("journal")
         known = segments.select(journal, "first_seq", "end_seq")
-        nothing = [F.lit(None).alias(name) for name in ("domain", "n")]
-        spans = spans.union(known.select(F.lit(None), "journal", *nothing, "first_seq", "end_seq"))
+        nothing = F.lit(None)
+        spans = spans.union(
+            known.select(
+                nothing, "journal", nothing, nothing, "first_seq", "end_seq", nothing, nothing
+            )
+        )
     before = Window.partitionBy("journal").orderBy("seq", "end").rowsBetween(BEGINNING, -1)
     is_new = F.col("path").isNotNull()
     # Parts of an old segment that came in two pieces may overlap.
@@ -506,6 +534,8 @@ def _counted(runs: DataFrame, segments: DataFrame | None = None) -> list[Row]:
             F.min("domain").alias("domain"),
             F.sort_array(F.collect_set("journal")).alias("journals"),
             F.bool_or("is_shared").alias("is_shared"),
+            F.min_by("opening", "seq").alias("opening"),
+            F.max("closing").alias("closing"),
         )
         .collect()
     )
@@ -549,6 +579,7 @@ def _taken(row: Mapping[str, Any]) -> IngestSummary:
 _NOTHING: Final[dict[str, Any]] = {
     "lines": 0, "records": 0, "rejected": 0, "too_new": 0, "contradicting": 0,
     "tampered": 0, "first_seq": None, "end_seq": None, "journals": [], "domain": NOBODY,
+    "opening": None, "closing": None,
 }  # fmt: skip
 
 

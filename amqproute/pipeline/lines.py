@@ -63,10 +63,11 @@ def parse(
 
     Returns:
         The columns of `RUNS`, then ``path``, ``text``, ``reason`` and `kept`. A rejected line has a
-        ``reason`` and its ``text``, the others have neither.
+        ``reason`` and its ``text``, the others have neither. With `is_chained` also ``closing``,
+        the hash of the last line of a file, if that is not rejected.
     """
     line = F.from_json("value", LINE, {"columnNameOfCorruptRecord": "corrupt"})
-    chain = ("before", "is_proven") if is_chained else ()
+    chain = ("before", "is_proven", "is_last") if is_chained else ()
     read = lines.select("path", "value", *kept, *chain, line.alias("line"))
     folder = F.try_to_date(F.element_at(F.split("path", "/"), -2), "yyyy-MM-dd")
     reasons = [_reason(), _out_of_range(folder, until)]
@@ -74,6 +75,8 @@ def parse(
         reasons.insert(1, broken(F.col("line")))
     read = read.select("*", F.coalesce(*reasons).alias("reason"))
     good = F.col("reason").isNull()
+    own = F.substring("value", len(HEAD) + 1, HASH)
+    closing = [F.when(good & F.col("is_last"), own).alias("closing")] if is_chained else []
     return read.select(
         *(F.col(f"line.{name}").alias(name) for name in _FROM_LINE),
         F.element_at(F.split("path", "/"), -1).alias("segment"),
@@ -85,6 +88,7 @@ def parse(
         F.when(~good, F.col("value")).alias("text"),
         "reason",
         *kept,
+        *closing,
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from click.testing import CliRunner
+from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.main import amqproute
 from amqproute.journal.export import export
@@ -25,6 +26,7 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.conservation import judged, violations
     from amqproute.pipeline.ingest import IngestSummary, ingest
     from amqproute.pipeline.lines import records
+    from amqproute.pipeline.links import unlinked
     from amqproute.pipeline.nightly import facts_of, refresh, retold
     from amqproute.pipeline.report import headline
     from amqproute.pipeline.traces import hops
@@ -100,9 +102,10 @@ class SegmentTests(ChainCase):
             "damaged": (lambda of: [of[0], b"\0" * LONG + b"\n", *of[2:4]], [1, 4],
                         [(2, UNREAD), (3, UNPROVEN)]),
         }  # fmt: skip
+        written = {}
         for name, (change, _, _) in cases.items():
-            journal, lines = self.written(f"{name}.example", LONG)
-            journal.segment(self.journals, change(lines), as_is=True)
+            written[name], lines = self.written(f"{name}.example", LONG)
+            written[name].segment(self.journals, change(lines), as_is=True)
         taken = self.ingest()
         told: dict[str, list[tuple[int, str]]] = {name: [] for name in cases}
         for row in self.warehouse.read("rejects").orderBy("line").collect():
@@ -115,6 +118,22 @@ class SegmentTests(ChainCase):
         self.assertEqual(self.there(), there)
         kinds = [kind for refused in told.values() for _, kind in refused]
         self.assertEqual((taken.tampered, taken.rejected), (kinds.count(TAMPERED), len(kinds)))
+        self.check_next(written["whole"], written["changed"])
+
+    def check_next(self, whole: Journal, other: Journal) -> None:
+        """A segment repeats the hash of the one before it, which came in the same night or earlier;
+        one that does not counts, and is told."""
+        named = []
+        for journal, last in ((whole, whole._hash), (whole, "f" * 64), (other, "f" * 64)):
+            journal.lines.clear()
+            journal.write(RecordKind.SEGMENT, {"previous": last})
+            named.append(journal.segment(self.journals, list(journal.lines), as_is=True).name)
+        taken = self.ingest()
+        self.assertEqual((taken.lines, taken.rejected, taken.tampered), (3, 2, 2))
+        told = self.warehouse.read("rejects").where("reason LIKE '%the segment before it'")
+        self.assertEqual({(row.segment, row.line) for row in told.collect()}, {
+            (named[1], 1), (named[2], 1),
+        })  # fmt: skip
 
     def test_copies(self) -> None:
         """The genuine line counts, under whatever path it comes, and when a file is replaced by
@@ -163,6 +182,52 @@ class SegmentTests(ChainCase):
         self.assertEqual(self.ingest().rejected, 0)
         self.assertEqual(self.there(), {"alpha.example": [1, 2, 4]})
         self.assertIsNone(read_head(target))
+
+
+class LinkTests(SynchronousTestCase):
+    """What is said of one segment after the other, without Spark."""
+
+    skip = MISSING
+
+    def row(self, number: int, opening: str | None, closing: str | None) -> dict[str, Any]:
+        """Return the row of a segment of ten records."""
+        return {
+            "segment": str(number), "path": f"file:/{number}", "day": DAY, "domain": "d",
+            "journals": ["j"], "first_seq": 10 * number, "end_seq": 10 * number + 10,
+            "opening": opening, "closing": closing,
+        }  # fmt: skip
+
+    def told(self, new: list[dict[str, Any]], *old: dict[str, Any]) -> list[tuple[str, int | None]]:
+        def beside(ends: Sequence[int], starts: Sequence[int]) -> list[dict[str, Any]]:
+            return [row for row in old if row["end_seq"] in ends or row["first_seq"] in starts]
+
+        return [(row["segment"], row["line"]) for row in unlinked(new, beside)]
+
+    def test_order(self) -> None:
+        """Whichever comes first, the one that comes later is told, and each once."""
+        first, second, third = self.row(1, "a", "b"), self.row(2, "b", "c"), self.row(3, "c", None)
+        forged = self.row(2, "b", "x")
+        self.assertEqual(self.told([third, first, second]), [])
+        self.assertEqual(self.told([second], first, third), [])
+        self.assertEqual(self.told([third, first, forged]), [("3", 1)])
+        self.assertEqual(self.told([third], first, forged), [("3", 1)])
+        self.assertEqual(self.told([forged], first, third), [("2", None)])
+        self.assertEqual(self.told([self.row(2, "x", "y")], first, third), [("2", 1), ("2", None)])
+
+    def test_nothing_proved(self) -> None:
+        """Where a segment is missing, of several journals or of another one, or rejected at its
+        end or beginning, nothing is told."""
+        first, second = self.row(1, "a", "b"), self.row(2, "x", "c")
+        for other in (
+            self.row(3, "x", "d"),
+            {**second, "journals": ["i"]},
+            {**second, "journals": ["i", "j"]},
+            {**second, "journals": None},
+            {**second, "opening": None},
+        ):
+            self.assertEqual(self.told([first, other]), [])
+            self.assertEqual(self.told([other], first), [])
+        self.assertEqual(self.told([{**first, "closing": None}, second]), [])
 
 
 class NightTests(ChainCase):
