@@ -10,6 +10,7 @@ touching a queue:
 `binding_tables` has a table for each exchange type, made of `topic_trie` and `header_match`.
 `argument_rules` is what arguments and policies may say and what is in force, `topology_names` which
 names there may be, `carbon_copies` which routing keys a message has.
+`subject_table` finds the bindings and subscriptions of a topic of AMQP 1.0 by the same tree.
 `topology_fault` is what can be wrong with a request, before it becomes a code of some protocol.
 
 These decisions know no protocol's types, no store and no message: names, keys, and values of

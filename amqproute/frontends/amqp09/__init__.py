@@ -18,12 +18,16 @@ not read. What a channel can do is divided by class of methods, each a base of t
 
 *Publish*: `channel_publisher.ChannelPublisher` is one for a channel, whatever it publishes to. A
 run of publishes goes into the batch of its read; each is routed by the broker's topology, or by its
-address to another organization. When the batch is on the disk, its confirms go out as ranges. There
-is no credit to be granted, so the count of what may come is kept here, and at none the connection
-is not read. While the disk is full clients hear of it by connection.blocked.
+address to another organization. What publishes with one method and equal properties share is made
+once: their way and the beginning of their messages (`publish_plan`), within a run, and through an
+exchange until exchanges or bindings change; rights and queues are looked at with each message.
+When the batch is on the disk, its confirms go out as ranges. There is no credit to be granted, so
+the count of what may come is kept here, and at none the connection is not read. While the disk is
+full clients hear of it by connection.blocked.
 
 *Deliver*: `channel_consumer.ChannelConsumer` is a consumer of its queue, with the windows of
-`prefetch`; `QueueGetter` beside it takes one message for basic.get. Who publishes and gets on one
+`prefetch`. What was translated before is found by its octets and goes out in bursts.
+`QueueGetter` beside it takes one message for basic.get. Who publishes and gets on one
 channel finds what was published: get, declare, purge and delete wait for commits before them.
 
 *Direct reply-to*: `direct_replies` has the consumer of the pseudo-queue, whose queue is a dynamic
