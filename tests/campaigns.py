@@ -96,6 +96,7 @@ CAMPAIGNS: Final[tuple[Campaign, ...]] = (
         "brokers of other makes, as neighbors and side by side",
         (
             "tests.integration.test_other_brokers.RabbitTests",
+            "tests.integration.test_rabbitmq_links",
             "tests.integration.test_side_by_side.SideBySideTests.test_differences",
         ),
         "tests.integration.test_other_brokers.ProtonBrokerTests.test_accepted",
