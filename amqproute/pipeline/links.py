@@ -41,7 +41,7 @@ def opening() -> Column:
 def unlinked(
     new: Sequence[_SegmentRow],
     beside: Callable[[Sequence[int], Sequence[int]], Iterable[_SegmentRow]],
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Find the segments that do not fit those next to them.
 
     Args:
@@ -85,6 +85,6 @@ def _differs(ends: Mapping[tuple[str, int], _SegmentRow], row: _SegmentRow) -> b
     return before is not None and before["closing"] != row["opening"]
 
 
-def _told(row: _SegmentRow, reason: str, line: int | None) -> dict[str, Any]:
+def _told(row: _SegmentRow, reason: str, line: int | None) -> dict[str, object]:
     said = {name: row[name] for name in ("path", "segment", "day", "domain")}
     return {**said, "line": line, "reason": reason, "text": None}
