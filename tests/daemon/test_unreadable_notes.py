@@ -67,7 +67,7 @@ class UnreadableNotesTests(SynchronousTestCase):
         delays._marks = {}
         delays.recovered({"q": b"\xff", "r": b"7", "s": b""})
         self.assertEqual(delays._marks, {"r": 7})
-        self.assertEqual(len([line for line in told if "cannot be read" in line]), 2)
+        self.assertEqual(len([line for line in told if "unreadable note" in line]), 2)
 
     def test_accounts_of_the_journal(self) -> None:
         """Whose account an entry is in is not known where its note cannot be read."""

@@ -647,7 +647,7 @@ class ExampleTests(ExampleCase):
                 ("invalid-field", "compare it with something", receiver, self.node,
                  Selector("a + 1")),
                 ("not-allowed", "distribution-mode copy", receiver, "shown", Move()),
-                ("not-allowed", "messages are sent there", receiver, "q@elsewhere.example"),
+                ("not-allowed", "it can be sent to", receiver, "q@elsewhere.example"),
                 ("invalid-field", "write the domain after it", sender, "q@"),
             )
         ):  # fmt: skip
