@@ -259,6 +259,8 @@ class Course:
         self.command(self.alpha, "queue", "messages", "orders", "--where", "colour = 'red'")
         self.command(self.alpha, "receive", "orders", "--browse", "--count", "1")
         self.command(self.alpha, "receive", "orders", "--count", "1")
+        # A delivery is recorded with its commit, a release at once.
+        self.told(self.alpha, "delivered", 1)
         with Wire(self.alpha.plain) as wire:
             link = wire.attach("receiver", "orders", "choosy")
             for outcome in (

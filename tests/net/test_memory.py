@@ -20,7 +20,7 @@ from amqproute.net.pump import ConnectionResources, ConnectionSecurity, EnginePr
 from amqproute.turn_scheduler import STEPS_IN_TURN, TurnScheduler
 from amqproute.values import Candidate, Resolution, TransportSecurity
 from tests.net.wires import Owner, Policies, Side, Wire, WireEnd, contexts_in, settle
-from tests.support.objects import PART, left_by, resident_octets
+from tests.support.objects import PART, left_by
 
 MEBIBYTE = 1024 * 1024
 OF_PYOPENSSL = 16
@@ -83,11 +83,10 @@ class OutwardTests(SynchronousTestCase):
 
     def test_many_refused(self) -> None:
         """Objects and memory stay flat over thousands of refused connections."""
-        before = resident_octets()
         left = left_by(self.refuse, 20_000 // PART, warm_up=200)
         self.assertEqual(left.cyclic, 0, left.kinds)
         self.assertLess(left.kept, 1000 // PART)
-        self.assertLess(resident_octets() - before, 16 * MEBIBYTE)
+        self.assertLess(left.octets, 16 * MEBIBYTE)
 
     def test_silence(self) -> None:
         """Addresses that never answer."""

@@ -15,7 +15,7 @@ from amqproute.wire.amqp10 import spec
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import message, node
 from tests.support.memory_broker import MemoryBroker, Network
-from tests.support.objects import PART, left_by, resident_octets
+from tests.support.objects import PART, left_by
 
 BETA = "beta.example"
 MEBIBYTE = 1024 * 1024
@@ -73,13 +73,12 @@ class AttemptTests(MemoryCase):
     def check(self, times: int, warm_up: int = 20) -> None:
         """Attempts leave nothing behind."""
         destination = self.put()
-        before = resident_octets()
         left = left_by(self.attempt, times, warm_up=warm_up)
         self.assertGreaterEqual(destination.failures, times // 2)
         self.assertEqual(left.cyclic, 0, left.kinds)
         # Each commit of the back-off is remembered by the store double.
         self.assertLess(left.kept, 5 * times + 200)
-        self.assertLess(resident_octets() - before, 16 * MEBIBYTE)
+        self.assertLess(left.octets, 16 * MEBIBYTE)
 
     def test_refused(self) -> None:
         """Nobody listens."""
@@ -138,11 +137,10 @@ class RefusalTests(MemoryCase):
 
     def test_many_failed_attaches(self) -> None:
         """Objects and memory stay flat over thousands of failed attaches."""
-        before = resident_octets()
         left = left_by(self.attach, 1_000 // PART)
         self.assertEqual(left.cyclic, 0, left.kinds)
         self.assertLess(left.kept, 1000 // PART)
-        self.assertLess(resident_octets() - before, 16 * MEBIBYTE)
+        self.assertLess(left.octets, 16 * MEBIBYTE)
 
     def refused(self, to: str) -> None:
         """Send one message that is refused."""
