@@ -24,7 +24,7 @@ Imports only go down, and packages of one layer do not know each other; a test h
        stored_values                           of the store encode them
     1  wire                                    engines: bytes in, events out; no sockets, no clock
     0  errors  conditions  outcomes  address   usable everywhere
-       url  dial_policy  log_rate_limit  restore_detection  tracebacks  plurals  jsontext
+       url  dial_policy  log_rate_limit  restore_detection  tracebacks  plurals  printable  jsontext
        turn_scheduler
 
 `broker` imports nothing of `wire`: outcomes, errors and the terms of nodes are its own values

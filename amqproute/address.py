@@ -49,6 +49,7 @@ __all__ = [
     "from_exchange_address",
     "from_uri",
     "host_label",
+    "host_named",
     "host_of",
     "in_host",
     "is_reserved",
@@ -56,6 +57,7 @@ __all__ = [
     "node_of_rules",
     "normalize_domain",
     "parse",
+    "placed_in",
     "split_host",
 ]
 
@@ -359,6 +361,27 @@ def host_of(name: str) -> str:
 def host_label(host: str) -> str:
     """Return the name of a virtual host for operators and clients: ``/`` for the default one."""
     return host or ROOT_HOST
+
+
+def host_named(label: str) -> str:
+    """Return the virtual host that `host_label` gives a label to."""
+    return "" if label == ROOT_HOST else label
+
+
+def placed_in(label: str, name: str) -> str | None:
+    """Return the name within the broker of a node that was given with a virtual host.
+
+    Args:
+        label: the virtual host; see `host_label`.
+        name: of the node, in its clients' form or within the broker.
+
+    Returns:
+        The name; None if it belongs to another virtual host.
+    """
+    there = host_of(name)
+    if there:
+        return name if there == label else None
+    return in_host(host_named(label), name)
 
 
 def local_name(name: str) -> str:

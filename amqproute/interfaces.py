@@ -333,6 +333,23 @@ class ITarget(INode):
         """Call ``notify()`` once when there is space again."""
 
 
+class IRefusingTarget(ITarget):
+    """A target that may keep what it refuses."""
+
+    # Any: as in `ITarget.put`.
+    def refuse(message: Message, batch: Any, origin: Origin) -> bool:
+        """Keep a message for which there is no space as a dead letter, if that is wanted.
+
+        Args:
+            message: the message.
+            batch: the `IBatch` it becomes durable with; nothing is kept in a rehearsal.
+            origin: who sends it and how.
+
+        Returns:
+            Whether it is kept; its sender is refused all the same.
+        """
+
+
 class ISource(INode):
     """A node that entries come from."""
 

@@ -35,36 +35,38 @@ import contextlib
 import datetime
 import os
 import selectors
-import shutil
 import socket
 import statistics
 import struct
-import subprocess
 import sys
-import tempfile
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import yaml
 
-from amqproute.net.authority import issue, make_authority
 from amqproute.tools.daemon_pair import (
     QUEUE,
     DaemonPair,
     DaemonProcess,
-    dies_with,
     ended_by_signals,
-    free_ports,
 )
 from amqproute.tools.load_worker import Connected, LoadTarget, MessageNumbers
 from amqproute.tools.load_worker import Consumer as Consumer10
 from amqproute.tools.load_worker import Publisher as Publisher10
 from benchmarks.campaign import revision
-from benchmarks.rabbitmq_shovel import HOME, KINDS, BenchmarkError, Node, frame, method, short
+from benchmarks.rabbitmq_shovel import (
+    HOME,
+    KINDS,
+    BenchmarkError,
+    Node,
+    frame,
+    ground,
+    method,
+    short,
+)
 from benchmarks.rabbitmq_shovel import version as rabbitmq_version
 from tests.network.campaign import machine
 
@@ -604,25 +606,13 @@ OURS_10: Final = "amqproute 1.0"
 @contextlib.contextmanager
 def rabbitmq() -> Iterator[Node]:
     """Run a node."""
-    with contextlib.ExitStack() as stack:
-        directory = Path(tempfile.mkdtemp(prefix="rabbitmq-"))
-        stack.callback(shutil.rmtree, directory, ignore_errors=True)
-        make_authority(directory / "tls")
-        issue(directory / "tls", ["rabbit.example"])
-        ports = free_ports(4)
-        epmd = subprocess.Popen(
-            ["epmd", "-port", str(ports[3]), "-address", "127.0.0.1"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            preexec_fn=dies_with(os.getpid()),
-        )
-        stack.callback(epmd.wait, 10)
-        stack.callback(epmd.kill)
+    with ground("rabbitmq-", ["rabbit.example"], 4) as (directory, ports):
         node = Node("rabbit", directory, ports[3], ports[:3], plugins=())
-        stack.callback(node.stop)
-        node.wait_ready()
-        yield node
+        try:
+            node.wait_ready()
+            yield node
+        finally:
+            node.stop()
 
 
 def allow_everything(daemon: DaemonProcess) -> None:

@@ -421,16 +421,16 @@ class Node:
 
 
 @contextlib.contextmanager
-def two_nodes(kind: str) -> Iterator[tuple[Node, Node, Path]]:
-    """Run two nodes with a queue of this kind each, and with an epmd of their own."""
+def ground(prefix: str, domains: Sequence[str], ports: int) -> Iterator[tuple[Path, list[int]]]:
+    """Give nodes a directory with certificates and free ports; an epmd listens at the last one."""
     with contextlib.ExitStack() as stack:
-        directory = Path(tempfile.mkdtemp(prefix="shovel-"))
+        directory = Path(tempfile.mkdtemp(prefix=prefix))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         make_authority(directory / "tls")
-        issue(directory / "tls", ["alpha.example", "beta.example"])
-        ports = free_ports(7)
+        issue(directory / "tls", list(domains))
+        found = free_ports(ports)
         epmd = subprocess.Popen(
-            ["epmd", "-port", str(ports[6]), "-address", "127.0.0.1"],
+            ["epmd", "-port", str(found[-1]), "-address", "127.0.0.1"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -438,6 +438,16 @@ def two_nodes(kind: str) -> Iterator[tuple[Node, Node, Path]]:
         )
         stack.callback(epmd.wait, 10)
         stack.callback(epmd.kill)
+        yield directory, found
+
+
+@contextlib.contextmanager
+def two_nodes(kind: str) -> Iterator[tuple[Node, Node, Path]]:
+    """Run two nodes with a queue of this kind each, and with an epmd of their own."""
+    with contextlib.ExitStack() as stack:
+        directory, ports = stack.enter_context(
+            ground("shovel-", ["alpha.example", "beta.example"], 7)
+        )
         nodes = []
         for name, chosen in (("alpha", ports[0:3]), ("beta", ports[3:6])):
             node = Node(name, directory, ports[6], chosen)

@@ -34,6 +34,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
         "restore_detection",
         "tracebacks",
         "plurals",
+        "printable",
         "turn_scheduler",
     ),
     ("wire",),

@@ -159,6 +159,14 @@ class Broker:
 
     # -- virtual hosts -------------------------------------------------------------------------
 
+    def has_host(self, name: str) -> bool:
+        """Tell whether a virtual host is configured, or has contents from a time when it was."""
+        return name in self.hosts or name in self.topologies
+
+    def host_names(self) -> list[str]:
+        """Return the virtual hosts of `has_host` in order, first that of ``/``, which is empty."""
+        return sorted({*self.hosts, *self.topologies})
+
     def topology_of(self, host: str) -> Topology:
         """Return the exchanges of a virtual host, whose bindings know queues by their names there.
 

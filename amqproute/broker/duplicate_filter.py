@@ -144,13 +144,13 @@ class DuplicateFilter:
     def gone(self, entries: Iterable[Entry]) -> None:
         """Forget entries that the queue does not hold any more."""
         held = self._held
-        if not held and not self._lines:
-            entries = ()  # most queues hold no message with an id: then nobody looks for one
-        for entry in entries:
-            if self._lines and not self._is_indexed(entry.line, entry.id):
-                self._left.add(entry.id)
-            else:
-                held.discard(entry.identity or self._known(entry.message))
+        # Most queues hold no message with an id, so there is none to look for.
+        if held or self._lines:
+            for entry in entries:
+                if self._lines and not self._is_indexed(entry.line, entry.id):
+                    self._left.add(entry.id)
+                else:
+                    held.discard(entry.identity or self._known(entry.message))
         self.is_full = False
 
     def back(self, entries: Iterable[Entry]) -> None:

@@ -97,7 +97,7 @@ from amqproute.broker.unmatched_entries import take_unmatched
 from amqproute.broker.xa_queue_holds import hold_recovered, load_rows
 from amqproute.entry import ACCOUNT_SHIFT, FLEETING_MS, TRANSIENT, Entry
 from amqproute.errors import ResourceLimitExceeded
-from amqproute.interfaces import IConsumer, ISource, ITarget
+from amqproute.interfaces import IConsumer, IRefusingTarget, ISource
 from amqproute.journal.event import SOMEBODY, EntryTaker, RunEvent
 from amqproute.journal.record import RecordKind
 from amqproute.message import Message
@@ -115,7 +115,7 @@ Remover = Callable[[list[Entry], Batch], None]
 """Removes entries with a batch."""
 
 
-@implementer(ITarget, ISource)
+@implementer(IRefusingTarget, ISource)
 class Queue:
     """A queue node.
 

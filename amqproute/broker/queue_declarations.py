@@ -36,6 +36,7 @@ from amqproute.broker.exchanges.argument_rules import (
 )
 from amqproute.broker.exchanges.binding_tables import BindingTarget, TargetKind
 from amqproute.broker.exchanges.queue_settings import DeclaredTerms
+from amqproute.broker.exchanges.topology import Topology
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.broker.exchanges.topology_names import check_queue_name
 from amqproute.broker.fair_shares import FairShares
@@ -234,7 +235,7 @@ class QueueDeclarations:
         """
         name = asked.name
         self._end_lost(name)
-        ended = self._when_ended(name)
+        ended = self._topology.when_ended(BindingTarget(TargetKind.QUEUE, name))
         if ended is not None:
             return ended.addCallback(lambda _: self.declare(asked, connection, owner, lenient))
         if name in self._queues:
@@ -346,8 +347,7 @@ class QueueDeclarations:
             )
         count = queue.available + queue.deferred
         if name in self._transient:
-            self._end_transient(name)
-            self._registry.links_gone()
+            self._end_at_once(name)
             return self._after_end(name, count)
         return self._registry.remove_queue(self._full(name), owner).addCallback(
             self._deleted, name, count
@@ -361,14 +361,12 @@ class QueueDeclarations:
         if name not in self._queues:
             self._unwatch(name)
 
-    def _when_ended(self, name: str) -> Deferred[None] | None:
-        """Return when the bindings of an earlier queue have gone; None if they have."""
-        topology = self._broker.topology_of(self._host)
-        return topology.when_ended(BindingTarget(TargetKind.QUEUE, name))
+    @property
+    def _topology(self) -> Topology:
+        return self._broker.topology_of(self._host)
 
     def _after_end(self, name: str, count: int) -> Deferred[int]:
-        ended = self._when_ended(name)
-        return succeed(count) if ended is None else ended.addCallback(lambda _: count)
+        return self._topology.after_end(BindingTarget(TargetKind.QUEUE, name), count)
 
     def purge(self, name: str, connection: Hashable) -> Deferred[int]:
         """Remove the messages of a queue that wait (09-QUEUE-37, 09-QUEUE-39).
@@ -384,8 +382,7 @@ class QueueDeclarations:
     def connection_lost(self, connection: Hashable) -> None:
         """Delete the queues that are exclusive to a connection, `MOST_AT_ONCE` in one turn.
 
-        Those that are left meanwhile are nobody's: whoever asks for one by its name finds that it
-        has gone.
+        A method that names one of those left deletes it first: nobody else sees it.
         """
         if connection in self._of_connection:
             self._lost[connection] = None
@@ -411,8 +408,7 @@ class QueueDeclarations:
         """Delete a queue whose connection has gone before it is its turn."""
         made = self._transient.get(name)
         if made is not None and made.connection is not None and made.connection in self._lost:
-            self._end_transient(name)
-            self._registry.links_gone()
+            self._end_at_once(name)
 
     # -- direct reply-to -----------------------------------------------------------------------
 
@@ -449,6 +445,11 @@ class QueueDeclarations:
         if self._slice is not None:
             self._slice.cancel()
             self._slice = None
+
+    def _end_at_once(self, name: str) -> None:
+        """Delete a transient queue, and detach its links."""
+        self._end_transient(name)
+        self._registry.links_gone()
 
     def _end_transient(self, name: str) -> None:
         made = self._transient.pop(name)
@@ -513,8 +514,7 @@ class QueueDeclarations:
     def _end(self, name: str, why: str) -> None:
         self.log.debug("queue {queue} ends: {why}", queue=self._full(name), why=why)
         if name in self._transient:
-            self._end_transient(name)
-            self._registry.links_gone()
+            self._end_at_once(name)
             return
         try:
             ended = self._registry.remove_queue(self._full(name), "daemon")

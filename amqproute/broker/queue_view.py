@@ -43,7 +43,7 @@ class QueueView(BatchParticipant[Entry], Protocol):
 
 
 class DeletedQueue:
-    """A queue that is no more, for whoever is told what becomes of the last of its entries.
+    """The view of a deleted queue that the disposal of its last entries needs.
 
     Args:
         queue: as it was.

@@ -8,7 +8,7 @@ from typing import Any
 
 from amqproute.broker.commit_batch import Batch
 from amqproute.errors import AmqpError, NotFound, ResourceLimitExceeded, Unresolved
-from amqproute.interfaces import IBody, ITarget
+from amqproute.interfaces import IBody, IRefusingTarget, ITarget
 from amqproute.message import Message
 from amqproute.values import Origin
 
@@ -127,8 +127,8 @@ def put_on_all(
     """
     for target in targets:
         if target.space() <= 0:
-            refuse = getattr(target, "refuse", None)  # queues may keep it as a dead letter
-            if refuse is not None and refuse(message, batch, origin) and batch.is_rehearsal:
+            is_kept = IRefusingTarget.providedBy(target) and target.refuse(message, batch, origin)
+            if is_kept and batch.is_rehearsal:
                 continue
             raise ResourceLimitExceeded(
                 f"{target.name}, which gets the messages of {source}, is full",

@@ -344,7 +344,7 @@ class Topic:
     def _shares(
         self, arrivals: Sequence[TopicArrival]
     ) -> list[tuple[Subscription, Sequence[TopicArrival]]]:
-        """Return what may be wanted by whom."""
+        """Return the subscriptions that arrivals may match, each with these arrivals."""
         subscriptions = self._subscriptions
         if not subscriptions.reads_subjects:
             return [(each, arrivals) for each in subscriptions]

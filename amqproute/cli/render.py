@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, Self
 import click
 
 from amqproute.cli.command_error import CommandError
+from amqproute.printable import printable
 
 __all__ = [
     "ProgressLine",
@@ -140,15 +141,6 @@ def _escaped(doubtful: re.Match[str]) -> str:
 def json_line(value: object) -> None:
     """Print one JSON value on one line."""
     click.echo(compact(value))
-
-
-def printable(text: str) -> str:
-    """Escape terminal controls, because remote parties wrote much of the output."""
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
 
 
 def refuse(refusal: CommandError) -> None:

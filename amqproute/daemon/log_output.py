@@ -42,6 +42,7 @@ from zope.interface import implementer
 from amqproute.daemon.descriptors import UnacceptedConnections
 from amqproute.daemon.log_bounds import BoundedLog
 from amqproute.errors import ConfigError, MessageDamaged, StoreDamaged, StoreUnavailable
+from amqproute.printable import printable
 
 __all__ = [
     "STYLES",
@@ -120,7 +121,7 @@ def text_line(event: LogEvent, *, color: bool = False) -> str:
     """Render an event as ``time level namespace message``, with its traceback below."""
     name = _level(event)
     begin, end = (_COLOR.get(name, ""), _PLAIN) if color and name in _COLOR else ("", "")
-    head = f"{_time(event)} {begin}{name:<8}{end} {_printable(_namespace(event))}: "
+    head = f"{_time(event)} {begin}{name:<8}{end} {printable(_namespace(event))}: "
     return head + "\n    ".join(_lines(event)) + "\n"
 
 
@@ -128,7 +129,7 @@ def journal_line(event: LogEvent) -> str:
     """Render an event with its priority; every line of it is an entry of the journal."""
     prefix = _prefix(event)
     first, *rest = _lines(event)
-    lines = [f"{_printable(_namespace(event))}: {first}", *(f"    {line}" for line in rest)]
+    lines = [f"{printable(_namespace(event))}: {first}", *(f"    {line}" for line in rest)]
     return "".join(f"{prefix}{line}\n" for line in lines)
 
 
@@ -364,7 +365,7 @@ def _lines(event: LogEvent) -> list[str]:
     failure = event.get("log_failure")
     if isinstance(failure, Failure):
         text += "\n" + _without_credentials(_traceback(failure))
-    return [_printable(line) for line in text.rstrip("\n").split("\n")]
+    return [printable(line) for line in text.rstrip("\n").split("\n")]
 
 
 def _message(masked: LogEvent) -> str:
@@ -397,16 +398,6 @@ def _masked(event: LogEvent) -> LogEvent:
 
 def _without_credentials(text: str) -> str:
     return _SECRET_IN_URL.sub(rf"\1:{_MASK}@", text) if "://" in text else text
-
-
-def _printable(text: str) -> str:
-    """Escape characters that a terminal or a line-based reader would act upon."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
 
 
 def _jsonable(value: object, depth: int) -> Any:

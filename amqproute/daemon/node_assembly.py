@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from amqproute.address import ROOT_HOST, in_host
+from amqproute.address import host_named, in_host
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.exchanges.topology_policies import (
     PolicyScope,
@@ -58,7 +58,7 @@ def configured(config: Config) -> ConfiguredNodes:
 
 def _name_of(policy: PolicySettings) -> str:
     """Return the name of a policy within the broker."""
-    host = "" if policy.virtual_host == ROOT_HOST else policy.virtual_host
+    host = host_named(policy.virtual_host)
     return in_host(host, policy.name)
 
 
@@ -66,7 +66,7 @@ def policy_declaration(policy: PolicySettings) -> TopologyPolicy:
     """Return a policy of the configuration, which the schema has checked."""
     definition = policy.definition.model_dump(by_alias=True, exclude_none=True)
     scope = PolicyScope(policy.apply_to)
-    host = "" if policy.virtual_host == ROOT_HOST else policy.virtual_host
+    host = host_named(policy.virtual_host)
     return topology_policy(
         policy.name, policy.pattern, definition, scope, policy.priority, policy.operator, host
     )

@@ -205,23 +205,27 @@ def facts(tables: FactTables, first: date, last: date) -> WarehouseFacts:
         last: day.
     """
     said = WarehouseFacts(first, last, tables.missing)
+    lists: dict[str, Callable[[], Sequence[Row]]] = {
+        "routes": lambda: _routes(tables.hops),
+        "partners": lambda: _partners(tables.hops, tables.runs),
+        "gaps": lambda: _gaps(tables.around, tables.rejects, first, last),
+        "oldest": lambda: _oldest(tables.hops, tables.vanished),
+        "failures": lambda: _failures(tables.hops),
+        "reasons": lambda: _reasons(tables.runs),
+        "duplicates": lambda: _duplicates(tables.runs),
+    }
+
+    def fill(name: str) -> None:
+        setattr(said, name, lists[name]())
+
     queries: list[Callable[[], None]] = [
         lambda: _add_messages(said, tables.messages, tables.vanished),
-        *(functools.partial(_ask, said, name, query, tables) for name, query in _QUERIES),
+        *(functools.partial(fill, name) for name in lists),
         lambda: _add_brokers(said, tables.lately),
         lambda: _add_violations(said, tables.violations, tables.rejects),
     ]
     run_queries(tables.hops.sparkSession, queries)
     return said
-
-
-def _ask(
-    said: WarehouseFacts,
-    name: str,
-    query: Callable[[FactTables, date, date], Sequence[Row]],
-    tables: FactTables,
-) -> None:
-    setattr(said, name, query(tables, said.first, said.last))
 
 
 def _add_brokers(said: WarehouseFacts, lately: DataFrame) -> None:
@@ -465,18 +469,3 @@ def _gaps(runs: DataFrame, rejects: DataFrame, first: date, last: date) -> Seque
     inner = holes.where(~F.col("reason").isin(coverage.BEGINS, coverage.ENDS))
     inner = inner.where((F.col("from_us") < until) & (F.col("until_us") >= since))
     return inner.orderBy("from_us").limit(MOST_ROWS).collect()
-
-
-_QUERIES: Final[Sequence[tuple[str, Callable[[FactTables, date, date], Sequence[Row]]]]] = (
-    ("routes", lambda tables, first, last: _routes(tables.hops)),
-    ("partners", lambda tables, first, last: _partners(tables.hops, tables.runs)),
-    (
-        "gaps",
-        lambda tables, first, last: _gaps(tables.around, tables.rejects, first, last),
-    ),
-    ("oldest", lambda tables, first, last: _oldest(tables.hops, tables.vanished)),
-    ("failures", lambda tables, first, last: _failures(tables.hops)),
-    ("reasons", lambda tables, first, last: _reasons(tables.runs)),
-    ("duplicates", lambda tables, first, last: _duplicates(tables.runs)),
-)
-"""The query for each list of `WarehouseFacts`, by its name; of a range of days."""

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from amqproute.printable import printable
+
 __all__ = [
     "PageCell",
     "PageColumn",
@@ -43,11 +45,7 @@ def visible(text: str) -> str:
     """Replace invisible characters by their codes; shorten very long text."""
     if len(text) > MOST_TEXT:
         text = text[:MOST_TEXT] + "…"
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
+    return printable(text)
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> PageMarkup:

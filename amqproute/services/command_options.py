@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from amqproute import address
-from amqproute.address import ROOT_HOST
+from amqproute.address import ROOT_HOST, host_named
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.broker.exchanges.topology_policies import (
@@ -171,8 +171,8 @@ def policy_of(kind: str, name: str, options: Mapping[str, object]) -> TopologyPo
         raise _wrong_policy("virtual-host: it has to be a text")
     is_operator = kind == OPERATOR_POLICY
     definition = _definition(options)
-    host = "" if host == ROOT_HOST else host
-    return topology_policy(name, pattern, definition, scope, priority, is_operator, host)
+    here = host_named(host)
+    return topology_policy(name, pattern, definition, scope, priority, is_operator, here)
 
 
 def _definition(options: Mapping[str, object]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from amqproute.address import ROOT_HOST, in_host, local_name
+from amqproute.address import ROOT_HOST, host_named, in_host, local_name
 from amqproute.broker.exchanges.argument_rules import QueueDeclaration, exchange_definition
 from amqproute.broker.exchanges.binding_tables import BindingTarget, ExchangeBinding, TargetKind
 from amqproute.broker.exchanges.exchange_graph import ExchangeDefinition
@@ -38,7 +38,7 @@ def definition_commands(
         into: the virtual host here.
     """
     left_out: set[BindingTarget] = set()
-    here = "" if into == ROOT_HOST else into
+    here = host_named(into)
 
     def leave_out(kind: TargetKind, name: str, reason: str) -> None:
         left_out.add(BindingTarget(kind, name))

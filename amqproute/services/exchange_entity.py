@@ -97,14 +97,13 @@ class ExchangeCommands:
             CommandRefused: there is no such virtual host.
         """
         host, local = split_host(name)
-        if host and host not in self._broker.hosts and host not in self._broker.topologies:
+        if host and not self._broker.has_host(host):
             raise CommandRefused(NOT_FOUND, f"there is no virtual host {host[:256]!r}")
         return self._broker.topology_of(host), local
 
     def _topologies(self) -> list[Topology]:
         """Return those of all virtual hosts, that of ``/`` first."""
-        hosts = {*self._broker.hosts, *self._broker.topologies}
-        return [self._broker.topology_of(host) for host in sorted(hosts)]
+        return [self._broker.topology_of(host) for host in self._broker.host_names()]
 
     # -- exchanges -----------------------------------------------------------------------------
 

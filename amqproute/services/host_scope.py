@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from amqproute.address import ROOT_HOST, host_of, in_host
+from amqproute.address import ROOT_HOST, placed_in
 from amqproute.services.command_schema import BAD_REQUEST, NOT_FOUND, CommandRefused
 from amqproute.services.management_protocol import ManagementRequest
 
@@ -74,9 +74,9 @@ def within_host(request: ManagementRequest, host: str) -> ManagementRequest:
 
 
 def _in_host(host: str, name: str) -> str:
-    there = host_of(name)
-    if there and there != host:
+    placed = placed_in(host, name)
+    if placed is None:
         raise CommandRefused(
             BAD_REQUEST, f"{name[:256]!r} is not in the virtual host {host[:256]!r}"
         )
-    return name if there or host == ROOT_HOST else in_host(host, name)
+    return placed

@@ -426,7 +426,7 @@ class ManagementService:
         if request.batch is not None:
             return self._batch(request.batch, request.principal, changes)
         try:
-            host = asked_host(request.properties, self._is_host)
+            host = asked_host(request.properties, self._broker.has_host)
             if host is not None:
                 request = within_host(request, host)
         except CommandRefused as refused:
@@ -446,10 +446,6 @@ class ManagementService:
                 NOT_IMPLEMENTED, f"no operation {request.operation[:64]!r} here; there are {known}"
             )
         return self.change(request, changes)
-
-    def _is_host(self, name: str) -> bool:
-        """Return whether a virtual host is configured, or has contents from a time when it was."""
-        return name in self._broker.hosts or name in self._broker.topologies
 
     def _purge(
         self, request: ManagementRequest, operation: Operation | None, changes: ChangeBatch | None

@@ -17,11 +17,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from amqproute.address import (
-    ROOT_HOST,
     host_label,
-    host_of,
     in_host,
     local_name,
+    placed_in,
     split_host,
 )
 from amqproute.broker.exchanges.topology_fault import TopologyFault
@@ -220,17 +219,17 @@ def policy_key(command: ManagementCommand) -> str:
         CommandRefused: the two say different virtual hosts.
     """
     given = command.arguments.get("virtual-host")
-    host = host_of(command.name)
     if given is None:
         return command.name
     if not isinstance(given, str):
         raise CommandRefused(BAD_REQUEST, "virtual-host: it has to be a text")
-    if host and host != given:
+    placed = placed_in(given, command.name)
+    if placed is None:
         raise CommandRefused(
             BAD_REQUEST,
             f"virtual-host: {command.name[:256]!r} is a policy of another one and stays there",
         )
-    return command.name if host or given == ROOT_HOST else in_host(given, command.name)
+    return placed
 
 
 def _options(policy: TopologyPolicy) -> dict[str, object]:

@@ -332,14 +332,14 @@ class ExchangeGraph:
         self._changed()
         return GraphChange(ending=(target,))
 
-    # -- what ends -----------------------------------------------------------------------------
+    # -- ends in slices ------------------------------------------------------------------------
 
     def is_ending(self, target: BindingTarget) -> bool:
         """Tell whether bindings of an exchange or a queue that has gone are still there."""
         return target in self._ending
 
     def take_apart(self, target: BindingTarget) -> GraphChange:
-        """Take some bindings out of what ends; with the last one it has ended.
+        """Remove one slice of the bindings of an ending target; the last slice completes its end.
 
         Returns:
             What has gone, with auto-delete exchanges that lost their last binding.
@@ -351,7 +351,7 @@ class ExchangeGraph:
         return change
 
     def revive(self, target: BindingTarget) -> None:
-        """Have in force again what ends, before anything was taken out of it."""
+        """Restore an ending target that has lost no binding yet."""
         ending = self._ending.pop(target)
         if ending.exchange is None:
             self._of_queue[target.name] = ending.bindings
@@ -578,15 +578,14 @@ class ExchangeGraph:
             current = waiting.pop()
             by_key_only = by_key_only and not current.table.needs_headers
             targets: Mapping[BindingTarget, None]
-            if current.definition.name == DEFAULT_EXCHANGE:
+            is_default = current.definition.name == DEFAULT_EXCHANGE
+            if is_default:
                 targets = self._default_targets(keys, addresses)
             else:
                 targets = self._targets(current, keys, headers)
             if self._ending:
                 targets = {each: None for each in targets if each not in self._ending}
-            is_matched = bool(targets)
-            if current.definition.name == DEFAULT_EXCHANGE:
-                is_matched = is_matched or bool(addresses)
+            is_matched = bool(targets) or (is_default and bool(addresses))
             alternate = current.definition.alternate
             if not is_matched and alternate is not None:
                 targets = {BindingTarget(TargetKind.EXCHANGE, alternate): None}

@@ -376,16 +376,9 @@ class Topology:
     def queue_gone(self, name: str) -> None:
         """Remove the bindings of a queue that is not there any more."""
         removed = self.remove_queue(name)
-        if not removed.notes:
-            return
-        batch = self._begin()
-        self.write_off(removed, batch)
-        done = batch.commit().addErrback(
-            lambda failure: self.log.failure(
-                "cannot delete the bindings of {queue} from the store", failure, queue=name
-            )
-        )
-        done.addCallback(lambda _: self.take_apart(removed))
+        if removed.notes:
+            words = "cannot delete the bindings of {queue} from the store"
+            self._delete_from_store(removed, words, name)
 
     def remove_queue(self, name: str) -> RemovedTopology:
         """Remove the bindings of a queue from memory; `write_off` has to follow, or `restore`."""
@@ -432,7 +425,7 @@ class Topology:
     # -- slices --------------------------------------------------------------------------------
 
     def take_apart(self, removed: RemovedTopology) -> None:
-        """Remove the bindings of what ends, some in each turn, now that its end is durable."""
+        """Remove the bindings of ending exchanges and queues in slices; the end is durable."""
         self._ending += removed.ending
         self.go_on()
 
@@ -486,7 +479,7 @@ class Topology:
         self.go_on()
 
     def _slice_of(self, target: BindingTarget) -> list[tuple[str, str, bytes | None]]:
-        """Take some bindings out of what ends; return the notes to write."""
+        """Remove one slice of the bindings of an ending target; return the notes to write."""
         notes: list[tuple[str, str, bytes | None]] = []
         if self.graph.is_ending(target):
             removed = self._forget(self.graph.take_apart(target))
@@ -526,7 +519,7 @@ class Topology:
         Args:
             exchanges: notes of exchanges, by name.
             bindings: notes of bindings.
-            ending: notes of what was ending; `go_on` deletes what is left of it.
+            ending: notes of unfinished ends; `go_on` deletes the bindings that are left.
         """
         ended = self._recovered_endings(ending or {})
         for name, note in exchanges.items():
@@ -559,7 +552,7 @@ class Topology:
         self._left_over += [(self._ending_notes, key) for key in ending or ()]
 
     def _recovered_endings(self, notes: Mapping[str, bytes]) -> dict[BindingTarget, int]:
-        """Return what was ending, each with the number that all its bindings are below."""
+        """Return the unfinished ends, each with the number above those of all its bindings."""
         ended: dict[BindingTarget, int] = {}
         for key, note in notes.items():
             try:
@@ -749,13 +742,21 @@ class Topology:
 
     def _take_back(self, change: GraphChange) -> None:
         """Have the store forget what was made meanwhile of what is undone."""
-        removed = self._forget(change)
+        words = "the store holds records of exchanges that could not be restored"
+        self._delete_from_store(self._forget(change), words)
+
+    def _delete_from_store(self, removed: RemovedTopology, words: str, queue: str = "") -> None:
+        """Delete the notes of what was removed from memory, and what is still to be taken out.
+
+        Args:
+            removed: from memory.
+            words: the log line if the store refuses, a format string.
+            queue: the deleted queue, a field of `words`.
+        """
         batch = self._begin()
         self.write_off(removed, batch)
         done = batch.commit().addErrback(
-            lambda failure: self.log.failure(
-                "the store holds records of exchanges that could not be restored", failure
-            )
+            lambda failure: self.log.failure(words, failure, queue=queue)
         )
         done.addCallback(lambda _: self.take_apart(removed))
 

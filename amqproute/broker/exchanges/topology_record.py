@@ -33,7 +33,7 @@ LONGEST_ARGUMENTS: Final = 16 * 1024
 
 
 def topology_notes(host: str) -> tuple[str, str, str]:
-    """Return the kinds of the notes of exchanges, of bindings, and of what ends, in a virtual host.
+    """Return the kinds of the notes of exchanges, bindings and unfinished ends of a virtual host.
 
     Each virtual host has kinds of its own, which revisions without virtual hosts do not read.
     """

@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from amqproute.address import ROOT_HOST, host_of, in_host
+from amqproute.address import placed_in
 
 __all__ = [
     "NODE_NAME",
@@ -131,10 +131,10 @@ class NodeName(click.ParamType[str]):
         host = None if ctx is None else ctx.meta.get(_VHOST)
         if host is None or "@" in text:
             return text
-        there = host_of(text)
-        if there and there != host:
+        placed = placed_in(host, text)
+        if placed is None:
             self.fail(f"{text!r} is not in the virtual host {host!r}", param, ctx)
-        return text if there or host == ROOT_HOST else in_host(host, text)
+        return placed
 
 
 NODE_NAME: Final = NodeName()

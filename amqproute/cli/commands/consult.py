@@ -8,15 +8,17 @@ on without it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from amqproute.cli.client import Client, ClientTimeouts
 from amqproute.cli.command_error import ClientError
 from amqproute.cli.commands.common_options import AccessOptions
 from amqproute.cli.commands.daemon_access import open_client
 from amqproute.cli.commands.management_request import ask, query
+from amqproute.cli.message_text import Facts
 from amqproute.errors import AmqprouteError
 from amqproute.net.reactor import IReactor
 from amqproute.plurals import counted
@@ -73,22 +75,22 @@ async def consult_about_exchange(reactor: IReactor, config: Path | None, name: s
         config: the configuration file; None for the default one.
         name: of it within the broker.
     """
-    try:
-        async with await _daemon(reactor, config) as client:
-            facts = await ask(client, "READ", "exchange", name)
-    except ClientError as error:
-        if error.code == "management.404":
-            return Consulted(f"the daemon has no exchange {name!r}")
-        return Consulted(f"the daemon does not say which exchanges it has: {error}")
-    except AmqprouteError as error:
-        return Consulted(f"no daemon says which exchanges there are: {error}")
+    refusals = _Refusals(
+        f"the daemon has no exchange {name!r}",
+        "the daemon does not say which exchanges it has",
+        "no daemon says which exchanges there are",
+    )
+    return await _consult_about(reactor, config, "exchange", name, refusals, _exchange_in_words)
+
+
+def _exchange_in_words(facts: Facts) -> str:
     count = counted(int(facts["bindings"]), "binding")
     words = f"the daemon has it: {facts['exchange-type']}, with {count}"
     if facts.get("alternate-exchange"):
         words += f"; what none fits goes to {facts['alternate-exchange']}"
     if facts["internal"]:
         words += "; it is internal, so only other exchanges may publish to it"
-    return Consulted(words, node=str(facts["name"]))
+    return words
 
 
 async def consult_about_node(reactor: IReactor, config: Path | None, name: str) -> Consulted:
@@ -99,16 +101,42 @@ async def consult_about_node(reactor: IReactor, config: Path | None, name: str) 
         config: the configuration file; None for the default one.
         name: of it within the broker.
     """
+    refusals = _Refusals(
+        f"the daemon has no node {name!r} either",
+        "the daemon does not say which nodes it has",
+        "no daemon says which nodes were made at runtime",
+    )
+    return await _consult_about(
+        reactor, config, "queue", name, refusals, lambda _: "the daemon has it"
+    )
+
+
+class _Refusals(NamedTuple):
+    """Words for what a daemon has not got, does not show, or cannot be asked."""
+
+    absent: str
+    hidden: str
+    unreachable: str
+
+
+async def _consult_about(
+    reactor: IReactor,
+    config: Path | None,
+    entity_type: str,
+    name: str,
+    refusals: _Refusals,
+    in_words: Callable[[Facts], str],
+) -> Consulted:
     try:
         async with await _daemon(reactor, config) as client:
-            facts = await ask(client, "READ", "queue", name)
+            facts = await ask(client, "READ", entity_type, name)
     except ClientError as error:
         if error.code == "management.404":
-            return Consulted(f"the daemon has no node {name!r} either")
-        return Consulted(f"the daemon does not say which nodes it has: {error}")
+            return Consulted(refusals.absent)
+        return Consulted(f"{refusals.hidden}: {error}")
     except AmqprouteError as error:
-        return Consulted(f"no daemon says which nodes were made at runtime: {error}")
-    return Consulted("the daemon has it", node=str(facts["name"]))
+        return Consulted(f"{refusals.unreachable}: {error}")
+    return Consulted(in_words(facts), node=str(facts["name"]))
 
 
 async def _daemon(reactor: IReactor, config: Path | None) -> Client:

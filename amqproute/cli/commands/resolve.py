@@ -21,6 +21,7 @@ from amqproute.address import (
     from_compatibility,
     from_exchange_address,
     host_label,
+    host_named,
     in_host,
     is_reserved,
     normalize_domain,
@@ -321,7 +322,7 @@ def explain(address: str, vhost: str, config: Path | None, as_json: bool) -> int
         raise CommandError(
             USAGE, "usage.vhost", f"there is no virtual host {vhost!r}", f"there are {known}"
         )
-    host = "" if vhost == ROOT_HOST else vhost
+    host = host_named(vhost)
     found = runner.run(lambda reactor: _explain(reactor, settings, address, config, host))
     if as_json:
         render.json_text(

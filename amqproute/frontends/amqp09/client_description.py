@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from amqproute.printable import printable
+
 __all__ = ["LONGEST", "client_description"]
 
 LONGEST: Final = 128
@@ -41,8 +43,4 @@ def _plain(value: object) -> str:
         return ""
     text = str(value)
     shown = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
-    if shown.isprintable():
-        return shown
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown
-    )
+    return printable(shown)

@@ -95,7 +95,7 @@ class LargeContentReceiver(ArrivingDraft):
         octets = sum(map(len, framed))
         if octets:
             self._share.grow(octets)
-        self._append(framed, bare, is_last)
+        self._append(framed, bare, octets, is_last)
 
     def abandon(self) -> None:
         """Let go of what has come. To be called before the last part only."""

@@ -166,7 +166,8 @@ class LargeMessageReceiver(ArrivingDraft):
         try:
             if self._draft is None:
                 parts = self.begin(parts)
-            self._share.grow(sum(map(len, parts)))
+            kept = sum(map(len, parts))
+            self._share.grow(kept)
             bare: Sequence[bytes | memoryview] = parts
             if not self._is_foreign:
                 bare = self._scanner.follow(parts)
@@ -176,11 +177,10 @@ class LargeMessageReceiver(ArrivingDraft):
             self._session.took(size)
             self.abandon()
             raise
-        kept = sum(map(len, parts))
         self._session.took(size - kept)
         if event.is_last:
             self.delivery.rest = self
-        self._append(parts, bare, event.is_last)
+        self._append(parts, bare, kept, event.is_last)
 
     def abandon(self) -> None:
         """Let go of what has come."""

@@ -73,12 +73,12 @@ class ArrivingDraft(ABC):
         self,
         parts: Sequence[bytes],
         bare: Sequence[bytes | memoryview],
+        octets: int,
         is_last: bool,
     ) -> None:
         """Write octets; what is not written yet counts as held by the connection."""
         draft = self._draft
         assert draft is not None
-        octets = sum(map(len, parts))
         if octets:
             self._connection.hold(octets)
             draft.append(parts, bare)
