@@ -18,6 +18,7 @@ from tests.pipeline.support import MISSING, SparkCase, run_python
 from tests.support.patience import PATIENCE
 
 if not MISSING:
+    from py4j.protocol import MEMORY_COMMAND_NAME
     from pyspark.sql import functions as F
 
     from amqproute.pipeline import java, spark_session
@@ -197,7 +198,10 @@ class SessionTests(SparkCase):
         client = self.spark.sparkContext._gateway._gateway_client
         with mock.patch.object(client, "send_command", wraps=client.send_command) as asked:
             F.lit(0).alias("zero")
-        self.assertEqual(asked.call_count, 2)
+        commands = [call.args[0] for call in asked.call_args_list]
+        # What the collector of garbage lets go of meanwhile is told to Java at any time.
+        calls = [one for one in commands if not one.startswith(MEMORY_COMMAND_NAME)]
+        self.assertEqual(len(calls), 2)
 
     def test_shared(self) -> None:
         """A second call gives the same session."""
