@@ -11,6 +11,7 @@ An engine (`amqproute.wire.engine`) handles bytes, not sockets. This package han
 
     accept_policy         admission of connections, and which ones make room (pure)
     offered_protocols     choice of the engine by a connection's first octets
+    listening_sockets     endpoints, and sockets that systemd has opened
     proxy_protocol        the client's address from a load balancer (pure)
     tls                   contexts, verification, reload
     tls_records           the TLS layer under the pump

@@ -3,16 +3,7 @@
 
 A listener opens its sockets, counts, and makes an `EngineProtocol` for each connection. The `Make`
 that it is given makes engine and user: `amqproute.net.offered_protocols` chooses them by the first
-octets of the connection. There are four kinds of endpoint, in the notation of Twisted:
-
-``tcp:PORT[:interface=ADDRESS][:backlog=N]``, ``tcp6:`` likewise
-    A TCP port.
-``unix:PATH[:mode=660][:backlog=N]``
-    A socket in the file system. A file left by an ended process is removed; a socket on which a
-    process listens, or a file that is no socket, is not.
-``systemd:name=NAME`` or ``systemd:index=N`` (``domain=`` is understood and not needed)
-    Sockets that systemd has opened. All sockets of that FileDescriptorName are used, since one
-    ``.socket`` unit may list several. They belong to systemd: a socket file stays when we stop.
+octets of the connection. Endpoints are described as in `amqproute.net.listening_sockets`.
 
 `amqproute.net.accept_policy` decides who gets a place, and which mute connection is closed for it.
 Connections without a place are closed at once and counted; the log gets the first, and then a
@@ -26,25 +17,19 @@ counts as the balancer's, afterwards as that of the client named in the header.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
-import socket
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from twisted.application.service import Service
-from twisted.internet import tcp, unix
 from twisted.internet.defer import Deferred, gatherResults, succeed
-from twisted.internet.error import CannotListenError, ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort, IReactorTime
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort
 from twisted.internet.protocol import Factory, connectionDone
 from twisted.internet.protocol import Protocol as TwistedProtocol
-from twisted.logger import ILogObserver, LogEvent, Logger, globalLogPublisher
+from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from amqproute.errors import ListenError, TlsError
 from amqproute.log_rate_limit import RateLimitedLog, and_more
@@ -59,6 +44,7 @@ from amqproute.net.accept_policy import (
 )
 from amqproute.net.connection_scheduler import ConnectionScheduler
 from amqproute.net.connection_set import ConnectionSet
+from amqproute.net.listening_sockets import parse_place
 from amqproute.net.proxy_protocol import (
     ProxyHeader,
     ProxyHeaderError,
@@ -75,23 +61,15 @@ from amqproute.net.pump import (
 from amqproute.net.tls import ClientCertificateMode, PeerJudge, TlsContexts
 from amqproute.turn_scheduler import TurnScheduler
 
-__all__ = ["Listener", "ListenerTls", "TlsMode", "activated_sockets"]
+__all__ = ["Listener", "ListenerTls", "TlsMode"]
 
 log = Logger()
 
 TlsMode = Literal["none", "upgrade", "implicit"]
 
-_FIRST_DESCRIPTOR: Final = 3  # SD_LISTEN_FDS_START, sd_listen_fds(3)
 _SUMMARY_SECONDS: Final = 30.0
-_PAUSE_SECONDS: Final = 0.5
-_PORT_NAMESPACE: Final = "twisted.internet.tcp.Port"
 MOST_LOGGED: Final = 20
 """Lines about connections refused for one reason, within `log_rate_limit.EVERY_SECONDS`."""
-_UNIX_MODE: Final = 0o660
-_BACKLOG: Final = 512
-MOST_ACCEPTS: Final = 8
-"""Bound on the connections that a listening socket accepts in one turn of the reactor."""
-_PART: Final = re.compile(r"((?:[^:\\]|\\.)*)(?::|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +144,7 @@ class Listener(Service, ConnectionOwner):
         self._headless: ConnectionSet[_HeaderReader] = ConnectionSet()
         self.clock = self._reactor = reactor
         self._make = make
-        self._place = _parse(description)
+        self._place = parse_place(description)
         self._resources = ConnectionResources(
             resources.limits,
             resources.scheduler or ConnectionScheduler(reactor),
@@ -391,110 +369,8 @@ class Listener(Service, ConnectionOwner):
             )
 
     def _open(self) -> None:
-        if self._ports:
-            return
-        factory = _Accepting(self)
-        place = self._place
-        try:
-            if place.kind == "systemd":
-                self._ports = self._adopt(factory)
-            elif place.kind == "unix":
-                _clear_path(place.address)
-                self._ports = [
-                    self._reactor.listenUNIX(
-                        place.address, factory, backlog=place.backlog, mode=place.mode
-                    )
-                ]
-            else:
-                # Port 0 for TCP6 with an empty interface is IPv6 and IPv4 on most systems.
-                interface = place.address or ("::" if place.kind == "tcp6" else "")
-                self._ports = [
-                    self._reactor.listenTCP(
-                        place.port, factory, backlog=place.backlog, interface=interface
-                    )
-                ]
-        except (CannotListenError, OSError) as error:
-            cause = getattr(error, "socketError", error)
-            words = getattr(cause, "strerror", None) or str(cause)
-            raise ListenError(f"cannot listen at {self.description}: {words}") from error
-        for port in self._ports:
-            _AcceptBounds(port, self._reactor)
-        log.info("listening at {listener}", listener=self.description)
-
-    def _adopt(self, factory: Factory) -> list[IListeningPort]:
-        found = activated_sockets(self._environ)
-        if self._place.index is not None:
-            chosen = found[self._place.index : self._place.index + 1]
-        else:
-            chosen = [each for each in found if each[0] == self._place.name]
-        if not chosen:
-            raise ListenError(
-                f"cannot listen at {self.description}: systemd has handed over "
-                + (
-                    f"{len(found)} by the names {', '.join(sorted({name for name, _ in found}))}; "
-                    "see ListenStream= and FileDescriptorName= in the .socket unit"
-                    if found
-                    else "no sockets at all: systemctl start amqproute.socket"
-                )
-            )
-        return [self._adopt_one(descriptor, factory) for _, descriptor in chosen]
-
-    def _adopt_one(self, descriptor: int, factory: Factory) -> IListeningPort:
-        os.set_blocking(descriptor, False)
-        os.set_inheritable(descriptor, False)
-        with socket.socket(fileno=os.dup(descriptor)) as probe:
-            family = probe.family
-        port: Any
-        if family == socket.AF_UNIX:
-            port = _AdoptedUnixPort._fromListeningDescriptor(self._reactor, descriptor, factory)  # type: ignore[no-untyped-call]
-            port.startListening()
-        else:
-            port = self._reactor.adoptStreamPort(descriptor, family, factory)
-        listening: IListeningPort = port
-        return listening
-
-
-@implementer(ILogObserver)
-class _AcceptBounds:
-    """Bounds what a listening socket accepts: `MOST_ACCEPTS` connections in one turn.
-
-    Twisted accepts up to a hundred before it looks at the connections that are there. When the
-    system does not let it accept anybody, the socket pauses.
-
-    Twisted keeps a descriptor in reserve, to close with its help whoever comes when none is left.
-    Once another thread has taken that one, the socket stays readable and is tried again without
-    end. Here it is tried `_PAUSE_SECONDS` later, with a new reserve if there is one.
-    """
-
-    def __init__(self, port: Any, clock: IReactorTime) -> None:
-        self._port = port
-        self._clock = clock
-        self._is_pausing = False
-        port.doRead = self._accept
-        # Twisted says it nowhere but to this logger.
-        port._logger = Logger(namespace=_PORT_NAMESPACE, observer=self)
-
-    def __call__(self, event: LogEvent) -> None:
-        """Take note of what Twisted logs about accepting, and pass it on."""
-        globalLogPublisher(event)
-        if "acceptError" in event and not self._is_pausing:
-            self._is_pausing = True
-            self._port.stopReading()
-            self._clock.callLater(_PAUSE_SECONDS, self._go_on)
-
-    def _accept(self) -> None:
-        port = self._port
-        port.numberAccepts = MOST_ACCEPTS  # Twisted changes it after each time
-        type(port).doRead(port)
-
-    def _go_on(self) -> None:
-        self._is_pausing = False
-        if not self._port.connected:
-            return  # closed meanwhile
-        with contextlib.suppress(OSError):
-            os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-            tcp._reservedFD.reserve()  # type: ignore[no-untyped-call] # Twisted's
-        self._port.startReading()
+        if not self._ports:
+            self._ports = self._place.open(self._reactor, _Accepting(self), self._environ)
 
 
 class _Accepting(Factory):
@@ -585,112 +461,3 @@ class _HeaderReader(TwistedProtocol):
 
 
 _STANDINGS: Final = {"anonymous": PeerStanding.ANONYMOUS, "peer": PeerStanding.BROKER}
-
-
-class _AdoptedUnixPort(unix.Port):
-    """A listening unix socket that is systemd's: its file stays when we stop listening."""
-
-    def connectionLost(self, reason: Failure) -> None:
-        """Close our descriptor only; Twisted's own port would remove the file."""
-        tcp.Port.connectionLost(self, reason)  # type: ignore[no-untyped-call]
-
-
-def activated_sockets(environ: Mapping[str, str]) -> list[tuple[str, int]]:
-    """Return name and descriptor of each listening socket systemd has passed, in its order.
-
-    Only LISTEN_FDNAMES is read: Twisted takes LISTEN_FDS and LISTEN_PID out of the environment when
-    its endpoints are imported. Descriptors that are not listening sockets are left out, so that the
-    names in the environment of a child process, which has not got the sockets, do no harm.
-    """
-    names = environ.get("LISTEN_FDNAMES", "")
-    found = []
-    for descriptor, name in enumerate(names.split(":") if names else (), _FIRST_DESCRIPTOR):
-        try:
-            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-                continue
-            with socket.socket(fileno=os.dup(descriptor)) as probe:
-                if probe.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                    found.append((name, descriptor))
-        except OSError:
-            continue
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """An endpoint description taken apart."""
-
-    kind: str
-    port: int = 0
-    address: str = ""  # interface or path
-    backlog: int = _BACKLOG
-    mode: int = _UNIX_MODE
-    name: str = ""
-    index: int | None = None
-
-
-def _parse(description: str) -> _Place:
-    kind, _, rest = description.partition(":")
-    kind = "tcp" if kind == "tcp4" else kind
-    named: dict[str, str] = {}
-    first = ""
-    for position, part in enumerate(_parts(rest)):
-        key, equals, value = part.partition("=")
-        if equals and key.isalpha():
-            named[key] = value
-        elif position == 0:
-            first = part
-        else:
-            raise ListenError(f"{description!r}: {part!r} is not of the form option=value")
-    try:
-        backlog = int(named.get("backlog", _BACKLOG))
-        if kind in ("tcp", "tcp6"):
-            port = int(first or named["port"])
-            return _Place(kind, port=port, address=named.get("interface", ""), backlog=backlog)
-        if kind == "unix" and (first or named.get("address")):
-            mode = int(named["mode"], 8) if "mode" in named else _UNIX_MODE
-            path = first or named["address"]
-            return _Place(kind, address=path, backlog=backlog, mode=mode)
-        if kind == "systemd" and ("name" in named) != ("index" in named):
-            index = int(named["index"]) if "index" in named else None
-            return _Place(kind, name=named.get("name", ""), index=index)
-    except (ValueError, KeyError) as error:
-        raise ListenError(f"{description!r} is not an endpoint to listen at: {error}") from error
-    raise ListenError(
-        f"{description!r} is not an endpoint to listen at; write tcp:PORT, tcp6:PORT, unix:PATH "
-        "or systemd:name=NAME"
-    )
-
-
-def _parts(rest: str) -> list[str]:
-    """Divide at colons; a backslash quotes the character after it."""
-    raw = [match[1] for match in _PART.finditer(rest)]
-    while raw and not raw[-1]:
-        raw.pop()
-    return [re.sub(r"\\(.)", r"\1", part, flags=re.DOTALL) for part in raw]
-
-
-def _clear_path(path: str) -> None:
-    """Remove a socket file that nobody listens at any more.
-
-    Raises:
-        ListenError: somebody does, or it is no socket.
-    """
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise ListenError(f"cannot listen at unix:{path}: there is a file that is no socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)  # connecting to a unix socket never takes time
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-            return
-        except (BlockingIOError, PermissionError):
-            pass  # somebody listens: the backlog is full, or it is not for us
-        except FileNotFoundError:
-            return
-    raise ListenError(f"cannot listen at unix:{path}: another process listens there")

@@ -20,9 +20,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ListenError, TlsError
 from amqproute.log_rate_limit import EVERY_SECONDS
-from amqproute.net import listener as net_listener
+from amqproute.net import listening_sockets
 from amqproute.net.accept_policy import LEAST_SECONDS, AcceptPolicy, AcceptTerms
-from amqproute.net.listener import MOST_LOGGED, Listener, _AcceptBounds, activated_sockets
+from amqproute.net.listener import MOST_LOGGED, Listener
+from amqproute.net.listening_sockets import _AcceptBounds, activated_sockets
 from amqproute.net.pump import PumpLimits
 from amqproute.turn_scheduler import STEPS_IN_TURN
 from tests.net.test_proxy_protocol import header
@@ -406,7 +407,7 @@ class ListenerTests(SynchronousTestCase):
             ours.listen()
             os.set_blocking(ours.fileno(), True)
             os.set_inheritable(ours.fileno(), True)
-            self.patch(net_listener, "_FIRST_DESCRIPTOR", ours.fileno())
+            self.patch(listening_sockets, "_FIRST_DESCRIPTOR", ours.fileno())
             for number, name in enumerate(("index=0", "name=amqps")):
                 description = f"systemd:domain=INET:{name}"
                 self.listener(description, environ={"LISTEN_FDNAMES": "amqps"}).startService()
