@@ -14,7 +14,7 @@ Imports only go down, and packages of one layer do not know each other; a test h
 
     9  tools                                   demonstration, benchmark, synthetic journals
     8  daemon  cli                             assembly, process, commands
-    7  pipeline                                journals as tables; uses little of the rest
+    7  pipeline  http                          journals as tables; what browsers and programs see
     6  frontends  relay  services              clients in, peers out, reserved nodes
     5  broker                                  nodes, entries, batches, receipts
     4  store journal resolver auth routing     capabilities, each replaceable

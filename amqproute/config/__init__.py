@@ -27,8 +27,7 @@ The file can be shown to a colleague unchanged.
 
 Limits
 ------
-One file, no includes. Environment variables are not substituted. The settings of `management` are
-accepted but have no effect yet.
+One file, no includes. Environment variables are not substituted.
 """
 
 from amqproute.config.loader import ConfigProblem, advise, check_files, find, load, loads

@@ -27,6 +27,7 @@ from pydantic_core import ErrorDetails
 
 from amqproute.config import units, yaml_document
 from amqproute.config.access_settings import ListenSettings
+from amqproute.config.endpoint import parse_endpoint
 from amqproute.config.field_types import SYSTEM_TRUST
 from amqproute.config.node_settings import BindingSettings, NodeSettings
 from amqproute.config.routing_settings import RouteSettings
@@ -363,6 +364,7 @@ def _cross_checks(config: Config) -> list[ConfigProblem]:
         *_check_policies(config, place),
         *_check_relay(config, place),
         *_check_peers(config, place),
+        *_check_management(config, place),
     ]
 
 
@@ -391,6 +393,31 @@ def _check_peers(config: Config, place: _Place) -> Iterator[ConfigProblem]:
             yield place.problem((*at, "container-id"), words)
         if peer.level == "dane" and config.resolver.dnssec == "off":
             yield place.problem((*at, "level"), "dane needs resolver.dnssec: use or require")
+
+
+def _check_management(config: Config, place: _Place) -> Iterator[ConfigProblem]:
+    management = config.management
+    if management.http is None:
+        return
+    at: Location = ("management",)
+    endpoint = parse_endpoint(management.http)
+    if any(listen.endpoint == management.http for listen in config.listen):
+        yield place.problem((*at, "http"), "is an endpoint under listen as well; name another one")
+    if management.tls == "none":
+        if not endpoint.is_loopback:
+            yield place.problem(
+                (*at, "http"),
+                "passwords would cross the network unencrypted; write management.tls: implicit, "
+                "or an address of this machine, as in tcp:9672:interface=127.0.0.1",
+            )
+        if management.client_certificate != "none":
+            yield place.problem(
+                (*at, "client-certificate"), "needs management.tls: implicit beside it"
+            )
+    elif endpoint.is_unix:
+        yield place.problem((*at, "tls"), "has no meaning on a unix socket; write none")
+    elif config.tls.certificate is None:
+        yield place.problem((*at, "tls"), "needs tls.certificate and tls.private-key")
 
 
 def _check_listen(config: Config, place: _Place) -> Iterator[ConfigProblem]:

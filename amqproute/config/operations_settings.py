@@ -292,12 +292,61 @@ class StatusSettings(Settings):
 
 
 class ManagementSettings(Settings):
-    """Metrics and health over HTTP. The settings are accepted; a later release will use them."""
+    """The HTTP service for operators and their programs; docs/http-api.md describes it. Users and
+    rights are those of AMQP: manage on $management, and what an operation takes besides."""
 
     http: Annotated[EndpointText | None, AT_START] = Field(
         default=None,
         description="Endpoint description of the HTTP service, as in "
-        "tcp:9672:interface=127.0.0.1. null: no HTTP service. Reserved.",
+        "tcp:9672:interface=127.0.0.1 or unix:/run/amqproute/http.sock. null: no HTTP service.",
+    )
+    tls: Annotated[Literal["none", "implicit"], AT_START] = Field(
+        default="none",
+        description="implicit: TLS, with the certificate under tls. none is for loopback and unix "
+        "sockets only.",
+    )
+    client_certificate: Annotated[Literal["none", "optional", "required"], AT_START] = Field(
+        default="none",
+        description="Whether to ask the client for a certificate. One that is verified is a "
+        "log-in, as peer:DOMAIN. Browsers may ask their users which certificate to show.",
+    )
+    max_connections: int = Field(
+        default=1000,
+        ge=1,
+        le=100000,
+        description="The maximum number of HTTP connections at one time; further ones are closed "
+        "at once.",
+    )
+    connections_per_address: int = Field(
+        default=200,
+        ge=1,
+        le=100000,
+        description="The same for one IPv4 address, or one IPv6 /64.",
+    )
+    max_event_streams: int = Field(
+        default=500,
+        ge=1,
+        le=100000,
+        description="The maximum number of open event streams; one user may have half of them.",
+    )
+    requests_per_second: float = Field(
+        default=100.0,
+        gt=0,
+        le=100000,
+        description="The maximum number of requests per second from one address, and of one user, "
+        "after a burst of one second's worth. Further ones get the status 429.",
+    )
+    max_body: Bytes = Field(
+        default=MEBIBYTE,
+        ge=1024,
+        le=64 * MEBIBYTE,
+        description="The largest body of a request.",
+    )
+    request_timeout: Seconds = Field(
+        default=20.0,
+        gt=0,
+        le=600,
+        description="A request must be complete within this time, TLS included.",
     )
 
 

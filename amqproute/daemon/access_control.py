@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from twisted.internet.interfaces import IReactorTime
 
+from amqproute.auth.password_log_in import PasswordLogIn
 from amqproute.auth.policy import Rule, Verb
 from amqproute.auth.realm import Authenticator, DeferToThread, Verifier, login_key
 from amqproute.config.schema import Config
@@ -28,6 +29,7 @@ class AccessControl:
 
     def __init__(self, config: Config, clock: IReactorTime, defer_to_thread: DeferToThread) -> None:
         self.users = load_users(config)
+        self._clock = clock
         self._verifier = Verifier(
             clock, defer_to_thread, min(8.0, config.limits.handshake_timeout / 2)
         )
@@ -67,6 +69,10 @@ class AccessControl:
             login_key=self._login_key,
             plain_without_tls=plain_without_tls,
         )
+
+    def password_log_in(self) -> PasswordLogIn:
+        """Return what verifies passwords that come by HTTP."""
+        return PasswordLogIn(self._verifier, self.users, self._clock.seconds)
 
     def prepare(self, config: Config) -> Apply:
         """See `config_reload.Prepare`.

@@ -48,6 +48,7 @@ from amqproute.daemon.drain_mode import DrainMode
 from amqproute.daemon.frontend_policy import ConfiguredPolicy
 from amqproute.daemon.health_survey import HealthSurvey, limits_of, recent_facts
 from amqproute.daemon.host_assembly import ConfiguredHosts
+from amqproute.daemon.http_assembly import HttpService
 from amqproute.daemon.journaling import DIRECTORY, Journaling
 from amqproute.daemon.listeners import (
     accept_terms,
@@ -219,6 +220,7 @@ class Application:
             budget=MemoryBudget(4 * limits.queue_memory_bytes),
             journal=self.journaling.journal,
         )
+        self.web = HttpService(config, reactor, self.access, lambda: now_ms() / 1000)
         self.inventory = NodeChanges(
             self.broker,
             lambda options: described(read_node(options), config),
@@ -457,6 +459,7 @@ class Application:
         )
         for listen in config.listen:
             await self._listen(listen, self.amqp10, amqp09)
+        self.web.open(config.management, self.certificates.contexts, self.certificates.gate)
         self.resolver.is_capable().addCallback(self._warn_without_dnssec)
         self.certificates.watch()
         if self.delays is not None:
@@ -531,7 +534,9 @@ class Application:
         management.show("probe", self.probes.rows)
         management.show("journal", self.journaling.rows)
         assert self.decisions is not None
-        management.show("listener", lambda: [each.row() for each in self.listeners])
+        management.show(
+            "listener", lambda: [*(each.row() for each in self.listeners), *self.web.rows()]
+        )
         management.show("decision", self.decisions.rows)
         survey = HealthSurvey(
             self._reactor,
@@ -684,6 +689,7 @@ class Application:
             ("receipts", self._receipt_expiry.prepare),
             ("journal", self.journaling.prepare),
             ("connections", self.links.prepare),
+            ("http", self.web.prepare),
         ):
             self.reloader.register(name, prepare)
 
@@ -756,7 +762,9 @@ class Application:
         """
         if self.relay is not None:
             self.relay.stop_sending()
-        await DeferredList([listener.stopService() for listener in self.listeners])
+        await DeferredList(
+            [self.web.stop(), *(listener.stopService() for listener in self.listeners)]
+        )
         self.listeners.clear()
         if self._connector is not None:
             await self._connector.drop_all()

@@ -9,16 +9,27 @@ since no peer would accept us; both begin without a restart when the clock or th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from amqproute.errors import ListenError
-from amqproute.net.listener import Listener
 from amqproute.net.tls import TlsContexts
 
 LOOK_SECONDS: Final = 5.0
+
+
+class GatedListener(Protocol):
+    """A listener that is opened when there is a certificate for it."""
+
+    description: str
+
+    def privilegedStartService(self) -> None:
+        """Open the sockets while the process still has its privileges."""
+
+    def startService(self) -> None:
+        """Open the sockets unless they are open."""
 
 
 class CertificateGate:
@@ -44,11 +55,11 @@ class CertificateGate:
         self._contexts = contexts
         self._changed = changed
         self._healed = healed
-        self._waiting: list[tuple[Listener, int]] = []
+        self._waiting: list[tuple[GatedListener, int]] = []
         self._code = ""
         self._call: IDelayedCall | None = None
 
-    def open(self, listener: Listener, *, has_tls: bool) -> None:
+    def open(self, listener: GatedListener, *, has_tls: bool) -> None:
         """Open a listener now, or once there is a valid certificate for it.
 
         Raises:
@@ -127,4 +138,4 @@ class CertificateGate:
         }
 
 
-__all__ = ["CertificateGate"]
+__all__ = ["CertificateGate", "GatedListener"]

@@ -26,8 +26,8 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort
-from twisted.internet.protocol import Factory, connectionDone
 from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.internet.protocol import ServerFactory, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -373,7 +373,7 @@ class Listener(Service, ConnectionOwner):
             self._ports = self._place.open(self._reactor, _Accepting(self), self._environ)
 
 
-class _Accepting(Factory):
+class _Accepting(ServerFactory):
     """Twisted's view of a listener."""
 
     noisy = False

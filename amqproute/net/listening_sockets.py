@@ -22,25 +22,20 @@ import socket
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from twisted.internet import tcp, unix
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import (
-    IListeningPort,
-    IReactorSocket,
-    IReactorTCP,
-    IReactorTime,
-    IReactorUNIX,
-)
-from twisted.internet.protocol import Factory
+from twisted.internet.interfaces import IListeningPort, IReactorTime
+from twisted.internet.protocol import ServerFactory
 from twisted.logger import ILogObserver, LogEvent, Logger, globalLogPublisher
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.errors import ListenError
+from amqproute.net.reactor import ISocketReactor
 
-__all__ = ["MOST_ACCEPTS", "ISocketReactor", "ListeningPlace", "activated_sockets", "parse_place"]
+__all__ = ["MOST_ACCEPTS", "ListeningPlace", "activated_sockets", "parse_place"]
 
 log = Logger()
 
@@ -52,10 +47,6 @@ _BACKLOG: Final = 512
 MOST_ACCEPTS: Final = 8
 """Bound on the connections that a listening socket accepts in one turn of the reactor."""
 _PART: Final = re.compile(r"((?:[^:\\]|\\.)*)(?::|\Z)", re.DOTALL)
-
-
-class ISocketReactor(IReactorTCP, IReactorTime, IReactorUNIX, IReactorSocket):
-    """A reactor that can listen in all of these ways; Twisted's on Unix can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +74,7 @@ class ListeningPlace:
     index: int | None = None
 
     def open(
-        self, reactor: ISocketReactor, factory: Factory, environ: Mapping[str, str]
+        self, reactor: ISocketReactor, factory: ServerFactory, environ: Mapping[str, str]
     ) -> list[IListeningPort]:
         """Open the sockets.
 
@@ -107,7 +98,7 @@ class ListeningPlace:
         return ports
 
     def _open(
-        self, reactor: ISocketReactor, factory: Factory, environ: Mapping[str, str]
+        self, reactor: ISocketReactor, factory: ServerFactory, environ: Mapping[str, str]
     ) -> list[IListeningPort]:
         if self.kind == "systemd":
             return self._adopt(reactor, factory, environ)
@@ -119,7 +110,7 @@ class ListeningPlace:
         return [reactor.listenTCP(self.port, factory, backlog=self.backlog, interface=interface)]
 
     def _adopt(
-        self, reactor: ISocketReactor, factory: Factory, environ: Mapping[str, str]
+        self, reactor: ISocketReactor, factory: ServerFactory, environ: Mapping[str, str]
     ) -> list[IListeningPort]:
         found = activated_sockets(environ)
         if self.index is not None:
@@ -139,7 +130,7 @@ class ListeningPlace:
         return [_adopt_one(reactor, descriptor, factory) for _, descriptor in chosen]
 
 
-def _adopt_one(reactor: ISocketReactor, descriptor: int, factory: Factory) -> IListeningPort:
+def _adopt_one(reactor: ISocketReactor, descriptor: int, factory: ServerFactory) -> IListeningPort:
     os.set_blocking(descriptor, False)
     os.set_inheritable(descriptor, False)
     with socket.socket(fileno=os.dup(descriptor)) as probe:
@@ -167,7 +158,7 @@ class _AcceptBounds:
     """
 
     def __init__(self, port: IListeningPort, clock: IReactorTime) -> None:
-        self._port: Any = port  # Any: a port of Twisted's, of which methods are replaced
+        self._port = cast("Any", port)  # Any: a port of Twisted's, whose methods are replaced
         self._clock = clock
         self._is_pausing = False
         self._port.doRead = self._accept

@@ -7,6 +7,7 @@ from twisted.internet.interfaces import (
     IReactorCore,
     IReactorFDSet,
     IReactorPluggableNameResolver,
+    IReactorSocket,
     IReactorTCP,
     IReactorThreads,
     IReactorTime,
@@ -14,17 +15,19 @@ from twisted.internet.interfaces import (
     IReactorUNIX,
 )
 
-__all__ = ["IReactor"]
+__all__ = ["IReactor", "ISocketReactor"]
+
+
+class ISocketReactor(IReactorTCP, IReactorTime, IReactorUNIX, IReactorSocket):
+    """The parts that listen, in each of the ways that there are."""
 
 
 class IReactor(
+    ISocketReactor,
     IReactorCore,
     IReactorFDSet,
     IReactorPluggableNameResolver,
-    IReactorTCP,
     IReactorThreads,
-    IReactorTime,
     IReactorUDP,
-    IReactorUNIX,
 ):
     """The parts of a reactor that are used here; Twisted's on Unix have all of them."""

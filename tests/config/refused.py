@@ -391,6 +391,30 @@ REFUSED: list[tuple[str, list[str]]] = [
         ["1: management.http: has to be text, not the number 9672; put it in quotes"],
     ),
     (
+        "management: {http: 'tcp:9672'}\n",
+        [
+            "1: management.http: passwords would cross the network unencrypted; write management.tls: implicit, or an address of this machine, as in tcp:9672:interface=127.0.0.1"
+        ],
+    ),
+    (
+        "management: {http: 'tcp:9672', tls: implicit}\n",
+        ["1: management.tls: needs tls.certificate and tls.private-key"],
+    ),
+    (
+        "management: {http: 'unix:/run/x.sock', tls: implicit, client-certificate: optional}\n",
+        ["1: management.tls: has no meaning on a unix socket; write none"],
+    ),
+    (
+        "management: {http: 'unix:/run/x.sock', client-certificate: optional}\n",
+        [
+            "1: management.client-certificate: needs management.tls: implicit beside it",
+        ],
+    ),
+    (
+        "listen: [{endpoint: 'unix:/run/x.sock'}]\nmanagement: {http: 'unix:/run/x.sock'}\n",
+        ["2: management.http: is an endpoint under listen as well; name another one"],
+    ),
+    (
         "management: {http: 'http://x'}\n",
         [
             "1: management.http: 'http://x' is not an endpoint to listen at; write tcp:PORT, tcp6:PORT, unix:PATH or systemd:domain=INET:index=N"

@@ -144,6 +144,7 @@ OBSERVED: Final[dict[str, Probe]] = {
     "limits.consumer-timeout": lambda app: app.shared.consumer_seconds(),  # type: ignore[union-attr]
     "journal": lambda app: (app.journaling.kept.terms, app.journaling._seconds),  # type: ignore[union-attr]
     "status": status_limits,
+    "management": lambda app: (app.web.site._terms, app.web.bounds),
     "virtual-hosts.access": lambda app: app.access.rules,
     "virtual-hosts.nodes": node_terms,
     "virtual-hosts": lambda app: (
@@ -242,6 +243,10 @@ CHANGED: Final[dict[str, Any]] = {
     "journal.stock-seconds": 777, "journal.on-full": "count", "status.oldest": 7,
     "status.oldest-by": {"n": 7}, "status.no-consumer": 7, "status.no-credit": 7,
     "status.certificate": 7, "status.dns": 7, "management.http": "tcp:9672:interface=127.0.0.1",
+    "management.tls": "implicit", "management.client-certificate": "optional",
+    "management.max-connections": 7, "management.connections-per-address": 7,
+    "management.max-event-streams": 7, "management.requests-per-second": 7,
+    "management.max-body": 7777, "management.request-timeout": 7,
     "log.format": "json", "log.level": "warn", "shutdown-timeout": 7,
     **{
         f"{holder}.{key}": value

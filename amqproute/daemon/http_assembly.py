@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP service of a daemon: its site, its log-ins, and its endpoint if one is configured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred, succeed
+
+from amqproute.auth.access_tokens import AccessTokens
+from amqproute.config.operations_settings import ManagementSettings
+from amqproute.config.schema import Config
+from amqproute.daemon.access_control import AccessControl
+from amqproute.daemon.certificate_gate import CertificateGate
+from amqproute.daemon.config_reload import Apply
+from amqproute.http.http_channel import HttpLimits
+from amqproute.http.http_listener import HttpListener, HttpTerms, HttpTls
+from amqproute.http.login import HttpLogIn
+from amqproute.http.session_resources import add_session_resources
+from amqproute.http.sessions import BrowserSessions
+from amqproute.http.site import HttpSite, SiteTerms
+from amqproute.net.reactor import ISocketReactor
+from amqproute.net.tls import TlsContexts
+
+__all__ = ["HttpService"]
+
+
+class HttpService:
+    """The HTTP service.
+
+    Args:
+        config: the configuration of the start.
+        reactor: where to listen.
+        access: users and access rules.
+        now: the wall clock, seconds since the epoch.
+
+    Attributes:
+        tokens: the access tokens.
+        site: where components add what they serve, before and after the endpoint is open.
+        listener: the endpoint; None without one.
+        bounds: on its connections.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        reactor: ISocketReactor,
+        access: AccessControl,
+        now: Callable[[], float],
+    ) -> None:
+        self.tokens = AccessTokens(config.state_directory, lambda: int(now() * 1000))
+        self.sessions = BrowserSessions(reactor.seconds)
+        login = HttpLogIn(access.password_log_in(), self.tokens, self.sessions)
+        self.site = HttpSite(reactor, login, _site_terms(config.management), now)
+        self.listener: HttpListener | None = None
+        self.bounds = _bounds(config.management)
+        self._reactor = reactor
+        add_session_resources(self.site, login)
+
+    def open(
+        self, settings: ManagementSettings, contexts: TlsContexts | None, gate: CertificateGate
+    ) -> None:
+        """Open the endpoint, if there is one, once there is a valid certificate for it.
+
+        Raises:
+            ListenError: it cannot be opened.
+        """
+        if settings.http is None:
+            return
+        tls = None
+        if settings.tls != "none":
+            assert contexts is not None  # checked with the configuration
+            tls = HttpTls(contexts, settings.client_certificate)
+        self.listener = HttpListener(
+            self._reactor,
+            settings.http,
+            self.site,
+            tls=tls,
+            terms=self.bounds[0],
+            limits=self.bounds[1],
+        )
+        gate.open(self.listener, has_tls=tls is not None)
+
+    def rows(self) -> list[dict[str, str | int | None]]:
+        """Return the attributes of the endpoint for the management node."""
+        return [] if self.listener is None else [self.listener.row()]
+
+    def prepare(self, config: Config) -> Apply:
+        """See `config_reload.Prepare`."""
+        settings = config.management
+
+        def apply() -> None:
+            self.site.adopt(_site_terms(settings))
+            self.bounds = _bounds(settings)
+            if self.listener is not None:
+                self.listener.adopt(*self.bounds)
+
+        return apply
+
+    def stop(self) -> Deferred[None]:
+        """Close the endpoint and its connections; fires when all are gone."""
+        return succeed(None) if self.listener is None else self.listener.stopService()
+
+
+def _site_terms(settings: ManagementSettings) -> SiteTerms:
+    return SiteTerms(settings.requests_per_second, settings.max_event_streams)
+
+
+def _bounds(settings: ManagementSettings) -> tuple[HttpTerms, HttpLimits]:
+    return (
+        HttpTerms(settings.max_connections, settings.connections_per_address),
+        HttpLimits(body_bytes=settings.max_body, request_seconds=settings.request_timeout),
+    )

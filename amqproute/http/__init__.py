@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP service: what programs and browsers see of the broker.
+
+Theory of operation
+===================
+One endpoint of its own (``management.http``), HTTP/1.1 on `twisted.web`, with TLS by the
+certificate that AMQP listeners show::
+
+    http_listener   admits connections: in all, and by address
+    http_channel    reads requests within bounds and deadlines, writes answers
+    site            finds the resource, checks rights of log-in, form and rate; makes problems
+    login           who asks: Basic, bearer token, client certificate, unix socket, session
+    sessions        log-ins of browsers
+    request_rates   requests of an address and of a user
+    http_messages   requests, answers and problems as values
+    event_stream    server-sent events, with bounds
+
+A handler is given a `HttpRequest` and returns a `HttpResponse`, or a Deferred of one, or raises
+`HttpProblem`; it never sees a socket. Components declare what they serve as `HttpResource`, a
+pattern with a handler for each method, or mount a handler below a path (`HttpSite.mount`). Unknown
+paths, wrong methods, HEAD and OPTIONS, forms that are not spoken (406, 415), entity tags and the
+headers of every answer are the site's business.
+
+Whether somebody may do something is decided below: management requests go through the code that
+answers them on ``$management``, with the same access rules.
+
+Security
+========
+Passwords and tokens are taken only where nobody can listen: with TLS, on a unix socket, or on
+loopback. A request that changes something and comes from a browser has to come from our own
+pages: ``Sec-Fetch-Site`` and ``Origin`` are checked whatever the log-in, and a session needs its
+CSRF token as well. Every answer forbids scripts from elsewhere, frames, and guessing of types.
+
+Limits
+======
+=========================  ==========  ================================================
+limit                      default     at the limit
+=========================  ==========  ================================================
+connections                1,000       closed at once
+of an address              200         closed at once
+header of a request        16 KiB      431
+body of a request          1 MiB       413
+time for a request         20 s        408
+idle connection            60 s        closed
+requests of an address     100 /s      429, with Retry-After
+requests of a user         100 /s      429, with Retry-After
+event streams              500         503, with Retry-After
+unread events of a stream  256 KiB     the stream ends, and the client resumes it
+sessions                   1,000       the one idle for longest ends
+=========================  ==========  ================================================
+
+Why so
+======
+*Not* `twisted.web.resource`: a tree of objects decodes paths before it splits them, so that the
+name of a queue could not contain a slash, and knows neither patterns nor what a method takes, from
+which documents are made.
+"""
+
+__all__: list[str] = []

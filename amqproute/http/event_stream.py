@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Server-sent events, as in the HTML standard §9.2, to one client.
+
+A stream never waits for its client. What the client has not read is in the transport's buffer. Once
+that is full, the stream ends when `MOST_UNREAD` more octets have been written, or after
+`STALL_SECONDS`. The client connects again by itself, and says in ``Last-Event-ID`` where to go on.
+A comment every `COMMENT_SECONDS` keeps proxies patient and finds clients that are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+__all__ = ["COMMENT_SECONDS", "MOST_UNREAD", "EventStream"]
+
+COMMENT_SECONDS: Final = 20.0
+"""Interval of comments on a quiet stream."""
+MOST_UNREAD: Final = 256 * 1024
+"""Octets written to a client that does not read, before its stream ends."""
+
+
+STALL_SECONDS: Final = 60.0
+"""Time for which a client may read nothing."""
+
+
+class EventStream:
+    """A stream of events.
+
+    Args:
+        clock: for comments.
+        write: passes octets to the transport.
+        end: ends the answer.
+    """
+
+    def __init__(
+        self, clock: IReactorTime, write: Callable[[bytes], object], end: Callable[[], object]
+    ) -> None:
+        self._clock = clock
+        self._write = write
+        self._end = end
+        self._unread = 0
+        self._paused_at: float | None = None
+        self._call: IDelayedCall | None = clock.callLater(COMMENT_SECONDS, self._comment)
+        self.is_over = False
+
+    def send(self, event: str, data: str, event_id: str = "") -> bool:
+        """Send an event; return whether the stream goes on.
+
+        Args:
+            event: the type; no line breaks.
+            data: of the event; each of its lines is a field.
+            event_id: which the client repeats when it connects again; empty without one.
+        """
+        lines = [f"id: {event_id}"] if event_id else []
+        lines.append(f"event: {event}")
+        lines += [f"data: {line}" for line in data.splitlines() or [""]]
+        return self._put(("\n".join(lines) + "\n\n").encode())
+
+    def close(self) -> None:
+        """End the stream; nothing is sent any more."""
+        if not self.is_over:
+            self.lost()
+            self._end()
+
+    def pause(self) -> None:
+        """Take note that the client does not read."""
+        self._paused_at = self._clock.seconds()
+        self._unread = 0
+
+    def resume(self) -> None:
+        """Take note that the client has read everything."""
+        self._paused_at = None
+
+    def lost(self) -> None:
+        """Take note that the connection is gone."""
+        self.is_over = True
+        call, self._call = self._call, None
+        if call is not None and call.active():
+            call.cancel()
+
+    def _put(self, octets: bytes) -> bool:
+        if self.is_over:
+            return False
+        if self._paused_at is not None:
+            self._unread += len(octets)
+            stalled = self._clock.seconds() - self._paused_at
+            if self._unread > MOST_UNREAD or stalled > STALL_SECONDS:
+                self.close()
+                return False
+        self._write(octets)
+        return True
+
+    def _comment(self) -> None:
+        self._call = self._clock.callLater(COMMENT_SECONDS, self._comment)
+        self._put(b":\n\n")

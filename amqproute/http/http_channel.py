@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One HTTP connection: requests within bounds and deadlines, and their answers.
+
+`twisted.web` reads the syntax. What it refuses by closing the connection is answered here with a
+problem, as is what is too large or too late. After a refusal within a request its rest is thrown
+away for `LINGER_SECONDS`, because a connection that is closed with octets unread is reset, and the
+client would not see the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web import http
+from zope.interface import implementer
+
+from amqproute.http.event_stream import EventStream
+from amqproute.http.http_messages import (
+    ClientFacts,
+    HttpProblem,
+    HttpRequest,
+    HttpResponse,
+    title_of,
+)
+
+__all__ = ["HttpChannel", "HttpLimits", "WebSite"]
+
+log = Logger()
+
+LINGER_SECONDS: Final = 2.0
+"""Seconds in which the rest of a refused request is thrown away."""
+MOST_PARAMETERS: Final = 100
+"""Parameters of a query."""
+LONGEST_REFUSED: Final = 16 * 1024 * 1024
+"""Octets of a refused request that are thrown away before the connection is reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds on a connection.
+
+    Attributes:
+        header_bytes: of a request: its first line and headers.
+        body_bytes: of a request.
+        request_seconds: time to send a request.
+        answer_seconds: time to answer one.
+        idle_seconds: time between requests.
+    """
+
+    header_bytes: int = 16 * 1024
+    body_bytes: int = 1024 * 1024
+    request_seconds: float = 20.0
+    answer_seconds: float = 120.0
+    idle_seconds: float = 60.0
+
+
+class WebSite(Protocol):
+    """What answers requests: `site.HttpSite`."""
+
+    def answer(self, request: HttpRequest) -> Deferred[HttpResponse]:
+        """Answer a request; never fails."""
+
+    def finish(self, request: HttpRequest | None, response: HttpResponse) -> HttpResponse:
+        """Return an answer with the headers that all have."""
+
+
+class HttpChannel(http.HTTPChannel):
+    """One connection.
+
+    Args:
+        site: answers the requests.
+        clock: for deadlines.
+        limits: bounds.
+        lost: called when the connection is gone.
+        facts_of: returns what a transport shows of its client.
+    """
+
+    maxHeaders = 100
+
+    def __init__(
+        self,
+        site: WebSite,
+        clock: IReactorTime,
+        limits: HttpLimits,
+        lost: Callable[[HttpChannel], object],
+        facts_of: Callable[[object], ClientFacts],
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # Twisted's
+        self.web_site = site
+        self.clock = clock
+        self.limits = limits
+        self.requestFactory = _WebRequest  # type: ignore[assignment] # Twisted's has no type
+        self.totalHeadersSize = self.MAX_LENGTH = limits.header_bytes
+        self.timeOut = limits.idle_seconds  # type: ignore[assignment] # seconds of any kind
+        self.callLater = clock.callLater  # type: ignore[method-assign, assignment]
+        self._lost = lost
+        self._facts_of = facts_of
+        self._deadline: IDelayedCall | None = None
+        self._linger: IDelayedCall | None = None
+        self._thrown_away = 0
+        self.is_refused = False
+
+    def connectionMade(self) -> None:
+        """Start the deadline of the first request; a TLS handshake is within it."""
+        super().connectionMade()  # type: ignore[no-untyped-call] # Twisted's
+        self._begin()
+
+    def dataReceived(self, data: bytes) -> None:
+        """Take octets of a request, within its deadline."""
+        if self.is_refused:
+            self._thrown_away += len(data)
+            if self._thrown_away > LONGEST_REFUSED:
+                self.abort()
+            return
+        if self._deadline is None and not self._handlingRequest:
+            self._begin()
+        super().dataReceived(data)  # type: ignore[no-untyped-call] # Twisted's
+
+    def lineReceived(self, line: bytes) -> None:
+        """Take a line, unless the request is refused already."""
+        if not self.is_refused:
+            super().lineReceived(line)  # type: ignore[no-untyped-call] # Twisted's
+
+    def rawDataReceived(self, data: bytes) -> None:
+        """Take octets of a body, unless the request is refused already."""
+        if not self.is_refused:
+            super().rawDataReceived(data)
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        """Refuse a first line or header that is too long."""
+        self.refuse(431, f"the header is longer than {self.limits.header_bytes} octets")
+
+    def allContentReceived(self) -> None:
+        """End the deadline: the request is there."""
+        self._end_deadline()
+        super().allContentReceived()  # type: ignore[no-untyped-call] # Twisted's
+
+    def facts(self) -> ClientFacts:
+        """Return what the connection shows of its client."""
+        return self._facts_of(self.transport)
+
+    def refuse(self, status: int, detail: str) -> None:
+        """Answer a request that is not read to its end, and close the connection."""
+        if self.is_refused:
+            return
+        self.is_refused = True
+        self._end_deadline()
+        response = self.web_site.finish(None, HttpProblem(status, detail).response())
+        lines = [f"HTTP/1.1 {status} {title_of(status)}"]
+        lines += [f"{name}: {value}" for name, value in _headers(response)]
+        head = "\r\n".join([*lines, "Connection: close", "", ""])
+        assert self.transport is not None
+        self.transport.write(head.encode() + response.body)
+        self.setTimeout(None)  # type: ignore[no-untyped-call] # Twisted's
+        self._linger = self.clock.callLater(LINGER_SECONDS, self.abort)
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        transport: Any = self.transport  # Any: Twisted's, of several kinds
+        if transport is not None:
+            transport.abortConnection()
+
+    def timeoutConnection(self) -> None:
+        """Close an idle connection; Twisted would log each."""
+        assert self.transport is not None
+        self._linger = self.clock.callLater(LINGER_SECONDS, self.abort)
+        self.loseConnection()  # type: ignore[no-untyped-call] # Twisted's
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """End all timers, and tell the listener."""
+        self._end_deadline()
+        linger, self._linger = self._linger, None
+        if linger is not None and linger.active():
+            linger.cancel()
+        super().connectionLost(reason)  # type: ignore[no-untyped-call] # Twisted's
+        self._lost(self)
+
+    def _respondToBadRequestAndDisconnect(self) -> None:
+        """Refuse what Twisted refuses, with words."""
+        most = self.limits.header_bytes
+        if self._receivedHeaderSize > most:
+            self.refuse(431, f"the header is longer than {most} octets")
+        elif self._receivedHeaderCount > self.maxHeaders:
+            self.refuse(431, f"more than {self.maxHeaders} headers")
+        else:
+            self.refuse(400, "the request is not HTTP/1.1 (RFC 9112)")
+
+    def _send100Continue(self) -> None:
+        if not self.is_refused:
+            super()._send100Continue()  # type: ignore[no-untyped-call] # Twisted's
+
+    def _begin(self) -> None:
+        self._deadline = self.clock.callLater(self.limits.request_seconds, self._late)
+
+    def _late(self) -> None:
+        self._deadline = None
+        seconds = self.limits.request_seconds
+        self.refuse(408, f"the request was not complete within {seconds:g} seconds")
+
+    def _end_deadline(self) -> None:
+        deadline, self._deadline = self._deadline, None
+        if deadline is not None and deadline.active():
+            deadline.cancel()
+
+
+@implementer(IPushProducer)
+@dataclass(eq=False, slots=True)
+class _StreamProducer:
+    """Twisted's view of a stream of events, which is told when its client does not read."""
+
+    stream: EventStream
+
+    def pauseProducing(self) -> None:
+        self.stream.pause()
+
+    def resumeProducing(self) -> None:
+        self.stream.resume()
+
+    def stopProducing(self) -> None:
+        self.stream.lost()
+
+
+@dataclass(slots=True)
+class _Streaming:
+    """A stream of events as an answer, and what to call at its end."""
+
+    stream: EventStream
+    ended: list[Callable[[], object]] = field(default_factory=list)
+
+    def end(self) -> None:
+        self.stream.lost()
+        ended, self.ended = self.ended, []
+        for call in ended:
+            call()
+
+
+class _WebRequest(http.Request):
+    """One request as Twisted reads it."""
+
+    channel: HttpChannel
+
+    def __init__(self, channel: HttpChannel, queued: object) -> None:
+        super().__init__(channel, queued, parsePOSTFormSubmission=False)
+        self._clock = channel.clock
+        self._octets = 0
+        self._streaming: _Streaming | None = None
+        self._late: IDelayedCall | None = None
+        self._is_gone = False
+
+    def gotLength(self, length: int | None) -> None:
+        """Refuse a body that says that it is too large."""
+        super().gotLength(0)  # type: ignore[no-untyped-call] # in memory, as it is bounded
+        if length is not None and length > self.channel.limits.body_bytes:
+            self._too_large()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """Take a part of the body, up to the bound."""
+        if self.channel.is_refused:
+            return
+        self._octets += len(data)
+        if self._octets > self.channel.limits.body_bytes:
+            self._too_large()
+        else:
+            super().handleContentChunk(data)  # type: ignore[no-untyped-call] # Twisted's
+
+    def _too_large(self) -> None:
+        most = self.channel.limits.body_bytes
+        self.channel.refuse(413, f"the body is larger than {most} octets")
+
+    def process(self) -> None:
+        """Have the site answer."""
+        channel = self.channel
+        if channel.is_refused:
+            return
+        site = channel.web_site
+        try:
+            request = self._read()
+        except HttpProblem as problem:
+            self._write(site.finish(None, problem.response()))
+            return
+        self._late = channel.clock.callLater(
+            channel.limits.answer_seconds, self._answer_late, site, request
+        )
+        site.answer(request).addCallback(self._answered).addErrback(self._failed)
+
+    def _read(self) -> HttpRequest:
+        uri = self.uri
+        if uri.startswith((b"http://", b"https://")):  # absolute-form, RFC 9112 §3.2.2
+            uri = b"/" + uri.partition(b"://")[2].partition(b"/")[2]
+        path, _, query = uri.partition(b"?")
+        if not path.startswith(b"/") and self.method != b"OPTIONS":
+            raise HttpProblem(400, "the request names no path")
+        headers = {
+            name.decode("ascii", "replace").lower(): b", ".join(values).decode("latin-1")
+            for name, values in self.requestHeaders.getAllRawHeaders()
+        }
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            words = "bodies are taken without a content-encoding"
+            raise HttpProblem(415, words, headers=[("Accept-Encoding", "identity")])
+        assert self.content is not None
+        return HttpRequest(
+            self.method.decode("ascii", "replace").upper(),
+            path.decode("ascii", "replace"),
+            _segments(path),
+            _query(query),
+            headers,
+            self.content.read(),
+            self.channel.facts(),
+        )
+
+    def _answer_late(self, site: WebSite, request: HttpRequest) -> None:
+        self._late = None
+        problem = HttpProblem(
+            503, "the answer takes too long; what was asked for may still be carried out"
+        )
+        self._write(site.finish(request, problem.response(request.path)))
+
+    def _answered(self, response: HttpResponse) -> None:
+        if self._end_late():
+            self._write(response)
+        elif response.stream is not None:  # nobody is there to read it any more
+            stream = EventStream(self._clock, lambda _: None, lambda: None)
+            stream.lost()
+            response.stream(stream)()
+
+    def _failed(self, failure: Failure) -> None:
+        log.failure("answering an HTTP request failed", failure)
+        if not self._is_gone and not self.startedWriting:
+            self.channel.abort()
+
+    def _write(self, response: HttpResponse) -> None:
+        self.setResponseCode(response.status, title_of(response.status).encode())
+        headers: dict[str, list[str]] = {}
+        for name, value in _headers(response):
+            headers.setdefault(name, []).append(value)
+        for name, values in headers.items():
+            self.responseHeaders.setRawHeaders(name, values)
+        if response.stream is not None:
+            self.write(b"")  # type: ignore[no-untyped-call] # the headers, at once
+            self._make_stream(response)
+            return
+        self.write(response.body)  # type: ignore[no-untyped-call] # Twisted's
+        self.finish()  # type: ignore[no-untyped-call] # Twisted's
+
+    def _make_stream(self, response: HttpResponse) -> None:
+        assert response.stream is not None
+        stream = EventStream(self.channel.clock, self.write, self._end_stream)
+        self._streaming = streaming = _Streaming(stream)
+        self.registerProducer(_StreamProducer(stream), True)  # type: ignore[no-untyped-call]
+        ended = response.stream(stream)
+        streaming.ended.append(ended)
+        if stream.is_over:
+            streaming.end()
+
+    def _end_stream(self) -> None:
+        streaming, self._streaming = self._streaming, None
+        if streaming is not None:
+            streaming.end()
+        if not self._is_gone:
+            self.unregisterProducer()  # type: ignore[no-untyped-call] # Twisted's
+            self.finish()  # type: ignore[no-untyped-call] # Twisted's
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Give everything back that the answer holds."""
+        self._is_gone = True
+        self._end_late()
+        streaming, self._streaming = self._streaming, None
+        if streaming is not None:
+            streaming.end()
+        super().connectionLost(reason)  # type: ignore[no-untyped-call] # Twisted's
+
+    def _end_late(self) -> bool:
+        late, self._late = self._late, None
+        if late is not None and late.active():
+            late.cancel()
+            return True
+        return False
+
+
+def _headers(response: HttpResponse) -> list[tuple[str, str]]:
+    """Return the headers of an answer, each value on one line."""
+    found = [(name, "".join(value.splitlines())) for name, value in response.headers]
+    if response.content_type:
+        found.append(("Content-Type", response.content_type))
+    if response.stream is None and response.status not in (204, 304):
+        found.append(("Content-Length", str(len(response.body))))
+    return found
+
+
+def _segments(path: bytes) -> tuple[str, ...]:
+    try:
+        return tuple(unquote_to_bytes(part).decode() for part in path.split(b"/")[1:])
+    except UnicodeDecodeError:
+        raise HttpProblem(400, "the path is not UTF-8, percent-encoded", "path") from None
+
+
+def _query(query: bytes) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=MOST_PARAMETERS,
+        )
+    except (UnicodeDecodeError, ValueError):
+        words = f"the query is not UTF-8, percent-encoded, of at most {MOST_PARAMETERS} parameters"
+        raise HttpProblem(400, words, "query") from None
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return found

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The endpoint of the HTTP service: admits connections, and knows what each shows of its client."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Final
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.protocol import Protocol, ServerFactory
+from twisted.logger import Logger
+from twisted.protocols.tls import TLSMemoryBIOFactory
+
+from amqproute.http.http_channel import HttpChannel, HttpLimits
+from amqproute.http.http_messages import ClientFacts
+from amqproute.http.site import HttpSite
+from amqproute.log_rate_limit import RateLimitedLog, and_more, source_of
+from amqproute.net.connection_set import ConnectionSet
+from amqproute.net.listening_sockets import parse_place
+from amqproute.net.reactor import ISocketReactor
+from amqproute.net.tls import ClientCertificateMode, TlsContexts
+
+__all__ = ["HttpListener", "HttpTerms", "HttpTls"]
+
+log = Logger()
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTls:
+    """TLS at the endpoint.
+
+    Attributes:
+        contexts: our certificate.
+        client_certificate: whether one is requested.
+    """
+
+    contexts: TlsContexts
+    client_certificate: ClientCertificateMode = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTerms:
+    """How many connections are admitted.
+
+    Attributes:
+        connections: open at one time.
+        per_address: of an IPv4 address, or of the /64 of an IPv6 address.
+    """
+
+    connections: int = 1000
+    per_address: int = 200
+
+
+_NO_TERMS: Final = HttpTerms()
+_NO_LIMITS: Final = HttpLimits()
+
+
+class HttpListener(Service):
+    """The endpoint; a Twisted service.
+
+    Args:
+        reactor: where to listen.
+        description: see `amqproute.net.listening_sockets`.
+        site: answers the requests.
+        tls: None without TLS.
+        terms: of admission.
+        limits: of each connection.
+        environ: names the sockets that systemd passes.
+
+    Attributes:
+        description: of the endpoint.
+        connections: those open now.
+        refused: the number of connections that got no place.
+
+    Raises:
+        ListenError: the description cannot be understood.
+        TlsError: there is no certificate to show.
+    """
+
+    def __init__(
+        self,
+        reactor: ISocketReactor,
+        description: str,
+        site: HttpSite,
+        *,
+        tls: HttpTls | None = None,
+        terms: HttpTerms = _NO_TERMS,
+        limits: HttpLimits = _NO_LIMITS,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.description = description
+        self.site = site
+        self.limits = limits
+        self.connections: ConnectionSet[HttpChannel] = ConnectionSet()
+        self.refused = 0
+        self._terms = terms
+        self._reactor = reactor
+        self._environ = environ
+        self._place = parse_place(description)
+        self._sources: Counter[str] = Counter()
+        self._source_of: dict[HttpChannel, str] = {}
+        self._ports: list[IListeningPort] = []
+        self._limited_log = RateLimitedLog(reactor.seconds)
+        factory = self.factory = _Accepting(self)
+        self._accepting: Any = factory  # Any: a factory of Twisted's, wrapped or not
+        if tls is not None:
+            creator = tls.contexts.server_creator(tls.client_certificate)
+            self._accepting = TLSMemoryBIOFactory(creator, False, factory, clock=reactor)
+
+    def __repr__(self) -> str:
+        state = "listening" if self._ports else "closed"
+        return f"<HttpListener {self.description} {state} connections={len(self.connections)}>"
+
+    @property
+    def addresses(self) -> list[IAddress]:
+        """The addresses it listens on, with the actual port for port 0."""
+        return [port.getHost() for port in self._ports]
+
+    def adopt(self, terms: HttpTerms, limits: HttpLimits) -> None:
+        """Put other bounds in force, for new connections."""
+        self._terms, self.limits = terms, limits
+
+    def row(self) -> dict[str, str | int | None]:
+        """Return the attributes of the endpoint for the management node."""
+        return {
+            "name": f"http {self.description}",
+            "connections": len(self.connections),
+            "max-connections": self._terms.connections,
+            "refused": self.refused,
+            "event-streams": self.site.streams,
+        }
+
+    def privilegedStartService(self) -> None:
+        """Open the sockets while the process still has its privileges.
+
+        Raises:
+            ListenError: it cannot be done; the words say why.
+        """
+        self._open()
+
+    def startService(self) -> None:
+        """Open the sockets unless they are open.
+
+        Raises:
+            ListenError: it cannot be done; the words say why.
+        """
+        self._open()
+        super().startService()  # type: ignore[no-untyped-call]
+
+    def stop_accepting(self) -> Deferred[None]:
+        """Close the sockets; the connections stay. Fires when the sockets are closed."""
+        ports, self._ports = self._ports, []
+        waits = [stop for port in ports if isinstance(stop := port.stopListening(), Deferred)]
+        return gatherResults(waits).addCallback(lambda _: None) if waits else succeed(None)
+
+    def stopService(self) -> Deferred[None]:
+        """Close the sockets and drop the connections; fires when all are gone."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return self.stop_accepting().addCallback(lambda _: self.connections.drop_all())
+
+    def accept(self, host: str) -> HttpChannel | None:
+        """Make the protocol of a new connection, or None if it gets no place.
+
+        Args:
+            host: the address that it comes from; empty for a unix socket.
+        """
+        source = source_of(host)
+        terms = self._terms
+        is_full = len(self.connections) >= terms.connections
+        if is_full or (source and self._sources[source] >= terms.per_address):
+            self._refuse(host, "max-connections" if is_full else "connections-per-address")
+            return None
+        channel = HttpChannel(self.site, self._reactor, self.limits, self._lost, facts_of)
+        self.connections.add(channel)
+        if source:
+            self._sources[source] += 1
+            self._source_of[channel] = source
+        return channel
+
+    def _refuse(self, host: str, limit: str) -> None:
+        self.refused += 1
+        count = self._limited_log.due(limit)
+        if count:
+            log.warn(
+                "{listener}: no place for an HTTP connection from {host}: management.{limit}{more}",
+                listener=self.description,
+                host=host or "this machine",
+                limit=limit,
+                more=and_more(count),
+            )
+
+    def _lost(self, channel: HttpChannel) -> None:
+        self.connections.discard(channel)
+        source = self._source_of.pop(channel, "")
+        if source:
+            self._sources[source] -= 1
+            if not self._sources[source]:
+                del self._sources[source]
+        self.connections.tell_if_gone()
+
+    def _open(self) -> None:
+        if not self._ports:
+            self._ports = self._place.open(self._reactor, self._accepting, self._environ)
+
+
+class _Accepting(ServerFactory):
+    """Twisted's view of the endpoint."""
+
+    noisy = False
+
+    def __init__(self, listener: HttpListener) -> None:
+        self._listener = listener
+
+    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
+        """Make a protocol; for None Twisted closes the socket at once."""
+        return self._listener.accept(_unmapped(getattr(addr, "host", None) or ""))
+
+
+def facts_of(transport: object) -> ClientFacts:
+    """Return what a transport shows of its client."""
+    made: Any = transport  # Any: of several kinds, with and without TLS
+    peer = made.getPeer()
+    address = _unmapped(getattr(peer, "host", None) or "")
+    verification = getattr(made, "verification", None)
+    names: tuple[str, ...] = ()
+    if verification is not None:
+        verification.conclude(address)
+        if verification.failure is None:
+            names = tuple(sorted(verification.domains))
+    uid = None if address else _uid(made)
+    return ClientFacts(
+        address,
+        verification is not None or uid is not None,
+        bool(address) and ip_address(address.partition("%")[0]).is_loopback,
+        names,
+        uid,
+        verification is not None,
+    )
+
+
+def _unmapped(host: str) -> str:
+    """Return the IPv4 address that an IPv6 socket shows as ``::ffff:192.0.2.1``, or else `host`."""
+    return host.removeprefix("::ffff:") if "." in host else host
+
+
+def _uid(transport: object) -> int | None:
+    """Ask the kernel for the user id at the other end (unix(7), SO_PEERCRED)."""
+    getter = getattr(transport, "getHandle", None)
+    handle: Any = None if getter is None else getter()  # Any: a socket, if it is one
+    if getattr(handle, "family", None) != socket.AF_UNIX:
+        return None
+    layout = struct.Struct("3i")
+    raw = handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size)
+    uid: int = layout.unpack(raw)[1]
+    return uid

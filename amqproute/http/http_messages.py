@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests, answers and problems of HTTP as values; no sockets here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
+
+from twisted.internet.defer import Deferred
+
+from amqproute.http.event_stream import EventStream
+from amqproute.http.requester import Requester
+from amqproute.jsontext import parse_json
+
+__all__ = [
+    "EVENTS",
+    "HTML",
+    "JSON",
+    "PROBLEM",
+    "TEXT",
+    "ClientFacts",
+    "HttpHandler",
+    "HttpProblem",
+    "HttpRequest",
+    "HttpResponse",
+    "json_response",
+]
+
+JSON: Final = "application/json"
+PROBLEM: Final = "application/problem+json"
+HTML: Final = "text/html; charset=utf-8"
+TEXT: Final = "text/plain; charset=utf-8"
+EVENTS: Final = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """What a connection shows of its client.
+
+    Attributes:
+        address: the IP address; empty on a unix socket.
+        is_encrypted: whether nobody can listen: TLS, or a unix socket.
+        is_loopback: whether it comes from this machine.
+        certificate_names: the domains proved by a client certificate.
+        uid: the user id at the other end of a unix socket; None on others.
+        has_tls: whether TLS protects the connection.
+    """
+
+    address: str = ""
+    is_encrypted: bool = False
+    is_loopback: bool = False
+    certificate_names: tuple[str, ...] = ()
+    uid: int | None = None
+    has_tls: bool = False
+
+    def __str__(self) -> str:
+        return self.address or f"unix:uid={self.uid}"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request.
+
+    Attributes:
+        method: in upper case.
+        path: as sent, without the query.
+        segments: the path's parts, decoded; a part may contain a slash.
+        query: the values of each parameter of the query.
+        headers: by their names in lower case; repeated ones are joined by commas.
+        body: of the request.
+        client: what the connection shows.
+        requester: who asks; None before the log-in, and where none is needed.
+        parameters: parts of the path that the resource's pattern names.
+    """
+
+    method: str
+    path: str
+    segments: tuple[str, ...] = ()
+    query: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    client: ClientFacts = ClientFacts()
+    requester: Requester | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def who(self) -> Requester:
+        """Who asks, at a resource that requires a log-in."""
+        assert self.requester is not None
+        return self.requester
+
+    @property
+    def media_type(self) -> str:
+        """The media type of the body, without parameters, in lower case; empty if not given."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def one(self, name: str) -> str | None:
+        """Return the value of a parameter of the query; None if it is not given.
+
+        Raises:
+            HttpProblem: it is given more than once.
+        """
+        values = self.query.get(name, ())
+        if len(values) > 1:
+            raise HttpProblem(400, f"{name} is given {len(values)} times", name)
+        return values[0] if values else None
+
+    # Any: whatever the body says.
+    def json(self) -> Any:  # noqa: ANN401
+        """Return the value of a JSON body; None for an empty one.
+
+        Raises:
+            HttpProblem: it is none.
+        """
+        if not self.body:
+            return None
+        try:
+            return parse_json(self.body)
+        except ValueError as error:
+            raise HttpProblem(400, f"the body is not JSON: {error}", "body") from None
+
+    def accepts(self, media_type: str) -> bool:
+        """Return whether the client takes a media type (RFC 9110 §12.5.1)."""
+        accept = self.headers.get("accept", "").strip()
+        if not accept:
+            return True
+        wanted = media_type.partition(";")[0]
+        kind = wanted.partition("/")[0]
+        best, is_taken = -1, False
+        for part in accept.split(","):
+            name, *terms = (each.strip().lower() for each in part.split(";"))
+            rank = {wanted: 2, f"{kind}/*": 1, "*/*": 0}.get(name, -1)
+            if rank > best:
+                best, is_taken = rank, not any(_is_zero(term) for term in terms)
+        return is_taken
+
+
+def _is_zero(term: str) -> bool:
+    name, _, value = term.partition("=")
+    return name.strip() == "q" and value.strip("0. ") == ""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """An answer.
+
+    Attributes:
+        status: of it.
+        body: of it; empty with `stream`.
+        content_type: of the body; empty without one.
+        headers: further headers.
+        stream: called with the stream of events that is the body, once the headers are written.
+            It returns what is called at the stream's end, whoever ends it.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = ""
+    headers: Sequence[tuple[str, str]] = ()
+    stream: Callable[[EventStream], Callable[[], object]] | None = None
+
+    def with_headers(self, *headers: tuple[str, str]) -> HttpResponse:
+        """Return the answer with further headers."""
+        return HttpResponse(
+            self.status, self.body, self.content_type, (*self.headers, *headers), self.stream
+        )
+
+    @property
+    def entity_tag(self) -> str:
+        """A tag of the body (RFC 9110 §8.8.3)."""
+        return f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
+
+
+HttpHandler: TypeAlias = Callable[[HttpRequest], "HttpResponse | Deferred[HttpResponse]"]
+"""Answers a request; it may raise `HttpProblem`."""
+
+
+def json_response(value: object, status: int = 200, content_type: str = JSON) -> HttpResponse:
+    """Return an answer with a value as JSON."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_as_json)
+    return HttpResponse(status, text.encode("utf-8", "replace") + b"\n", content_type)
+
+
+def _as_json(value: object) -> object:
+    """Return what JSON has for a value of AMQP that it does not have."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return str(value)
+
+
+class HttpProblem(Exception):
+    """A request that is refused, or has failed (RFC 9457).
+
+    Attributes:
+        status: of the answer.
+        detail: the reason, and the remedy.
+        field: the part of the request that is wrong; empty if no single one is.
+        facts: further members of the problem.
+        headers: of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        field: str = "",
+        facts: Mapping[str, object] | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(f"{status}: {detail}")
+        self.status = status
+        self.detail = detail
+        self.field = field
+        self.facts = dict(facts or {})
+        self.headers = tuple(headers)
+
+    def response(self, instance: str = "") -> HttpResponse:
+        """Return the answer.
+
+        Args:
+            instance: the path of the request.
+        """
+        members: dict[str, object] = {
+            "type": "about:blank",
+            "title": title_of(self.status),
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if instance:
+            members["instance"] = instance
+        if self.field:
+            members["field"] = self.field
+        facts = {key: value for key, value in self.facts.items() if key not in members}
+        made = json_response({**members, **facts}, self.status, PROBLEM)
+        return made.with_headers(*self.headers)
+
+
+def title_of(status: int) -> str:
+    """Return the phrase of a status."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who asks: the log-in of a request.
+
+The first of these decides, and if it is wrong, the request is refused:
+
+1. ``Authorization``: Basic with a user's name and password, or Bearer with an access token;
+2. the cookie of a browser's session;
+3. a client certificate, which makes the principal ``peer:DOMAIN``, as in AMQP;
+4. the user id at the other end of a unix socket: ``uid:NUMBER``.
+
+Passwords and tokens are taken only where nobody can listen.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final, Protocol
+
+from twisted.internet.defer import Deferred
+
+from amqproute.auth.access_tokens import AccessToken
+from amqproute.auth.realm import LogInTransport
+from amqproute.http.http_messages import ClientFacts, HttpProblem, HttpRequest
+from amqproute.http.requester import Requester
+from amqproute.http.sessions import COOKIE, BrowserSession, BrowserSessions
+from amqproute.values import Principal
+
+__all__ = ["HttpLogIn", "PasswordCheck", "TokenCheck", "cookie_name"]
+
+_CHALLENGES: Final = (
+    ("WWW-Authenticate", 'Basic realm="amqproute", charset="UTF-8"'),
+    ("WWW-Authenticate", 'Bearer realm="amqproute"'),
+)
+
+
+class PasswordCheck(Protocol):
+    """Verifies passwords: `amqproute.auth.password_log_in.PasswordLogIn`."""
+
+    def principal(
+        self, name: str, password: str, facts: LogInTransport
+    ) -> Deferred[Principal | bool | None]:
+        """Return the user; None if the password is wrong, False if it cannot be verified now."""
+
+    def is_known(self, principal: Principal) -> bool:
+        """Return whether a principal may still log in."""
+
+
+class TokenCheck(Protocol):
+    """Finds tokens: `amqproute.auth.access_tokens.AccessTokens`."""
+
+    def find(self, text: str) -> AccessToken | None:
+        """Return the valid token with this text; None for any other text."""
+
+
+class HttpLogIn:
+    """Finds out who asks.
+
+    Args:
+        passwords: verifies passwords.
+        tokens: the access tokens.
+        sessions: of browsers.
+    """
+
+    def __init__(
+        self, passwords: PasswordCheck, tokens: TokenCheck, sessions: BrowserSessions
+    ) -> None:
+        self._passwords = passwords
+        self._tokens = tokens
+        self.sessions = sessions
+
+    async def requester(self, request: HttpRequest) -> Requester | None:
+        """Return who asks; None without any log-in.
+
+        Raises:
+            HttpProblem: the log-in is wrong.
+        """
+        client, remote = request.client, str(request.client)
+        said = request.headers.get("authorization")
+        if said is not None:
+            return await self._authorized(said, client, remote)
+        session = self.session(request)
+        if session is not None:
+            return Requester(session.principal, "session", session=session.key, remote=remote)
+        facts = transport_of(client)
+        external = facts.external
+        if external is None:
+            return None
+        kind = external.kind
+        if kind == "peer":
+            peer = Principal("peer", external.names[0], frozenset(external.names))
+            return Requester(peer, "certificate", remote=remote)
+        return Requester(Principal("uid", external.names[0]), "socket", remote=remote)
+
+    def session(self, request: HttpRequest) -> BrowserSession | None:
+        """Return the session that a request's cookie names; None without one."""
+        for part in request.headers.get("cookie", "").split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == cookie_name(request.client):
+                session = self.sessions.find(value)
+                if session is not None and not self._passwords.is_known(session.principal):
+                    self.sessions.end(session.key)
+                    return None
+                return session
+        return None
+
+    async def log_in(self, name: str, password: str, client: ClientFacts) -> Principal:
+        """Verify a password.
+
+        Raises:
+            HttpProblem: it is wrong, or cannot be verified.
+        """
+        require_confidence(client)
+        found = await self._passwords.principal(name, password, transport_of(client))
+        if found is False or found is True:
+            raise HttpProblem(
+                503, "too many log-ins: try again later", headers=[("Retry-After", "5")]
+            )
+        if found is None:
+            raise unauthorized("name or password are wrong")
+        return found
+
+    async def _authorized(self, said: str, client: ClientFacts, remote: str) -> Requester:
+        scheme, _, value = said.partition(" ")
+        if scheme.lower() == "basic":
+            name, password = _basic(value.strip())
+            principal = await self.log_in(name, password, client)
+            return Requester(principal, "basic", remote=remote)
+        if scheme.lower() == "bearer":
+            require_confidence(client)
+            token = self._tokens.find(value.strip())
+            if token is None or not self._passwords.is_known(token.principal):
+                raise unauthorized("the token is unknown, revoked or expired")
+            return Requester(token.principal, "token", token.scope, remote=remote)
+        raise unauthorized("the log-in is Basic or Bearer")
+
+
+def unauthorized(detail: str) -> HttpProblem:
+    """Return the problem of a request without a valid log-in."""
+    return HttpProblem(401, detail, headers=_CHALLENGES)
+
+
+def require_confidence(client: ClientFacts) -> None:
+    """Refuse a password or token that others can read on its way.
+
+    Raises:
+        HttpProblem: others can.
+    """
+    if not client.is_encrypted and not client.is_loopback:
+        raise HttpProblem(403, "passwords and tokens are taken over TLS or on loopback only")
+
+
+def transport_of(client: ClientFacts) -> LogInTransport:
+    """Return the facts about a connection for the realm."""
+    return LogInTransport(client.address, client.has_tls, client.certificate_names, client.uid)
+
+
+def cookie_name(client: ClientFacts) -> str:
+    """Return the name of the session's cookie; a prefix binds it to this host where TLS is used."""
+    return f"__Host-{COOKIE}" if client.has_tls else COOKIE
+
+
+def _basic(value: str) -> tuple[str, str]:
+    try:
+        name, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        raise unauthorized("the Basic log-in is not base64 of UTF-8") from None
+    if not colon:
+        raise unauthorized("the Basic log-in is base64 of NAME:PASSWORD")
+    return name, password

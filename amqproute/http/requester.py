@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who asks, and what the log-in restricts him to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from amqproute.auth.token_scope import WHOLE_SCOPE, TokenScope
+from amqproute.values import Principal
+
+__all__ = ["LogInKind", "Requester"]
+
+LogInKind = Literal["basic", "certificate", "token", "session", "socket"]
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who asks.
+
+    Attributes:
+        principal: whose rights count.
+        kind: how he has logged in.
+        scope: what the log-in is good for, within these rights.
+        session: the id of the session; empty without one.
+        remote: where the request comes from.
+    """
+
+    principal: Principal
+    kind: LogInKind
+    scope: TokenScope = WHOLE_SCOPE
+    session: str = ""
+    remote: str = ""
+
+    def __str__(self) -> str:
+        return str(self.principal)

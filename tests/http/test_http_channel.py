@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections of the HTTP service: bounds, deadlines, streams of events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.http.event_stream import COMMENT_SECONDS, MOST_UNREAD, STALL_SECONDS, EventStream
+from amqproute.http.http_channel import LINGER_SECONDS, LONGEST_REFUSED, HttpLimits
+from amqproute.http.http_messages import EVENTS, HttpRequest, HttpResponse, json_response
+from amqproute.http.site import HttpAccess, HttpResource, SiteTerms
+from tests.http.rig import ANN, BOB, HttpConnection, Web, encode
+
+
+class ChannelCase(SynchronousTestCase):
+    """A site whose answers and streams are at hand."""
+
+    terms = SiteTerms(event_streams=4)
+
+    def setUp(self) -> None:
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        limits = HttpLimits(header_bytes=2048, body_bytes=4096, request_seconds=10)
+        self.web = Web(directory, self.terms, limits)
+        self.addCleanup(self.web.close)
+        self.seen: list[HttpRequest] = []
+        self.waiting: list[Deferred[HttpResponse]] = []
+        self.streams: list[EventStream] = []
+        self.ended = 0
+        site = self.web.site
+        site.mount("/x", self.take, methods=("GET", "POST"), access=HttpAccess.OPEN)
+        site.mount("/wait", self.wait, access=HttpAccess.OPEN)
+        events = HttpResponse(200, content_type=EVENTS, stream=self.begin)
+        site.add(HttpResource("/events", {"GET": lambda _: events}, gives=(EVENTS,)))
+
+    def take(self, request: HttpRequest) -> HttpResponse:
+        self.seen.append(request)
+        return json_response(len(request.body))
+
+    def wait(self, request: HttpRequest) -> Deferred[HttpResponse]:
+        self.waiting.append(Deferred())
+        return self.waiting[-1]
+
+    def begin(self, stream: EventStream) -> Callable[[], object]:
+        self.streams.append(stream)
+
+        def end() -> None:
+            self.ended += 1
+
+        return end
+
+
+class BoundsTests(ChannelCase):
+    """What is too large, or no request."""
+
+    def test_header(self) -> None:
+        """A header that is too long, or has too many fields, is refused in words."""
+        many = "".join(f"X-{n}: 1\r\n" for n in range(101))
+        for octets in (
+            b"GET /x HTTP/1.1\r\nHost: a\r\nX-Long: " + b"a" * 2048 + b"\r\n\r\n",
+            b"GET /" + b"a" * 3000,
+            f"GET /x HTTP/1.1\r\n{many}\r\n".encode(),
+        ):
+            connection = self.web.connect()
+            connection.send(octets)
+            answer = connection.answer()
+            self.assertEqual(answer.status, 431)
+            self.assertEqual(answer.json()["status"], 431)
+            self.assertEqual(answer.headers["Connection"], "close")
+        self.assertEqual(self.seen, [])
+
+    def test_body(self) -> None:
+        """A body that is too large is refused before it is read; so is one in chunks."""
+        connection = self.web.connect()
+        connection.send(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 4097\r\n")
+        connection.send(b"Expect: 100-continue\r\n\r\n")
+        self.assertEqual(connection.answer().status, 413)
+        connection = self.web.connect()
+        connection.send(b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(4):
+            connection.send(b"400\r\n" + b"a" * 1024 + b"\r\n")
+        self.assertEqual(connection.read(), b"")
+        connection.send(b"1\r\na\r\n0\r\n\r\n")
+        self.assertEqual(connection.answer().status, 413)
+        self.assertEqual(self.seen, [])
+
+    def test_a_body_within_bounds(self) -> None:
+        """It is taken whole, and the connection goes on."""
+        connection = self.web.connect()
+        connection.send(encode("POST", "/x", {"Content-Type": "application/json"}, b"a" * 4096))
+        self.assertEqual(connection.answer().json(), 4096)
+        connection.send(encode("GET", "/x"))
+        self.assertEqual(connection.answer().status, 200)
+
+    def test_the_rest_of_a_refused_request(self) -> None:
+        """It is thrown away for a while, and is never a request of its own."""
+        connection = self.web.connect()
+        connection.send(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\n")
+        connection.read()
+        connection.send(b"a" * 9999 + encode("GET", "/x"))
+        self.assertEqual((connection.read(), self.seen), (b"", []))
+        self.web.clock.advance(LINGER_SECONDS)
+        self.assertTrue(connection.transport.is_aborted)
+        connection = self.web.connect()
+        connection.send(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\n")
+        connection.send(b"a" * (LONGEST_REFUSED + 1))
+        self.assertTrue(connection.transport.is_aborted)
+
+    def test_what_is_no_request(self) -> None:
+        """It is refused with a problem; two lengths are no request."""
+        for octets in (
+            b"\x16\x03\x01\x00\xa5\r\n\r\n",
+            b"GET /x\r\n\r\n",
+            b"GET /x HTTP/1.1\r\nno header\r\n\r\n",
+            b"GET /x HTTP/1.1\r\nHost: a\r\nBad Name: b\r\n\r\n",
+            b"POST /x HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            b"POST /x HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\na",
+            b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            b"POST /x HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
+        ):
+            connection = self.web.connect()
+            connection.send(octets)
+            self.assertEqual(connection.answer().status, 400, octets)
+        self.assertEqual(self.seen, [])
+
+    def test_pipelined_requests(self) -> None:
+        """They are answered in turn."""
+        connection = self.web.connect()
+        connection.send(encode("GET", "/wait") + encode("GET", "/x"))
+        self.assertEqual((connection.read(), self.seen), (b"", []))
+        self.waiting[0].callback(json_response("first"))
+        said = connection.read()
+        self.assertEqual(said.count(b"HTTP/1.1 200"), 2)
+        self.assertLess(said.index(b"first"), said.rindex(b"HTTP/1.1"))
+
+
+class DeadlineTests(ChannelCase):
+    """Who is slow."""
+
+    def test_a_slow_request(self) -> None:
+        """A byte now and then does not keep a connection open."""
+        connection = self.web.connect()
+        for octet in b"GET /x HT":
+            connection.send(bytes([octet]))
+            self.web.clock.advance(1)
+        self.assertEqual(connection.read(), b"")
+        self.web.clock.advance(1)
+        self.assertEqual(connection.answer().status, 408)
+        self.web.clock.advance(LINGER_SECONDS)
+        self.assertTrue(connection.transport.is_aborted)
+
+    def test_a_slow_body(self) -> None:
+        """The time is that of the whole request."""
+        connection = self.web.connect()
+        connection.send(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
+        for _ in range(10):
+            connection.send(b"a")
+            self.web.clock.advance(1)
+        self.assertEqual(connection.answer().status, 408)
+
+    def test_a_silent_connection(self) -> None:
+        """One that never asks, which may be within its TLS handshake, is closed as well."""
+        connection = self.web.connect()
+        self.web.clock.advance(10)
+        self.assertEqual(connection.answer().status, 408)
+
+    def test_an_idle_connection(self) -> None:
+        """It may rest between two requests for a while, and then it is closed."""
+        connection = self.web.connect()
+        connection.send(encode("GET", "/x"))
+        connection.read()
+        self.web.clock.advance(59)
+        connection.send(encode("GET", "/x"))
+        self.assertEqual(connection.answer().status, 200)
+        self.web.clock.advance(61)
+        self.assertTrue(connection.transport.disconnecting)
+
+    def test_a_slow_answer(self) -> None:
+        """It is given up with 503; when it comes, nobody is told."""
+        connection = self.web.connect()
+        connection.send(encode("GET", "/wait"))
+        self.web.clock.advance(119)
+        self.assertEqual(connection.read(), b"")
+        self.web.clock.advance(1)
+        self.assertEqual(connection.answer().status, 503)
+        self.waiting[0].callback(json_response("late"))
+        self.assertEqual(connection.read(), b"")
+
+    def test_a_client_that_does_not_wait(self) -> None:
+        """Its request is carried out, and answered to nobody."""
+        connection = self.web.connect()
+        connection.send(encode("GET", "/wait"))
+        connection.lose()
+        self.waiting[0].callback(json_response("x"))
+        self.assertEqual(connection.read(), b"")
+        self.assertEqual(self.web.clock.getDelayedCalls(), [])
+
+
+class StreamTests(ChannelCase):
+    """Events."""
+
+    def open(self, headers: Mapping[str, str] = ANN) -> tuple[HttpConnection, bytes]:
+        """Open a stream; return its connection and the octets that have come."""
+        connection = self.web.connect()
+        connection.send(encode("GET", "/events", headers))
+        return connection, connection.read()
+
+    def test_events(self) -> None:
+        """They come as they are sent, on their lines; a comment when there are none."""
+        connection, head = self.open()
+        self.assertIn(b"Content-Type: text/event-stream", head)
+        self.assertIn(b"Cache-Control: no-store", head)
+        self.assertTrue(self.streams[0].send("row", "a\nb", "7"))
+        self.assertIn(b"id: 7\nevent: row\ndata: a\ndata: b\n\n", connection.read())
+        self.web.clock.advance(COMMENT_SECONDS)
+        self.assertIn(b":\n\n", connection.read())
+
+    def test_ends(self) -> None:
+        """Either side may end it; what it holds is given back, once."""
+        connection, _ = self.open()
+        connection.lose()
+        self.assertEqual((self.ended, self.web.site.streams), (1, 0))
+        self.assertFalse(self.streams[0].send("row", "a"))
+        connection, _ = self.open()
+        self.streams[1].close()
+        self.assertTrue(connection.read().endswith(b"0\r\n\r\n"))
+        self.assertEqual((self.ended, self.web.site.streams), (2, 0))
+        connection.send(encode("GET", "/x"))
+        self.assertEqual(connection.answer().status, 200)
+        connection.lose()
+        self.assertEqual(self.ended, 2)
+        self.assertEqual(self.web.clock.getDelayedCalls(), [])
+
+    def test_head(self) -> None:
+        """There is nothing to stream."""
+        answer = self.web.ask("HEAD", "/events", ANN)
+        self.assertEqual((answer.status, self.streams, self.web.site.streams), (200, [], 0))
+
+    def test_a_client_that_is_gone(self) -> None:
+        """A stream that is ready too late ends at once, and holds no place."""
+        late: list[Deferred[HttpResponse]] = []
+
+        def ready(request: HttpRequest) -> Deferred[HttpResponse]:
+            late.append(Deferred())
+            return late[-1]
+
+        self.web.site.add(HttpResource("/later", {"GET": ready}, gives=(EVENTS,)))
+        connection = self.web.connect()
+        connection.send(encode("GET", "/later", ANN))
+        connection.lose()
+        late[0].callback(HttpResponse(200, content_type=EVENTS, stream=self.begin))
+        self.assertTrue(self.streams[0].is_over)
+        self.assertEqual((self.ended, self.web.site.streams), (1, 0))
+        self.assertEqual(self.web.clock.getDelayedCalls(), [])
+
+    def test_a_reader_that_does_not_read(self) -> None:
+        """Its stream ends when too much is written, or after a time, and not before."""
+        connection, _ = self.open()
+        assert connection.transport.producer is not None
+        connection.transport.producer.pauseProducing()
+        for _ in range(MOST_UNREAD // 1024 - 20):
+            self.assertTrue(self.streams[0].send("row", "a" * 1000))
+        for _ in range(40):
+            self.streams[0].send("row", "a" * 1000)
+        self.assertTrue(self.streams[0].is_over)
+        self.assertEqual(self.web.site.streams, 0)
+        connection, _ = self.open()
+        assert connection.transport.producer is not None
+        connection.transport.producer.pauseProducing()
+        self.web.clock.advance(1)
+        self.assertTrue(self.streams[1].send("row", "a"))
+        connection.transport.producer.resumeProducing()
+        self.web.clock.pump([COMMENT_SECONDS] * 10)
+        self.assertTrue(self.streams[1].send("row", "a"))
+        connection.transport.producer.pauseProducing()
+        self.web.clock.pump([COMMENT_SECONDS] * int(2 + STALL_SECONDS / COMMENT_SECONDS))
+        self.assertTrue(self.streams[1].is_over)
+
+    def test_places(self) -> None:
+        """One user has half of the places; all are bounded; an ended stream makes room."""
+        first, _ = self.open()
+        self.open()
+        _, said = self.open()
+        self.assertIn(b"HTTP/1.1 503", said)
+        self.open(BOB)
+        self.open(BOB)
+        _, said = self.open({"Authorization": "Basic ZXZlOnNlY3JldA=="})
+        self.assertIn(b"HTTP/1.1 503", said)
+        self.assertIn(b"Retry-After: 30", said)
+        first.lose()
+        _, said = self.open({"Authorization": "Basic ZXZlOnNlY3JldA=="})
+        self.assertIn(b"HTTP/1.1 200", said)
+        self.assertEqual(self.web.site.streams, 4)
