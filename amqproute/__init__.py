@@ -20,8 +20,8 @@ Imports only go down, and packages of one layer do not know each other; a test h
     4  store journal resolver auth routing     capabilities, each replaceable
        net config filters translation client
     3  interfaces                              the seams, in one file
-    2  message  entry  values  stored  body    values exchanged between packages, and how records
-       stored_values                           of the store encode them
+    2  message  content_class  entry  values   values exchanged between packages, and how records
+       stored  body  stored_values             of the store encode them
     1  wire                                    engines: bytes in, events out; no sockets, no clock
     0  errors  conditions  outcomes  address   usable everywhere
        url  dial_policy  log_rate_limit  restore_detection  tracebacks  plurals  printable  jsontext

@@ -38,7 +38,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
         "turn_scheduler",
     ),
     ("wire",),
-    ("body", "message", "values", "entry", "stored", "stored_values"),
+    ("body", "message", "content_class", "values", "entry", "stored", "stored_values"),
     ("interfaces", "plugins"),
     (
         "store",
@@ -81,7 +81,7 @@ REACTOR_IN = ("amqproute.daemon.service", "amqproute.cli")
 SANS_IO = ("amqproute.wire", "amqproute.client")
 NO_TWISTED = (
     "errors", "conditions", "outcomes", "address", "url", "targets", "wire", "message", "values",
-    "entry", "filters", "translation",
+    "content_class", "entry", "filters", "translation",
 )  # fmt: skip
 IO_MODULES = {
     "asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "select", "selectors",

@@ -115,6 +115,23 @@ class ConsumerSet:
             cursor.needed = set()
         return cursor
 
+    def narrow(self, consumer: IConsumer, selects: Selects) -> ConsumerCursor | None:
+        """Give a plain consumer a filter; its place in the rotation stays.
+
+        Returns:
+            Its new head, which is to join the lines; None for one that stands by, or is not there.
+        """
+        self.standby = [
+            (each, selects if each is consumer else filter_) for each, filter_ in self.standby
+        ]
+        if consumer not in self.rotation or consumer in self.cursors:
+            return None
+        cursor = self.cursor_for(consumer, selects, copies=False)
+        assert cursor is not None
+        self.cursors[consumer] = cursor
+        self._tests += cursor.cost
+        return cursor
+
     def remove(self, consumer: IConsumer) -> None:
         """Remove one; see `next_standby` for who may take its place."""
         cursor = self.cursors.pop(consumer, None)

@@ -166,6 +166,16 @@ class ActiveBranches(Protocol):
             XaError: it cannot be.
         """
 
+    def hold(self, owner: str, xid: Xid, ended: Callable[[], None]) -> bytes:
+        """Do as `associate`, for an association that its transaction manager may end.
+
+        Raises:
+            XaError: it cannot be.
+        """
+
+    def let_go(self, owner: str, xid: Xid, ended: Callable[[], None]) -> None:
+        """End what `hold` has begun, unless it has ended already."""
+
     def end(self, owner: str, xid: Xid, flag: str | None = None) -> Xa:
         """End an association.
 

@@ -95,11 +95,13 @@ from amqproute.broker.stored_backlog import (
 )
 from amqproute.broker.unmatched_entries import take_unmatched
 from amqproute.broker.xa_queue_holds import hold_recovered, load_rows
+from amqproute.content_class import is_stream
 from amqproute.entry import ACCOUNT_SHIFT, FLEETING_MS, TRANSIENT, Entry
 from amqproute.errors import ResourceLimitExceeded
 from amqproute.interfaces import IConsumer, IRefusingTarget, ISource
 from amqproute.journal.event import SOMEBODY, EntryTaker, RunEvent
 from amqproute.journal.record import RecordKind
+from amqproute.log_rate_limit import RateLimitedLog
 from amqproute.message import Message
 from amqproute.outcomes import Acceptance, ErrorDetails, Outcome
 from amqproute.store.model import DamagedEntry, StoredEntry
@@ -155,6 +157,7 @@ class Queue:
         "_journal",
         "_log",
         "_now_ms",
+        "_overruns",
         "_pages",
         "_quarantined",
         "_reload_alarm",
@@ -198,6 +201,7 @@ class Queue:
         self._retry_alarm = Alarm(self._clock)
         self._reload_alarm = Alarm(self._clock)
         self._ids_alarm = Alarm(self._clock)
+        self._overruns: RateLimitedLog | None = None
         self._is_busy = False
         self._again = False
         self._pages = 0  # that cursors have read
@@ -615,6 +619,7 @@ class Queue:
         """Have the oldest messages make room for those that have come (x-max-length)."""
         taken, unread = take_excess(self.state)
         if taken:
+            self._count_lost(taken)
             batch = self._begin()
             self._removal.dead_letter(taken, DeadLetterReason.MAX_LENGTH, None, batch)
             self._departed()
@@ -622,6 +627,25 @@ class Queue:
         for line in unread:
             if not line.is_busy:
                 self._refill(line)
+
+    def _count_lost(self, entries: Sequence[Entry]) -> None:
+        """Count what streams lose because they come faster than they are consumed; say so."""
+        count = len([each for each in entries if is_stream(each.message)])
+        if not count:
+            return
+        counters = self.state.counters
+        counters.stream_lost += count
+        if self._overruns is None:
+            self._overruns = RateLimitedLog(self._clock.seconds)
+        lost = self._overruns.due(self.name, count)
+        if lost:
+            self._log.warn(
+                "{queue} is over its limit and has dropped {count} messages of streams, {total} in "
+                "all: who consumes them is too slow, or nobody does",
+                queue=self.name,
+                count=lost,
+                total=counters.stream_lost,
+            )
 
     def _remove_late(self, entries: Sequence[Entry]) -> None:
         """Remove entries that arrived when the queue was no more."""
@@ -743,6 +767,17 @@ class Queue:
         if cursor is not None:
             cursor.join(self.state.levels.lines, self._store.next_id())
         consumers.add(consumer, cursor)
+
+    def narrow(self, consumer: IConsumer, selects: Selects) -> None:
+        """Have a consumer that takes everything select from now on.
+
+        Args:
+            consumer: it was attached without a filter.
+            selects: what it takes.
+        """
+        cursor = self.state.consumers.narrow(consumer, selects)
+        if cursor is not None:
+            cursor.join(self.state.levels.lines, self._store.next_id())
 
     def detach(self, consumer: IConsumer) -> None:
         """Remove a consumer; the one that waits longest takes its place."""

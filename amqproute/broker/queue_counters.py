@@ -21,3 +21,4 @@ class QueueCounters:
     duplicates: int = 0
     unreachable: int = 0
     damaged: int = 0
+    stream_lost: int = 0

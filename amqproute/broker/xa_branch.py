@@ -49,12 +49,15 @@ class Branch:
         rows: ids of the rows of its posted messages, once it is prepared.
         leftover: what of that record its transaction has not got.
         reserved: places kept free for it once it is prepared, by queue.
+        holders: of its active associations those that a command of its manager ends; each is called
+            then.
         command: what it waits for the store with: no other command is taken meanwhile.
     """
 
     __slots__ = (
         "active",
         "command",
+        "holders",
         "leftover",
         "owner",
         "record",
@@ -80,6 +83,7 @@ class Branch:
         self.leftover: RecoveryRemainder | None = None
         self.reserved: dict[Queue, int] = {}
         self.command: str | None = None
+        self.holders: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"<Branch {self.key} {self.state.value}>"

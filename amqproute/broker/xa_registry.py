@@ -57,7 +57,7 @@ from amqproute.broker.xa_branch import Branch, record_of
 from amqproute.broker.xa_monitor import BranchMonitor
 from amqproute.broker.xa_record import NOTES, ROWS, BranchRecord
 from amqproute.broker.xa_recovery import Find, forget_leftover, revive
-from amqproute.broker.xa_states import HEURISTIC, BranchState, Xa, XaError, Xid
+from amqproute.broker.xa_states import HEURISTIC, OPEN, BranchState, Xa, XaError, Xid
 from amqproute.errors import AmqpError, DecodeError, StoreError, Unresolved
 from amqproute.interfaces import IStore
 from amqproute.values import NextHop, Principal
@@ -261,6 +261,43 @@ class BranchRegistry:
         """
         return self.start(owner, xid, "join" if (owner, xid) in self._known else None)
 
+    def hold(self, owner: str, xid: Xid, ended: Callable[[], None]) -> bytes:
+        """Start a branch, or join it, for a session that has no command to end its association.
+
+        Prepare, commit in one phase and roll-back end it: the manager knows that the work is done.
+
+        Args:
+            owner: who works in it.
+            xid: its name.
+            ended: called when a command ends the association; not after `let_go`.
+
+        Raises:
+            XaError: it cannot be.
+        """
+        txn_id = self.associate(owner, xid)
+        self.branch(owner, xid).holders.append(ended)
+        return txn_id
+
+    def let_go(self, owner: str, xid: Xid, ended: Callable[[], None]) -> None:
+        """End what `hold` has begun, unless it has ended already."""
+        branch = self._known.get((owner, xid))
+        if branch is not None and ended in branch.holders:
+            branch.holders.remove(ended)
+            if branch.state in OPEN:
+                branch.associate(-1, 0)
+
+    def _end_held(self, branch: Branch) -> None:
+        """End the associations of those that cannot do so themselves: a command comes.
+
+        Not where others work in the branch, for which the command is refused.
+        """
+        is_theirs = branch.active == len(branch.holders) and not branch.suspended
+        if branch.command is None and branch.state in OPEN and is_theirs:
+            holders, branch.holders = branch.holders, []
+            for ended in holders:
+                branch.associate(-1, 0)
+                ended()
+
     # -- commands --------------------------------------------------------------------------------
 
     def branch(self, owner: str, xid: Xid) -> Branch:
@@ -382,6 +419,7 @@ class BranchRegistry:
         branch = self.branch(owner, xid)
         if self._rolls_back(branch):
             return Xa.RBTIMEOUT
+        self._end_held(branch)
         branch.check("prepare")
         transaction = branch.transaction
         assert transaction is not None
@@ -428,6 +466,8 @@ class BranchRegistry:
         branch = self.branch(owner, xid)
         if one_phase and self._rolls_back(branch):
             return Xa.RBTIMEOUT
+        if one_phase:
+            self._end_held(branch)
         branch.check("commit one-phase" if one_phase else "commit")
         if branch.state in HEURISTIC:
             return branch.decided
@@ -447,6 +487,7 @@ class BranchRegistry:
         branch = self.branch(owner, xid)
         if self._rolls_back(branch):
             return Xa.RBTIMEOUT
+        self._end_held(branch)
         branch.check("rollback")
         if branch.state in HEURISTIC:
             return branch.decided

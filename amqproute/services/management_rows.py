@@ -227,6 +227,7 @@ class ManagementRows:
     def _queue_row(self, queue: Queue, entity_type: str, kind: str) -> dict[str, object]:
         oldest = queue.oldest_arrival_ms
         tally = queue.tally
+        lost = {"stream-lost": tally.stream_lost} if tally.stream_lost else {}
         return {
             "name": queue.name,
             "type": entity_type,
@@ -246,4 +247,5 @@ class ManagementRows:
             "expired": tally.expired,
             "dead-lettered": tally.dead_lettered,
             "loaded": tally.loaded,
+            **lost,
         }

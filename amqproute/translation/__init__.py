@@ -4,8 +4,9 @@
 The broker stores messages of 1.0 only. `content_message` translates contents published by clients
 of 0-9 or 0-9-1, `message_content` translates messages delivered to them. The tables are those of
 09: part 5; `field_values` has the types of values, with `decimal_numbers`. `dead_letters` is the
-header ``x-death``. Bodies outside of memory are framed by `body_framing` on their way in;
-`body_layout` finds the body in them on their way out.
+header ``x-death``. `content_classes` translates contents of the classes file, stream and tunnel to
+contents of class basic first, and back from these. Bodies outside of memory are framed by
+`body_framing` on their way in; `body_layout` finds the body in them on their way out.
 
 No loss
 -------

@@ -15,7 +15,7 @@ from amqproute.net.pump import EngineProtocol, Make, TransportFacts
 from amqproute.values import Principal
 from amqproute.wire.amqp09.connection09 import Connection09
 from tests.conformance.frame_broker import End, FrameBroker
-from tests.support.plain_amqp09 import frame_octets, frames, header, method
+from tests.support.plain_amqp09 import FLAGS, IDS, frame_octets, frames, header, method
 from tests.support.wire09 import V091, call, content, settings
 
 ANN = Principal("user", "ann")
@@ -122,7 +122,7 @@ class Client09:
         for kind, channel, payload in frames(data):
             if kind == 1:
                 name, arguments = method(payload)
-                if name in ("basic.deliver", "basic.get-ok", "basic.return"):
+                if "content" in FLAGS[name]:
                     self._open[channel] = [name, arguments]
                 else:
                     self.methods.append((channel, name, arguments))
@@ -189,6 +189,23 @@ class Client09:
         return self.write(
             *(
                 content(channel, "basic.publish", body, properties, routing_key=key, **arguments)
+                for body in bodies
+            )
+        )
+
+    def put(
+        self,
+        name: str,
+        /,
+        *bodies: bytes,
+        channel: int = 1,
+        properties: dict[str, Any] | None = None,
+        **arguments: Any,
+    ) -> Client09:
+        """Send contents of any class in one segment."""
+        return self.write(
+            *(
+                content(channel, name, body, properties, class_id=IDS[name][0], **arguments)
                 for body in bodies
             )
         )

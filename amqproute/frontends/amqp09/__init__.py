@@ -33,6 +33,23 @@ channel finds what was published: get, declare, purge and delete wait for commit
 *Direct reply-to*: `direct_replies` has the consumer of the pseudo-queue, whose queue is a dynamic
 node with an unguessable name, and writes that name into requests (`broker.reply_addresses`).
 
+*Classes that only 0-9 has*: file, stream, dtx, tunnel and message have a module each, with a
+`class_methods.ClassMethods` that `class_registry` makes for a channel when it uses the class; to
+the channel it is a table of handlers, the taker of the class's contents, and what has an end. It
+stands on the channel, which it calls by the methods of `transaction_methods.TransactionMethods`: it
+replies and refuses, starts consumers by `consumer_source` and `start_consumer`, and publishes by
+`publish_class`. A publish of such a class is a `class_publish.ClassPublish`: a publish of basic for
+all that routes, stores and counts it (`amqproute.translation.content_classes`), which tells its
+class what has become of it, and comes back as the client sent it. A consumer on a connection of 0-9
+names the classes that it ``takes``; one of class basic has a filter (`class_selection`) from the
+first message of another class on, and until then costs what it always did. Clients of 0-9-1 get
+messages of all classes as basic content, with the headers that stand for the rest.
+
+*Streams* are sent at the rate and in the windows of `stream_window`, by the clock of the broker.
+*Tunnels* are for consumers of class basic (`tunnel_consumer`). *Branches* of distributed
+transactions are begun by `dtx_methods` and ended by their managers
+(`amqproute.broker.xa_registry`).
+
 *Large bodies*: one of more than a mebibyte goes to the store as its frames arrive
 (`large_content_receiver`), and is put on its queues when it is complete. Before the first octet is
 written its message is tried, so what would be refused in the end is refused at once. On the way out

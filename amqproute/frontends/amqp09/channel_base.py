@@ -20,6 +20,7 @@ from amqproute.frontends.amqp09.amqp09_context import Amqp09Context
 from amqproute.frontends.amqp09.large_content_output import LargeContent, LargeContentOutput
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.amqp09.reply_texts import reply_code_of, reply_text
+from amqproute.frontends.amqp09.stream_window import StreamWindow
 from amqproute.frontends.amqp09.topology_replies import TopologyMethod, topology_reply
 from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.wire.amqp09.channel import Channel
@@ -51,6 +52,10 @@ class ChannelHost(Protocol):
     @property
     def content_output(self) -> LargeContentOutput:
         """What the connection sends of large contents."""
+
+    @property
+    def stream_window(self) -> StreamWindow:
+        """The window of the connection's streams (stream.qos with global)."""
 
     @property
     def tickets(self) -> ConnectionTickets:

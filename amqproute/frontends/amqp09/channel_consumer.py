@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from twisted.python.failure import Failure
 
@@ -14,12 +14,16 @@ from amqproute import conditions
 from amqproute.address import in_host
 from amqproute.auth.policy import Verb
 from amqproute.broker.commit_batch import Batch
+from amqproute.broker.consumer_cursor import Selects
 from amqproute.broker.entry_removal import DAMAGED_WORDS
 from amqproute.broker.local_transaction import Retirement
+from amqproute.broker.queue import Queue
 from amqproute.conditions import Condition
+from amqproute.content_class import ContentClass
 from amqproute.entry import Entry
 from amqproute.errors import DecodeError, MessageDamaged
 from amqproute.frontends.amqp09.channel_base import ChannelBase
+from amqproute.frontends.amqp09.class_selection import CLASS_SELECTORS
 from amqproute.frontends.amqp09.large_content_output import BodyInspection, LargeContent
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.common.consuming_endpoint import ConsumingEndpoint
@@ -85,11 +89,17 @@ class ChannelConsumer(ConsumingEndpoint):
         "_layout",
         "_name",
         "_owner",
+        "_sorts",
         "_windows",
         "no_ack",
         "priority",
         "tag",
     )
+
+    content_class = ContentClass.BASIC
+    """The class that it is a consumer of; of message for basic, too."""
+    takes: ClassVar[frozenset[ContentClass]] = frozenset((ContentClass.BASIC,))
+    """The classes of what it is given on a connection of 0-9 (09-QUEUE-02)."""
 
     def __init__(
         self,
@@ -107,6 +117,8 @@ class ChannelConsumer(ConsumingEndpoint):
         self.no_ack = no_ack
         self.priority = 0
         self._windows = () if no_ack else tuple(windows)
+        # It takes what comes, until something of another class does.
+        self._sorts = False
         self._counts_deliveries = owner.queues.counts_deliveries(name)
         # Of the message translated last: likely those of the next one, too.
         self._head_octets = 0
@@ -132,6 +144,10 @@ class ChannelConsumer(ConsumingEndpoint):
     def unacknowledged(self) -> int:
         """How many messages its client has not acknowledged."""
         return len(self._held)
+
+    def class_facts(self) -> dict[str, object]:
+        """Return what its row has besides, because of its class."""
+        return {}
 
     # -- NodeEndpoint ----------------------------------------------------------------------------
 
@@ -188,6 +204,39 @@ class ChannelConsumer(ConsumingEndpoint):
         if behind:
             self._release(behind)
 
+    # -- classes of content (0-9) ----------------------------------------------------------------
+
+    def selection(self, origin: str | None) -> Selects | None:
+        """Return the filter to attach it with; None for a consumer that takes everything.
+
+        A consumer of class basic is attached without one also where it takes its own class only: it
+        asks for the filter when something of another class comes, which is never on most queues. A
+        filter has its price (`amqproute.broker.consumer_cursor`).
+
+        Args:
+            origin: of messages that it does not want (no-local); None for none.
+        """
+        if not self._owner.is_0_9:
+            return None if origin is None else lambda entry: entry.origin != origin
+        selects = CLASS_SELECTORS[self.takes]
+        if origin is not None:
+            return lambda entry: entry.origin != origin and selects(entry)
+        if ContentClass.BASIC in self.takes:
+            self._sorts = True
+            return None
+        return selects
+
+    def _sort(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Give back what is of other classes, and have no more of it."""
+        selects = CLASS_SELECTORS[self.takes]
+        own = [entry for entry in entries if selects(entry)]
+        if len(own) < len(entries):
+            self._sorts = False
+            if isinstance(self.source, Queue):
+                self.source.narrow(self, selects)
+            self._settle([entry for entry in entries if not selects(entry)], RELEASED)
+        return own
+
     # -- IConsumer -------------------------------------------------------------------------------
 
     def capacity(self) -> int:
@@ -209,6 +258,8 @@ class ChannelConsumer(ConsumingEndpoint):
 
     def deliver(self, entries: Sequence[Entry]) -> None:
         """See `IConsumer.deliver`."""
+        if self._sorts:
+            entries = self._sort(entries)
         self._behind.extend(entries)
         self._bytes += sum([len(entry.message.encoded) for entry in entries])
         self._held.update(dict.fromkeys(entries))
@@ -234,7 +285,7 @@ class ChannelConsumer(ConsumingEndpoint):
                 refused.append(entry)
                 continue
             size = content.size
-            if not all(window.fits(size) for window in self._windows):
+            if not self._fits(size):
                 break
             layout = self._layout
             self._behind.popleft()
@@ -246,8 +297,7 @@ class ChannelConsumer(ConsumingEndpoint):
                 continue
             entry.attempted = True
             entry.message.forget()
-            for window in self._windows:
-                window.take(size)
+            self._note_sent(size)
             if layout is not None:
                 self._send_body(entry, tag, layout)
             elif self.no_ack:
@@ -260,6 +310,15 @@ class ChannelConsumer(ConsumingEndpoint):
             self._settle(sent, ACCEPTED)
         if not self.no_ack:
             self._owner.delivered()
+
+    def _fits(self, size: int) -> bool:
+        """Whether a body of this size may be sent ahead."""
+        return all(window.fits(size) for window in self._windows)
+
+    def _note_sent(self, size: int) -> None:
+        """Count a body that is sent ahead."""
+        for window in self._windows:
+            window.take(size)
 
     def _send_known(self, sent: list[Entry]) -> bool:
         """Send what stands first and is of known content in one burst; False if none is.
@@ -484,9 +543,13 @@ class ChannelConsumer(ConsumingEndpoint):
         if self._behind:
             self.send_behind()
         self.source.dispatch()
+        self._connection.flush()  # a branch may have been committed from another connection
 
     def restored(self, retirements: Sequence[Retirement]) -> None:
-        """The transaction was rolled back: the client has these as before."""
+        """The transaction was rolled back: the client has these as before, if it is still there."""
+        if not self._owner.channel.is_open:
+            self.settle([each.delivery[1] for each in retirements], RELEASED)
+            return
         tags = self._owner.channel.unacknowledged
         for each in retirements:
             tag, held = each.delivery

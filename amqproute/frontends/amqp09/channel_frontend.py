@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Final
 
 from amqproute.broker.exchanges.topology_fault import TopologyFault
-from amqproute.errors import AmqpError
+from amqproute.errors import AmqpError, NotImplementedHere
 from amqproute.frontends.amqp09.channel_base import ChannelHost
 from amqproute.frontends.amqp09.channel_publisher import ChannelPublisher
+from amqproute.frontends.amqp09.class_methods import ClassMethods
+from amqproute.frontends.amqp09.class_publish import ClassPublish
+from amqproute.frontends.amqp09.class_registry import CLASSES
 from amqproute.frontends.amqp09.transaction_methods import TransactionMethods
 from amqproute.frontends.common.client_connection import ClientConnection, ConnectionConsumer
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
@@ -27,7 +31,6 @@ from amqproute.wire.amqp09.methods import (
     QueueDelete,
     QueuePurge,
 )
-from amqproute.wire.amqp09.replies import ReplyCode
 from amqproute.wire.amqp09.shapes import AmqpMethod
 
 __all__ = ["ChannelFrontend"]
@@ -36,6 +39,13 @@ _ACK: Final = BasicAck()
 _PUBLISH: Final = BasicPublish()
 _LOOKS_AT_QUEUES: Final = frozenset((BasicGet, QueueDeclare, QueuePurge, QueueDelete))
 """Methods whose answer depends on what is on a queue."""
+_DONE_AT_THE_END: Final = (
+    ev.PublishesReceived,
+    ev.ContentPartReceived,
+    ev.ContentsReceived,
+    ev.DeliveriesSettled,
+)
+"""Events that are acted on although their channel is over."""
 
 
 class ChannelFrontend(TransactionMethods):
@@ -48,12 +58,15 @@ class ChannelFrontend(TransactionMethods):
 
     Attributes:
         publisher: what the client publishes by; None until it does.
+        classes: by id, those of the classes that only 0-9 has that the client has used.
     """
 
     def __init__(self, connection: ClientConnection, host: ChannelHost, channel: Channel) -> None:
         super().__init__(connection, host, channel)
         self._begin_deliveries()
         self.publisher: ChannelPublisher | None = None
+        # By id, the classes that only 0-9 has, as far as the client uses them.
+        self.classes: dict[int, ClassMethods] = {}
         # Events that wait for the method before them.
         self._backlog: deque[object] = deque()
         self._handlers: dict[type[AmqpMethod], Callable[..., None]] = {
@@ -109,9 +122,12 @@ class ChannelFrontend(TransactionMethods):
                     if isinstance(content, Publish):
                         self._publisher().take_part(event)
                     else:
-                        self._not_offered(content.method)
+                        method = content.method
+                        self._class_of(method).take_part(event)
                 case ev.ContentsReceived(contents=contents):
-                    self._not_offered(contents[0].method)
+                    for methods, some in groupby(contents, lambda each: type(each.method)):
+                        method = methods()
+                        self._class_of(method).take_contents(list(some))
         except (AmqpError, TopologyFault) as error:
             self.refuse(error, method)
 
@@ -129,13 +145,34 @@ class ChannelFrontend(TransactionMethods):
     def _call_now(self, method: AmqpMethod) -> None:
         handler = self._handlers.get(type(method))
         if handler is None:
-            self._not_offered(method)
-        elif not self.is_0_9 or self.check_ticket(method):
+            handler = self._class_of(method).handler(method)
+        if handler is None:
+            raise NotImplementedHere(f"{method.traits.name} is not offered")
+        if not self.is_0_9 or self.check_ticket(method):
             handler(method)
 
-    def _not_offered(self, method: AmqpMethod) -> None:
-        words = f"{method.traits.name} is not offered"
-        self.fail(ReplyCode.NOT_IMPLEMENTED, words, method)
+    def _class_of(self, method: AmqpMethod) -> ClassMethods:
+        """Return the class of a method, of those that only 0-9 has.
+
+        Raises:
+            NotImplementedHere: it is not offered.
+        """
+        class_id = method.traits.class_id
+        found = self.classes.get(class_id)
+        if found is None:
+            make = CLASSES.get(class_id)
+            if make is None:
+                raise NotImplementedHere(f"{method.traits.name} is not offered")
+            found = self.classes[class_id] = make(self)
+        return found
+
+    def publish_class(self, publishes: Sequence[ClassPublish]) -> None:
+        """See `TransactionMethods.publish_class`."""
+        self._publisher().publish_class(publishes)
+
+    def publish_part(self, event: ev.ContentPartReceived) -> None:
+        """See `TransactionMethods.publish_part`."""
+        self._publisher().take_part(event)
 
     def _publisher(self) -> ChannelPublisher:
         publisher = self.publisher
@@ -152,6 +189,12 @@ class ChannelFrontend(TransactionMethods):
         publisher.when_put.append(act)
         return True
 
+    def dispatch(self) -> None:
+        """See `ChannelBase.dispatch`."""
+        super().dispatch()
+        for each in self.classes.values():
+            each.dispatch()
+
     # -- end -------------------------------------------------------------------------------------
 
     def end(self) -> None:
@@ -162,14 +205,16 @@ class ChannelFrontend(TransactionMethods):
         self.is_ended = True
         with self.connection.event_batch:
             for event in backlog:
-                if isinstance(
-                    event, ev.PublishesReceived | ev.ContentPartReceived | ev.DeliveriesSettled
-                ):
+                if isinstance(event, _DONE_AT_THE_END):
                     self._act(event)
             self._undo()
+            for each in self.classes.values():
+                each.end()
             self._end_deliveries()
         # They know the channel, and would keep each other in memory.
         self._handlers.clear()
+        self.classes.clear()
+        self.branch_work = None
         publisher, self.publisher = self.publisher, None
         if publisher is not None:
             publisher.drop_arriving()
@@ -216,7 +261,11 @@ class ChannelFrontend(TransactionMethods):
                 "no-ack": consumer.no_ack,
                 "priority": consumer.priority,
                 "node": consumer.source.name,
+                **consumer.class_facts(),
             }
+        for each in self.classes.values():
+            for row in each.rows():
+                yield {**self._row(f"channel {channel.number}", "channel", None), **row}
         if self._getter is not None:
             yield {
                 **self._row(self._getter.name, "get", self._getter.address),
@@ -248,5 +297,5 @@ class ChannelFrontend(TransactionMethods):
 def _mode(channel: Channel) -> str:
     """Return what commits what is published on a channel."""
     if channel.is_transacted:
-        return "transactions"
+        return "branch" if channel.is_distributed else "transactions"
     return "none" if channel.confirms is None else "confirms"

@@ -39,6 +39,7 @@ from amqproute.errors import (
 )
 from amqproute.frontends.amqp09.access_realms import RealmUse
 from amqproute.frontends.amqp09.channel_base import ChannelBase
+from amqproute.frontends.amqp09.class_publish import ClassPublish, answer_classes
 from amqproute.frontends.amqp09.direct_replies import address_replies
 from amqproute.frontends.amqp09.large_content_output import LargeContent
 from amqproute.frontends.amqp09.large_content_receiver import ArrivingBody, LargeContentReceiver
@@ -54,6 +55,7 @@ from amqproute.wire.amqp09.contents import Publish
 from amqproute.wire.amqp09.methods import BasicPublish
 from amqproute.wire.amqp09.protocol_events import ContentPartReceived
 from amqproute.wire.amqp09.replies import ReplyCode
+from amqproute.wire.amqp09.shapes import AmqpMethod
 
 __all__ = ["ChannelPublisher", "PublishedContent"]
 
@@ -66,23 +68,23 @@ class PublishedContent:
     """A publish on its way in.
 
     Attributes:
-        publish: as it came.
+        publish: as it came; a `ClassPublish` for one of another class than basic.
         payload: its body; empty for a very large one.
         large: takes the body of a very large one; None for any other, and when it is refused.
         rest: the body of a very large one, when it is on the disk.
-        settled: nobody waits for a confirm.
+        settled: nobody waits for a confirm, or for the answer that its class has instead.
         tag: the number that it is confirmed by, for the journal.
     """
 
     __slots__ = ("large", "payload", "publish", "rest", "settled", "tag")
 
-    def __init__(self, publish: Publish) -> None:
+    def __init__(self, publish: Publish, is_awaited: bool = False) -> None:
         self.publish = publish
         parts = publish.parts
         self.payload = parts[0] if len(parts) == 1 else publish.body
         self.large: LargeContentReceiver | None = None
         self.rest: IBody | None = None
-        self.settled = not publish.number
+        self.settled = not (publish.number or is_awaited)
         self.tag = b"%d" % publish.number
 
 
@@ -151,6 +153,7 @@ class ChannelPublisher(PublishingEndpoint):
     __slots__ = (
         "_arriving",
         "_granted",
+        "_has_classes",
         "_is_rehearsing",
         "_owner",
         "_plans",
@@ -186,6 +189,8 @@ class ChannelPublisher(PublishingEndpoint):
         # The very large message that is coming in, and whether it is only tried.
         self._arriving: PublishedContent | None = None
         self._is_rehearsing = False
+        # Whether contents of other classes than basic are published here.
+        self._has_classes = False
         self._ways: dict[str, ITarget] = {}
         # Of the run that is being taken, by the identity of method and properties.
         self._plans: dict[tuple[int, int], PublishPlan] | None = None
@@ -260,6 +265,15 @@ class ChannelPublisher(PublishingEndpoint):
         if refusal is not None:
             raise refusal
 
+    def publish_class(self, publishes: Sequence[ClassPublish]) -> None:
+        """Take publishes of another class than basic; see `PublishListener`."""
+        self._has_classes = True
+        deliveries = [PublishedContent(each, each.is_awaited) for each in publishes]
+        if self.share is not None:
+            self.share.received(len(deliveries), sum([len(each.payload) for each in deliveries]))
+        self._connection.event_batch.put(self, deliveries)
+        self._use_credit(len(deliveries))
+
     def _use_credit(self, messages: int) -> None:
         self._granted -= messages
         if self._granted <= 0 and not self._owner.is_ended:  # one of them may have ended it
@@ -294,7 +308,7 @@ class ChannelPublisher(PublishingEndpoint):
                 self._note_refused(delivery, error)
                 refused.append(delivery)
             except (AmqpError, TopologyFault) as error:
-                self._owner.refuse(error, delivery.publish.method)
+                self._owner.refuse(error, delivery.publish.original.method)
                 self._uncommitted -= 1
             if was_open and not self._owner.channel.is_open:
                 self._uncommitted -= len(deliveries) - place - 1
@@ -309,6 +323,8 @@ class ChannelPublisher(PublishingEndpoint):
         self._owner.connection.error_log.message_refused(
             self.name, delivery.publish.method.exchange or "(default exchange)", error
         )
+        if isinstance(delivery.publish, ClassPublish):
+            delivery.publish.error = error
         transaction = self._owner.transaction()
         if transaction is not None:
             transaction.fail(error)
@@ -353,7 +369,7 @@ class ChannelPublisher(PublishingEndpoint):
         method, properties = publish.method, publish.properties
         exchange = method.exchange
         topology = self.topology
-        if not self._may_publish(method):
+        if not self._may_publish(method, publish.original.method):
             return False
         try:
             content = read_content(properties, publish.property_octets, self._owner.is_0_9)
@@ -393,8 +409,12 @@ class ChannelPublisher(PublishingEndpoint):
             self._remember(delivery, outcome, targets, came, message)
         return not self._owner.channel.is_transacted
 
-    def _may_publish(self, method: BasicPublish) -> bool:
+    def _may_publish(self, method: BasicPublish, named: AmqpMethod) -> bool:
         """Check the exchange of a publish, and the right to it; False if its ticket is wrong.
+
+        Args:
+            method: of the publish.
+            named: the method that the client has sent.
 
         Raises:
             AmqpError: the client has no right to it.
@@ -405,7 +425,7 @@ class ChannelPublisher(PublishingEndpoint):
         if method.ticket:
             # The default exchange is there for the queues that it leads to, and their realms.
             node = exchange_node(exchange) if exchange else method.routing_key
-            if not owner.ticket_covers(method.ticket, RealmUse.WRITE, node, method):
+            if not owner.ticket_covers(method.ticket, RealmUse.WRITE, node, named):
                 return False
         if exchange:
             owner.require(Verb.PUBLISH, exchange_node(exchange))
@@ -518,12 +538,16 @@ class ChannelPublisher(PublishingEndpoint):
         text = f"{code.name} - {words}" if words else code.name
         if not channel.is_open:
             return
+        publish = delivery.publish
+        if isinstance(publish, ClassPublish) and publish.listener.returned(publish, code, text):
+            return
+        original = publish.original
         if delivery.rest is not None:
             self._return_large(delivery, code, text)
         elif owner.sending is None:
-            channel.return_content(delivery.publish, code, text)
+            channel.return_content(original, code, text)
         else:
-            owner.behind_content(lambda: channel.return_content(delivery.publish, code, text))
+            owner.behind_content(lambda: channel.return_content(original, code, text))
 
     # -- very large messages ---------------------------------------------------------------------
 
@@ -531,12 +555,14 @@ class ChannelPublisher(PublishingEndpoint):
         """Take a part of a very large message."""
         publish = event.content
         assert isinstance(publish, Publish)
+        self._has_classes |= isinstance(publish, ClassPublish)
         delivery = self._arriving
         is_new = delivery is None or delivery.publish is not publish
         if self.share is not None:
             self.share.received(int(is_new), sum(map(len, event.parts)))
         if delivery is None or is_new:
-            delivery = self._arriving = PublishedContent(publish)
+            is_awaited = isinstance(publish, ClassPublish) and publish.is_awaited
+            delivery = self._arriving = PublishedContent(publish, is_awaited)
             self._try_large(delivery, lambda: self._begin_large(delivery))
             self._use_credit(1)
         large = delivery.large
@@ -566,7 +592,7 @@ class ChannelPublisher(PublishingEndpoint):
         except (AmqpError, TopologyFault) as error:
             delivery.large = None
             self._arriving = None
-            self._owner.refuse(error, delivery.publish.method)
+            self._owner.refuse(error, delivery.publish.original.method)
 
     def _begin_large(self, delivery: PublishedContent) -> None:
         """Look at what precedes the body, and refuse now what would be refused in the end."""
@@ -641,7 +667,7 @@ class ChannelPublisher(PublishingEndpoint):
 
         def begin() -> None:
             assert body is not None
-            channel.return_content(publish, code, text, (), publish.size)
+            channel.return_content(publish.original, code, text, (), publish.size)
             owner.send_large(LargeContent(channel, body, layout, ended))
 
         owner.behind_content(begin)
@@ -722,12 +748,15 @@ class ChannelPublisher(PublishingEndpoint):
         self._look()
 
     def _confirm(self, deliveries: Iterable[PublishedContent], is_taken: bool = True) -> None:
+        if self._has_classes:
+            deliveries = list(deliveries)
+            answer_classes([each.publish for each in deliveries], is_taken)
         owner, channel = self._owner, self._owner.channel
         if not channel.is_open:
             return
         if owner.sending is not None:
-            kept = list(deliveries)
-            if any(each.publish.number for each in kept):
+            kept = [each for each in deliveries if each.publish.number]
+            if kept:
                 owner.behind_content(lambda: self._confirm(kept, is_taken))
             return
         tell = channel.confirm if is_taken else channel.reject

@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from amqproute.auth.policy import Verb
 from amqproute.broker.exchanges.argument_rules import consumer_priority
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.broker.reply_addresses import REPLY_QUEUE, reply_name
-from amqproute.errors import PreconditionFailed, ResourceLimitExceeded, UnauthorizedAccess
+from amqproute.errors import (
+    AmqpError,
+    PreconditionFailed,
+    ResourceLimitExceeded,
+    UnauthorizedAccess,
+)
 from amqproute.frontends.amqp09.channel_consumer import (
     ChannelConsumer,
     HeldDelivery,
@@ -21,6 +26,7 @@ from amqproute.frontends.amqp09.consumer_timeout import ConsumerTimeout
 from amqproute.frontends.amqp09.direct_replies import DirectReplyConsumer
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.amqp09.topology_methods import TopologyMethods
+from amqproute.frontends.amqp09.tunnel_consumer import Consumer09
 from amqproute.frontends.common.node_access import DYNAMIC
 from amqproute.outcomes import ACCEPTED, FAILED, RELEASED, Outcome, Rejection
 from amqproute.wire.amqp09.methods import (
@@ -36,12 +42,18 @@ from amqproute.wire.amqp09.methods import (
     BasicRecover,
     BasicRecoverOk,
     BasicRecoverSync,
+    FileConsume,
+    MessageConsume,
+    StreamConsume,
 )
 from amqproute.wire.amqp09.protocol_events import AckReceived, DeliveriesSettled
 from amqproute.wire.amqp09.replies import ReplyCode
 from amqproute.wire.amqp09.shapes import AmqpMethod
 
-__all__ = ["DeliveryMethods"]
+__all__ = ["ConsumeMethod", "DeliveryMethods"]
+
+ConsumeMethod: TypeAlias = BasicConsume | FileConsume | MessageConsume | StreamConsume
+"""A method that asks for a consumer."""
 
 OUTCOMES: Final[dict[AckReceived, Outcome]] = {
     AckReceived.ACKNOWLEDGED: ACCEPTED,
@@ -122,31 +134,65 @@ class DeliveryMethods(TopologyMethods):
     # -- consumers -------------------------------------------------------------------------------
 
     def _consume(self, method: BasicConsume) -> None:
-        tag = method.consumer_tag
         if method.queue == REPLY_QUEUE:
             self._consume_replies(method)
             return
-        name = self.queue_of(method.queue, method)
-        if name is None:
+        found = self.consumer_source(method)
+        if found is None:
             return
-        queue = self._source(name)
-        priority = consumer_priority(method.filter)
-        exclusive = self.host.amqp09.exclusive_consumers
-        if queue.name in exclusive or (method.exclusive and queue.consumers):
-            raise UnauthorizedAccess(f"queue '{name}' in exclusive use")
-        queue.check_source(copies=False)
-        self._require_link()
+        name, queue = found
         windows = [self.prefetch]
         windows.append(self.host.prefetch if self.is_0_9 else PrefetchWindow(*self.next_window))
-        consumer = ChannelConsumer(self, queue, name, tag, method.no_ack, windows)
-        consumer.priority = priority
-        self.consumers[tag] = consumer
+        kind = Consumer09 if self.is_0_9 else ChannelConsumer
+        consumer = kind(self, queue, name, method.consumer_tag, method.no_ack, windows)
+        self.start_consumer(consumer, method, BasicConsumeOk(consumer_tag=method.consumer_tag))
+
+    def consumer_source(
+        self, method: ConsumeMethod, in_use: type[AmqpError] = UnauthorizedAccess
+    ) -> tuple[str, Queue] | None:
+        """Return the queue for a new consumer, and its name as the client writes it.
+
+        Args:
+            method: that asks for a consumer.
+            in_use: the error where the queue is in exclusive use.
+
+        Returns:
+            None where no queue was declared on the channel, which is over for that.
+
+        Raises:
+            AmqpError: the client may have no consumer there.
+            TopologyFault: there is no such queue.
+        """
+        name = self.queue_of(method.queue, method)
+        if name is None:
+            return None
+        queue = self._source(name)
+        exclusive = self.host.amqp09.exclusive_consumers
+        if queue.name in exclusive or (method.exclusive and queue.consumers):
+            raise in_use(f"queue '{name}' in exclusive use")
+        queue.check_source(copies=False)
+        self._require_link()
+        return name, queue
+
+    def start_consumer(
+        self, consumer: ChannelConsumer, method: ConsumeMethod, answer: AmqpMethod
+    ) -> None:
+        """Have a new consumer served.
+
+        Args:
+            consumer: of a queue that `consumer_source` has returned.
+            method: that asks for it.
+            answer: what the client is told before the first delivery.
+        """
+        queue, mine = consumer.source, self.host.origin_name
+        assert isinstance(queue, Queue)
+        consumer.priority = consumer_priority(method.filter)
+        self.consumers[consumer.tag] = consumer
         if method.exclusive:
-            exclusive[queue.name] = consumer
-        self.reply(method, BasicConsumeOk(consumer_tag=tag))
-        mine = self.host.origin_name
-        queue.attach(consumer, (lambda entry: entry.origin != mine) if method.no_local else None)
-        self.queues.used(name)
+            self.host.amqp09.exclusive_consumers[queue.name] = consumer
+        self.reply(method, answer)
+        queue.attach(consumer, consumer.selection(mine if method.no_local else None))
+        self.queues.used(consumer.address or "")
         queue.dispatch()
 
     def _require_link(self) -> None:
@@ -189,10 +235,14 @@ class DeliveryMethods(TopologyMethods):
             del exclusive[name]
 
     def _cancel(self, method: BasicCancel) -> None:
-        consumer = self.consumers.get(method.consumer_tag)
+        self.cancel_consumer(method.consumer_tag)
+        self.reply(method, BasicCancelOk(consumer_tag=method.consumer_tag))
+
+    def cancel_consumer(self, tag: str) -> None:
+        """End a consumer at its client's request, if there is one."""
+        consumer = self.consumers.get(tag)
         if consumer is not None:
             consumer.stop()
-        self.reply(method, BasicCancelOk(consumer_tag=method.consumer_tag))
 
     # -- get -------------------------------------------------------------------------------------
 
@@ -205,7 +255,7 @@ class DeliveryMethods(TopologyMethods):
         self.queues.used(name)
         self._getter = getter = QueueGetter(self, queue, name, method)
         self._is_busy = True
-        queue.attach(getter)
+        queue.attach(getter, getter.selection(None))
         queue.dispatch()
 
     def answered_get(self, getter: object) -> None:

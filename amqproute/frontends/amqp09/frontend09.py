@@ -26,6 +26,7 @@ from amqproute.frontends.amqp09.large_content_output import LargeContentOutput
 from amqproute.frontends.amqp09.log_in_exchange import LogInExchange, LogInRefused
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.amqp09.reply_texts import reply_text
+from amqproute.frontends.amqp09.stream_window import StreamWindow
 from amqproute.frontends.common.client_connection import ClientConnection, ConnectionConsumer
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.frontends.common.partial_deliveries import HEAD_BYTES
@@ -105,6 +106,11 @@ class Frontend09(ClientConnection):
     def content_output(self) -> LargeContentOutput:
         """See `ChannelHost.content_output`."""
         return LargeContentOutput(self, self.context.broker.clock)
+
+    @cached_property
+    def stream_window(self) -> StreamWindow:
+        """See `ChannelHost.stream_window`."""
+        return StreamWindow()
 
     @cached_property
     def tickets(self) -> ConnectionTickets:

@@ -46,6 +46,9 @@ from amqproute.wire.amqp09.methods import (
     ExchangeDeleteOk,
     ExchangeUnbind,
     ExchangeUnbindOk,
+    FileConsume,
+    MessageConsume,
+    MessageGet,
     QueueBind,
     QueueBindOk,
     QueueDeclare,
@@ -56,6 +59,7 @@ from amqproute.wire.amqp09.methods import (
     QueuePurgeOk,
     QueueUnbind,
     QueueUnbindOk,
+    StreamConsume,
 )
 from amqproute.wire.amqp09.shapes import AmqpMethod
 
@@ -76,6 +80,10 @@ _NEEDED: Final[Mapping[type[AmqpMethod], RealmUse]] = {
     QueueDelete: RealmUse.ACTIVE,  # 09-QUEUE-50
     BasicConsume: RealmUse.READ,  # 09-X-58
     BasicGet: RealmUse.READ,  # 09-X-69
+    FileConsume: RealmUse.READ,  # 09-X-74
+    StreamConsume: RealmUse.READ,  # 09-X-89
+    MessageConsume: RealmUse.READ,  # 09-X-102
+    MessageGet: RealmUse.READ,  # 09-X-102
 }
 """What a ticket has to be good for. Publishes are checked where they are routed (09-X-63)."""
 

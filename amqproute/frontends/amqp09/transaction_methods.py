@@ -8,12 +8,13 @@ fails closes the channel (09-TX-07).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twisted.python.failure import Failure
 
 from amqproute.broker.local_transaction import Transaction
 from amqproute.errors import AmqpError, PreconditionFailed, StoreError, Unresolved
+from amqproute.frontends.amqp09.class_publish import ClassPublish
 from amqproute.frontends.amqp09.delivery_methods import DeliveryMethods
 from amqproute.values import NextHop
 from amqproute.wire.amqp09.methods import (
@@ -24,6 +25,7 @@ from amqproute.wire.amqp09.methods import (
     TxSelect,
     TxSelectOk,
 )
+from amqproute.wire.amqp09.protocol_events import ContentPartReceived
 from amqproute.wire.amqp09.replies import ReplyCode
 from amqproute.wire.amqp09.shapes import AmqpMethod
 
@@ -31,8 +33,14 @@ __all__ = ["TransactionMethods"]
 
 
 class TransactionMethods(DeliveryMethods):
-    """Transactions of a channel."""
+    """Transactions of a channel.
 
+    Attributes:
+        branch_work: returns the transaction of the branch that a channel with dtx.select works in;
+            None without it.
+    """
+
+    branch_work: Callable[[], Transaction] | None = None
     _transaction: Transaction | None = None
 
     def transaction_handlers(self) -> dict[type[AmqpMethod], Callable[..., None]]:
@@ -45,8 +53,12 @@ class TransactionMethods(DeliveryMethods):
 
     def transaction(self) -> Transaction | None:
         """See `ChannelBase.transaction`."""
-        if not self.channel.is_transacted:
+        channel = self.channel
+        if not channel.is_transacted:
             return None
+        if channel.is_distributed:
+            # Until dtx.select has its turn nothing belongs to a branch.
+            return None if self.branch_work is None else self.branch_work()
         transaction = self._transaction
         if transaction is None:
             transaction = self._transaction = self.connection.transactions.declare(self)
@@ -81,6 +93,15 @@ class TransactionMethods(DeliveryMethods):
     def when_published(self, act: Callable[[], None]) -> bool:
         """Have something done when no publish waits any more; False if none does now."""
         return False
+
+    def publish_class(self, publishes: Sequence[ClassPublish]) -> None:
+        """Publish contents of another class than basic, in order with all others."""
+
+    def publish_part(self, event: ContentPartReceived) -> None:
+        """Publish such a content in parts; see `ChannelPublisher.take_part`.
+
+        The content of each event is the same `ClassPublish`.
+        """
 
     def _commit(self, method: TxCommit, asked: tuple[NextHop, ...]) -> None:
         transaction = self._transaction

@@ -15,7 +15,8 @@ Theory of operation
 **Two versions, one table.** No id changed between 0-9 and 0-9-1. The client's header chooses the
 version; it determines the set of methods (0-9-1 has removed some; the extensions exist in both),
 the reserved fields, whether consumer tags are unique per connection (0-9) or per channel, and the
-codes of a few violations.
+codes of a few violations. The five classes that 0-9-1 has removed exist in 0-9 only, contents
+included; on a connection of 0-9-1 they are unknown, which is answered with 503.
 
 **Division of work.** The engine itself sends everything that has one right answer: start, tune-ok,
 flow-ok, the answers to ping, heartbeats, close for a violation. Everything else is the user's,

@@ -55,6 +55,11 @@ _TABLE = FieldKind.TABLE
 _TIMESTAMP = FieldKind.TIMESTAMP
 _PUBLISH: Final = BasicPublish.traits.code
 
+CLASSES_OF_0_9: Final = frozenset(
+    kind.traits.class_id for kind in METHODS.values() if kind.traits.only_0_9
+) - frozenset(kind.traits.class_id for kind in METHODS.values() if not kind.traits.only_0_9)
+"""The ids of the classes that 0-9-1 has removed: file, stream, dtx, tunnel, message."""
+
 
 def decode_method(payload: bytes, version: ProtocolVersion) -> AmqpMethod:
     """Decode the payload of a method frame: class id, method id, arguments.
@@ -66,7 +71,10 @@ def decode_method(payload: bytes, version: ProtocolVersion) -> AmqpMethod:
         raise ViolationError(Violation.MALFORMED_FRAME, "a method frame without its ids")
     code = _LONG.unpack_from(payload)[0]
     kind = METHODS.get(code)
-    if kind is None or (kind.traits.only_0_9 and version is ProtocolVersion.V0_9_1):
+    is_0_9_1 = version is ProtocolVersion.V0_9_1
+    if is_0_9_1 and code >> 16 in CLASSES_OF_0_9:
+        raise ViolationError(Violation.UNKNOWN_CLASS, f"no class {code >> 16} in {version.value}")
+    if kind is None or (kind.traits.only_0_9 and is_0_9_1):
         raise ViolationError(
             Violation.UNKNOWN_METHOD, f"no method {code >> 16}.{code & 0xFFFF} in {version.value}"
         )
@@ -349,6 +357,7 @@ NO_PROPERTIES: Final = b"\0\0"
 
 
 __all__ = [
+    "CLASSES_OF_0_9",
     "LONGEST_REMEMBERED",
     "MOST_REMEMBERED",
     "NO_PROPERTIES",

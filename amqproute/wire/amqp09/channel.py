@@ -34,6 +34,10 @@ from amqproute.wire.amqp09.methods import (
     ChannelFlow,
     ChannelOpenOk,
     ConfirmSelect,
+    FilePublish,
+    FileReturn,
+    StreamPublish,
+    StreamReturn,
 )
 from amqproute.wire.amqp09.replies import ReplyCode, ReplyScope, fit_reply_text
 from amqproute.wire.amqp09.shapes import AmqpMethod
@@ -108,8 +112,8 @@ class Channel:
         unacknowledged: deliveries without an acknowledgement; contexts are the user's.
         unconfirmed: client: publishes in confirm mode without a confirm.
         confirms: server: the publishes to be confirmed; None without confirm mode.
-        is_transacted: whether tx.select was received.
-        is_distributed: whether dtx.select was received.
+        is_transacted: whether tx.select or dtx.select was received.
+        is_distributed: whether dtx.select was.
         has_worked: whether something was published or consumed here.
         current_queue: the queue last declared here: the user sets it after the declare.
         may_deliver: whether the peer accepts contents (channel.flow).
@@ -530,7 +534,7 @@ class Channel:
         parts: Sequence[bytes] | None = None,
         size: int | None = None,
     ) -> None:
-        """Server: return a publish that could not be routed or delivered (basic.return).
+        """Server: return a publish that could not be routed or delivered (return of its class).
 
         Args:
             publish: the publish.
@@ -540,8 +544,8 @@ class Channel:
             size: octets of the whole body, if ``parts`` are only its beginning.
         """
         method = publish.method
-        assert isinstance(method, BasicPublish)
-        returned = BasicReturn(
+        assert isinstance(method, BasicPublish | FilePublish | StreamPublish)
+        returned = _RETURNS[type(method)](
             reply_code=code,
             reply_text=fit_reply_text(text),
             exchange=method.exchange,
@@ -696,6 +700,12 @@ class Channel:
         self._owner.output.write(held)
 
 
+_RETURNS: Final[dict[type[AmqpMethod], type[BasicReturn | FileReturn | StreamReturn]]] = {
+    BasicPublish: BasicReturn,
+    FilePublish: FileReturn,
+    StreamPublish: StreamReturn,
+}
+"""By which method each class returns a publish."""
 _NOT_SENT: Final = frozenset((10, 20))
 """Classes whose methods only the engine uses."""
 

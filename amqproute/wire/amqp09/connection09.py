@@ -72,6 +72,8 @@ from amqproute.wire.amqp09.methods import (
     MessageTransfer,
     StreamCancel,
     StreamConsume,
+    StreamPublish,
+    TunnelRequest,
     TxCommit,
     TxRollback,
     TxSelect,
@@ -677,6 +679,7 @@ class Connection09(Handshake):
                 number = channel.confirms.last
             content: Content = Publish(method, properties, octets, size, [], number)
         else:
+            channel.has_worked |= isinstance(method, StreamPublish | TunnelRequest)
             content = Content(method, properties, octets, size, [])
         self.work += input_cost.DELIVERY
         channel._streams = size > self.settings.part_from
@@ -1084,18 +1087,27 @@ class Connection09(Handshake):
             raise ViolationError(
                 Violation.CONFIRM_WITH_TRANSACTION, "a transaction on a channel in confirm mode"
             )
+        if channel.is_distributed:
+            raise ViolationError(
+                Violation.CONFIRM_WITH_TRANSACTION, "tx.select on a channel with dtx.select"
+            )
         channel.is_transacted = True
         return True
 
     def _rule_tx_end(self, channel: Channel, method: AmqpMethod) -> bool:
-        if not channel.is_transacted:
+        if not channel.is_transacted or channel.is_distributed:
             raise ViolationError(
                 Violation.NO_TRANSACTION, f"{method.traits.name} without tx.select"
             )
         return True
 
     def _rule_dtx_select(self, channel: Channel, method: AmqpMethod) -> bool:
-        channel.is_distributed = True
+        if channel.confirms is not None or (channel.is_transacted and not channel.is_distributed):
+            raise ViolationError(
+                Violation.CONFIRM_WITH_TRANSACTION,
+                "dtx.select on a channel in confirm mode, or with tx.select",
+            )
+        channel.is_distributed = channel.is_transacted = True
         return True
 
     def _rule_dtx_start(self, channel: Channel, method: AmqpMethod) -> bool:

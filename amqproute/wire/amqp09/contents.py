@@ -61,6 +61,11 @@ class Publish(Content):
     method: BasicPublish
     properties: BasicProperties
 
+    @property
+    def original(self) -> Content:
+        """The content as the client sent it, which is what comes back to it."""
+        return self
+
 
 class ContentHead(NamedTuple):
     """The facts of a delivery besides its body.

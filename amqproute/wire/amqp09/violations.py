@@ -45,6 +45,7 @@ class Violation(enum.Enum):
     MALFORMED_FRAME = enum.auto()
     ILLEGAL_VALUE = enum.auto()
     UNKNOWN_METHOD = enum.auto()
+    UNKNOWN_CLASS = enum.auto()
     METHOD_OUT_OF_ORDER = enum.auto()
     UNASKED_REPLY = enum.auto()
     CONNECTION_METHOD_ON_CHANNEL = enum.auto()
@@ -99,6 +100,8 @@ RULES: Final[dict[Violation, ViolationRule]] = {
     Violation.MALFORMED_FRAME: ViolationRule(ReplyCode.FRAME_ERROR),  # 09-ERR-14
     Violation.ILLEGAL_VALUE: ViolationRule(ReplyCode.SYNTAX_ERROR),  # 09-ERR-15, 09-W-20, -33, -34
     Violation.UNKNOWN_METHOD: ViolationRule(ReplyCode.NOT_IMPLEMENTED),  # 09-ERR-20, 09-X-111
+    # A class that only 0-9 has, on a connection of 0-9-1.
+    Violation.UNKNOWN_CLASS: ViolationRule(ReplyCode.COMMAND_INVALID),
     Violation.METHOD_OUT_OF_ORDER: ViolationRule(ReplyCode.COMMAND_INVALID),  # 09-X-18
     Violation.UNASKED_REPLY: ViolationRule(ReplyCode.COMMAND_INVALID),
     # 09-W-15

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The classes that only 0-9 has, by id: what acts on their methods on a channel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from amqproute.frontends.amqp09.class_methods import ClassMethods
+from amqproute.frontends.amqp09.dtx_methods import DtxMethods
+from amqproute.frontends.amqp09.stream_methods import StreamMethods
+from amqproute.frontends.amqp09.transaction_methods import TransactionMethods
+from amqproute.frontends.amqp09.tunnel_methods import TunnelMethods
+from amqproute.wire.amqp09.methods import DtxSelect, StreamProperties, TunnelProperties
+
+__all__ = ["CLASSES"]
+
+CLASSES: Final[Mapping[int, Callable[[TransactionMethods], ClassMethods]]] = {
+    StreamProperties.class_id: StreamMethods,
+    DtxSelect.traits.class_id: DtxMethods,
+    TunnelProperties.class_id: TunnelMethods,
+}
+"""Makes the object of a class for a channel, by the id of the class."""
