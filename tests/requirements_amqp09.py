@@ -925,7 +925,8 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
     ),
     "09-BASIC-06": Unproved("a permission of which use is made with a length only (09-W-74)"),
     "09-BASIC-07": Proof(
-        "on a queue with x-max-priority 9 goes before 0; others have no levels, as in 0-9-1",
+        "9 goes before 0 on a queue of a 0-9 client, and with x-max-priority in both versions",
+        f"{_RULES}.BasicRuleTests.test_priorities_of_0_9",
         f"{_RULES}.BasicRuleTests.test_priorities",
     ),
     "09-BASIC-08": Proof(

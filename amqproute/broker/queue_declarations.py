@@ -208,7 +208,9 @@ class QueueDeclarations:
             raise TopologyFault(TopologyFaultKind.NO_QUEUE, f"no queue '{name}'")
         terms = self._registry.declared(self._full(name)) or DeclaredTerms()
         is_durable = self._full(name) not in self._broker.dynamic
-        return QueueDeclaration(name, is_durable, False, terms.auto_delete, terms.arguments)
+        return QueueDeclaration(
+            name, is_durable, False, terms.auto_delete, terms.arguments, terms.has_priorities
+        )
 
     # -- declare -------------------------------------------------------------------------------
 
@@ -256,7 +258,7 @@ class QueueDeclarations:
     def _make_transient(self, asked: QueueDeclaration, connection: Hashable, owner: str) -> Queue:
         name = asked.name
         self._require_room(name, owner)
-        terms = DeclaredTerms(asked.auto_delete, asked.arguments)
+        terms = DeclaredTerms(asked.auto_delete, asked.arguments, asked.has_priorities)
         queue = self._broker.add_transient(self._registry.transient_node(self._full(name), terms))
         self._shares.take(1, owner)
         made = _Transient(asked, owner, connection if asked.exclusive else None)
@@ -278,7 +280,7 @@ class QueueDeclarations:
 
     def _make_durable(self, asked: QueueDeclaration, owner: str) -> Deferred[Queue]:
         name = asked.name
-        terms = DeclaredTerms(asked.auto_delete, asked.arguments)
+        terms = DeclaredTerms(asked.auto_delete, asked.arguments, asked.has_priorities)
         made = self._registry.declare_queue(self._full(name), terms, owner)
         self._watch(self._queues[name], asked)
 

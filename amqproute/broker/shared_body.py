@@ -109,6 +109,8 @@ def put_on_all(
 ) -> list[tuple[ITarget, AmqpError]]:
     """Put a message on several targets, or on none where one of them has no room.
 
+    Each target that is full makes a dead letter of it if that is what it does when it is full.
+
     Args:
         targets: each once.
         message: what comes.
@@ -125,16 +127,21 @@ def put_on_all(
         AmqpError: the only one has refused it.
         Unresolved: see `ITarget.put`; nobody has it.
     """
-    for target in targets:
-        if target.space() <= 0:
-            is_kept = IRefusingTarget.providedBy(target) and target.refuse(message, batch, origin)
-            if is_kept and batch.is_rehearsal:
-                continue
+    full = [target for target in targets if target.space() <= 0]
+    if full:
+        kept = [target for target in full if _is_kept(target, message, batch, origin)]
+        if not (kept and batch.is_rehearsal):
             raise ResourceLimitExceeded(
-                f"{target.name}, which gets the messages of {source}, is full",
+                f"{full[0].name}, which gets the messages of {source}, is full",
                 info={"limiter": "capacity"},
             )
+        targets = kept
     return share_on_all(targets, message, batch, origin, new_id)
+
+
+def _is_kept(target: ITarget, message: Message, batch: Batch, origin: Origin) -> bool:
+    """Have a full target make a dead letter of a message, if it does that; return whether."""
+    return IRefusingTarget.providedBy(target) and target.refuse(message, batch, origin)
 
 
 def share_on_all(

@@ -138,9 +138,11 @@ class RuntimeNode:
         facts = {"options": self.options, "by": self.by, "since": self.since_ms, "rows": self.rows}
         if self.declared is not None:
             arguments = argument_octets(self.declared.arguments).hex()
-            facts["declared"] = {
+            facts["declared"] = declared = {
                 "auto-delete": self.declared.auto_delete, "arguments": arguments
             }  # fmt: skip
+            if self.declared.has_priorities:
+                declared["priorities"] = True
         return json.dumps(facts, separators=(",", ":")).encode()
 
     @classmethod
@@ -173,7 +175,7 @@ def _declared(said: Mapping[str, Any] | None) -> DeclaredTerms | None:
         arguments = decode_table(bytes.fromhex(said["arguments"]))
     except ValueError as error:
         raise ValueError(f"the arguments of the note: {error}") from None
-    return DeclaredTerms(said["auto-delete"] is True, arguments)
+    return DeclaredTerms(said["auto-delete"] is True, arguments, said.get("priorities") is True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from amqproute.broker.exchanges.argument_rules import (
     check_queue_redeclared,
     queue_terms,
 )
-from amqproute.broker.exchanges.queue_settings import DeclaredTerms
+from amqproute.broker.exchanges.queue_settings import PRIORITIES, DeclaredTerms
 from amqproute.broker.exchanges.topology_fault import TopologyFault, TopologyFaultKind
 from amqproute.broker.exchanges.topology_names import check_queue_name
 from amqproute.broker.exchanges.topology_policies import PolicySet, TopologyPolicy, policy_sets
@@ -807,7 +807,11 @@ class NodeChanges:
                 terms = queue_terms(local_name(name), made.declared.arguments)
             except TopologyFault as fault:
                 raise ConfigError([fault.text]) from None
-            declaration = replace(declaration, name=name, rows=made.rows, terms=terms)
+            priorities = PRIORITIES if made.declared.has_priorities else 1
+            limits = replace(declaration.limits, priorities=priorities)
+            declaration = replace(
+                declaration, name=name, limits=limits, rows=made.rows, terms=terms
+            )
         return replace(described, declaration=declaration)
 
     def _check_dead_letter(self, name: str, declaration: Declaration) -> None:

@@ -348,6 +348,14 @@ class ArgumentTests(DeclarationCase):
         self.put(queue, b"3")
         self.assertEqual(two.seen, [b"3"])
 
+    def test_priorities_without_an_argument(self) -> None:
+        """A queue of a client of 0-9 has priorities, also after a restart."""
+        self.put(self.declare(has_priorities=True), b"1", priority=1)
+        self.start()
+        queue = self.declare()
+        self.put(queue, b"2", priority=7)
+        self.assertEqual(self.bodies(queue), [b"2", b"1"])
+
     def test_priorities(self) -> None:
         """Without x-max-priority a queue is first in, first out."""
         for more, bodies in (({}, [b"1", b"2"]), ({"x_max_priority": 9}, [b"2", b"1"])):

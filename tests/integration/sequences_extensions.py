@@ -276,6 +276,29 @@ def reject_publish_dlx(play: MethodPlayer) -> None:
     play.get(name)
 
 
+def reject_publish_dlx_of_two(play: MethodPlayer) -> None:
+    """A message that goes to two full queues."""
+    dead = _queue(play, "dead")
+    exchange = play.name("x")
+    play.ask("exchange.declare", exchange=exchange, type="fanout")
+    for name in ("q", "r"):
+        queue = _queue(
+            play,
+            name,
+            **{
+                "x-max-length": 0,
+                "x-overflow": "reject-publish-dlx",
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": dead,
+            },
+        )
+        play.ask("queue.bind", queue=queue, exchange=exchange)
+    play.ask("confirm.select")
+    play.publish("any", b"1", exchange=exchange, fence=False)
+    play.confirms(1, 1)
+    play.has(dead, 2)
+
+
 def reject_publish_dlx_without_target(play: MethodPlayer) -> None:
     """The same with no dead-letter exchange."""
     name = _queue(play, **{"x-max-length": 1, "x-overflow": "reject-publish-dlx"})
@@ -310,5 +333,6 @@ EXTENSION_SEQUENCES: Final[tuple[Sequence09, ...]] = (
     reply_to_exists, reply_to_after_the_channel, reply_to_declared, reply_to_as_a_queue,
     reply_to_address_as_a_queue, reply_to_unknown_address, reply_to_cc, reply_to_in_a_transaction,
     ticket_request, ticket_used, secret_updated, secret_wrong, reject_publish_dlx,
-    reject_publish_dlx_without_target, reject_publish_dlx_without_confirms,
+    reject_publish_dlx_of_two, reject_publish_dlx_without_target,
+    reject_publish_dlx_without_confirms,
 )  # fmt: skip

@@ -105,6 +105,8 @@ class QueueDeclaration:
         exclusive: it belongs to the connection.
         auto_delete: it goes with its last consumer.
         arguments: as they came.
+        has_priorities: it has priorities without the argument (09-BASIC-07). An equal declaration
+            may say otherwise: it is a matter of the client's version.
     """
 
     name: str
@@ -112,6 +114,7 @@ class QueueDeclaration:
     exclusive: bool = False
     auto_delete: bool = False
     arguments: Mapping[str, object] = field(default_factory=dict)
+    has_priorities: bool = False
 
 
 Check: TypeAlias = Callable[[object], TermValue]

@@ -125,15 +125,17 @@ class _Exchange:
         table: its bindings by how it matches.
         outgoing: the bindings with it as source, in the order they were made, each by itself.
         incoming: the bindings with it as target.
+        keys: those of the outgoing bindings; None until somebody asks, and after a change.
     """
 
-    __slots__ = ("definition", "incoming", "outgoing", "table")
+    __slots__ = ("definition", "incoming", "keys", "outgoing", "table")
 
     def __init__(self, definition: ExchangeDefinition) -> None:
         self.definition = definition
         self.table: BindingTable = TABLES[definition.type]()
         self.outgoing: dict[ExchangeBinding, ExchangeBinding] = {}
         self.incoming: dict[ExchangeBinding, ExchangeBinding] = {}
+        self.keys: frozenset[str] | None = None
 
 
 class _Ending:
@@ -246,6 +248,19 @@ class ExchangeGraph:
             TopologyFault: there is no such exchange.
         """
         return binding in self._known(binding.source).outgoing
+
+    def has_key(self, exchange: str, key: str) -> bool:
+        """Tell whether a binding with an exchange as source has a key.
+
+        The keys are gathered by the first who asks after a change.
+
+        Raises:
+            TopologyFault: there is no such exchange.
+        """
+        found = self._known(exchange)
+        if found.keys is None:
+            found.keys = frozenset([each.key for each in self.bindings_from(exchange)])
+        return key in found.keys
 
     def bindings_to(self, target: BindingTarget) -> tuple[ExchangeBinding, ...]:
         """Return the bindings that lead to a queue or an exchange."""
@@ -393,6 +408,7 @@ class ExchangeGraph:
         exchange, target = self._exchanges[binding.source], binding.target
         exchange.table.add(binding)
         exchange.outgoing[binding] = binding
+        exchange.keys = None
         if target.kind is TargetKind.QUEUE:
             self._of_queue.setdefault(target.name, {})[binding] = binding
         else:
@@ -506,6 +522,7 @@ class ExchangeGraph:
         if source is None or made is None:
             return None
         source.table.remove(made)
+        source.keys = None
         incoming = self._incoming(made.target)
         incoming.pop(made, None)
         if (

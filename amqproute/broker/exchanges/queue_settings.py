@@ -5,7 +5,8 @@
 message-ttl             the lifetime of messages that state none, or a longer one
 max-length, -bytes      drop-head: the bound for waiting messages; reject-publish: the capacity
 overflow                reject-publish-dlx: what is refused becomes a dead letter as well
-max-priority            enables priorities; without it the queue is first in, first out
+max-priority            enables priorities; without it the queue is first in, first out, unless its
+                        client speaks 0-9, in which every queue has them (09-BASIC-07)
 delivery-limit          failed attempts, less one, before the message is a dead letter
 consumer-timeout        the longest time that a message may be unacknowledged
 single-active-consumer  one consumer at a time, the others wait
@@ -49,10 +50,12 @@ class DeclaredTerms:
     Attributes:
         auto_delete: it goes with its last consumer.
         arguments: as they came.
+        has_priorities: it has priorities, unless ``x-max-priority`` says that it has none.
     """
 
     auto_delete: bool = False
     arguments: Mapping[str, object] = field(default_factory=dict)
+    has_priorities: bool = False
 
 
 def kind_of(declaration: NodeDeclaration) -> QueueKind:
@@ -101,19 +104,20 @@ def with_terms(declaration: NodeDeclaration, terms: Mapping[str, TermValue]) -> 
         return declaration
     return replace(
         declaration,
-        limits=_limits(declaration.limits, terms, declaration.terms is not None),
+        limits=_limits(declaration.limits, terms),
         options=_options(declaration.options, terms),
         dead_letter_target=dead_letter_target(terms),
     )
 
 
-def _limits(limits: QueueLimits, terms: Mapping[str, TermValue], is_declared: bool) -> QueueLimits:
+def _limits(limits: QueueLimits, terms: Mapping[str, TermValue]) -> QueueLimits:
     ttl_ms, limit = _number(terms, "message-ttl"), _number(terms, "delivery-limit")
     length, octets = _number(terms, "max-length"), _number(terms, "max-length-bytes")
     drops_head = terms.get("overflow", Overflow.DROP_HEAD.value) == Overflow.DROP_HEAD.value
     is_bounded = length is not None or octets is not None
     refuses_all = not drops_head and length == 0
-    priorities = PRIORITIES if _number(terms, "max-priority") else 1
+    levels = _number(terms, "max-priority")
+    priorities = PRIORITIES if levels else 1
     capacity = limits.capacity
     if length and not drops_head:
         capacity = min(length, capacity or length)
@@ -121,7 +125,7 @@ def _limits(limits: QueueLimits, terms: Mapping[str, TermValue], is_declared: bo
         limits,
         ttl_ms=limits.ttl_ms if ttl_ms is None else max(AT_ONCE_MS, ttl_ms),
         max_deliveries=limits.max_deliveries if limit is None else limit + 1,
-        priorities=priorities if is_declared else limits.priorities,
+        priorities=limits.priorities if levels is None else priorities,
         capacity=capacity,
         length=length if drops_head else None,
         octets=0 if refuses_all else octets,
@@ -150,4 +154,11 @@ def _number(terms: Mapping[str, TermValue], name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-__all__ = ["DeclaredTerms", "dead_letter_target", "kind_of", "terms_in_force", "with_terms"]
+__all__ = [
+    "PRIORITIES",
+    "DeclaredTerms",
+    "dead_letter_target",
+    "kind_of",
+    "terms_in_force",
+    "with_terms",
+]

@@ -31,6 +31,7 @@ from amqproute.broker.exchanges.topology_names import check_exchange_name
 from amqproute.broker.queue import Queue
 from amqproute.broker.reply_addresses import REPLY_QUEUE, is_reply_name
 from amqproute.frontends.amqp09.access_realms import RealmUse
+from amqproute.frontends.amqp09.bound_query import bound_answer
 from amqproute.frontends.amqp09.channel_base import ChannelBase
 from amqproute.frontends.amqp09.topology_replies import TopologyMethod
 from amqproute.wire.amqp09.methods import (
@@ -40,6 +41,7 @@ from amqproute.wire.amqp09.methods import (
     BasicGet,
     ExchangeBind,
     ExchangeBindOk,
+    ExchangeBound,
     ExchangeDeclare,
     ExchangeDeclareOk,
     ExchangeDelete,
@@ -97,6 +99,7 @@ class TopologyMethods(ChannelBase):
             AccessRequest: self._access_request,
             ExchangeDeclare: self._exchange_declare,
             ExchangeDelete: self._exchange_delete,
+            ExchangeBound: self._exchange_bound,
             ExchangeBind: self._exchange_bind,
             ExchangeUnbind: self._exchange_unbind,
             QueueDeclare: self._queue_declare,
@@ -199,6 +202,12 @@ class TopologyMethods(ChannelBase):
             lambda _: ExchangeDeleteOk(),
         )
 
+    def _exchange_bound(self, method: ExchangeBound) -> None:
+        if method.exchange:
+            self.require(Verb.CONSUME, exchange_node(method.exchange))
+        names = self.context.broker.nodes.of(self.virtual_host)
+        self.reply(method, bound_answer(method, self.topology.graph, names))
+
     def _exchange_bind(self, method: ExchangeBind) -> None:
         binding = self._exchange_binding(method)
         self._attempt(
@@ -253,6 +262,7 @@ class TopologyMethods(ChannelBase):
             # An exclusive queue goes with its connection in any case (I-12).
             method.auto_delete,
             method.arguments,
+            has_priorities=self.is_0_9,
         )
         self.require(Verb.CREATE, asked.name)
         self._check_dead_letters(asked)

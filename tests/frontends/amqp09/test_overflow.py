@@ -90,6 +90,30 @@ class RejectPublishTests(SynchronousTestCase):
         self.assertEqual(self.confirms(), ["basic.nack"])
         self.assertEqual((self.client.depth("q"), self.client.depth("dead")), (0, 1))
 
+    def test_several_full(self) -> None:
+        """Each full queue makes a dead letter of the message; the publisher has one nack."""
+        arguments = [
+            ("x-max-length", "I", 1),
+            ("x-overflow", "S", b"reject-publish-dlx"),
+            ("x-dead-letter-exchange", "S", b""),
+            ("x-dead-letter-routing-key", "S", b"dead"),
+        ]
+        self.client.ask("queue.declare", queue="full-too", arguments=arguments)
+        self.client.publish(b"first", key="full-too")
+        for name in ("q", "full", "full-too"):
+            self.client.ask("queue.bind", queue=name, exchange="amq.fanout")
+        self.client.ask("confirm.select")
+        self.client.methods.clear()
+        self.client.publish(b"more", exchange="amq.fanout", key="any")
+        self.assertEqual(self.confirms(), ["basic.nack"])
+        self.assertEqual((self.client.depth("q"), self.client.depth("dead")), (0, 2))
+        deaths = []
+        for _ in range(2):
+            death, body = self.dead()
+            self.client.contents.clear()
+            deaths.append((death["queue"], body))
+        self.assertEqual(sorted(deaths), [(b"full", b"more"), (b"full-too", b"more")])
+
     def test_transaction(self) -> None:
         """A transaction that a full queue breaks leaves nothing."""
         self.client.ask("tx.select")

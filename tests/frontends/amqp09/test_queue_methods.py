@@ -209,6 +209,43 @@ class ExchangeMethodTests(SynchronousTestCase):
         plugin = {"exchange": "x", "type": "x-delayed-message"}
         self.assertEqual(self.client.refused("exchange.declare", **plugin), ("connection", 503))
 
+    def test_bound(self) -> None:
+        """exchange.bound tells what is missing, and closes nothing."""
+        self.client.ask("exchange.declare", exchange="e", type="topic")
+        self.client.ask("exchange.declare", exchange="empty", type="topic")
+        self.client.ask("queue.declare", queue="other")
+        self.client.ask("queue.bind", queue="q", exchange="e", routing_key="a.#")
+        for exchange, key, queue, code in (
+            ("e", "", "", 0),
+            ("e", "a.#", "", 0),
+            ("e", "", "q", 0),
+            ("e", "a.#", "q", 0),
+            ("", "q", "q", 0),
+            ("", "q", "", 0),
+            ("", "", "", 0),
+            ("none", "", "", 1),
+            ("e", "", "none", 2),
+            ("empty", "", "", 3),
+            ("e", "", "other", 4),
+            ("e", "a.b", "", 5),  # it is about bindings, not about messages
+            ("", "none", "", 5),
+            ("e", "a.#", "other", 6),
+            ("", "q", "other", 6),
+        ):
+            asked = {"exchange": exchange, "routing_key": key, "queue": queue}
+            answer = self.client.answer("exchange.bound", **asked)
+            self.assertEqual(answer["reply-code"], code, asked)
+            self.assertEqual(answer["reply-text"] == "", code == 0, asked)
+        self.client.ask("queue.unbind", queue="q", exchange="e", routing_key="a.#")
+        answer = self.client.answer("exchange.bound", exchange="e", routing_key="a.#")
+        self.assertEqual(answer["reply-code"], 5)
+
+    def test_bound_needs_a_right(self) -> None:
+        """Whoever may not bind to an exchange does not learn what is bound to it."""
+        house = self.world.house(access=(Rule(("anonymous",), ("create", "publish"), ("*",)),))
+        client = Client09(house).channel()
+        self.assertEqual(client.refused("exchange.bound", exchange="amq.direct"), ("channel", 403))
+
     def test_codes_of_0_9(self) -> None:
         """Where 0-9 has other codes they are kept."""
         self.client.ask("exchange.declare", exchange="e", type="topic")

@@ -232,6 +232,27 @@ class BasicRuleTests(RuleCase):
             self.assertEqual(client.bodies(), [b"1", b"3", b"4", b"5", b"0", b"2"])
             client.hang_up()
 
+    def test_priorities_of_0_9(self) -> None:
+        """What a client of 0-9 declares has priorities, unless its argument says otherwise."""
+        none = [("x-max-priority", "I", 0)]
+        for client, arguments, expected in (
+            (self.old, [], [b"1", b"0"]),
+            (self.old, none, [b"0", b"1"]),
+            (self.client, [], [b"0", b"1"]),
+        ):
+            for durable in (0, 1):
+                asked = {"queue": "new", "durable": durable, "arguments": arguments}
+                self.assertEqual(client.ask("queue.declare", **asked), ["queue.declare-ok"])
+                for each in self.both:  # an equal declaration, of either version, changes nothing
+                    self.assertEqual(each.ask("queue.declare", **asked), ["queue.declare-ok"])
+                for number, priority in enumerate((0, 9)):
+                    client.publish(b"%d" % number, key="new", properties={"priority": priority})
+                client.ask("basic.consume", queue="new", consumer_tag="c", no_ack=1)
+                self.assertEqual(client.bodies(), expected, (client, durable))
+                client.contents.clear()
+                client.ask("basic.cancel", consumer_tag="c")
+                client.ask("queue.delete", queue="new")
+
     def test_order(self) -> None:
         """Persistent messages do not overtake others, nor the other way round (09-BASIC-09)."""
         for number in range(6):
