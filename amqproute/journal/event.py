@@ -13,11 +13,10 @@ it is committed, and only then. Others go to the journal directly (`IJournal.not
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256 as _sha256
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -350,16 +349,20 @@ def _expires_us(entry: Entry) -> int:
     return 1000 * entry.arrived_ms if entry.expires_ms == FLEETING_MS else _LATEST_US
 
 
-def _alike(came: Sequence[Came]) -> Sequence[Sequence[Came]]:
-    """Split arrivals where node, origin or kind change; usually nowhere."""
+def _alike(came: Sequence[Came]) -> Collection[Sequence[Came]]:
+    """Group arrivals by node, origin and kind; usually all are alike.
+
+    The groups are in the order of their firsts. Through an exchange each message of a batch may
+    come to another queue, and all are at the exchange: a run for each change of the node would be
+    two for each message. All have the same time, so nothing depends on their order.
+    """
     nodes, _, origins, _, hows = zip(*came, strict=True)
     if len(set(nodes)) == len(set(map(id, origins))) == len(set(hows)) == 1:
-        return [came]
-    return [list(same) for _, same in groupby(came, _whence)]
-
-
-def _whence(came: Came) -> tuple[str, int, Any]:
-    return came[0], id(came[2]), came[4]
+        return (came,)
+    groups: dict[tuple[str, int, Any], list[Came]] = {}
+    for one in came:
+        groups.setdefault((one[0], id(one[2]), one[4]), []).append(one)
+    return groups.values()
 
 
 _FACTS: Final = ("message_id", "message_id_type", "to", "digest", "bare_size")

@@ -215,6 +215,34 @@ class ThreadTests(SynchronousTestCase):
         self.assertEqual([[run.count for run in each] for each in found], [[1], [1]])
 
 
+class GroupTests(SynchronousTestCase):
+    """Arrivals of one batch at several nodes."""
+
+    def test_another_queue_each_time(self) -> None:
+        """Each node has one run, however often the nodes change; each keeps its order."""
+        origin, other = Origin(ANN, link="l"), Origin(ANN, link="m")
+        arrivals: list[Any] = []
+        for number in range(1, 7):
+            each = entry(number)
+            arrivals.append((f"q{number % 2}", each, origin, b"", RecordKind.ROUTED))
+            arrivals.append(("/exchanges/x", each.message, origin, b"%d" % number, 1))
+        arrivals.append(("q1", entry(7), other, b"", RecordKind.ROUTED))
+        runs = ArrivalEvent(1, arrivals, "").runs()
+        self.assertEqual(
+            [
+                (run.kind, run.count, said["node"], said["link"], said.get("entry"))
+                for run in runs
+                for said in [{**json.loads(run.shared), **json.loads(run.columns)}]
+            ],
+            [
+                ("routed", 3, "q1", "l", [1, 3, 5]),
+                ("received", 6, "/exchanges/x", "l", None),
+                ("routed", 3, "q0", "l", [2, 4, 6]),
+                ("routed", 1, "q1", "m", 7),
+            ],
+        )
+
+
 class BegunTests(SynchronousTestCase):
     """Which entries a run begins."""
 
