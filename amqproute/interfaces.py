@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 from zope.interface import Attribute, Interface
 
 from amqproute.body import IBody, IBodyReader
+from amqproute.conditions import Condition
 from amqproute.entry import Entry
 from amqproute.message import Message
 from amqproute.outcomes import Outcome
@@ -525,6 +526,14 @@ class IConnectionPump(Interface):
 
         Returns:
             The exceeded share of connections, as text; None if there is none.
+        """
+
+    def close_with(condition: Condition, words: str) -> None:
+        """Close the connection by the protocol's own means, in this reactor turn.
+
+        Args:
+            condition: the reason.
+            words: for the peer.
         """
 
     def abort() -> None:

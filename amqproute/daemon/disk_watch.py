@@ -10,7 +10,8 @@ from twisted.internet.interfaces import IReactorTime
 from amqproute.broker.broker import Broker
 from amqproute.config.schema import Config
 from amqproute.frontends.amqp10.suspended_links import SuspendedLinks
-from amqproute.frontends.common.client_connection import ConnectionConsumer, FrontendContext
+from amqproute.frontends.common.client_connection import FrontendContext
+from amqproute.frontends.common.consuming_endpoint import ConsumingEndpoint
 from amqproute.interfaces import IStore
 from amqproute.relay.relay import Relay
 from amqproute.services.management_node import MANAGEMENT
@@ -27,10 +28,12 @@ def disk_terms(config: Config) -> DiskTerms:
     return DiskTerms(min_free=floor, max_bytes=most)
 
 
-def _consumers(shared: FrontendContext) -> Iterator[ConnectionConsumer]:
+def _consumers(shared: FrontendContext) -> Iterator[ConsumingEndpoint]:
     """Iterate over the consumers of all connections."""
     for connection in shared.connections:
-        yield from connection.consumers()
+        for endpoint in connection.endpoints():
+            if isinstance(endpoint, ConsumingEndpoint):
+                yield endpoint
 
 
 def count_outgoing(shared: FrontendContext, relay: Relay) -> None:

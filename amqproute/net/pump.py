@@ -60,6 +60,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute import conditions
+from amqproute.conditions import Condition
 from amqproute.errors import TlsError
 from amqproute.interfaces import IConnectionPump, IConnectionUser
 from amqproute.log_rate_limit import source_of
@@ -633,6 +634,11 @@ class EngineProtocol(TwistedProtocol):
         if user and kind != "anonymous":
             self._scheduler.move(self, self._scheduler.party(f"{kind} {user}"))
         return self._owner.connection_identified(self, kind, user)
+
+    def close_with(self, condition: Condition, words: str) -> None:
+        """See `IConnectionPump.close_with`."""
+        self.engine.close_with(condition, words)
+        self.schedule_flush()
 
     def hand_over(self, engine: Engine, user: IConnectionUser, octets: bytes, since: float) -> None:
         """Continue with another engine and another user, when its turn comes.

@@ -20,7 +20,7 @@ from typing import Protocol, runtime_checkable
 
 from amqproute.conditions import Condition
 
-__all__ = ["Engine", "Event", "TlsAgreed", "UpgradableEngine"]
+__all__ = ["Engine", "EngineBase", "Event", "TlsAgreed", "UpgradableEngine"]
 
 
 class Event:
@@ -102,6 +102,51 @@ class Engine(Protocol):
     def is_closed(self) -> bool:
         """True once nothing more will be read: write the rest, then drop the transport."""
         ...
+
+
+class EngineBase:
+    """An engine without deadlines that takes all its input at once; override what is different.
+
+    Attributes:
+        work: see `Engine`.
+        is_closed: see `Engine`.
+        output: buffers to be written.
+    """
+
+    def __init__(self) -> None:
+        self.work = 0
+        self.is_closed = False
+        self.output: list[bytes] = []
+
+    @property
+    def has_input(self) -> bool:
+        """See `Engine`."""
+        return False
+
+    def start(self, now: float) -> None:
+        """See `Engine`."""
+
+    def receive_eof(self, now: float) -> Sequence[object]:
+        """See `Engine`."""
+        self.is_closed = True
+        return []
+
+    def data_to_send(self) -> list[bytes]:
+        """See `Engine`."""
+        output, self.output = self.output, []
+        return output
+
+    def next_deadline(self) -> float | None:
+        """See `Engine`."""
+        return None
+
+    def tick(self, now: float) -> Sequence[object]:
+        """See `Engine`."""
+        return []
+
+    def close_with(self, condition: Condition, words: str) -> None:
+        """See `Engine`; the peer is not told."""
+        self.is_closed = True
 
 
 @runtime_checkable

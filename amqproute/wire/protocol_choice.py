@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from amqproute.conditions import Condition
-from amqproute.wire.engine import Engine, Event
+from amqproute.wire.engine import Engine, EngineBase, Event
 from amqproute.wire.header import HEADER_SIZE, ProtocolHeader
 
 __all__ = [
@@ -108,7 +107,7 @@ class ProtocolChosen(Event):
     since: float
 
 
-class ProtocolChooser:
+class ProtocolChooser(EngineBase):
     """The engine of a connection whose protocol is not known yet.
 
     Args:
@@ -116,15 +115,12 @@ class ProtocolChooser:
         seconds: how long to wait for a header.
     """
 
-    work = 0
-    has_input = False
-
     def __init__(self, protocols: Sequence[KnownProtocol], seconds: float) -> None:
+        super().__init__()
         self._protocols = protocols
         self._seconds = seconds
         self._octets = b""
         self._since = 0.0
-        self.is_closed = False
 
     def __repr__(self) -> str:
         return f"<ProtocolChooser {self._octets[:HEADER_SIZE]!r}>"
@@ -139,11 +135,6 @@ class ProtocolChooser:
         chosen = choose(self._octets, self._protocols)
         return [] if chosen is None else self._chosen(chosen)
 
-    def receive_eof(self, now: float) -> list[Event]:
-        """See `amqproute.wire.engine.Engine`: a look whether the port is open is no connection."""
-        self.is_closed = True
-        return []
-
     def tick(self, now: float) -> list[Event]:
         """See `amqproute.wire.engine.Engine`: who has said too little is for the first protocol."""
         return self._chosen(self._protocols[0]) if now >= self._since + self._seconds else []
@@ -151,14 +142,6 @@ class ProtocolChooser:
     def next_deadline(self) -> float | None:
         """See `amqproute.wire.engine.Engine`."""
         return None if self.is_closed else self._since + self._seconds
-
-    def data_to_send(self) -> list[bytes]:
-        """See `amqproute.wire.engine.Engine`: nothing is said in no protocol."""
-        return []
-
-    def close_with(self, condition: Condition, words: str) -> None:
-        """See `amqproute.wire.engine.Engine`."""
-        self.is_closed = True
 
     def _chosen(self, protocol: KnownProtocol) -> list[Event]:
         number = [each is protocol for each in self._protocols].index(True)

@@ -308,10 +308,10 @@ class FullTests(InboundCase):
         self.house.store.is_full = True
         self.client.send(self.link, message(b"1"), message(b"2"), message(b"3"))
         self.run_now()
-        line = link.context._waiting.lines[self.gate]
+        line = link.context.waiting.lines[self.gate]
         came = list(line)
         line.remove(came[1])  # it is on its way to the store still, and the third has just come
-        link.context._waiting._failed = 1
+        link.context.waiting._failed = 1
         link.context.wait_for(self.gate, [came[1]])
         self.assertEqual(list(line), came)
         self.house.store.is_full = False

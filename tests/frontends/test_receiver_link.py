@@ -19,6 +19,7 @@ from amqproute.routing.trail import TRACE
 from amqproute.values import EXACTLY_ONCE_CAPABILITY, RETURN_TO, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
+from amqproute.wire.engine import EngineBase
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import message, node, put
 from tests.support.memory_broker import Client, MemoryBroker, Network, Wire
@@ -158,26 +159,10 @@ class AcceptanceTests(InboundCase):
         self.assertTrue(engine.is_closed)
 
 
-class _Mute:
+class _Mute(EngineBase):
     """An engine that says nothing."""
 
-    is_closed = False
-
-    def start(self, now: float) -> None:
-        """Nothing."""
-
-    def data_to_send(self) -> list[bytes]:
-        """Nothing."""
-        return []
-
-    has_input = False
-    work = 0
-
     def receive_data(self, data: bytes, now: float, budget: int | None = None) -> list[Any]:
-        """Nothing."""
-        return []
-
-    def receive_eof(self, now: float) -> list[Any]:
         """Nothing."""
         return []
 

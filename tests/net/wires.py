@@ -29,7 +29,7 @@ from amqproute.net.pump import (
 )
 from amqproute.net.tls import TlsContexts
 from amqproute.wire.amqp10.spec import Error
-from amqproute.wire.engine import TlsAgreed
+from amqproute.wire.engine import EngineBase, TlsAgreed
 
 
 class Owner(ConnectionOwner):
@@ -61,20 +61,16 @@ def listener_options(**options: Any) -> dict[str, Any]:
     return {"tls": tls, "resources": resources, **options}
 
 
-class PretendEngine:
+class PretendEngine(EngineBase):
     """Reports what it reads; speaks a line protocol for TLS.
 
     ``tls\\n`` is what both sides have to say before TLS starts.
     """
 
-    has_input = False
-    work = 0
-
     def __init__(self, *, is_client: bool = False, asks_for_tls: bool = False) -> None:
         self.is_client = is_client
         self.asks_for_tls = asks_for_tls
-        self.output: list[bytes] = []
-        self.is_closed = False
+        super().__init__()
         self.deadline: float | None = None
         self.started_at: float | None = None
         self.ticks: list[float] = []
@@ -112,10 +108,6 @@ class PretendEngine:
         self.eof += 1
         self.is_closed = True
         return [("eof",)]
-
-    def data_to_send(self) -> list[bytes]:
-        output, self.output = self.output, []
-        return output
 
     def next_deadline(self) -> float | None:
         return self.deadline

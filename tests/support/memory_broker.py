@@ -24,6 +24,7 @@ from amqproute.broker.local_transaction import TransactionTerms
 from amqproute.broker.node_declaration import NodeDeclaration
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.receipts import Receipts
+from amqproute.conditions import Condition
 from amqproute.errors import ConnectError, ResolveError
 from amqproute.frontends.amqp10.amqp10_context import Amqp10Context
 from amqproute.frontends.amqp10.connection_frontend import Frontend
@@ -88,6 +89,11 @@ class End:
         """See `EngineProtocol.schedule_flush`."""
         if self._call is None and not self.is_lost:
             self._call = self.wire.clock.callLater(0, self._flush)
+
+    def close_with(self, condition: Condition, words: str) -> None:
+        """See `EngineProtocol.close_with`."""
+        self.engine.close_with(condition, words)
+        self.schedule_flush()
 
     def _flush(self) -> None:
         self._call = None

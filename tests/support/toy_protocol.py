@@ -12,76 +12,64 @@ A client writes `HEADER` and then lines; the broker answers in lines::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from amqproute.broker.commit_batch import Batch
 from amqproute.conditions import Condition
 from amqproute.entry import Entry
-from amqproute.errors import (
-    AmqpError,
-    InternalError,
-    InvalidField,
-    ResourceLimitExceeded,
-    Unresolved,
-)
+from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded, Unresolved
 from amqproute.frontends.common.client_connection import ClientConnection, FrontendContext
 from amqproute.frontends.common.consuming_endpoint import ConsumingEndpoint
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.frontends.common.publishing_endpoint import PublishingEndpoint
 from amqproute.message import Message
 from amqproute.net.pump import Make, TransportFacts
-from amqproute.outcomes import ACCEPTED, RELEASED
-from amqproute.values import Origin, Principal
+from amqproute.outcomes import ACCEPTED
+from amqproute.values import Principal
+from amqproute.wire.engine import EngineBase
 
 HEADER = b"LINES/1\n"
 DATA = b"\x00\x53\x70\xc0\x02\x01\x41\x00\x53\x75\xb0"
 """A durable message up to the size of its body: header and data section of AMQP 1.0."""
 
 
-class LineEngine:
+class LineEngine(EngineBase):
     """Octets to lines and back; a line is ten units of work."""
 
-    def __init__(self) -> None:
-        self.work = 0
-        self.is_closed = False
-        self.lines: list[str] = []
-        self._input = b""
+    _input = b""
 
     @property
     def has_input(self) -> bool:
         return b"\n" in self._input and not self.is_closed
 
-    def start(self, now: float) -> None:
-        self._input = b""
-
-    def receive_data(self, data: bytes, now: float, budget: int | None = None) -> list[list[str]]:
+    def receive_data(self, data: bytes, now: float, budget: int | None = None) -> list[str]:
         self._input += data
-        found = []
-        most = len(self._input) if budget is None else max(1, budget // 10)
-        while self.has_input and len(found) < most:
+        lines: list[str] = []
+        while self.has_input and (budget is None or 10 * len(lines) < budget):
             line, _, self._input = self._input.partition(b"\n")
-            found.append(line.decode().split(" ", 2))
-        self.work += 10 * len(found)
-        return found
+            lines.append(line.decode())
+        self.work += 10 * len(lines)
+        return lines
 
-    def receive_eof(self, now: float) -> list[list[str]]:
-        self.is_closed = True
-        return []
-
-    def data_to_send(self) -> list[bytes]:
-        lines, self.lines = self.lines, []
-        return [f"{line}\n".encode() for line in lines]
-
-    def next_deadline(self) -> float | None:
-        return None
-
-    def tick(self, now: float) -> list[list[str]]:
-        return []
+    def send(self, line: str) -> None:
+        self.output.append(f"{line}\n".encode())
 
     def close_with(self, condition: Condition, words: str) -> None:
-        self.lines.append(f"ERR {condition}: {words}")
+        self.send(f"ERR {condition}: {words}")
         self.is_closed = True
+
+
+class LineEnd(NodeEndpoint):
+    """A publisher or consumer, named by the address of its node."""
+
+    is_active = True
+    name = address = ""
+
+    def detach(self, condition: Condition, words: str) -> None:
+        del self._connection.ends[type(self), self.address]
+        self.leave()
+        self._connection.send(f"ERR {condition}: {words}")
 
 
 class Posted(NamedTuple):
@@ -92,64 +80,58 @@ class Posted(NamedTuple):
     settled: bool = False
 
 
-class Publisher(PublishingEndpoint):
+class Publisher(LineEnd, PublishingEndpoint[Posted]):
     """A client's publisher to one node."""
 
-    name = address = ""
-    is_durable = False
-    is_active = True
     granted = 0
 
     def __init__(self, lines: LineFrontend, address: str) -> None:
         self.name = self.address = address
         target = lines.context.nodes.target(address, lines.principal)
-        origin = Origin(lines.principal, connection=lines.facts.remote, link=address)
-        super().__init__(lines, target, origin, lines.limits.link_credit)
+        super().__init__(lines, target, lines.origin(address), lines.limits.link_credit)
+        self.join(lines.contract)
 
     def _send_credit(self, credit: int) -> None:
         self.granted = credit
-        self._connection.engine.lines.append(f"CREDIT {self.address} {credit}")
+        self._connection.send(f"CREDIT {self.address} {credit}")
 
-    def detach(self, condition: Condition, words: str) -> None:
-        self._connection.drop_end(self, condition, words)
+    def publish(self, posted: Posted) -> None:
+        if not self.granted:
+            raise ResourceLimitExceeded(f"no credit for {self.address}")
+        self.granted -= 1
+        self._connection.event_batch.put(self, [posted])
 
     def received(self, deliveries: Sequence[Posted], batch: Batch) -> list[Posted]:
         published = []
-        for delivery in deliveries:
+        self._uncommitted += len(deliveries)
+        for posted in deliveries:
             try:
-                if not self.granted:
-                    raise ResourceLimitExceeded(f"no credit for {self.address}")
-                self.granted -= 1
-                message = Message(delivery.payload).received()
+                if self.waiting.lines:
+                    self.waiting.wait_behind(posted)
+                    continue
+                message = Message(posted.payload).received()
                 message = self._connection.context.nodes.admitted(message, self.origin)
-                self._put(message, batch, b"%d" % delivery.number)
-            except (AmqpError, Unresolved) as error:
-                self._connection.refuse(error)
-            else:
-                published.append(delivery)
-        self._uncommitted += len(published)
+                self._put(message, batch, b"%d" % posted.number)
+                published.append(posted)
+            except Unresolved as unresolved:
+                self._wait_for_hop(posted, unresolved.hop)
+            except AmqpError as error:
+                self._uncommitted -= 1
+                self._connection.send(f"ERR {error}")
         return published
 
-    def committed(self, deliveries: list[Posted]) -> None:
+    def committed(self, deliveries: Sequence[Posted], answer: str = "OK {}") -> None:
         self._uncommitted -= len(deliveries)
-        self._connection.engine.lines += [f"OK {each.number}" for each in deliveries]
+        for posted in deliveries:
+            self._connection.send(answer.format(posted.number))
         self.grant()
 
     def failed(self, deliveries: list[Posted], failure: Any, in_doubt: bool = False) -> None:
-        self._uncommitted -= len(deliveries)
-        for each in deliveries:
-            self._connection.refuse(InternalError(f"{each.number} was not taken"))
-        self.grant()
-
-    def wait_for(self, gate: Any, deliveries: list[Posted]) -> None:
-        self.failed(deliveries, gate)
+        self.committed(deliveries, "ERR amqp:internal-error: {} was not taken")
 
 
-class Consumer(ConsumingEndpoint):
+class Consumer(LineEnd, ConsumingEndpoint):
     """A client's consumer of one node."""
-
-    name = address = ""
-    is_active = True
 
     def __init__(self, lines: LineFrontend, address: str) -> None:
         self.name = self.address = address
@@ -157,24 +139,21 @@ class Consumer(ConsumingEndpoint):
         self.unsettled: dict[str, Entry] = {}
         source = lines.context.nodes.source(address, lines.principal, copies=False)
         super().__init__(lines, source, address)
+        source.attach(self)
 
     def capacity(self) -> int:
         return self._room(self.credit, len(self.unsettled))
 
     def deliver(self, entries: Sequence[Entry]) -> None:
+        self._hold(entries)
         self.credit -= len(entries)
         for entry in entries:
             self.unsettled[str(entry.id)] = entry
-            self._bytes += len(entry.message.encoded)
             (body,) = entry.message.body_values()
-            self._connection.engine.lines.append(f"MSG {entry.id} {body.decode()}")
-        self._connection.flush()
+            self._connection.send(f"MSG {entry.id} {body.decode()}")
 
     def holds(self) -> list[Entry]:
         return list(self.unsettled.values())
-
-    def detach(self, condition: Condition, words: str) -> None:
-        self._connection.drop_end(self, condition, words)
 
     def acknowledge(self, number: str) -> None:
         entry = self.unsettled.pop(number)
@@ -182,96 +161,63 @@ class Consumer(ConsumingEndpoint):
         self._settle([entry], ACCEPTED, answer=[number])
 
     def settle_deliveries(self, deliveries: Sequence[str], outcome: object) -> None:
-        self._connection.engine.lines += [f"DONE {number}" for number in deliveries]
+        for number in deliveries:
+            self._connection.send(f"DONE {number}")
 
 
 class LineFrontend(ClientConnection):
-    """One connection: translates lines to calls of the broker."""
+    """One connection: translates lines into calls of the broker."""
+
+    journal_protocol = "lines"
 
     def __init__(self, context: FrontendContext, engine: LineEngine, facts: TransportFacts) -> None:
         super().__init__(context, facts, "lines")
         self.engine = engine
-        self.ends: dict[tuple[type, str], Publisher | Consumer] = {}
+        self.ends: dict[tuple[type, str], Any] = {}
         self._numbers = 0
 
-    # -- verbs -----------------------------------------------------------------------------------
-
     def events(self, events: Sequence[Any]) -> None:
-        verbs: dict[str, Callable[..., None]] = {
-            "LINES/1": lambda: None, "OPEN": self._open, "PUB": self._publish,
-            "SUB": self._subscribe, "ACK": self._acknowledge,
-        }  # fmt: skip
         with self.event_batch:
-            for verb, *words in events:
+            for line in events:
                 try:
-                    verbs[verb](*words)
-                except (KeyError, TypeError, StopIteration):
-                    self.refuse(InvalidField(f"not understood: {verb} {' '.join(words)}"))
+                    self._act(line)
                 except AmqpError as error:
-                    self.refuse(error)
+                    self.send(f"ERR {error}")
 
-    def _open(self, user: str) -> None:
-        self.principal = Principal("user", user)
-        self.admit_principal()
+    def _act(self, line: str) -> None:
+        match line.split(" ", 2):
+            case ["LINES/1"]:
+                pass
+            case ["OPEN", user]:
+                self.principal = Principal("user", user)
+                self.admit_principal()
+            case ["PUB", address, text]:
+                self._numbers += 1
+                octets = text.encode()
+                payload = DATA + len(octets).to_bytes(4, "big") + octets
+                self._end(Publisher, address).publish(Posted(self._numbers, payload))
+            case ["SUB", address, credit] if credit.isdecimal():
+                consumer = self._end(Consumer, address)
+                consumer.credit = int(credit)
+                consumer.dispatch()
+            case ["ACK", number] if holders := [
+                each for each in self.endpoints() if number in getattr(each, "unsettled", ())
+            ]:
+                holders[0].acknowledge(number)
+            case _:
+                raise InvalidField(f"not understood: {line}")
 
-    def _publish(self, address: str, text: str) -> None:
-        publisher = self.ends.get((Publisher, address))
-        if publisher is None:
-            publisher = self.ends[Publisher, address] = Publisher(self, address)
-            publisher.join(self.contract)
-        self._numbers += 1
-        body = text.encode()
-        payload = DATA + len(body).to_bytes(4, "big") + body
-        self.event_batch.put(publisher, [Posted(self._numbers, payload)])
+    def _end(self, kind: type, address: str) -> Any:
+        if (kind, address) not in self.ends:
+            self.ends[kind, address] = kind(self, address)
+        return self.ends[kind, address]
 
-    def _subscribe(self, address: str, credit: str) -> None:
-        consumer = self.ends.get((Consumer, address))
-        if consumer is None:
-            consumer = self.ends[Consumer, address] = Consumer(self, address)
-            consumer.source.attach(consumer)
-        consumer.credit = int(credit)
-        consumer.dispatch()
-
-    def _acknowledge(self, number: str) -> None:
-        next(each for each in self.consumers() if number in each.unsettled).acknowledge(number)
-
-    def refuse(self, error: Exception) -> None:
-        self.engine.lines.append(f"ERR {error}")
+    def send(self, line: str) -> None:
+        self.engine.send(line)
         self.flush()
-
-    def drop_end(self, end: Publisher | Consumer, condition: Condition, words: str) -> None:
-        del self.ends[type(end), end.address]
-        _end(end)
-        self.refuse(AmqpError(words, condition=condition))
-
-    # -- see `ClientConnection` ------------------------------------------------------------------
 
     def endpoints(self) -> Iterator[NodeEndpoint]:
         return iter(tuple(self.ends.values()))
-
-    def consumers(self) -> Iterator[Consumer]:
-        return (each for each in self.endpoints() if isinstance(each, Consumer))
-
-    def close(self, condition: Condition, words: str) -> None:
-        self.engine.close_with(condition, words)
-        self.flush()
-
-    def end_endpoints(self) -> None:
-        while self.ends:
-            _end(self.ends.popitem()[1])
-
-    def row(self) -> dict[str, Any]:
-        return {"name": self.facts.remote, "principal": str(self.principal)}
-
-    def link_rows(self) -> Iterator[dict[str, Any]]:
-        return ({"name": each.name, "address": each.address} for each in self.endpoints())
-
-
-def _end(end: Publisher | Consumer) -> None:
-    if isinstance(end, Publisher):
-        end.leave()
-    else:
-        end.leave(end.holds(), RELEASED)
 
 
 def lines_for(context: FrontendContext) -> Make:

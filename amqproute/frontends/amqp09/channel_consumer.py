@@ -261,7 +261,7 @@ class ChannelConsumer(ConsumingEndpoint):
         if self._sorts:
             entries = self._sort(entries)
         self._behind.extend(entries)
-        self._bytes += sum([len(entry.message.encoded) for entry in entries])
+        self._hold(entries)
         self._held.update(dict.fromkeys(entries))
         self.send_behind()
         self._connection.flush()
@@ -515,7 +515,7 @@ class ChannelConsumer(ConsumingEndpoint):
         self.free([delivery])
         entry = delivery.entry
         entry.attempted = True
-        self._bytes += len(entry.message.encoded)
+        self._hold([entry])
         self._held[entry] = None
         self._behind.append(entry)
 

@@ -16,7 +16,7 @@ from amqproute.frontends.amqp09.class_methods import ClassMethods
 from amqproute.frontends.amqp09.class_publish import ClassPublish
 from amqproute.frontends.amqp09.class_registry import CLASSES
 from amqproute.frontends.amqp09.transaction_methods import TransactionMethods
-from amqproute.frontends.common.client_connection import ClientConnection, ConnectionConsumer
+from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.wire.amqp09 import protocol_events as ev
 from amqproute.wire.amqp09.channel import Channel
@@ -236,10 +236,6 @@ class ChannelFrontend(TransactionMethods):
             found.append(self._getter)
         return found
 
-    def receivers(self) -> list[ConnectionConsumer]:
-        """Return its consumers."""
-        return list(self.consumers.values())
-
     def rows(self) -> Iterator[dict[str, object]]:
         """Describe the channel, and what it has at nodes (G-17)."""
         channel, publisher = self.channel, self.publisher
@@ -276,15 +272,9 @@ class ChannelFrontend(TransactionMethods):
 
     def _row(self, name: str, kind: str, address: str | None) -> dict[str, object]:
         connection = self.connection
+        direction = "in" if kind == "channel" else "out"
         return {
-            "name": name,
-            "type": "link",
-            "kind": kind,
-            "direction": "in" if kind == "channel" else "out",
-            "address": address,
-            **connection.host_facts,
-            "connection": connection.facts.remote,
-            "principal": str(connection.principal),
+            **connection.link_row(name, kind, direction, address),
             "container": f"channel {self.channel.number}",
             "protocol": connection.journal_protocol,
             "channel": self.channel.number,

@@ -45,12 +45,11 @@ from amqproute.frontends.amqp09.large_content_output import LargeContent
 from amqproute.frontends.amqp09.large_content_receiver import ArrivingBody, LargeContentReceiver
 from amqproute.frontends.amqp09.publish_plan import MessagePattern, PublishPlan
 from amqproute.frontends.common.publishing_endpoint import PublishingEndpoint
-from amqproute.frontends.common.waiting_deliveries import WaitingDeliveries
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
 from amqproute.translation.body_layout import BodyLayout
 from amqproute.translation.content_message import ContentRefused, TranslatedContent, read_content
-from amqproute.values import NextHop, Origin, Principal
+from amqproute.values import Origin, Principal
 from amqproute.wire.amqp09.contents import Publish
 from amqproute.wire.amqp09.methods import BasicPublish
 from amqproute.wire.amqp09.protocol_events import ContentPartReceived
@@ -143,7 +142,7 @@ class RoutedTarget:
         topology.put(self.exchange, self.targets, message, batch, origin)
 
 
-class ChannelPublisher(PublishingEndpoint):
+class ChannelPublisher(PublishingEndpoint[PublishedContent]):
     """The publishing end of a channel.
 
     Args:
@@ -158,32 +157,16 @@ class ChannelPublisher(PublishingEndpoint):
         "_owner",
         "_plans",
         "_ways",
-        "is_durable",
         "topology",
-        "waiting",
         "when_idle",
         "when_put",
     )
 
     def __init__(self, owner: ChannelBase) -> None:
         connection = owner.connection
-        principal = connection.principal
-        super().__init__(
-            connection,
-            EXCHANGES,
-            Origin(
-                principal,
-                is_peer=principal.kind == "peer",
-                container_id=owner.host.origin_name,
-                connection=connection.facts.remote,
-                link=f"channel {owner.channel.number}",
-                level=connection.facts.level,
-                protocol=connection.journal_protocol or "",
-            ),
-            connection.limits.link_credit,
-        )
         self._owner = owner
-        self.is_durable = False
+        origin = connection.origin(self.name, owner.host.origin_name)
+        super().__init__(connection, EXCHANGES, origin, connection.limits.link_credit)
         self.topology = owner.topology
         self._granted = 0
         # The very large message that is coming in, and whether it is only tried.
@@ -194,9 +177,6 @@ class ChannelPublisher(PublishingEndpoint):
         self._ways: dict[str, ITarget] = {}
         # Of the run that is being taken, by the identity of method and properties.
         self._plans: dict[tuple[int, int], PublishPlan] | None = None
-        self.waiting: WaitingDeliveries[PublishedContent] = WaitingDeliveries(
-            self._gate, connection
-        )
         self.when_idle: list[Callable[[], None]] = []
         self.when_put: list[Callable[[], None]] = []
 
@@ -303,7 +283,7 @@ class ChannelPublisher(PublishingEndpoint):
                 else:
                     done.append(delivery)
             except Unresolved as unresolved:
-                self._wait_for(delivery, unresolved.hop)
+                self._wait_for_hop(delivery, unresolved.hop)
             except (ResourceLimitExceeded, ResourceDeleted, NotFound) as error:
                 self._note_refused(delivery, error)
                 refused.append(delivery)
@@ -680,13 +660,8 @@ class ChannelPublisher(PublishingEndpoint):
 
     # -- what waits ------------------------------------------------------------------------------
 
-    def _wait_for(self, delivery: PublishedContent, hop: NextHop) -> None:
-        self.waiting.wait_for(hop, delivery)
-        self._connection.admit(hop).addBoth(lambda _: self.waiting.over(hop, self._put_waiting))
-
     def _put_waiting(self, deliveries: list[PublishedContent]) -> None:
-        self._uncommitted -= len(deliveries)
-        self._connection.event_batch.put_now(self, deliveries)
+        super()._put_waiting(deliveries)
         if not self.waiting.lines:
             ready, self.when_put = self.when_put, []
             for each in ready:
@@ -700,11 +675,8 @@ class ChannelPublisher(PublishingEndpoint):
             kept = [each for each in deliveries if each.settled]
             self._uncommitted -= len(deliveries) - len(kept)
             deliveries = kept
-        self.waiting.wait_for_gate(deliveries, self._gate_opened)
+        super().wait_for(gate, deliveries)
         self._look()
-
-    def _gate_opened(self) -> None:
-        self.waiting.over(self._gate, self._put_waiting)
 
     def drop_waiting(self) -> None:
         """The channel has gone: let go of what its client will send again."""

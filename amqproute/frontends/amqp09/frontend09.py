@@ -14,7 +14,6 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from amqproute import conditions
 from amqproute.auth.realm import Authenticator
 from amqproute.broker.partial_delivery_eviction import PartialDelivery
 from amqproute.errors import ResourceLimitExceeded, UnauthorizedAccess
@@ -27,7 +26,7 @@ from amqproute.frontends.amqp09.log_in_exchange import LogInExchange, LogInRefus
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
 from amqproute.frontends.amqp09.reply_texts import reply_text
 from amqproute.frontends.amqp09.stream_window import StreamWindow
-from amqproute.frontends.common.client_connection import ClientConnection, ConnectionConsumer
+from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.frontends.common.partial_deliveries import HEAD_BYTES
 from amqproute.frontends.common.peer_error_log import short
@@ -348,12 +347,6 @@ class Frontend09(ClientConnection):
             words=short(words),
         )
 
-    def close(self, condition: conditions.Condition, words: str) -> None:
-        """See `ClientConnection.close`."""
-        if self._pump is not None:
-            self.engine.close_with(condition, words)
-            self.flush()
-
     def fail(self, code: ReplyCode, words: str) -> None:
         """Close the connection for a reason of ours."""
         if self._pump is not None:
@@ -486,36 +479,19 @@ class Frontend09(ClientConnection):
             found += channel.endpoints()
         return iter(found)
 
-    def consumers(self) -> Iterator[ConnectionConsumer]:
-        """See `ClientConnection.consumers`."""
-        found: list[ConnectionConsumer] = []
-        for channel in self.channels.values():
-            found += channel.receivers()
-        return iter(found)
-
     def row(self) -> dict[str, object]:
         """See `ClientConnection.row`."""
         channels = self.channels.values()
         client = client_description(self.engine.peer_properties)
         return {
-            "name": self.facts.remote,
-            "principal": str(self.principal),
+            **super().row(),
             "container": client.get("client-name") or client.get("client-product", ""),
-            "tls": self.facts.tls_version or "",
-            **self.host_facts,
-            "protocol": self.journal_protocol,
             **client,
             "channels": len(channels),
             "channel-max": self.engine.channel_max,
             "frame-max": self.engine.frame_max,
             "heartbeat": self.engine.heartbeat,
-            "since-ms": self.since_ms,
-            "age-ms": max(0, self.now_ms() - self.since_ms),
-            "links": self.link_count,
-            "credit-in": 0,
-            "credit-out": 0,
             "unsettled": sum(len(each.channel.unacknowledged) for each in channels),
-            "transactions": len(self.transactions),
             "deliveries-in": self.engine.contents_in,
             "deliveries-out": sum(each.channel.unacknowledged.last for each in channels),
         }

@@ -20,7 +20,6 @@ from amqproute.frontends.amqp10.link_attach import LinkAttach
 from amqproute.frontends.amqp10.link_refusal import error_of
 from amqproute.frontends.amqp10.link_rows import link_rows
 from amqproute.frontends.amqp10.link_table import LinkEndpoint, LinkTable
-from amqproute.frontends.amqp10.sender_link import SenderLink
 from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.frontends.common.contract_enforcement import RETRY_SECONDS
 from amqproute.frontends.common.partial_deliveries import HEAD_BYTES
@@ -115,22 +114,14 @@ class Frontend(ClientConnection):
         return not any(link.role == "sender" and link.unsettled for link in self.links.attached)
 
     def row(self) -> dict[str, object]:
-        """Return what an operator wants to know, for the management node."""
+        """See `ClientConnection.row`."""
         attached = self.links.attached
         return {
-            "name": self.facts.remote,
-            "principal": str(self.principal),
+            **super().row(),
             "container": self.connection.remote_container_id or "",
-            "tls": self.facts.tls_version or "",
-            **self.host_facts,
-            "protocol": "AMQP 1.0",
-            "since-ms": self.since_ms,
-            "age-ms": max(0, self.now_ms() - self.since_ms),
-            "links": len(self.links),
             "credit-in": sum(link.credit for link in attached if link.role == "receiver"),
             "credit-out": sum(link.credit for link in attached if link.role == "sender"),
             "unsettled": sum(len(link.unsettled) for link in attached),
-            "transactions": len(self.transactions),
             "deliveries-in": self.connection.deliveries_in,
             "deliveries-out": self.connection.deliveries_out,
         }
@@ -143,10 +134,6 @@ class Frontend(ClientConnection):
     def link_rows(self) -> Iterator[dict[str, object]]:
         """See `ClientConnection.link_rows`."""
         return link_rows(self.links)
-
-    def consumers(self) -> Iterator[SenderLink]:
-        """See `ClientConnection.consumers`."""
-        return (each for each in self.links.endpoints() if isinstance(each, SenderLink))
 
     def endpoints(self) -> Iterator[LinkEndpoint]:
         """See `ClientConnection.endpoints`."""
@@ -304,12 +291,6 @@ class Frontend(ClientConnection):
                 description=short(event.error.description),
             )
         self.links.session_ended(event.session)
-
-    def close(self, condition: conditions.Condition, words: str) -> None:
-        """See `ClientConnection.close`."""
-        if self._pump is not None:
-            self.connection.close_with(condition, words)
-            self.flush()
 
     # -- links -----------------------------------------------------------------------------------
 

@@ -421,17 +421,9 @@ class LinkAttach:
 
     def _origin(self, attach: spec.Attach) -> Origin:
         principal = self._connection.principal
-        is_peer = principal.kind == "peer"
-        facts = self._connection.facts
-        origin = Origin(
-            principal,
-            is_peer,
-            self._links.engine.remote_container_id or "",
-            connection=facts.remote,
-            link=attach.name[:LONGEST_STREAM],
-            level=facts.level,
-        )
-        properties = attach.properties if is_peer else None
+        container_id = self._links.engine.remote_container_id or ""
+        origin = self._connection.origin(attach.name[:LONGEST_STREAM], container_id)
+        properties = attach.properties if origin.is_peer else None
         store = properties.get(STORE) if properties else None
         if isinstance(store, str) and len(store) <= LONGEST_STREAM:
             origin.store = store
@@ -443,7 +435,7 @@ class LinkAttach:
             floor = (attach.properties or {}).get(FLOOR)
             if isinstance(floor, int):
                 self._connection.forget_receipts(origin.stream, floor)
-        elif is_peer:
+        elif origin.is_peer:
             origin.stream = self._common.receipts.by_message_id(principal)
         return origin
 

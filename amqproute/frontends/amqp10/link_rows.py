@@ -25,15 +25,9 @@ def link_rows(links: LinkTable) -> Iterator[dict[str, object]]:
     connection = links.connection
     for link in sorted(links.attached, key=lambda each: (each.name, each.role)):
         endpoint = link.context
+        direction = "in" if link.role == "receiver" else "out"
         row: dict[str, object] = {
-            "name": link.name,
-            "type": "link",
-            "kind": "link",
-            "direction": "in" if link.role == "receiver" else "out",
-            "address": _address(link),
-            **connection.host_facts,
-            "connection": connection.facts.remote,
-            "principal": str(connection.principal),
+            **connection.link_row(link.name, "link", direction, _address(link)),
             "container": links.engine.remote_container_id or "",
             "credit": link.credit,
             "unsettled": len(link.unsettled),

@@ -39,10 +39,9 @@ from amqproute.frontends.common.contract_enforcement import ActiveContract, Cont
 from amqproute.frontends.common.draft_share import NoCapacityError
 from amqproute.frontends.common.peer_error_log import short
 from amqproute.frontends.common.publishing_endpoint import PublishingEndpoint
-from amqproute.frontends.common.waiting_deliveries import WaitingDeliveries
 from amqproute.interfaces import ITarget
 from amqproute.message import Message, enclose
-from amqproute.values import FLOOR, NextHop, Origin, Principal
+from amqproute.values import FLOOR, Origin, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.checked import check_sections
 from amqproute.wire.amqp10.delivery_states import ACCEPTED_STATE, RELEASED_STATE
@@ -55,7 +54,7 @@ __all__ = ["ReceiverLink"]
 _NOT_TAKEN = "the messages were not taken"
 
 
-class ReceiverLink(PublishingEndpoint, AttachedLink):
+class ReceiverLink(PublishingEndpoint[Delivery], AttachedLink):
     """Puts deliveries on a target, settles them once they are safe, and hands out credit.
 
     Args:
@@ -83,7 +82,6 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         "_links",
         "_posted",
         "_ungranted",
-        "_waiting",
         "is_durable",
         "link",
         "resolved",
@@ -110,7 +108,6 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         # Tags of earlier attachments: to be resumed, they need credit and take none away.
         self._earlier = set(self.resolved.outcomes)
         self._is_gone = self._is_ended = False
-        self._waiting: WaitingDeliveries[Delivery] = WaitingDeliveries(self._gate, links.connection)
         self._large: LargeMessageReceiver | None = None
         self._ungranted: set[Delivery] = set()
         self._posted: dict[Delivery, tuple[ActiveContract, int]] = {}
@@ -137,7 +134,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
     def waiting_octets(self) -> int:
         """Octets of messages that have come and are not put yet."""
         octets = 0 if self._large is None else self._large.octets
-        for delivery in self._waiting.deliveries():
+        for delivery in self.waiting.deliveries():
             octets += len(delivery.payload)
             if type(delivery.rest) is LargeMessageReceiver:
                 octets += delivery.rest.octets
@@ -188,7 +185,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
             try:
                 if self._earlier and self._is_known(delivery):
                     continue
-                if self._waiting.lines and self._queue_behind(delivery):
+                if self.waiting.lines and self._queue_behind(delivery):
                     continue
                 if type(delivery.rest) is LargeMessageReceiver and not self._is_here(delivery):
                     continue
@@ -204,7 +201,8 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
                 if self.is_durable and not delivery.settled:
                     self.resolved.note(delivery.tag, batch)
             except Unresolved as unresolved:
-                self._hold(delivery, unresolved.hop)
+                self._connection.transactions.postpone(delivery)
+                self._wait_for_hop(delivery, unresolved.hop)
             except AmqpError as error:
                 self._uncommitted -= 1
                 self._doom(delivery, error)
@@ -317,10 +315,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
             self._uncommitted -= len(lost)
             self._drop(lost)
             deliveries = [each for each in deliveries if each.settled]
-        self._waiting.wait_for_gate(deliveries, self._try_again)
-
-    def _try_again(self) -> None:
-        self._waiting.over(self._gate, self._put_waiting)
+        super().wait_for(gate, deliveries)
 
     def _drop(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -386,7 +381,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
             self._large = None
             if not large.is_dropped:
                 self._uncommitted += 1
-                if not (self._waiting.lines and self._queue_behind(delivery)):
+                if not (self.waiting.lines and self._queue_behind(delivery)):
                     self._pause_for(delivery, large)
 
     def _is_here(self, delivery: Delivery) -> bool:
@@ -428,7 +423,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         self.grant()
 
     def _rest_is_stored(self, large: LargeMessageReceiver) -> None:
-        self._waiting.over(large, self._put_waiting)
+        self.waiting.over(large, self._put_waiting)
 
     # -- transactions (part 4 §4.4.1) ------------------------------------------------------------
 
@@ -580,7 +575,7 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
 
     def _drop_waiting(self) -> None:
         """Let go of what waits for the store and will be sent again."""
-        lost = self._waiting.take_failed(lambda each: not each.settled)
+        lost = self.waiting.take_failed(lambda each: not each.settled)
         if lost:
             self._uncommitted -= len(lost)
             gone = AmqpError("the link is gone", condition=conditions.LINK_DETACH_FORCED)
@@ -598,31 +593,18 @@ class ReceiverLink(PublishingEndpoint, AttachedLink):
         if not self._uncommitted:
             self.resolved.is_recovered()
 
-    # -- messages for a domain nobody has asked about yet ---------------------------------------
+    # -- messages that wait: also beyond the end of the link, for they came before it (P-03), and
+    # nobody would send again what was sent settled (O-08) -----------------------------------------
 
     def _queue_behind(self, delivery: Delivery) -> bool:
         """Keep order: once a message is held, the later ones of the link wait behind it."""
-        self._waiting.wait_behind(delivery)
+        self.waiting.wait_behind(delivery)
         self._connection.transactions.postpone(delivery)
         return True
 
-    def _pause_for(self, delivery: Delivery, reason: NextHop | LargeMessageReceiver) -> None:
-        self._waiting.wait_for(reason, delivery)
+    def _pause_for(self, delivery: Delivery, reason: LargeMessageReceiver) -> None:
+        self.waiting.wait_for(reason, delivery)
         self._connection.transactions.postpone(delivery)
-
-    def _hold(self, delivery: Delivery, hop: NextHop) -> None:
-        self._pause_for(delivery, hop)
-        admitted = self._connection.admit(hop)
-        admitted.addBoth(lambda _: self._waiting.over(hop, self._put_waiting))
-
-    def _put_waiting(self, deliveries: list[Delivery]) -> None:
-        """Put what has waited.
-
-        Also if the link is gone by now: these came before its end (P-03), and what was sent settled
-        nobody would send again (O-08).
-        """
-        self._uncommitted -= len(deliveries)
-        self._connection.event_batch.put_now(self, deliveries)
 
     # -- the peer's flow -----------------------------------------------------------------------
 

@@ -357,7 +357,7 @@ class SenderLink(ConsumingEndpoint, AttachedLink):
         """
         self._tags = parked.last_tag
         entries, parked.entries = parked.entries, {}
-        self._bytes += sum([len(entry.message.encoded) for entry in entries.values()])
+        self._hold(entries.values())
         found = compare(entries, theirs, is_complete, self._agreed)
         self._again.extend(found.again)
         self._left = found.left

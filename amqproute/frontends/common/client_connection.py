@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -38,14 +38,14 @@ from amqproute.frontends.common.node_access import NodeAccess
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.frontends.common.partial_deliveries import PartialDeliveries
 from amqproute.frontends.common.peer_error_log import PeerErrorLog, short
-from amqproute.interfaces import IConnectionPump, IHops, INode, ISource
+from amqproute.interfaces import IConnectionPump, IHops, INode
 from amqproute.journal.event import RunEvent
 from amqproute.journal.record import RecordKind
 from amqproute.log_rate_limit import RateLimitedLog, and_more, source_of
 from amqproute.net.pump import TransportFacts
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, Principal, owner_of
 
-__all__ = ["ClientConnection", "ConnectionConsumer", "FrontendContext"]
+__all__ = ["ClientConnection", "FrontendContext"]
 
 MOST_LOGGED: Final = 20
 """Lines about connections that are refused, for one reason at one listener, that are logged one by
@@ -53,18 +53,6 @@ one; see `RateLimitedLog`."""
 
 IsRemoved = Callable[[INode, str | None], bool]
 """Tells, for a node and the address it was attached by, whether it is there no more."""
-
-
-class ConnectionConsumer(Protocol):
-    """A consumer on a connection, as far as the memory of what it holds goes."""
-
-    @property
-    def source(self) -> ISource:
-        """The node that it takes from."""
-
-    @property
-    def held_bytes(self) -> int:
-        """Octets in memory of the messages that have no outcome."""
 
 
 class FrontendContext:
@@ -327,10 +315,17 @@ class ClientConnection(ABC):
         host = self.principal.host
         return f" in virtual host {host}" if host else ""
 
-    @property
-    def host_facts(self) -> dict[str, str]:
-        """The virtual host for an operator's row."""
-        return {"virtual-host": host_label(self.principal.host)}
+    def origin(self, link: str, container_id: str = "") -> Origin:
+        """Return the origin of what is sent on a link of this connection."""
+        return Origin(
+            self.principal,
+            self.principal.kind == "peer",
+            container_id,
+            connection=self.facts.remote,
+            link=link,
+            level=self.facts.level,
+            protocol=self.journal_protocol or "",
+        )
 
     def admit_principal(self) -> None:
         """Count the connection against its principal's share and contract, when it opens.
@@ -402,9 +397,10 @@ class ClientConnection(ABC):
         self.endpoint_quota.end()
         self._drop_parts()
 
-    @abstractmethod
     def end_endpoints(self) -> None:
         """Give back what everything on this connection held: it is lost."""
+        for endpoint in self.endpoints():
+            endpoint.leave()
 
     def flush(self) -> None:
         """Have what the engine has to say written before the reactor turns."""
@@ -538,7 +534,7 @@ class ClientConnection(ABC):
     @property
     def holds_nothing(self) -> bool:
         """No consumer on this connection holds unsettled deliveries."""
-        return not any(each.held_bytes for each in self.consumers())
+        return not any(each.held_bytes for each in self.endpoints())
 
     @property
     def link_count(self) -> int:
@@ -549,17 +545,45 @@ class ClientConnection(ABC):
     def endpoints(self) -> Iterator[NodeEndpoint]:
         """Iterate over what it has at nodes, as long as it has it."""
 
-    @abstractmethod
     def row(self) -> dict[str, object]:
-        """Return what an operator wants to know, for the management node."""
+        """Return the row for operators; a frontend adds what its protocol knows."""
+        return {
+            "name": self.facts.remote,
+            "principal": str(self.principal),
+            "container": "",
+            "tls": self.facts.tls_version or "",
+            "virtual-host": host_label(self.principal.host),
+            "protocol": self.journal_protocol or "AMQP 1.0",
+            "since-ms": self.since_ms,
+            "age-ms": max(0, self.now_ms() - self.since_ms),
+            "links": self.link_count,
+            "credit-in": 0,
+            "credit-out": 0,
+            "unsettled": 0,
+            "transactions": len(self.transactions),
+        }
 
-    @abstractmethod
     def link_rows(self) -> Iterator[dict[str, object]]:
         """Describe each link (G-17)."""
+        return (
+            self.link_row(each.name, "link", each.direction, each.address)
+            for each in self.endpoints()
+        )
 
-    @abstractmethod
-    def consumers(self) -> Iterator[ConnectionConsumer]:
-        """Iterate over what takes from nodes on this connection."""
+    def link_row(
+        self, name: str, kind: str, direction: str, address: str | None
+    ) -> dict[str, object]:
+        """Return the facts that the row of every link has."""
+        return {
+            "name": name,
+            "type": "link",
+            "kind": kind,
+            "direction": direction,
+            "address": address,
+            "virtual-host": host_label(self.principal.host),
+            "connection": self.facts.remote,
+            "principal": str(self.principal),
+        }
 
     def detach_named(self, name: str) -> int:
         """Detach the links with this name because an operator wants it (G-13); return how many."""
@@ -568,9 +592,10 @@ class ClientConnection(ABC):
             endpoint.detach(conditions.LINK_DETACH_FORCED, "an operator closed this link")
         return len(found)
 
-    @abstractmethod
     def close(self, condition: Condition, words: str) -> None:
         """Close the connection from our side, in the protocol's own terms."""
+        if self._pump is not None:
+            self._pump.close_with(condition, words)
 
     def stop_taking(self) -> None:
         """Revoke the senders' credit; called when the daemon stops."""

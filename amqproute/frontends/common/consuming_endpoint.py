@@ -21,7 +21,7 @@ from amqproute.frontends.common.node_endpoint import NodeEndpoint
 from amqproute.interfaces import IConsumer, ISource
 from amqproute.journal.event import EntryTaker
 from amqproute.journal.record import RecordKind
-from amqproute.outcomes import Outcome
+from amqproute.outcomes import RELEASED, Outcome
 from amqproute.values import Principal
 
 __all__ = ["ConsumingEndpoint"]
@@ -55,6 +55,8 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
         "source",
         "taker",
     )
+
+    direction = "out"
 
     def __init__(
         self,
@@ -119,7 +121,7 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
 
     @property
     def held_bytes(self) -> int:
-        """Octets in memory of the messages that have no outcome."""
+        """See `NodeEndpoint.held_bytes`."""
         return self._bytes
 
     def check_access(self, principal: Principal) -> None:
@@ -127,10 +129,10 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
         if self.address is not None:
             self._context.nodes.check_source(self.address, principal, self.copies)
 
-    def leave(self, entries: Sequence[Entry], outcome: Outcome) -> None:
-        """End: what it holds goes back to the source with an outcome."""
+    def leave(self) -> None:
+        """See `NodeEndpoint.leave`: others may have what it holds."""
         self.source.detach(self)
-        self._settle(entries, outcome)
+        self._settle(tuple(self.holds()), RELEASED)
 
     def dispatch(self) -> None:
         """See `NodeEndpoint.dispatch`."""
@@ -158,6 +160,10 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
         if outgoing.is_pressed:
             free = min(free, outgoing.room(held, unsettled))
         return credit if credit < free else max(0, free)
+
+    def _hold(self, entries: Iterable[Entry]) -> None:
+        """Count entries that it holds from now on, until `forget`."""
+        self._bytes += sum([len(entry.message.encoded) for entry in entries])
 
     def forget(self, entries: Sequence[Entry]) -> None:
         """These are not unsettled any more."""

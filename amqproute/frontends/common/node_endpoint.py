@@ -15,9 +15,14 @@ class NodeEndpoint:
     """One end of a connection at a node, as daemon and operators see it.
 
     What an endpoint does not override has no meaning for it.
+
+    Attributes:
+        direction: direction of its messages as the broker sees it, ``in`` or ``out``.
     """
 
     __slots__ = ()
+
+    direction = ""
 
     @property
     def name(self) -> str:
@@ -38,6 +43,11 @@ class NodeEndpoint:
     def is_active(self) -> bool:
         """Whether it has been answered, and not ended from our side."""
         return False
+
+    @property
+    def held_bytes(self) -> int:
+        """Octets in memory of the messages that have been sent and have no outcome."""
+        return 0
 
     def grant(self) -> None:
         """Bring the sender's credit in line with what it may have now."""
@@ -60,3 +70,6 @@ class NodeEndpoint:
 
     def detach(self, condition: Condition, words: str) -> None:
         """End it from our side; what it held goes back."""
+
+    def leave(self) -> None:
+        """Leave the node: shares of it are free, and what was held goes back."""

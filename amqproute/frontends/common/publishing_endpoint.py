@@ -10,6 +10,10 @@ sender hears of it is the protocol's own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from twisted.python.failure import Failure
 
 from amqproute.broker.commit_batch import Batch
 from amqproute.broker.publish_gate import PublishGate
@@ -17,15 +21,19 @@ from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.frontends.common.contract_enforcement import ActiveContract, ContractShare
+from amqproute.frontends.common.event_batch import PublishedDelivery
 from amqproute.frontends.common.node_endpoint import NodeEndpoint
+from amqproute.frontends.common.waiting_deliveries import WaitingDeliveries
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
-from amqproute.values import Origin, Principal
+from amqproute.values import NextHop, Origin, Principal
 
 __all__ = ["PublishingEndpoint"]
 
+D = TypeVar("D", bound=PublishedDelivery)
 
-class PublishingEndpoint(NodeEndpoint, ABC):
+
+class PublishingEndpoint(NodeEndpoint, ABC, Generic[D]):
     """Grants credit to a sender, and puts its messages on a target.
 
     A protocol's own endpoint is a subclass of this one, and the
@@ -41,6 +49,8 @@ class PublishingEndpoint(NodeEndpoint, ABC):
 
     Attributes:
         share: what it has of its sender's contract; None without one.
+        waiting: deliveries that have come and cannot be put yet.
+        is_durable: what became of its messages is itself kept in the store.
     """
 
     __slots__ = (
@@ -51,8 +61,12 @@ class PublishingEndpoint(NodeEndpoint, ABC):
         "origin",
         "share",
         "target",
+        "waiting",
         "window",
     )
+
+    direction = "in"
+    is_durable = False
 
     def __init__(
         self, connection: ClientConnection, target: ITarget, origin: Origin, window: int
@@ -65,6 +79,7 @@ class PublishingEndpoint(NodeEndpoint, ABC):
         self.share: ContractShare | None = None
         self._uncommitted = 0
         self._gate: PublishGate = connection.context.broker.gate
+        self.waiting: WaitingDeliveries[D] = WaitingDeliveries(self._gate, connection)
         # Whoever asks the services may make room by it.
         self._is_braked = not getattr(target, "acts_at_once", False)
 
@@ -78,6 +93,18 @@ class PublishingEndpoint(NodeEndpoint, ABC):
     @abstractmethod
     def _send_credit(self, credit: int) -> None:
         """Have the sender know that it may send so many deliveries from now on."""
+
+    @abstractmethod
+    def received(self, deliveries: Sequence[D], batch: Batch) -> list[D]:
+        """See `PublishingLink.received`."""
+
+    @abstractmethod
+    def committed(self, deliveries: list[D]) -> None:
+        """See `PublishingLink.committed`."""
+
+    @abstractmethod
+    def failed(self, deliveries: list[D], failure: Failure, in_doubt: bool = False) -> None:
+        """See `PublishingLink.failed`."""
 
     @property
     def waiting_octets(self) -> int:
@@ -104,7 +131,7 @@ class PublishingEndpoint(NodeEndpoint, ABC):
         self.grant()
 
     def leave(self) -> None:
-        """End: others have its parts."""
+        """See `NodeEndpoint.leave`."""
         if isinstance(self.target, Queue | Topic):
             self.target.publishers.leave(self)
         if self.share is not None:
@@ -196,3 +223,20 @@ class PublishingEndpoint(NodeEndpoint, ABC):
             before = account.octets
             self.target.put(message, batch, origin)
             self.share.contract.charged(max(account.octets - before, message.size))
+
+    # -- messages that wait ----------------------------------------------------------------------
+
+    def wait_for(self, gate: PublishGate, deliveries: list[D]) -> None:
+        """See `PublishingLink.wait_for`."""
+        self.waiting.wait_for_gate(deliveries, lambda: self.waiting.over(gate, self._put_waiting))
+
+    def _wait_for_hop(self, delivery: D, hop: NextHop) -> None:
+        """Have a delivery wait until it is known whether there is a way to its domain."""
+        self.waiting.wait_for(hop, delivery)
+        admitted = self._connection.admit(hop)
+        admitted.addBoth(lambda _: self.waiting.over(hop, self._put_waiting))
+
+    def _put_waiting(self, deliveries: list[D]) -> None:
+        """Put deliveries that have waited; those behind them may have to wait again."""
+        self._uncommitted -= len(deliveries)
+        self._connection.event_batch.put_now(self, deliveries)
