@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bindings: forwarding of messages from one node to another, here or elsewhere (N-09 to N-12).
 
-On a queue a binding is one consumer among the others and gets its fair share (N-11). What it gets
-it moves in one store batch: off the source, onto the target. On a topic it is an outlet, as a
-durable subscription is: the target gets its copy within the publisher's batch. Either way nothing
-is between the two nodes at any moment, and the outcome is `accepted` (N-12).
+On a queue a binding is one consumer among the others and gets its fair share (N-11). It moves
+entries in one store batch: off the source, onto the target. On a topic it is an outlet, as a
+durable subscription is: the target gets its copy within the publisher's batch. Either way no
+message is between the two nodes at any moment, and the outcome is `accepted` (N-12).
 
-A target that is full takes the binding's credit: a queue keeps its messages, a topic gives its
-publishers no more (`Topic.space`). What a target refuses for other reasons is treated on a queue
-as a rejected message is, with the target's words, and goes the way of the queue's dead letters.
+A full target stops the binding: a queue keeps its messages, a topic gives its publishers no more
+credit (`Topic.space`). A refusal by the target for other reasons counts as a rejection on a queue,
+with the target's words, and the message becomes a dead letter of the queue.
 
-Bindings do not go in circles: `Broker` refuses one that would.
+`Broker` refuses bindings that would form a circle.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 Mode = Literal["copy", "move"]
 
 WINDOW: Final = 1000
-"""Entries of a queue that one binding moves at once."""
+"""Most entries that one binding moves at once."""
 PAUSE_SECONDS: Final = 1.0
-"""After what time a binding that could not write to the store tries again."""
+"""Delay before a binding that could not write to the store tries again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ class BindingDeclaration:
     Attributes:
         source: a queue or a topic here.
         target: a node here, or ``node@domain``.
-        selector: which messages; None for all.
+        selector: selects messages; None for all.
         mode: ``copy`` for topics, ``move`` for queues; None for what fits.
-        label: what operators call it; empty for a description of the way.
-        subject: which messages, by their subject; ``*`` is one word of it, ``#`` any number.
-        first_message_ms: what arrived at a queue before this time, in ms since the epoch, stays
-            there; None: nothing does. A topic's bindings get what is published from now on (L-15).
+        label: its name for operators; empty for a description.
+        subject: selects messages by their subject; ``*`` is one word of it, ``#`` any number.
+        first_message_ms: messages that arrived at a queue before this time, in ms since the epoch,
+            stay there; None for no limit. A topic's bindings get new messages only (L-15).
     """
 
     source: str
@@ -81,7 +81,7 @@ class BindingDeclaration:
         return f"{self.source} -> {self.target}{about}{condition}"
 
     def renamed(self, name: str, new_name: str) -> BindingDeclaration:
-        """Return the same between nodes of which one has got another name."""
+        """Return the same declaration after one of its nodes was renamed."""
         return replace(
             self,
             source=new_name if self.source == name else self.source,
@@ -92,7 +92,7 @@ class BindingDeclaration:
         """Compile the selector and the subject.
 
         Raises:
-            InvalidField: it is none.
+            InvalidField: one of them is malformed.
         """
         return declared_filters(self.subject, self.selector, now_ms)
 
@@ -102,16 +102,16 @@ class Binding:
     """A binding at work.
 
     Args:
-        declaration: what it is.
+        declaration: its declaration.
         source: the `Queue` or `Topic` it takes from.
         find: returns the target of a name now, or raises `AmqpError`.
-        context: what all nodes share.
+        context: shared by all nodes.
 
     Attributes:
-        moved: messages that went along it; on a topic only what its target took is counted there.
-        refused: messages that the target refused.
-        words: why the last one was refused, or why the binding pauses.
-        taker: for the journal: what it takes goes on as another entry.
+        moved: number of messages moved; on a topic only those that its target took.
+        refused: number of messages that the target refused.
+        words: the reason of the last refusal, or of the pause of the binding.
+        taker: for the journal: its entries continue as other entries.
     """
 
     takes_ahead = False
@@ -161,7 +161,7 @@ class Binding:
 
     @property
     def is_active(self) -> bool:
-        """It takes from its source."""
+        """Whether it takes from its source."""
         return self._active
 
     def start(self) -> None:
@@ -175,7 +175,7 @@ class Binding:
             self.source.dispatch()
 
     def stop(self) -> None:
-        """End; what is being moved still arrives."""
+        """End; messages being moved still arrive."""
         if not self._active:
             return
         self._active = False
@@ -195,11 +195,11 @@ class Binding:
         return True
 
     def target(self) -> ITarget:
-        """Return where messages go now, or raise `AmqpError`."""
+        """Return the present target, or raise `AmqpError`."""
         return self._find(self.declaration.target)  # it may be renamed
 
     def selects(self, message: Message, origin: str | None) -> bool:
-        """Tell whether a message goes along this binding."""
+        """Return whether this binding selects a message."""
         filters = self.filters
         return not filters or filters.matches(message, origin)
 
@@ -220,7 +220,7 @@ class Binding:
         except AmqpError as error:
             self._wait(str(error))
             return 0
-        # What is under way stands in the target's own count already.
+        # The target's own count includes messages on the way.
         space: int = target.space()
         if space <= 0:
             target.when_space(self.resume)
@@ -228,13 +228,13 @@ class Binding:
         return max(0, min(space, WINDOW - self._in_progress))
 
     def resume(self) -> None:
-        """There may be something to do again."""
+        """Continue after a pause."""
         self._pause = None
         if self._active and not isinstance(self.source, Topic):
             self.source.dispatch()
 
     def exhausted(self) -> None:
-        """Nothing: a binding is never done."""
+        """Do nothing: a binding is never done."""
 
     def deliver(self, entries: Sequence[Entry]) -> None:
         """Move entries. See `IConsumer.deliver`."""
@@ -316,7 +316,7 @@ class Binding:
 
 
 def leaving(entry: Entry, now_ms: int) -> Message:
-    """Return the message of an entry as another node here gets it: with what is left of its ttl."""
+    """Return the message of an entry for another node here, with the rest of its ttl."""
     message = entry.message
     if entry.expires_ms and message.header.ttl is not None:
         # It would begin anew otherwise.

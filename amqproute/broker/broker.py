@@ -75,28 +75,28 @@ class Broker:
         store: the `IStore`.
         clock: for timers of the nodes.
         now_ms: the wall clock, ms since the epoch.
-        new_name: gives an unguessable name for a dynamic node (A-06).
+        new_name: makes an unguessable name for a dynamic node (A-06).
         budget: memory that all queues share.
-        journal: where it is noted what becomes of messages, an `IJournal`.
+        journal: the journal of messages, an `IJournal`.
 
     Attributes:
         nodes: the queues that clients can address.
         topics: the topics.
-        bindings: what goes from one node to another, by declaration.
+        bindings: the bindings between nodes, by declaration.
         return_to: finds the target of an address ``node@domain``: for returned messages and for
             bindings.
-        name_of: gives the name of the node here that an address means; of others, the address.
-        answers_to: finds for the reply-to ``node@domain`` of a request the name of the node here
-            that it means, or the way to the other domain.
+        name_of: returns the name of the local node behind an address; for others, the address.
+        answers_to: returns for the reply-to ``node@domain`` of a request the name of the local node
+            behind it, or the way to the other domain.
         gate: whether publishers have credit at all.
-        accounts: what the messages of senders with a share of the store occupy.
-        disposal: what becomes of entries that leave their queues.
-        recovered_nodes: what the store held at the start, and no node has claimed yet.
+        accounts: use of the store by senders with a quota.
+        disposal: final disposal of entries that leave their queues.
+        recovered_nodes: contents of the store at the start that no node has claimed yet.
         topology: the exchanges, with bindings to the queues; of the virtual host ``/``.
         hosts: virtual hosts beside ``/``, and how many nodes each may have; None for any number.
-        replies_due: requests to services that are being worked on, whose replies follow.
-        rate_limited_log: keeps what happens with each message of a flood from filling the log.
-        recent: what happened in the last hour.
+        replies_due: requests to services whose replies follow.
+        rate_limited_log: keeps a flood of messages from filling the log.
+        recent: events of the last hour.
     """
 
     log = Logger()
@@ -160,7 +160,7 @@ class Broker:
     # -- virtual hosts -------------------------------------------------------------------------
 
     def has_host(self, name: str) -> bool:
-        """Tell whether a virtual host is configured, or has contents from a time when it was."""
+        """Return whether a virtual host is configured, or has contents from earlier."""
         return name in self.hosts or name in self.topologies
 
     def host_names(self) -> list[str]:
@@ -187,11 +187,11 @@ class Broker:
         return self.topology_of(host), local
 
     def recover_topologies(self, notes: Mapping[str, Mapping[str, bytes]]) -> None:
-        """Go on with exchanges and bindings that the store has; see `Topology.recovered`.
+        """Restore exchanges and bindings from the store; see `Topology.recovered`.
 
         Args:
             notes: of the store, by their kinds. Those of a virtual host that is not configured any
-                more are taken up, too: it may come back.
+                more are restored, too: it may come back.
         """
         hosts = {host_of(kind) for kind in notes if local_name(kind) in TOPOLOGY_NOTES}
         for host in sorted({"", *hosts}):
@@ -199,7 +199,7 @@ class Broker:
             self.topology_of(host).recovered(*(notes.get(kind, {}) for kind in kinds))
 
     def node_count(self, host: str) -> int:
-        """Return how many queues and topics a virtual host has."""
+        """Return the number of queues and topics of a virtual host."""
         return len(self.nodes.of(host)) + sum(host_of(name) == host for name in self.topics)
 
     def require_room_in(self, host: str) -> None:
@@ -225,11 +225,11 @@ class Broker:
         return Batch(self._store.begin(), self._now_ms(), self.gate, self.journal)
 
     def postpone(self, ms: int, now_ms: int) -> None:
-        """Note that the wall clock was set ahead: everything here ages from so much later on.
+        """Shift all times: the wall clock was set ahead.
 
         Args:
             ms: by so much.
-            now_ms: what it says now.
+            now_ms: the wall clock now.
         """
         for queue in (*self.nodes.values(), *self.internal.values()):
             queue.postpone(ms, now_ms)
@@ -257,11 +257,11 @@ class Broker:
         aliases: Mapping[str, str],
         bindings: Iterable[BindingDeclaration] = (),
     ) -> Callable[[], None]:
-        """Check a configuration's nodes, and return what brings these nodes in line with it.
+        """Check the nodes of a configuration, and return the function that puts it in force.
 
-        Nodes that are new are made, limits of existing ones change. A node that the new
-        configuration does not name any more goes if it is empty and unused, and stays, with a
-        warning, while it holds messages: a typing error in a file must not delete messages.
+        New nodes are made, limits of existing ones change. A node that the new configuration does
+        not name any more is removed if it is empty and unused, and stays, with a warning, while it
+        holds messages: a typing error in a file must not delete messages.
         A topic stays as long as it has durable subscriptions. Bindings are those of the list.
 
         Raises:
@@ -337,12 +337,12 @@ class Broker:
         queue.limits = wanted.limits
 
     def _under_policies(self, node: NodeDeclaration) -> NodeDeclaration:
-        """Return a declaration with what arguments and policies say."""
+        """Return a declaration with the effects of arguments and policies."""
         terms = terms_in_force(node, self._policies_at(node.name))
         return with_terms(node, {key: term.value for key, term in terms.items()})
 
     def terms_of(self, name: str) -> dict[str, EffectiveTerm]:
-        """Return what arguments, options and policies say of a queue, and where each value stands.
+        """Return the effective settings of a queue with the origin of each value.
 
         Empty if there is no queue of this name, and for dynamic nodes, to which no policy applies.
         """
@@ -356,9 +356,9 @@ class Broker:
         return self._policies.get(host_of(name), NO_POLICIES)
 
     def adopt_policies(self, policies: Mapping[str, PolicySet]) -> None:
-        """Have other policies in force, for exchanges and queues.
+        """Put other policies in force, for exchanges and queues.
 
-        Queues that no policy applies to, neither before nor now, are not touched.
+        Queues to which no policy applies, neither before nor now, are not touched.
 
         Args:
             policies: by virtual host; that of ``/`` is empty.
@@ -389,17 +389,17 @@ class Broker:
         return Topic(
             name,
             self._context,
-            # What a subscriber has not taken is nobody's dead letter.
+            # Messages that a subscriber has not taken are not dead letters.
             lambda name, limits: self._make(name, limits, disposal=DISCARD),
             limits=limits,
         )
 
     def damaged(self, key: str, damages: Sequence[DamagedEntry]) -> None:
-        """The store has found entries damaged, and gives them to nobody any more.
+        """Remove entries from their queues that the store has found damaged.
 
         Args:
-            key: of the line that they stood in.
-            damages: what was found.
+            key: of their line.
+            damages: the findings.
         """
         rows = queue_of_key(key)
         queues = [*self.nodes.values(), *self.internal.values()]
@@ -415,12 +415,12 @@ class Broker:
         )
 
     def set_aside(self, key: str, rows: Sequence[StoredEntry], why: str) -> None:
-        """Have the store keep rows that are of no queue here in quarantine.
+        """Move rows that belong to no queue here into the store's quarantine.
 
         Args:
-            key: of the line that they stand in.
-            rows: as the store gave them.
-            why: in words, for the log.
+            key: of their line.
+            rows: as the store returned them.
+            why: the reason for the log.
         """
         place = queue_of_key(key)
         batch = self.begin()
@@ -439,7 +439,7 @@ class Broker:
         )
 
     def _remove_ended(self) -> None:
-        """Take what is left of subscriptions that were ended, and not emptied before a crash."""
+        """Remove the remains of subscriptions that had ended before a crash emptied them."""
         topic = next(iter(self.topics.values()), None)
         for name in self.recovered_nodes.ended_subscriptions():
             if topic is not None:
@@ -484,14 +484,14 @@ class Broker:
     # -- nodes at runtime ----------------------------------------------------------------------
 
     def add(self, node: NodeDeclaration | TopicDeclaration) -> None:
-        """Make one node, or change it; its name is no alias (see `declare` for all of them)."""
+        """Create or change one node, whose name is no alias (see `declare` for all of them)."""
         if isinstance(node, TopicDeclaration):
             self._declare_topic(node)
         else:
             self._declare_queue(node)
 
     def rename(self, name: str, new_name: str) -> None:
-        """Give a node another name; its links, messages and bindings stay (G-10).
+        """Rename a node; its links, messages and bindings stay (G-10).
 
         The new name is one in the same virtual host.
         """
@@ -518,7 +518,7 @@ class Broker:
                 self.bindings[binding.declaration] = binding
 
     def withdraw(self, name: str) -> NodeDeletion:
-        """Take a node out of the directory: nobody finds it, and it takes nothing any more."""
+        """Take a node out of the directory: it cannot be found, and takes no messages."""
         node: Queue | Topic
         if name in self.nodes:
             node = self.nodes[name]
@@ -537,7 +537,7 @@ class Broker:
         return NodeDeletion(node, bound, self._clock, removed)
 
     def restore(self, withdrawal: NodeDeletion) -> None:
-        """Put a node back as it was."""
+        """Undo `withdraw`."""
         node = withdrawal.node
         if isinstance(node, Queue):
             node.is_ending = False
@@ -569,7 +569,7 @@ class Broker:
             topology.require_ended(BindingTarget(TargetKind.QUEUE, local))
 
     def empty_rows(self, rows: str) -> NodeDeletion:
-        """Return the withdrawal, to be finished, of a queue that a crash left half deleted."""
+        """Return the unfinished withdrawal of a queue whose deletion a crash interrupted."""
         queue = self._make(rows, QueueLimits(), disposal=DISCARD)
         queue.is_ending = True
         return NodeDeletion(queue, {}, self._clock)
@@ -577,11 +577,11 @@ class Broker:
     # -- bindings ------------------------------------------------------------------------------
 
     def bind(self, declaration: BindingDeclaration, starts: bool = True) -> Binding:
-        """Have messages of one node go to another one (N-09).
+        """Forward messages of one node to another one (N-09).
 
         Args:
-            declaration: from where to where.
-            starts: at once; else when `Binding.start` is called.
+            declaration: source and target.
+            starts: whether it starts at once; else by `Binding.start`.
 
         Raises:
             AmqpError: one of the nodes is not there, or cannot have such a binding.
@@ -623,14 +623,14 @@ class Broker:
         return target
 
     def unbind(self, declaration: BindingDeclaration) -> bool:
-        """End a binding; tell whether it was at work."""
+        """End a binding; return whether it was at work."""
         binding = self.bindings.pop(declaration)
         was_active = binding.is_active
         binding.stop()
         return was_active
 
     def _unbind_all(self, name: str) -> None:
-        """The bindings of a node go with it, whichever end it is (N-09)."""
+        """End the bindings from and to a node that goes (N-09)."""
         for each in list(self.bindings):
             if name in (self.resolve(each.source), self.resolve(each.target)):
                 self.unbind(each)
@@ -660,14 +660,14 @@ class Broker:
         return queue
 
     def make_internal(self, name: str, limits: QueueLimits) -> Queue:
-        """Make, or return, a queue that clients cannot address: a relay queue."""
+        """Return a queue that clients cannot address, a relay queue; create it if necessary."""
         queue = self.internal.get(name)
         if queue is None:
             queue = self.internal[name] = self._make(name, limits)
         return queue
 
     def queue_of_rows(self, rows: str) -> Queue | None:
-        """Return the queue whose entries the store keeps under that name, whatever its own."""
+        """Return the queue whose entries the store keeps under that name."""
         kept = (each.queue for topic in self.topics.values() for each in topic.durable.values())
         return next((queue for queue in (*self.nodes.values(), *kept) if queue.rows == rows), None)
 
@@ -729,10 +729,9 @@ class Broker:
         return node
 
     def subscription(self, container: str, name: str, owner: str) -> DurableSubscription | None:
-        """Find a durable subscription by what names it, over all topics (S-20).
+        """Find a durable subscription by its key, in the owner's virtual host (S-20).
 
-        Those are the topics of the owner's virtual host. It may belong to somebody else:
-        `Definition.is_of` tells.
+        It may belong to another owner: see `Definition.is_of`.
         """
         host = host_of(owner)
         for topic in self.topics.values():
@@ -746,11 +745,11 @@ class Broker:
     def create_dynamic(
         self, terms: DynamicTerms | None = None, host: str = "", name: str | None = None
     ) -> Queue:
-        """Make a queue with an unguessable name that lives in memory (N-19, A-06).
+        """Create a queue with an unguessable name that lives in memory (N-19, A-06).
 
         Args:
-            terms: what it shall be.
-            host: the virtual host that it is in.
+            terms: its terms.
+            host: its virtual host.
             name: its name there; None: one is made.
 
         Raises:
@@ -772,17 +771,17 @@ class Broker:
         return queue
 
     def is_reply_address(self, name: str) -> bool:
-        """Tell whether a name within the broker is one of direct reply-to, and in use."""
+        """Return whether a name within the broker is a direct reply-to address in use."""
         return is_reply_name(name) and name in self.dynamic
 
     def add_transient(self, node: NodeDeclaration) -> Queue:
-        """Make a queue with a name of a client's choice that is gone after a restart."""
+        """Create a queue with a name of a client's choice that does not survive a restart."""
         self.dynamic.add(node.name)
         self._declare_queue(node)
         return self.nodes[node.name]
 
     def remove_transient(self, name: str) -> None:
-        """Delete such a queue, and what is on it."""
+        """Delete such a queue with its messages."""
         self.dynamic.discard(name)
         withdrawal = self.withdraw(name)
         if withdrawal.removed is not None and withdrawal.removed.notes:
@@ -799,7 +798,7 @@ class Broker:
         withdrawal.finish(lambda: None)
 
     def create_dynamic_topic(self, host: str = "") -> Topic:
-        """Make a topic with an unguessable name in a virtual host (N-19).
+        """Create a topic with an unguessable name in a virtual host (N-19).
 
         Raises:
             ResourceLimitExceeded: the virtual host may have no more nodes.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unit of durability: what one read from the network changes."""
+"""The unit of durability: the changes of one read from the network."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _NO_FACTS: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 Arrived = TypeVar("Arrived", contravariant=True)
-"""What a node makes of a message."""
+"""A message, as a node keeps it."""
 
 
 class BatchParticipant(Protocol[Arrived]):
-    """A node whose messages are in a batch: it is told how far the batch has come."""
+    """A node with messages in a batch, notified of the progress of its commit."""
 
     def go_ahead(self, entries: Sequence[Arrived], batch: Batch) -> None:
-        """Hand messages out before they are committed (`broker.early_delivery`)."""
+        """Deliver messages before they are committed (`broker.early_delivery`)."""
 
     def arrived(self, entries: Sequence[Arrived]) -> None:
-        """Take messages in: they are committed."""
+        """Make messages available: they are committed."""
 
     def not_arrived(self, entries: Sequence[Arrived]) -> None:
-        """Forget messages: their batch has failed, or was given up."""
+        """Forget messages: their batch has failed, or was abandoned."""
 
 
 @implementer(IBatch)
@@ -58,18 +58,18 @@ class Batch:
         transaction: the store transaction beneath.
         arrivals: entries put so far, by queue; the queues' `put` adds to it.
         last_id: the id of the last of them; 0 before.
-        is_transactional: what is put belongs to a client's transaction (Q-19).
+        is_transactional: its messages belong to a client's transaction (Q-19).
         leaving: entries that its transaction ends, by queue: they do not count against capacity.
-        is_rehearsal: it will be abandoned; what is put is not to be counted.
+        is_rehearsal: it will be abandoned; its messages are not counted.
         gate: of the broker.
-        goes_ahead: its messages may be handed out while the commit is under way: whoever answers
-            for them can leave their sender in doubt (`broker.early_delivery`). What would be put
-            anew (see `redo`) is not: it would be there twice.
-        ahead: those that have been; the queues' `go_ahead` adds to it.
-        came: what nodes have taken so far, for the journal (`amqproute.journal.event.Came`); None
-            where nobody keeps one.
-        redo: what is to be done anew, in another batch, if the store could not take this one (see
-            `broker.commit_retry`): ids of entries which end here while others come in their place,
+        goes_ahead: its messages may be delivered while the commit is in progress: their frontend
+            can leave the sender in doubt (`broker.early_delivery`). Messages that would be put
+            again (see `redo`) are not: there would be two of them.
+        ahead: messages delivered early; the queues' `go_ahead` adds to it.
+        came: arrivals for the journal so far (`amqproute.journal.event.ArrivalEvent`); None without
+            a journal.
+        redo: calls to be repeated in another batch if the store could not take this one (see
+            `broker.commit_retry`): ids of entries that end here while others come in their place,
             dead letters and reports, and a function that puts these and ends those.
     """
 
@@ -127,7 +127,7 @@ class Batch:
             self._receipts[stream] = [entry_id]
 
     def record(self, event: JournalEvent) -> None:
-        """Have an event told to the journal when this is committed."""
+        """Record an event in the journal when this is committed."""
         if self.came is not None:
             self.transaction.record(event)
 
@@ -138,11 +138,11 @@ class Batch:
         entries: Sequence[Entry],
         facts: Mapping[str, object] = _NO_FACTS,
     ) -> None:
-        """Have it in the journal how entries end with this batch.
+        """Record in the journal how entries end with this batch.
 
         Args:
-            kind: how.
-            node: which they were on.
+            kind: of their end.
+            node: their node.
             entries: not to be changed any more.
             facts: fields of the records.
         """
@@ -152,9 +152,9 @@ class Batch:
             )
 
     def damaged(self, node: str, ids: Sequence[int], code: str) -> None:
-        """Have it in the journal that entries of a node go to nobody: the store has damaged them.
+        """Record in the journal that entries of a node are damaged in the store.
 
-        Nothing but their ids is looked at: their messages may not even be messages.
+        Only their ids are used: their contents may not even be messages.
         """
         if self.came is not None and ids:
             facts = {"node": node, "code": code}
@@ -164,18 +164,18 @@ class Batch:
             self.transaction.record(event)
 
     def repeated(self, node: str, message: Message, origin: Origin) -> None:
-        """Have it in the journal that a message was here before, and is not kept."""
+        """Record in the journal that a message is a duplicate, and is not kept."""
         if self.came is not None and not self.is_rehearsal:
             self.came.append((node, message, origin, origin.tag, RecordKind.DUPLICATE))
 
     def copied(self, first: int, node: str, message: Message, origin: Origin) -> None:
-        """Have it in the journal that what came since are copies of one message.
+        """Record in the journal that the arrivals since are copies of one message.
 
         Args:
-            first: how many had come before.
-            node: which made the copies and keeps none for itself.
-            message: the one.
-            origin: who has sent it.
+            first: number of arrivals before them.
+            node: the node that made the copies and keeps none for itself.
+            message: the original.
+            origin: its sender.
         """
         came = self.came
         if came is not None:
@@ -186,22 +186,22 @@ class Batch:
             came.append((node, message, origin, origin.tag, len(copies)))
 
     def when_committed(self, notify: Callable[[], None]) -> None:
-        """Have ``notify()`` called when this is durable, before its messages arrive."""
+        """Call ``notify()`` when this is durable, before its messages arrive."""
         if self._when_committed is None:
             self._when_committed = []
         self._when_committed.append(notify)
 
     def when_failed(self, notify: Callable[[], None]) -> None:
-        """Have ``notify()`` called when it is certain that this will not be durable."""
+        """Call ``notify()`` when it is certain that this will not be durable."""
         if self._when_failed is None:
             self._when_failed = []
         self._when_failed.append(notify)
 
     def commit(self, patient: bool = False) -> Deferred[None]:
-        """Make it durable, then line the entries up on their queues.
+        """Make the batch durable, then line up the entries on their queues.
 
         Args:
-            patient: nobody is told when it is durable; see the store's `Transaction.commit`.
+            patient: nobody waits for the commit; see the store's `Transaction.commit`.
 
         Returns:
             A Deferred that fires with None, after the entries have become available; or fails
@@ -223,27 +223,27 @@ class Batch:
 
     @property
     def is_ahead(self) -> bool:
-        """Some of its messages have been handed out before the commit."""
+        """Whether some of its messages have been delivered before the commit."""
         return bool(self.ahead)
 
     @property
     def is_plain(self) -> bool:
-        """Its senders remember nothing that would keep a message from coming a second time."""
+        """Whether it records no receipts: none of its messages is from a relaying peer."""
         return not self._receipts
 
     def abandon(self) -> None:
-        """Give it up instead of committing it: nothing of it happens.
+        """Discard the batch instead of committing it.
 
-        Only for a batch in which nothing but messages has been put: settlements act at once on
-        what is in memory.
+        Only for a batch that contains nothing but messages: settlements act at once on the entries
+        in memory.
         """
         self._undo()
 
     def _notify(self, notify: Callable[..., object], *what: object) -> None:
-        """Tell one of those concerned how far this has come.
+        """Notify one participant of the progress.
 
-        If it breaks at that, it is a fault of this program, and no reason not to tell the others,
-        the senders of the messages among them.
+        An exception there is a fault of this program, and no reason not to notify the others,
+        including the senders of the messages.
         """
         try:
             notify(*what)
@@ -264,7 +264,7 @@ class Batch:
         self.gate.has_failed = True
         self._undo()
         if self.is_ahead and self.came:
-            # What was handed out before is in memory only, and ends there: it began all the same.
+            # Messages delivered early are in memory only, and end there: they began all the same.
             ahead = set(self.ahead)
             left = [each for each in self.came if type(each[1]) is Entry and each[1] in ahead]
             journal = self._journal

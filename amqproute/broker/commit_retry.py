@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Retries of settlements that failed because the disk was full.
 
-Entries that are settled are gone from memory at once. If the store then cannot take the batch
-(`StoreUnavailable`), their rows would stand there until the next start: here they end with another
-batch. Where nothing comes in their place they end at once, since that is how room comes about;
-what needs room itself, dead letters and reports (`Batch.redo`), waits until the gate opens.
+Settled entries leave memory at once. If the store then cannot take the batch (`StoreUnavailable`),
+their rows would remain until the next start: here they end with another batch. Where nothing takes
+their place they end at once, which frees room; dead letters and reports (`Batch.redo`), which need
+room, wait until the gate opens.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["CommitRetry", "all_of", "retry_settle"]
 
 
 class CommitRetry:
-    """Settlements that the store could not take, until it takes them.
+    """Repetition of settlements until the store takes them.
 
     Args:
         gate: of the broker.
         begin: makes batches.
         ended: ids of entries to end.
-        events: what the journal is told of these.
-        redo: each puts something into a batch, and ends what it comes for.
+        events: events of these for the journal.
+        redo: functions that put a message into a batch, and end the entries it replaces.
     """
 
     __slots__ = ("_begin", "_done", "_ended", "_events", "_gate", "_redo")
@@ -51,17 +51,17 @@ class CommitRetry:
         self._done: Deferred[None] = Deferred()
 
     def commit(self) -> Deferred[None]:
-        """Try it now, and whenever the gate opens.
+        """Commit now, and again whenever the gate opens.
 
         Returns:
             A Deferred that fires with None when it is durable; or fails, if the store did for
-            other reasons than want of room.
+            reasons other than lack of room.
         """
         self._try()
         return self._done
 
     def wait(self, failure: Failure) -> Deferred[None]:
-        """Do the same, but only when the gate opens: it is closed for this failure."""
+        """As `commit`, beginning when the gate opens: it is closed for this failure."""
         self._gate.when_open(self._try)
         self._gate.close(STORE, str(failure.value))
         return self._done
@@ -88,16 +88,16 @@ def retry_settle(
     begin: Callable[[], Batch],
     rests: list[Deferred[None]] | None = None,
 ) -> Deferred[None] | Failure:
-    """Settle once more what a batch has settled in vain; an errback of its commit.
+    """Repeat the settlements of a batch whose commit failed; an errback of that commit.
 
     Args:
         failure: of the commit.
-        batch: what failed.
+        batch: the failed batch.
         begin: makes batches.
-        rests: if it is given, what needs room is not waited for: its Deferred is put in here.
+        rests: if given, takes the Deferred of the part that needs room, which is not waited for.
 
     Returns:
-        The failure, if it is not a disk that is full; or a Deferred, see `CommitRetry.commit`.
+        The failure, if the cause is not a full disk; or a Deferred, see `CommitRetry.commit`.
     """
     if not isinstance(failure.value, StoreUnavailable):
         return failure
@@ -109,7 +109,7 @@ def retry_settle(
         gone = [each for each in batch.transaction.events if type(each) is DepartureEvent]
         events = [each.without(replaced) for each in gone]
         plain = CommitRetry(batch.gate, begin, ended, (), events)
-        # If it only failed for what was beside it, there is no need to wait.
+        # If another part of the same commit failed, there is no need to wait.
         is_alone = batch.transaction.only_removes()
         waits.append(plain.wait(failure) if is_alone else plain.commit())
     if redo:
@@ -120,7 +120,7 @@ def retry_settle(
 
 
 def all_of(waits: Sequence[Deferred[None]]) -> Deferred[None]:
-    """Return a Deferred that fires when all of them have; or fails as the first that does."""
+    """Return a Deferred that fires when all of these have fired; or fails as the first one."""
     done = gatherResults(waits, consumeErrors=True).addErrback(_the_first)
     return done.addCallback(lambda _: None)
 

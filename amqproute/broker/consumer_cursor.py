@@ -1,37 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cursors of selective consumers and browsers over the entries of a queue.
 
-A plain consumer takes whatever stands at the head. A consumer with a filter has a head of its
-own, which can be ahead of the queue's (Q-31); a browser has one that moves without taking
-anything (L-23 to L-28). A `ConsumerCursor` is that head. Each entry is examined once for each
+A plain consumer takes entries from the head of the queue. A consumer with a filter has a position
+of its own, which can be ahead of the head (Q-31); a browser has one that moves without taking
+entries (L-23 to L-28). A `ConsumerCursor` is that position. Each entry is examined once for each
 cursor:
 
-* those in memory when the consumer attaches, and every one that arrives or is loaded later, are
-  *offered*; what the filter selects waits in a heap, by priority and id;
-* those that stand in the store only are *scanned*, a page at a time, while somebody has room and
-  nothing that waits for it. A page is shown to every cursor that has come as far as this
-  (`broker.stored_backlog`).
+* entries in memory when the consumer attaches, and all that arrive or are loaded later, are
+  *offered*; selected ones wait in a heap, by priority and id;
+* paged entries are *scanned*, a page at a time, while a cursor has capacity and an empty heap. A
+  page is shown to every cursor that has reached it (`broker.stored_backlog`).
 
-What a scan finds beyond the room there is waits in the heap, too, up to `AHEAD_MESSAGES`; it
-still belongs to everybody. A cursor that has enough of it stops, and goes on from there later.
+Matches of a scan beyond the capacity wait in the heap, too, up to `AHEAD_MESSAGES`; they remain
+available to other consumers. A cursor with enough of them stops, and continues from there later.
 
-So a consumer that selects one message of a million has the million looked through once, whatever
-its credit, and from then on looks at new arrivals only; many such consumers share the reading.
+So for a consumer that selects one message of a million, the million is searched once, whatever its
+credit, and only new arrivals from then on; many such consumers share the reading.
 
-Filters are asked so many times in one turn of the reactor and no more (`AT_ONCE_TESTS`). What has
-to be examined beyond that is put off, and done in the turns that follow (`broker.stored_backlog`).
-Until then the cursor gives out nothing, since what it has not looked at may stand before what it
-has.
+The number of filter evaluations in one turn of the reactor is bounded (`AT_ONCE_TESTS`). Entries
+beyond that are examined in the following turns (`broker.stored_backlog`). Until then the cursor
+delivers nothing, since an unexamined entry may stand before the matches.
 
-An entry that somebody else has taken is passed over. When it comes back it is offered again: to
-consumers always, to browsers if they have not been shown it. A browser therefore remembers two
-things for as long as these entries may come back, which is until the store has let go of them:
+Entries taken by other consumers are skipped. When one comes back it is offered again: to consumers
+always, to browsers if they have not seen it. A browser therefore remembers two sets of entries for
+as long as these may come back, which is until the store has deleted them:
 
-* what it has *seen* of what was in memory when it came. What it was not offered then it has not
-  seen, whoever held it: a consumer, a transaction, a batch whose commit failed later;
-* what it was *denied* since: taken by somebody before its turn came.
+* entries in memory that it has *seen* when it attached. It has not seen entries that were held by
+  others then: a consumer, a transaction, a batch whose commit failed later;
+* entries it was *denied* since: they were taken before its turn came.
 
-Everything else that comes back it was offered before.
+It was offered all other entries that come back before.
 """
 
 from __future__ import annotations
@@ -48,18 +46,18 @@ from amqproute.interfaces import IConsumer
 Selects = Callable[[Entry], bool]
 
 AHEAD_MESSAGES: Final = 500
-"""Entries in the store that one cursor may keep in memory because it wants them."""
+"""Most paged entries that one cursor may keep in memory because it selects them."""
 AHEAD_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of such entries that all cursors of a queue together may keep without having room for them;
-one that several of them want counts for each."""
+"""Most bytes of such entries beyond the capacity of the cursors, over all cursors of a queue; an
+entry counts for each cursor that selects it."""
 AT_ONCE_TESTS: Final = 5000
-"""How often filters are asked without a break, as short ones count (`broker.link_selection`)."""
+"""Filter evaluations in one turn, in units of a short filter (`broker.link_selection`)."""
 LEAST_TIDIED: Final = 128
-"""A cursor does not look for what has gone while it keeps less than this."""
+"""A cursor with fewer entries does not look for entries that have gone."""
 
 
 def cost_of(selects: Selects | None) -> int:
-    """Return what it costs to ask a filter, 1 for a short one."""
+    """Return the cost of an evaluation of a filter, 1 for a short one."""
     return 1 if selects is None else getattr(selects, "cost", 1)
 
 
@@ -77,7 +75,7 @@ class CursorMatch:
         self._by: dict[Selects, Sequence[Entry]] = {}
 
     def by(self, selects: Selects | None) -> Sequence[Entry]:
-        """Return those that a filter selects."""
+        """Return the entries that a filter selects."""
         if selects is None:
             return self.entries
         found = self._by.get(selects)
@@ -100,17 +98,17 @@ class CursorLookahead:
 
 
 class ConsumerCursor:
-    """The head of one consumer.
+    """The position of one consumer in its queue.
 
     Args:
-        consumer: whose.
+        consumer: the consumer.
         selects: its filter, or None for everything.
         copies: it browses: it is shown entries and takes none.
-        shared: what all cursors of the queue keep.
+        shared: entries kept by all cursors of the queue.
 
     Attributes:
-        cost: what it costs to ask its filter.
-        needed: browsers of a queue that archives what nobody needs (Q-23): ids that were
+        cost: of an evaluation of its filter.
+        needed: for browsers of a queue that archives unselected messages (Q-23): ids that were
             selected and are not confirmed; else None.
     """
 
@@ -158,11 +156,11 @@ class ConsumerCursor:
         return f"<ConsumerCursor of {self.consumer!r} waiting={len(self._waiting)}>"
 
     def __bool__(self) -> bool:
-        """Something waits (it may turn out to be taken)."""
+        """Whether matches wait, some of which may have been taken."""
         return bool(self._waiting) or bool(self._later)
 
     def __len__(self) -> int:
-        """So many entries wait, or did when they were still there."""
+        """Number of waiting matches, including those that have been taken."""
         return len(self._waiting)
 
     def join(self, lines: Iterable[EntryList], newest_id: int) -> None:
@@ -190,9 +188,9 @@ class ConsumerCursor:
         """Examine an entry that has arrived in memory.
 
         Args:
-            line: where.
-            entry: it.
-            is_late: put it off.
+            line: of the entry.
+            entry: the entry.
+            is_late: whether to put it off.
         """
         if not line.is_paging:
             self._positions[line] = max(entry.id, self._positions.get(line, 0))
@@ -203,11 +201,11 @@ class ConsumerCursor:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something that was put off has to be examined."""
+        """Whether entries that were put off have to be examined."""
         return bool(self._later)
 
     def catch_up(self, tests: int) -> int:
-        """Examine what was put off, for so many tests and one more; return how many are left."""
+        """Examine entries that were put off, by so many tests and one more; return the rest."""
         later = self._later
         while later and tests > 0:
             line, entry = later.popleft()
@@ -216,23 +214,23 @@ class ConsumerCursor:
                 self._examine(line, entry)
         if not later:
             self._left.clear()
-            self._tidy()  # nothing was given out meanwhile, and others may have taken it
+            self._tidy()  # nothing was delivered meanwhile, and others may have taken it
         return tests
 
     def paged(self, line: EntryList, entry: Entry, before_id: int) -> None:
-        """Examine an entry that has arrived in the store, unless there is something before it.
+        """Examine an entry that has arrived in the store, unless unexamined ones stand before it.
 
         Args:
-            line: where.
-            entry: it.
-            before_id: the end of the line before it came.
+            line: of the entry.
+            entry: the entry.
+            before_id: the end of the line before its arrival.
         """
         if self._position(line) >= before_id and not self._later:
             is_wanted = self.selects is None or self.selects(entry)
             self.look(line, (entry,) if is_wanted else (), entry.id, 0)
 
     def offer(self, line: EntryList, chosen: CursorMatch) -> None:
-        """Examine entries that were loaded, if they have not been when they stood in the store."""
+        """Examine loaded entries that were not examined while they were paged."""
         position = self._positions.get(line, 0)
         last_id = chosen.entries[-1].id
         if position < last_id:
@@ -250,7 +248,7 @@ class ConsumerCursor:
         return entry.id <= self._horizons.get(line, 0) and entry.id not in self._seen
 
     def plucked(self, line: EntryList, entry: Entry) -> None:
-        """Note that somebody takes an entry out of the paged part: no scan finds it there."""
+        """Note that an entry is taken out of the paged part: no scan finds it there."""
         if self.copies and entry.id > self._position(line):
             self._denied.add(entry.id)
 
@@ -273,25 +271,25 @@ class ConsumerCursor:
             self._tidy()
 
     def needs(self, entry: Entry) -> bool:
-        """Tell whether the consumer wants an entry that is in memory, or has not confirmed it."""
+        """Return whether the consumer selects an entry in memory, or has not confirmed it."""
         if self.copies:
             return self.needed is None or entry.id in self.needed
         return self.selects is None or self.selects(entry)
 
     def confirmed(self, entry: Entry) -> None:
-        """Browsers: the other side has seen it and needs it no more (L-27)."""
+        """Browsers: the other side has seen the entry and does not need it any more (L-27)."""
         if self.needed is not None:
             self.needed.discard(entry.id)
 
     def show_again(self, line: EntryList, entry: Entry) -> None:
-        """Browsers: an entry that the other side has released is shown once more (L-28)."""
+        """Browsers: show an entry again that the other side has released (L-28)."""
         if entry.taken:
             self._denied.add(entry.id)
         else:
             self._push(line, entry)
 
     def pop(self) -> Entry | None:
-        """Return the next entry that can be had, or None."""
+        """Return the next available match, or None."""
         if self._later:
             return None
         while self._waiting:
@@ -314,7 +312,7 @@ class ConsumerCursor:
             self._denied.add(entry.id)
 
     def _tidy(self) -> None:
-        """Keep nothing in memory that others have taken meanwhile, and nothing twice."""
+        """Drop entries that others have taken meanwhile, and duplicates."""
         kept = {}
         for place in self._waiting:
             if place[2].taken:
@@ -332,12 +330,12 @@ class ConsumerCursor:
         return max(self._positions.get(line, 0), line.cursor)
 
     def scan_from(self, line: EntryList) -> int | None:
-        """Return the id after which the paged part is to be looked at; None if all of it was."""
+        """Return the id after which to scan the paged part; None if all of it was scanned."""
         position = self._position(line)
         return position if line.paged and position < line.tail else None
 
     def has_enough(self, room: int) -> bool:
-        """Tell whether it may keep no more of the paged part than it has.
+        """Return whether it may not keep more paged entries.
 
         Args:
             room: so many it may keep in any case: they will be taken at once.
@@ -346,12 +344,12 @@ class ConsumerCursor:
         return ahead >= room and (ahead >= AHEAD_MESSAGES or self._shared.bytes >= AHEAD_BYTES)
 
     def look(self, line: EntryList, wanted: Iterable[Entry], last_id: int, room: int) -> None:
-        """Take note of paged entries, beginning where it has got to, until it has enough.
+        """Keep paged entries from its position on, until it has enough.
 
         Args:
-            line: where.
-            wanted: all that it selects of those after its position up to ``last_id``.
-            last_id: how far this gets it.
+            line: of the entries.
+            wanted: the matches after its position, up to ``last_id``.
+            last_id: the position after that.
             room: see `has_enough`.
         """
         position = self._position(line)
@@ -368,13 +366,13 @@ class ConsumerCursor:
         self._positions[line] = max(position, last_id)
 
     def leave(self) -> None:
-        """The consumer goes: nothing is kept for it any more."""
+        """Drop all entries kept for the consumer: it leaves."""
         self._shared.bytes -= sum(self._ahead.values())
         self._ahead.clear()
         self._later.clear()
 
     def gone(self, ids: Collection[int]) -> None:
-        """Forget entries that will not come back: the store has let go of them."""
+        """Forget entries that will not come back: the store has deleted them."""
         self._denied.difference_update(ids)
         self._seen.difference_update(ids)
         if self.needed:

@@ -2,8 +2,8 @@
 """The consumers of a queue (Q-20, Q-21, Q-31).
 
 Plain consumers take from the head of the highest line; those with a filter, and browsers, have a
-head of their own (`broker.consumer_cursor.ConsumerCursor`). `broker.dispatch` distributes entries
-among them.
+position of their own (`broker.consumer_cursor.ConsumerCursor`). `broker.dispatch` distributes
+entries among them.
 
 Where a queue has only so many places for consumers that take entries away, further ones stand by
 and are promoted in the order in which they came.
@@ -20,10 +20,10 @@ from amqproute.entry import Entry
 from amqproute.interfaces import IConsumer
 
 ARRIVAL_TESTS: Final = 64
-"""How often filters are asked of an entry when it arrives, as short ones count. Where there are
-more consumers, or dearer filters, they examine it in a later turn."""
+"""Filter evaluations for an arriving entry at once, in units of a short filter. With more consumers
+or dearer filters it is examined in a later turn."""
 PRIORITY: Final = "priority"
-"""An attribute of consumers: those with the highest one are served first, while they have room."""
+"""Attribute of consumers: those with the highest one are served first, while they have room."""
 UNBOUNDED: Final = 1 << 31
 
 
@@ -31,12 +31,12 @@ class ConsumerSet:
     """The consumers of one queue.
 
     Attributes:
-        rotation: those that do not stand by; the first is served first.
-        standby: those that do, each with its filter.
-        cursors: the heads of those with a filter, and of browsers.
+        rotation: the active consumers; the first is served first.
+        standby: the consumers that stand by, each with its filter.
+        cursors: the positions of those with a filter, and of browsers.
         movers: consumers that take entries away, without those that stand by.
-        most_movers: how many of these there may be (Q-20).
-        notes_needs: browsers note what they need (Q-23).
+        most_movers: most of these at one time (Q-20).
+        notes_needs: whether browsers record their matches (Q-23).
         priorities: of those consumers that have another one than 0 (``x-priority`` in 0-9-1).
     """
 
@@ -57,23 +57,23 @@ class ConsumerSet:
         self.standby: list[tuple[IConsumer, Selects | None]] = []
         self.cursors: dict[object, ConsumerCursor] = {}
         self._lookahead = CursorLookahead()
-        self._tests = 0  # what it costs to have all cursors examine an entry
+        self._tests = 0  # cost of an examination of an entry by all cursors
         self.movers = 0
         self.most_movers = UNBOUNDED
         self.notes_needs = False
         self.priorities: dict[object, int] = {}
 
     def __len__(self) -> int:
-        """Those that stand by count as well."""
+        """Number of consumers, including those that stand by."""
         return len(self.rotation) + len(self.standby)
 
     @property
     def is_full(self) -> bool:
-        """There is no place for one more that takes entries away."""
+        """Whether there is no place for one more consumer that takes entries away."""
         return self.movers >= self.most_movers
 
     def held(self) -> Iterator[Entry]:
-        """Iterate over the entries that they have taken away: what browsers have may be gone."""
+        """Iterate over the entries that they hold, without those of browsers."""
         for consumer in self.rotation:
             cursor = self.cursors.get(consumer)
             if cursor is None or not cursor.copies:
@@ -85,7 +85,7 @@ class ConsumerSet:
         """Add one at the end of the rotation.
 
         Args:
-            consumer: it.
+            consumer: the consumer.
             cursor: of `cursor_for`, which has joined the queue's lines; None for a plain one.
         """
         if cursor is None or not cursor.copies:
@@ -101,10 +101,10 @@ class ConsumerSet:
     def cursor_for(
         self, consumer: IConsumer, selects: Selects | None, copies: bool
     ) -> ConsumerCursor | None:
-        """Return a new head for a consumer, which is to join the lines; None for a plain one.
+        """Return a new cursor for a consumer, which has to join the lines; None for a plain one.
 
         Args:
-            consumer: whose.
+            consumer: the consumer.
             selects: its filter, or None for everything.
             copies: it browses.
         """
@@ -133,7 +133,7 @@ class ConsumerSet:
         return cursor
 
     def remove(self, consumer: IConsumer) -> None:
-        """Remove one; see `next_standby` for who may take its place."""
+        """Remove one; `next_standby` returns its successor."""
         cursor = self.cursors.pop(consumer, None)
         self.priorities.pop(consumer, None)
         if cursor is not None:
@@ -147,9 +147,9 @@ class ConsumerSet:
             self.movers -= 1
 
     def next_standby(self) -> tuple[IConsumer, Selects | None] | None:
-        """Remove, and return, who is next for a place that is free; None for nobody.
+        """Remove and return the next consumer for a free place; None without one.
 
-        Of those with the highest priority it is who waits longest.
+        That is the longest waiting one of the highest priority.
         """
         if not self.standby or self.is_full:
             return None
@@ -157,7 +157,7 @@ class ConsumerSet:
         return self.standby.pop(priorities.index(max(priorities)))
 
     def clear(self) -> None:
-        """Forget all of them: the queue is no more."""
+        """Forget all of them: the queue is deleted."""
         self.rotation.clear()
         self.standby.clear()
         self.cursors.clear()
@@ -165,7 +165,7 @@ class ConsumerSet:
         self._tests = 0
 
     def turn_to(self, place: int) -> None:
-        """Have the one in this place be the first."""
+        """Rotate, so that the consumer in this place is the first."""
         rotation = self.rotation
         if len(rotation) > 1:
             self.rotation = rotation[place:] + rotation[:place]
@@ -180,7 +180,7 @@ class ConsumerSet:
                 cursor.plucked(line, entry)
 
     def arrived(self, line: EntryList, entry: Entry) -> None:
-        """Line up an entry, and have the cursors examine it."""
+        """Line up an entry, and offer it to the cursors."""
         before_id = max(line.tail, line.cursor)
         if line.arrived(entry, len(entry.message.encoded)):
             is_late = self._tests > ARRIVAL_TESTS
@@ -191,19 +191,19 @@ class ConsumerSet:
                 cursor.paged(line, entry, before_id)
 
     def offer(self, line: EntryList, entries: Sequence[Entry]) -> None:
-        """Have the cursors examine entries that have been loaded."""
+        """Offer loaded entries to the cursors."""
         if entries and self.cursors:
             chosen = CursorMatch(entries)
             for cursor in self.cursors.values():
                 cursor.offer(line, chosen)
 
     def offer_again(self, entry: Entry) -> None:
-        """Have the cursors examine an entry that has come back."""
+        """Offer an entry that has come back to the cursors."""
         for cursor in self.cursors.values():
             cursor.offer_again(entry.line, entry)
 
     def gone(self, entries: Sequence[Entry]) -> None:
-        """Have the cursors forget entries that will not come back."""
+        """Let the cursors forget entries that will not come back."""
         if self.cursors:
             ids = {entry.id for entry in entries}
             for cursor in self.cursors.values():

@@ -23,7 +23,7 @@ from amqproute.interfaces import IConsumer
 __all__ = ["BROKEN_SECONDS", "Shares", "deal", "deal_unlisted"]
 
 BROKEN_SECONDS: Final = 60.0
-"""When entries are tried again whose delivery a consumer has broken off by an exception."""
+"""Delay before the next attempt of entries whose delivery was ended by a consumer's exception."""
 
 Shares = list[tuple[IConsumer, list[Entry]]]
 """Which consumer gets which entries."""
@@ -39,14 +39,14 @@ class _Share:
 
 
 def deal(state: QueueState, now_ms: int) -> tuple[Shares, list[Entry]]:
-    """Remove entries from the lines for those consumers that have capacity.
+    """Take entries off the lines for consumers with capacity.
 
     Args:
         state: of the queue.
-        now_ms: the wall clock; what has expired by then is not delivered.
+        now_ms: the wall clock; entries that have expired are not delivered.
 
     Returns:
-        Who gets what; and what was found to be expired, which is off the lines as well.
+        The consumers with their entries; and the expired entries, which are off the lines as well.
     """
     consumers = state.consumers
     expired: list[Entry] = []
@@ -99,10 +99,10 @@ def _deal_among(state: QueueState, shares: list[_Share], now_ms: int, expired: l
 
 
 def deal_unlisted(state: QueueState, entries: Sequence[Entry]) -> Shares:
-    """Distribute entries that stand on no line yet, in shares as fair as those of `deal`.
+    """Distribute entries that are not on a line yet, in shares as fair as those of `deal`.
 
     Returns:
-        Who gets what; what nobody has capacity for is in no share.
+        The consumers with their entries; entries beyond all capacity are in no share.
     """
     shares = []
     for consumer in state.consumers.rotation:
@@ -155,7 +155,7 @@ def _deal_returned(
     now_ms: int,
     expired: list[Entry],
 ) -> int:
-    """Deal from the returned entries, passing over what nobody with capacity may have."""
+    """Deal returned entries, except those that no consumer with capacity may have."""
     returned = line.returned
     stay: list[Entry] = []
     size = seen = dealt = 0
@@ -213,7 +213,7 @@ def _without_expired(
 def _deal_each(
     state: QueueState, shares: Sequence[_Share], now_ms: int, expired: list[Entry]
 ) -> None:
-    """Deal where consumers have heads of their own: one entry for each in turn."""
+    """Deal to consumers with positions of their own: one entry to each in turn."""
     consumers = state.consumers
     served = deque(shares)
     while served:
@@ -245,10 +245,10 @@ def _head_for(state: QueueState, consumer: IConsumer) -> Entry | None:
 
 
 def _give(shares: Sequence[_Share], turn: int, entry: Entry) -> int:
-    """Give an entry to the next who has capacity and may have it.
+    """Give an entry to the next consumer that has capacity and may have it.
 
     Returns:
-        Whose turn is next; -1 when nobody took it.
+        The index of the next consumer; -1 if no consumer took the entry.
     """
     count = len(shares)
     for step in range(count):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Final disposal of entries: reports, returns, dead letters (O-24, O-25, T-26).
 
-What a consumer has accepted is reported to a sender who has asked for it. What cannot be delivered
-is returned to its sender if it asked for that, else buried on the queue's node for dead letters,
-else dropped; and it is reported. All of it happens in the batch in which the entry ends.
+Accepted messages are reported to senders that have asked for it. Undeliverable messages are
+reported, and returned to their sender if it asked for that; else they go to the queue's node for
+dead letters, else they are dropped. All of it happens in the batch in which the entry ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from amqproute.values import (
 )
 
 _TEXT = "text"
-"""In an error's info: the words of whoever has refused (`relay.failure_errors`)."""
+"""In an error's info: the words of the refusing side (`relay.failure_errors`)."""
 RETURN_TO_OCTETS = RETURN_TO.encode()
 REPORT_OCTETS = REPORT.encode()
 CONSUMER = "by a consumer"
@@ -63,14 +63,14 @@ class Disposal:
 
     Args:
         node: finds a local node by its name.
-        way_back: returns what finds the target of an address ``node@domain``; or None, as long as
-            nobody knows the way.
-        rate_limited_log: keeps what happens with each message of a flood from filling the log.
-        recent: where what happened in the last hour is counted.
-        topology_of: finds the exchanges of a virtual host, which dead letters are published to.
+        way_back: returns the function that finds the target of an address ``node@domain``; or None,
+            as long as there is none.
+        rate_limited_log: keeps a flood of messages from filling the log.
+        recent: counters of the last hour.
+        topology_of: finds the exchanges of a virtual host, for dead letters.
 
     Attributes:
-        reporter: tells senders what became of their messages; None without reports.
+        reporter: reports to senders; None without reports.
     """
 
     log = Logger()
@@ -93,13 +93,13 @@ class Disposal:
     def counted(
         self, queue: QueueView, count: int, reason: DeadLetterReason, error: ErrorDetails | None
     ) -> None:
-        """Count what becomes a dead letter. See `IDisposal.counted`."""
+        """Count dead letters. See `IDisposal.counted`."""
         condition = str(error.condition) if error is not None else ""
         is_rejected = reason is DeadLetterReason.REJECTED
         if is_rejected and not queue.is_relay:  # those by peers are counted with their kinds
             happening = RecentEvent("rejected", queue.name, CONSUMER, condition)
             self._recent.add(happening, count)
-        # A message that expires where nobody keeps dead letters has only had its time.
+        # Expiry on a queue without dead letters is nothing unusual.
         is_usual = is_rejected or (reason is DeadLetterReason.EXPIRED and not queue.is_relay)
         is_kept = queue.dead_letter_name is not None or queue.dead_letter_target is not None
         if is_kept or not is_usual:
@@ -134,7 +134,7 @@ class Disposal:
         for fate, those in ended.items():
             batch.ended(fate, queue.name, those, because(error, reason.value))
         if dropped:
-            # Not by the condition: whoever rejects writes there what he likes.
+            # Not by the condition: a peer can write there what it likes.
             count = self._rate_limited_log.due(("dropped", queue.name, reason), dropped)
             if count:
                 self.log.info(
@@ -146,7 +146,7 @@ class Disposal:
                 )
 
     def refused(self, queue: QueueView, message: Message, origin: Origin, batch: Batch) -> None:
-        """Keep a refused message. See `IDisposal.refused`; its sender hears of it anyway."""
+        """Dead-letter a refused message. See `IDisposal.refused`; its sender knows anyway."""
         reason = DeadLetterReason.MAX_LENGTH
         self.counted(queue, 1, reason, None)
         entry = Entry(0, message, False, False, batch.now_ms, 0, message.header.delivery_count)
@@ -156,17 +156,17 @@ class Disposal:
     def taken(
         self, queue: QueueView, entries: Sequence[Entry], batch: Batch, consumer: object
     ) -> None:
-        """Report the acceptance of messages to the senders who asked for it."""
+        """Report the acceptance of messages to senders that asked for it."""
         reporter = self.reporter
         if reporter is None or type(consumer) is Binding:
-            return  # what a binding moves is on its way still
+            return  # a message moved by a binding is still on its way
         asking = [entry for entry in entries if entry.message.mentions(REPORT_OCTETS)]
         if asking:
             taker: EntryTaker = getattr(consumer, "taker", SOMEBODY)
             _report(reporter.taken, queue, asking, batch, taker.kind, taker.facts)
 
     def dropped(self, queue: QueueView, entries: Sequence[Entry], code: str, batch: Batch) -> None:
-        """Report that messages were dropped to the senders who asked for it."""
+        """Report dropped messages to senders that asked for it."""
         reporter = self.reporter
         if reporter is None:
             return
@@ -235,15 +235,15 @@ class Disposal:
         batch: Batch,
         sent: Origin | None = None,
     ) -> bool:
-        """Put an entry where dead letters go, if anywhere.
+        """Put an entry on the node or exchange for dead letters, if there is one.
 
         Args:
-            queue: that it leaves.
+            queue: its queue.
             entry: the entry.
-            reason: why.
-            error: of who has rejected it.
-            batch: in which it leaves.
-            sent: whose it is, for one that was never on the queue.
+            reason: the reason.
+            error: the error of a rejection.
+            batch: the batch in which it ends.
+            sent: its origin, if it was never on the queue.
         """
         if queue.dead_letter_target is not None:
             dead = DeadLetter(queue, entry, reason, queue.dead_letter_target)
@@ -326,7 +326,7 @@ def _facts_for_partners(
 ) -> dict[str, object]:
     """As `_facts`, without names that only mean something in this broker.
 
-    The source is where the message was addressed: its queue may be behind an alias or a binding, a
+    The source is the address of the message: its queue may be behind an alias or a binding, a
     relay queue, or one of a subscription. Of a partner's rejection the partner's words are told,
     and not the key of the way there, which may be a gateway of ours.
     """

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Duplicate detection by the message-ids that a queue holds (Q-09, M-07).
 
-A message whose id is held is not put again; its sender is told `accepted`. If the other one has
-not been committed yet, nobody knows whether it will be held: both are put, and the second goes
+A message whose id is held is not put again; its outcome is `accepted`. If the first one has not
+been committed yet, it is not certain that it will be held: both are put, and the second is removed
 when it arrives and finds the first.
 
 After a restart, and when the policy changes, the backlog is *indexed*: read once, a page at a
-time, for its ids. Meanwhile the queue has no space, so links get no credit; what comes without
-credit (from peers, or from other nodes) is compared with what has been read so far. An entry
-that leaves before the index has come to it is noted, so that the page it is still on does not
-bring its id back.
+time, for its ids. Meanwhile the queue has no space, so links get no credit; messages without
+credit (from peers, or from other nodes) are compared with the ids read so far. An entry that leaves
+before the index has reached it is noted, so that the page that still has it does not bring its id
+back.
 
-Ids beyond `MOST` on one queue are not compared any more; the log says so. The queue reads the pages
-that this asks for, and says what goes into the log.
+Ids beyond `MOST` on one queue are not compared any more, with a warning in the log. The queue reads
+the pages that this class requests, and writes the log.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from amqproute.message import Message
 from amqproute.store.model import StoredEntry
 
 MOST: Final = 5_000_000
-"""Ids that are remembered for one queue: about 45 MB."""
+"""Most ids remembered for one queue: about 45 MB."""
 RETRY_SECONDS: Final = 1.0
-"""After what time a page that could not be read is asked for again."""
+"""Delay before a page that could not be read is read again."""
 UNKNOWN: Final = -1
-"""The identity of an entry that may be there a second time: no message is compared with it."""
+"""Identity of an entry that is exempt from the comparison, and may have a duplicate."""
 
 
 class DuplicateFilter:
@@ -43,7 +43,7 @@ class DuplicateFilter:
 
     Attributes:
         is_full: ids have been left out since there were too many.
-        run: how often the index was begun: pages that were asked for in an earlier one are void.
+        run: number of starts of the index; pages requested in an earlier run are void.
     """
 
     __slots__ = (
@@ -76,21 +76,21 @@ class DuplicateFilter:
 
     @property
     def is_in_doubt(self) -> bool:
-        """An entry has been put which will go when it arrives, if another one is held by then."""
+        """Whether an entry has been put that may turn out to be a duplicate when it arrives."""
         return bool(self._doubtful)
 
     # -- in ------------------------------------------------------------------------------------
 
     def identity(self, message: Message) -> int:
-        """Return what stands for the message's id, 0 if it is not compared."""
+        """Return the hash of a message's id, 0 if it is not compared."""
         return identity_of(message, self.with_numbers)
 
     def holds(self, identity: int) -> bool:
-        """Tell whether a message of this id is held, safely."""
+        """Return whether a message with this id is held and committed."""
         return identity in self._held and identity not in self._uncommitted
 
     def knows(self, identity: int) -> bool:
-        """Tell whether a message of this id is held, safely or not yet."""
+        """Return whether a message with this id is held, committed or not yet."""
         return identity in self._held
 
     def put(self, entry: Entry, identity: int) -> bool:
@@ -106,7 +106,7 @@ class DuplicateFilter:
         return True
 
     def arrived(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Note entries that have been committed; return those that are held already."""
+        """Note committed entries; return the duplicates among them."""
         self._uncommitted.difference_update([entry.identity for entry in entries])
         if not self._doubtful:
             return []
@@ -131,9 +131,9 @@ class DuplicateFilter:
                 self._held.discard(entry.identity)
 
     def not_safe(self, entries: Sequence[Entry]) -> None:
-        """Compare nothing with entries that live on in memory though their commit has failed.
+        """Exempt entries from the comparison that live on in memory after a failed commit.
 
-        Their sender is in doubt. Sent again, they have to be made safe before it is told so.
+        Their sender is in doubt. A repetition has to be stored before it is accepted.
         """
         self.not_arrived(entries)
         for entry in entries:
@@ -154,7 +154,7 @@ class DuplicateFilter:
         self.is_full = False
 
     def back(self, entries: Iterable[Entry]) -> None:
-        """Remember entries again that are held after all."""
+        """Undo `gone`."""
         for entry in entries:
             if entry.id in self._left:
                 self._left.discard(entry.id)
@@ -165,7 +165,7 @@ class DuplicateFilter:
         try:
             return identity_of(message, self.with_numbers)
         except DecodeError:
-            return 0  # it was stored before anybody looked at its id
+            return 0  # it was stored before its id was read
 
     def _is_indexed(self, line: EntryList, entry_id: int) -> bool:
         lines = self._lines
@@ -178,7 +178,7 @@ class DuplicateFilter:
     def begin_index(
         self, lines: Iterable[EntryList], bound: int, in_memory: Iterable[Entry] = ()
     ) -> None:
-        """Begin to read the ids of all entries; a reading that is under way starts again.
+        """Begin to read the ids of all entries; one in progress starts again.
 
         Args:
             lines: those with entries in the store.
@@ -197,7 +197,7 @@ class DuplicateFilter:
                 self._held.add(entry.identity)
 
     def stop(self) -> None:
-        """Void the page that was asked for."""
+        """Make the requested page void."""
         self.run += 1
 
     def next_page(self) -> tuple[str, int] | None:
@@ -205,7 +205,7 @@ class DuplicateFilter:
         return (self._lines[0].key, self._cursor) if self._lines else None
 
     def indexed(self, rows: Sequence[StoredEntry]) -> None:
-        """Note the ids of the page that `next_page` has asked for."""
+        """Note the ids of the page requested by `next_page`."""
         last = 0
         for row in rows:
             last = row.id

@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Early delivery of entries while their commit is under way.
+"""Early delivery of entries while their commit is in progress.
 
-A lone message would wait for the disk of each broker in turn: it is sent on, or given to a
-consumer, at the same time as it is written instead. Its sender still hears nothing before it is on
-the disk. What is different is only who is ahead of whom when the disk fails, or the process dies:
+A single message would wait for the disk of each broker in turn. Instead it is relayed, or delivered
+to a consumer, while it is being written. Its sender still gets no answer before it is on the disk.
+Only failures of the disk or the process have other effects:
 
-* *The process dies before the commit.* Nobody was told that the message was taken, so its sender is
-  in doubt and may send it again, as after any lost connection. So this is done for plain publishers
-  only. Where the sender will ask, and is owed an answer, nothing is relayed before it is safe: of
-  what a peer with receipts sends only consumers here may have it, since a crash can always make
-  them see a message twice; of what comes by a link with a durable terminus nobody.
-* *The commit fails.* What was handed out is out of our hands: such entries live on, in memory only,
-  until they are settled. The sender's link ends with an error, without an outcome for these: in
-  doubt is what it is. Nothing goes ahead while the gate is closed, so this takes a disk that
-  fails with room left.
+* *The process dies before the commit.* The message was not accepted, so its sender is in doubt and
+  may send it again, as after any lost connection. So only messages of plain publishers are
+  delivered early. Where the sender will ask, and is entitled to an answer, nothing is relayed
+  before it is safe: messages of a peer with receipts go early to local consumers only, since a
+  crash can always make them see a message twice; messages of a link with a durable terminus never
+  do.
+* *The commit fails.* Delivered entries cannot be taken back: they live on, in memory only, until
+  they are settled. The sender's link ends with an error, without an outcome for these: they are in
+  doubt. There is no early delivery while the gate is closed, so this takes a disk that fails with
+  room left.
 
-Order is kept: entries go ahead only where nothing waits before them, neither on the lines nor in
-another batch. What nobody has room for waits for the commit, and whatever comes behind it too.
+Order is kept: an entry is delivered early only if nothing waits before it, neither on the lines nor
+in another batch. Entries beyond the consumers' capacity, and all behind them, wait for the commit.
 
-In a queue that takes each message once (`duplicate_filter`) nothing goes ahead while two messages
-of one id are on their way. What lives on after a failure is no reason to keep off the same message
-when it is
-sent again: it would not be safe, and its sender would be told that it is.
+In a queue that takes each message once (`duplicate_filter`) there is no early delivery while two
+messages with one id are on their way. An entry that lives on after a failed commit does not make a
+repetition of its message a duplicate: it is not safe, and its sender would learn that it is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["confirm_early", "deal_early", "keep_early"]
 
 
 def deal_early(state: QueueState, entries: Sequence[Entry], now_ms: int) -> Shares:
-    """Acquire what may go ahead and has somebody to go to; return who gets what."""
+    """Acquire entries for early delivery; return the consumers with their entries."""
     consumers = state.consumers
     levels = state.levels
     if (
@@ -50,7 +50,7 @@ def deal_early(state: QueueState, entries: Sequence[Entry], now_ms: int) -> Shar
             return []
     line = entries[0].line
     for entry in entries:
-        # Behind what is paged, in another order than it came, or over by now or once offered.
+        # Behind paged entries, out of order, expired by now or at once.
         if entry.taken or entry.line is not line:
             return []
         if 0 < entry.expires_ms <= now_ms or entry.expires_ms == FLEETING_MS:
@@ -64,7 +64,7 @@ def deal_early(state: QueueState, entries: Sequence[Entry], now_ms: int) -> Shar
 
 
 def confirm_early(state: QueueState, entries: Sequence[Entry]) -> list[Entry]:
-    """Note that entries are safe; return those that did not go ahead."""
+    """Note that entries are safe; return those that were not delivered early."""
     rest = []
     for entry in entries:
         size = state.early.pop(entry, None)
@@ -76,7 +76,7 @@ def confirm_early(state: QueueState, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def keep_early(state: QueueState, entries: Sequence[Entry]) -> list[Entry]:
-    """Let those that went ahead live on in memory, since their commit failed; return the others."""
+    """Keep early delivered entries in memory after a failed commit; return the others."""
     for entry in entries:
         if entry in state.early:
             entry.durable = entry.stored = False

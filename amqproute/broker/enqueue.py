@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions whether and how a queue keeps a message.
+"""Admission of messages to a queue, and their places.
 
-A message is refused here, or its place is found: the line, whether it goes to the store, whether it
-stays in memory, and when it expires. The queue makes an entry of it then, which belongs to its
-sender's batch (`broker.queue.Queue.put`).
+A message is refused, or gets a place: its line, whether it goes to the store and stays in memory,
+and its time of expiry. The queue then makes an entry of it, which belongs to its sender's batch
+(`broker.queue.Queue.put`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from amqproute.plurals import counted
 __all__ = ["Admission", "admit"]
 
 Admission = tuple[EntryList, bool, bool, int]
-"""The line that a message will stand in; whether it is paged: in the store only, until the line
+"""The line of a message; whether it is paged: in the store only, until the line
 has come to it; whether it survives the daemon; when it expires, ms since the epoch, or 0."""
 
 
@@ -33,18 +33,18 @@ def admit(
     is_dead_letter: bool = False,
     leaving: int = 0,
 ) -> Admission:
-    """Decide about a message.
+    """Decide whether and where a message is kept.
 
     Args:
         state: of the queue.
-        message: what comes.
+        message: the arriving message.
         now_ms: the wall clock of its batch.
         is_transactional: it belongs to a client's transaction (Q-19).
         is_dead_letter: it has left a queue undelivered; its life does not end a second time.
         leaving: entries that end with the same batch, and need no place any more.
 
     Raises:
-        AmqpError: it is refused, with the condition for its sender.
+        AmqpError: the message is refused, with the condition for its sender.
     """
     rules = state.rules
     limits = state.limits
@@ -82,10 +82,10 @@ def admit(
 
 
 def _require_octets(state: QueueState, size: int) -> None:
-    """Refuse what is more than the octets that may wait.
+    """Check the limit of waiting octets.
 
     Raises:
-        ResourceLimitExceeded: it is.
+        ResourceLimitExceeded: the message would exceed it.
     """
     most = state.limits.octets
     if most is not None and waiting_octets(state) + size > most:
@@ -95,7 +95,7 @@ def _require_octets(state: QueueState, size: int) -> None:
 
 
 def _require_standard_format(message: Message) -> None:
-    """Refuse what cannot go to another broker: it has no place for a trace (M-09, T-27).
+    """Check that a message can go to another broker: it needs a place for a trace (M-09, T-27).
 
     Raises:
         NotImplementedHere: it is of another message-format than that of part 3.

@@ -5,8 +5,8 @@
 
     returned (sorted list)  <  resident (deque)  <  paged (only a count here, rows in the store)
 
-`returned` holds what consumers gave back; it is served first, which puts an entry back into its
-old place (Q-05). `resident` is the head of the line in memory. `paged` is the rest; see the
+`returned` holds released entries; it is served first, which puts an entry back in its old place
+(Q-05). `resident` is the head of the line in memory. `paged` is the rest; see the
 package docstring for when entries are paged and why the order holds.
 
 A consumer with a filter takes entries out of the middle. One that stood in the resident deque
@@ -14,12 +14,12 @@ leaves its *seat* there: the entry stays in the deque marked as taken, is passed
 old place again when it comes back. One that was found among the paged ones is *plucked*: its id
 is remembered until the row is gone, so that it is not loaded a second time.
 
-Consumers with a filter look ahead into the paged part. What they have found there, and nobody has
-taken, is still paged; the line knows these entries (weakly), so that a row which is read again is
-the same entry to everybody.
+Consumers with a filter look ahead into the paged part. Entries that they have found there and not
+taken are still paged; the line knows them (weakly), so that a row that is read again is the same
+entry for every consumer.
 
-One thing at a time is done with the paged part (`is_busy`): refill, scan, sweep or clearing out.
-A row can therefore never be handed out twice.
+There is one operation at a time on the paged part (`is_busy`): refill, scan, sweep or clearing out.
+A row can therefore never be delivered twice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOAD_BYTES = 4 * 1024 * 1024
 
 
 def is_readable(row: StoredEntry) -> bool:
-    """Tell whether the octets of a row of the store are the sections of a message."""
+    """Return whether the octets of a row of the store are the sections of a message."""
     message = Message(row.encoded, row.rest)
     try:
         return message.delivery_count >= 0 and bool(row.encoded or row.rest is not None)
@@ -56,10 +56,10 @@ class EntryList:
         key: the name of its rows in the store.
         level: the priority; higher levels are served first.
         budget: the memory budget shared by all queues.
-        accounts: those in which entries stand.
+        accounts: the accounts of the senders.
 
     Attributes:
-        returned: what consumers gave back, sorted by id.
+        returned: released entries, sorted by id.
         resident: the head of the line, in id order, seats of taken entries among them.
         resident_bytes: bytes of the messages available in memory.
         paged: entries that stand in the store only.
@@ -69,7 +69,7 @@ class EntryList:
         paged_expiry_ms: a lower bound of when the first of them expires; 0 for never.
         cursor: the highest id that is or was in memory, once the line pages.
         is_paging: new entries go to the store only.
-        is_busy: the paged part is being read; the reader sets it, and hands in the rows.
+        is_busy: the paged part is being read; the reader sets it, and passes the rows.
         seats: of taken entries within `resident`.
         pending: entries put and not committed yet.
         plucked_ids: of plucked entries whose rows may still be in the store.
@@ -165,10 +165,10 @@ class EntryList:
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the oldest available entry arrived, or None without one.
+        """Arrival of the oldest available entry, or None without one.
 
-        If none of them is in memory, as after a restart, it is when the last one arrived that
-        was, or the first that was found in the store.
+        If none of them is in memory, as after a restart, it is the arrival of the last one that
+        was, or of the first one that was found in the store.
         """
         heads = [*self.returned[:1], *self._heads()]
         if heads:
@@ -194,13 +194,13 @@ class EntryList:
         first_arrived_ms: int = 0,
         filed_bytes: int = 0,
     ) -> None:
-        """Take over what an earlier run of the daemon left in the store.
+        """Take over the stored entries of an earlier run of the daemon.
 
         Args:
             count: entries.
             size_bytes: of their messages.
             newest_id: an upper bound of their ids.
-            first_arrived_ms: when the first of them arrived.
+            first_arrived_ms: arrival of the first of them.
             filed_bytes: octets of bodies that are files of their own.
         """
         self.paged = count
@@ -212,14 +212,14 @@ class EntryList:
         self.tail = newest_id if count else 0
 
     def hold(self, entry_id: int, size: int) -> None:
-        """Keep an entry in the store out of everybody's hands: a prepared branch has it."""
+        """Withhold a stored entry from all consumers: a prepared branch holds it."""
         self.plucked_ids.add(entry_id)
         self._unpage(1, size)
 
     # -- in ------------------------------------------------------------------------------------
 
     def must_page(self, size: int, limits: QueueLimits) -> bool:
-        """Tell whether one more entry of this size has to go to the store only."""
+        """Return whether one more entry of this size has to be paged."""
         return (
             self.is_paging
             or self.resident_bytes + self._pending_bytes + size > limits.resident_bytes
@@ -238,12 +238,12 @@ class EntryList:
         self.pending += 1
         if pages:
             self._pending_paged += 1
-            entry.taken = True  # it is not to be found in memory
+            entry.taken = True  # it cannot be found in memory
         else:
             self._pending_bytes += size
 
     def arrived(self, entry: Entry, size: int) -> bool:
-        """Line up a committed entry; True if it can be had in memory."""
+        """Line up a committed entry; return whether it is in memory."""
         if entry.message.rest is not None:
             self._file(entry)
         self.pending -= 1
@@ -258,8 +258,8 @@ class EntryList:
             return True
         self._pending_paged -= 1
         if entry.id <= self.cursor or entry.id < self.tail:
-            # A batch that was begun later was committed, and perhaps loaded, first: not everybody
-            # would read this row any more.
+            # A batch that was begun later was committed, and perhaps loaded, first: some consumers
+            # would not read this row any more.
             if entry.id > self.cursor:
                 self.plucked_ids.add(entry.id)
             entry.taken = False
@@ -277,15 +277,15 @@ class EntryList:
         return False
 
     def postpone(self, ms: int, now_ms: int) -> None:
-        """Note that what stands in the store only ages from later on.
+        """Note that the times of paged entries were shifted.
 
-        When the first of it expires is not known any more; what was known stays a lower bound.
+        The first expiry is not known any more; the known time stays a lower bound.
         """
         if self.paged:
             self.paged_since_ms += later_by(self.paged_since_ms, ms, now_ms)
 
     def passed(self, size: int) -> None:
-        """Note that an entry is committed, or will not be, which has been handed out already."""
+        """Note the end of the commit of an entry that was delivered early."""
         self.pending -= 1
         self._pending_bytes -= size
 
@@ -300,12 +300,12 @@ class EntryList:
             self.leave_paging()
 
     def unmatched(self, entry: Entry, size: int) -> None:
-        """Forget an entry that has been committed: its row is not to be loaded until it is gone."""
+        """Forget a committed entry, whose row must not be loaded until it is gone."""
         self.plucked_ids.add(entry.id)
         self.not_arrived(entry, size)
 
     def back(self, entry: Entry) -> None:
-        """Take an entry back into its old place."""
+        """Put an entry back in its old place."""
         if entry.message.rest is not None:
             self._file(entry)
         entry.taken = False
@@ -318,24 +318,24 @@ class EntryList:
 
     def _file(self, entry: Entry) -> None:
         """Count an entry that becomes available, and whose body is a file of its own."""
-        # What an operator took away without its size being known (a damaged row) is forgotten here.
+        # Entries that an operator removed without knowing their sizes (damaged rows) end here.
         rest = entry.message.rest
         assert rest is not None
         self._filed = self.filed_bytes + rest.size
 
     def _unfile(self, entries: Iterable[Entry]) -> None:
-        """Count no more the files of entries that are not available any more."""
+        """Subtract the files of entries that are not available any more."""
         if self._filed:
             gone = sum(each.message.rest.size for each in entries if each.message.rest is not None)
             self._filed = max(0, self._filed - gone)
 
     def remember(self, size: int) -> None:
-        """Count bytes that are available in memory."""
+        """Add bytes of available entries in memory."""
         self.resident_bytes += size
         self._budget.used_bytes += size
 
     def forget(self, size: int) -> None:
-        """Count bytes that are not available in memory any more."""
+        """Subtract bytes of entries that are not available in memory any more."""
         self.resident_bytes -= size
         self._budget.used_bytes -= size
 
@@ -369,7 +369,7 @@ class EntryList:
         return entries
 
     def pluck(self, entry: Entry) -> bool:
-        """Take one entry, wherever it is; True if it was in the paged part."""
+        """Take one entry, wherever it is; return whether it was in the paged part."""
         entry.taken = True
         self._unfile((entry,))
         if self.is_paging and entry.id > self.cursor and entry.id not in self.plucked_ids:
@@ -400,7 +400,7 @@ class EntryList:
         ]
 
     def rows_removed(self, ids: Sequence[int]) -> None:
-        """The rows of plucked entries are not in the store any more: nobody can load them."""
+        """Forget plucked entries whose rows have left the store: they cannot be loaded again."""
         self.plucked_ids.difference_update(ids)
 
     def _drop_seat(self, entry: Entry) -> None:
@@ -409,14 +409,14 @@ class EntryList:
         self.seats -= 1
 
     def _compact(self) -> None:
-        """Drop seats: those who come back then stand among the returned, in their order."""
+        """Drop seats: entries that come back then join the returned ones, in their order."""
         for entry in self.resident:
             entry.has_seat = False
         self.resident = deque(entry for entry in self.resident if not entry.taken)
         self.seats = 0
 
     def remove(self, gone: set[Entry]) -> None:
-        """Take these entries out of memory for good."""
+        """Remove these entries from memory for good."""
         for entry in gone:
             entry.taken = True
         self.returned = [entry for entry in self.returned if entry not in gone]
@@ -425,7 +425,7 @@ class EntryList:
         self._unfile(gone)
 
     def clear(self) -> list[Entry]:
-        """Take everything out of memory and return it."""
+        """Remove all entries from memory and return them."""
         entries = list(self.entries())
         self.remove(set(entries))
         return entries
@@ -433,12 +433,12 @@ class EntryList:
     # -- the paged part --------------------------------------------------------------------------
 
     def lost(self, entry_id: int, size: int) -> None:
-        """A paged entry is damaged: the store gives it to nobody any more."""
+        """Forget a damaged paged entry, which the store does not return any more."""
         if entry_id > self.cursor and entry_id not in self.plucked_ids:
             self._unpage(1, size)
 
     def needs_refill(self, limits: QueueLimits) -> bool:
-        """Tell whether the next page should be loaded: little is left, and there is room."""
+        """Return whether to load the next page: few entries are left, and there is room."""
         if not self.paged or self.is_busy:
             return False
         if len(self.resident) - self.seats > LOAD_MESSAGES // 2:
@@ -464,18 +464,18 @@ class EntryList:
             self.remember(size)
             self.plucked_ids = {one for one in self.plucked_ids if one > self.cursor}
         else:
-            # Rows that the count promised and the store has not: expired in the store meanwhile.
+            # The count includes rows that have expired in the store meanwhile.
             self.paged = self.paged_bytes = 0
             self.leave_paging()
         return entries
 
     def scanned(self, rows: Sequence[StoredEntry]) -> list[Entry]:
-        """Return the entries of a page that are still paged and nobody's."""
+        """Return the entries of a page that are still paged and not taken."""
         self.is_busy = False
         return [self.entry(row) for row in self.unread(rows)]
 
     def found(self, entry: Entry) -> None:
-        """Know an entry of the paged part that somebody wants, as long as they want it."""
+        """Remember a paged entry that a consumer wants, as long as it wants it."""
         entry.taken = False
         if self._ahead is None:
             self._ahead = WeakValueDictionary()
@@ -494,7 +494,7 @@ class EntryList:
         return entries
 
     def unread(self, rows: Sequence[StoredEntry]) -> list[StoredEntry]:
-        """Return those of these rows that are still paged and nobody's."""
+        """Return those of these rows that are still paged and not taken."""
         return [row for row in rows if row.id > self.cursor and row.id not in self.plucked_ids]
 
     def swept(self, rows: Sequence[StoredEntry], now_ms: int) -> list[Entry]:
@@ -518,7 +518,7 @@ class EntryList:
             self.leave_paging()
 
     def entry(self, row: StoredEntry) -> Entry:
-        """Make an entry of a row of the store, or find the one there is."""
+        """Return the entry of a row of the store; make it if there is none yet."""
         if self._ahead:
             known = self._ahead.get(row.id)
             if known is not None:
@@ -530,7 +530,7 @@ class EntryList:
         return entry
 
     def damaged(self, row: StoredEntry) -> Entry:
-        """Make an entry of a damaged row of the store, whose octets may be no message."""
+        """Make an entry of a damaged row of the store, whose octets need not be a message."""
         entry = Entry(
             row.id,
             Message(row.encoded, row.rest),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Final removal of entries: archived, dead-lettered, expired, dropped, purged.
 
-Entries leave with somebody's batch. Before, an `IDisposal` is told, which may put something into
-the same batch: a report to the sender, the message itself where dead letters go.
+Entries leave within a batch. An `IDisposal` is notified before, and may add to the same batch: a
+report to the sender, the message itself on the node for dead letters.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from amqproute.values import QUARANTINE, DeadLetterReason, Origin
 PURGED: Final = "operator.purged"
 NODE_DELETED: Final = "node.deleted"
 DAMAGED: Final = "store.damaged"
-"""Why entries have gone that nobody has taken, for reports about them."""
+"""Reasons for the end of entries that were not consumed, for reports."""
 UNREACHABLE: Final = {"code": "node.unreachable"}
 NODE_GONE: Final = {"code": NODE_DELETED}
 DUPLICATE: Final = {"code": "message.duplicate"}
 MOVED: Final = {"code": "message.moved"}
-"""Why entries have gone, for the journal."""
+"""Reasons for the end of entries, for the journal."""
 
 DAMAGED_WORDS: Final = "message {entry} of {node} is damaged: {why}; quarantined, not delivered"
 """What the log says of one."""
@@ -44,15 +44,15 @@ class IDisposal(Protocol):
     def taken(
         self, queue: QueueView, entries: Sequence[Entry], batch: Batch, consumer: object
     ) -> None:
-        """Entries end with this batch since a consumer has accepted them."""
+        """Handle entries that end with this batch because a consumer has accepted them."""
 
     def dropped(self, queue: QueueView, entries: Sequence[Entry], code: str, batch: Batch) -> None:
-        """Entries end with this batch which nobody has taken and which are no dead letters."""
+        """Handle entries that end with this batch, neither consumed nor dead letters."""
 
     def counted(
         self, queue: QueueView, count: int, reason: DeadLetterReason, error: ErrorDetails | None
     ) -> None:
-        """So many entries become dead letters; once for each, however often `dead_letter` is."""
+        """Count entries that become dead letters, once each, even if `dead_letter` is repeated."""
 
     def dead_letter(
         self,
@@ -62,17 +62,17 @@ class IDisposal(Protocol):
         error: ErrorDetails | None,
         batch: Batch,
     ) -> None:
-        """Entries end with this batch that are rejected, expired or tried too often.
+        """Handle entries that end with this batch: rejected, expired or tried too often.
 
-        The journal is told here how they end; the caller archives them.
+        The end is recorded in the journal here; the caller archives them.
         """
 
     def refused(self, queue: QueueView, message: Message, origin: Origin, batch: Batch) -> None:
-        """A queue without room has refused a message that becomes a dead letter all the same."""
+        """Dead-letter a message that a queue without room has refused."""
 
 
 class NullDisposal:
-    """Tells nobody and keeps nothing: for queues that are not where a message was sent."""
+    """No reports and no dead letters: for queues to which no message is addressed."""
 
     def taken(
         self, queue: QueueView, entries: Sequence[Entry], batch: Batch, consumer: object
@@ -107,12 +107,12 @@ DISCARD: Final = NullDisposal()
 
 
 class EntryRemoval:
-    """Puts into batches that entries, which are off the lines already, leave one queue.
+    """Removal of entries from one queue by batches; they are off the lines already.
 
     Args:
-        queue: it, as those know it who are told of what leaves.
+        queue: the queue, for the disposal.
         state: its state.
-        disposal: what becomes of what leaves.
+        disposal: final disposal of the entries.
     """
 
     _log = Logger()
@@ -125,7 +125,7 @@ class EntryRemoval:
         self._disposal = disposal
 
     def queue_is_deleted(self) -> None:
-        """Forget the queue, which knows this, but for what has to be told of late entries."""
+        """Forget the queue, which refers to this, except for the facts needed by late entries."""
         self._queue = DeletedQueue(self._queue)
 
     def refused(self, message: Message, origin: Origin, batch: Batch) -> None:
@@ -133,12 +133,12 @@ class EntryRemoval:
         self._disposal.refused(self._queue, message, origin, batch)
 
     def archive(self, entries: Sequence[Entry], batch: Batch) -> None:
-        """Remove entries, their rows in the store as well; the caller tells the journal."""
+        """Remove entries with their rows in the store; the caller records it in the journal."""
         self.end_rows(entries, batch)
         self._state.forget(entries)
 
     def end_rows(self, entries: Sequence[Entry], batch: Batch) -> None:
-        """End the rows of entries, and nothing else."""
+        """Delete the rows of entries, and nothing else."""
         ids = []
         for entry in entries:
             if entry.stored:
@@ -149,7 +149,7 @@ class EntryRemoval:
             if line.plucked_ids and (plucked := line.plucked(entries)):
                 batch.when_committed(partial(line.rows_removed, plucked))
         if self._state.consumers.cursors:
-            # Not before: whoever holds them may give them back if the store does not take it.
+            # Not before: their holder may release them if the commit fails.
             batch.when_committed(partial(self._state.consumers.gone, entries))
 
     def dead_letter(
@@ -159,7 +159,7 @@ class EntryRemoval:
         error: ErrorDetails | None,
         batch: Batch,
     ) -> None:
-        """Have entries treated as dead letters, and remove them."""
+        """Dead-letter entries and remove them."""
         self._state.counters.dead_lettered += len(entries)
         self._disposal.counted(self._queue, len(entries), reason, error)
         self._disposal.dead_letter(self._queue, entries, reason, error, batch)
@@ -173,7 +173,7 @@ class EntryRemoval:
         batch.redo.append((ids, again))
 
     def expire(self, entries: list[Entry], batch: Batch, error: ErrorDetails | None = None) -> None:
-        """Remove entries whose time is over."""
+        """Remove expired entries."""
         self._state.counters.expired += len(entries)
         self.dead_letter(entries, DeadLetterReason.EXPIRED, error, batch)
 
@@ -189,24 +189,24 @@ class EntryRemoval:
         state.counters.dequeued += len(entries)
 
     def moved(self, entries: Sequence[Entry], batch: Batch) -> None:
-        """Remove entries that stand on another node within the same batch."""
+        """Remove entries that are put on another node within the same batch."""
         batch.ended(RecordKind.DELETED, self._state.name, entries, MOVED)
         self.archive(entries, batch)
 
     def purge(self, entries: list[Entry], batch: Batch) -> None:
-        """Remove entries that an operator does not want here."""
+        """Remove entries for an operator."""
         self._state.counters.purged += len(entries)
         self.drop(entries, PURGED, batch)
 
     def drop(self, entries: list[Entry], code: str, batch: Batch) -> None:
-        """Remove entries that nobody has taken and that are no dead letters."""
+        """Remove entries that were not consumed and are no dead letters."""
         if entries:
             self._disposal.dropped(self._queue, entries, code, batch)
         batch.ended(RecordKind.DELETED, self._state.name, entries, {"code": code})
         self.archive(entries, batch)
 
     def remove_unmatched(self, entries: Sequence[Entry], batch: Batch) -> None:
-        """Remove what no attached link needs (Q-23)."""
+        """Remove entries that no attached link selects (Q-23)."""
         self._state.counters.unreachable += len(entries)
         batch.ended(RecordKind.DELETED, self._state.name, entries, UNREACHABLE)
         self.archive(entries, batch)
@@ -224,7 +224,7 @@ class EntryRemoval:
         """Note that the store has set paged entries aside.
 
         Args:
-            entries: those of which enough can be read to tell their senders.
+            entries: those whose senders can be read, and notified.
             ids: of all of them.
             batch: for the reports.
         """
@@ -238,7 +238,7 @@ class EntryRemoval:
             try:
                 self._disposal.dropped(self._queue, [entry], DAMAGED, batch)
             except AmqpError as error:
-                # What is left of it does not say who is to be told.
+                # Its remains do not tell the sender.
                 self._log.warn(
                     "cannot notify the sender of damaged message {entry} of {node}: {error}",
                     entry=entry.id,

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Retained messages of a topic, for new subscribers (N-25).
 
-They stand in memory. Those whose message is durable stand in the store as well, in rows of their
-own that share the body with the subscriptions': a row is written in the publisher's batch, and
-goes, a few milliseconds later, when a newer message has taken its place. After a crash there can
-be some more rows than messages to keep; what is read back is kept in the order of arrival, like
-anything else, so the older ones go then.
+They are in memory. Durable ones are in the store as well, in rows of their own that share the body
+with those of the subscriptions: a row is written in the publisher's batch, and deleted, a few
+milliseconds later, when a newer message has taken its place. After a crash there can be some more
+rows than messages to keep; they are processed in order of arrival, like new messages, so the older
+ones are dropped then.
 
-While they are read back after a start, what arrives is held until the older ones are there, and
-whoever subscribes is given them as soon as they are.
+While they are read back after a start, new messages are held until the older ones are there, and
+new subscribers get them as soon as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from amqproute.message import Message
 from amqproute.store.model import StoredEntry
 
 MOST_KEYS: Final = 10_000
-"""Values of ``last-value-key`` that are remembered; the one that was silent longest goes."""
+"""Most values of ``last-value-key``; the one without messages for the longest time is dropped."""
 LAST_PREFIX: Final = "amqp$last/"
 
 
@@ -48,7 +48,7 @@ class LastValueCache:
         context: what the topic shares with the other nodes.
 
     Attributes:
-        limits: how much is kept.
+        limits: the bounds of the topic.
     """
 
     log = Logger()
@@ -97,7 +97,7 @@ class LastValueCache:
         )
 
     def keep(self, arrivals: Sequence[TopicArrival]) -> None:
-        """Remember what has been committed, and forget older ones."""
+        """Remember committed messages, and forget older ones."""
         if self.is_loading:
             self._held.extend(arrivals)
             return
@@ -134,7 +134,7 @@ class LastValueCache:
         dropped.append(arrival)
 
     def _delete(self, dropped: Iterable[TopicArrival]) -> None:
-        """Have the rows deleted of what is not kept any more."""
+        """Delete the rows of dropped messages."""
         ids = [each.id for each in dropped if each.stored]
         if ids:
             batch = self._begin()
@@ -142,14 +142,14 @@ class LastValueCache:
             batch.commit(patient=True).addErrback(self._not_written)
 
     def _not_written(self, failure: Failure) -> None:
-        # Nothing is wrong with what is in memory. The next start finds rows too many and drops
-        # them; or, after a failed renaming, rows of a topic that is not there, and says so.
+        # The memory is right all the same. The next start finds too many rows and drops them; or,
+        # after a failed renaming, rows of a topic that does not exist, and logs it.
         self.log.failure("cannot update the retained messages of {rows}", failure, rows=self.rows)
 
     # -- out -----------------------------------------------------------------------------------
 
     def since(self, since_ms: int | None, now_ms: int) -> list[TopicArrival]:
-        """Return, in order of arrival, what has not expired and arrived then or later."""
+        """Return the unexpired messages that arrived then or later, in order of arrival."""
         kept = [
             each
             for line in self._by_key.values()
@@ -161,7 +161,7 @@ class LastValueCache:
         return kept
 
     def postpone(self, ms: int, now_ms: int) -> None:
-        """Note that the wall clock was set ahead: what is kept ages from so much later on."""
+        """Shift all times: the wall clock was set ahead."""
         for each in [*self._held, *(each for line in self._by_key.values() for each in line)]:
             each.postpone(ms, now_ms)
 
@@ -174,7 +174,7 @@ class LastValueCache:
         self._delete(dropped)
 
     def end(self) -> None:
-        """Forget everything, also what is still being read back: the topic is no more."""
+        """Forget everything, including rows being read back: the topic is deleted."""
         self.limits = TopicLimits()
         self.clear()
 
@@ -195,12 +195,12 @@ class LastValueCache:
     # -- after a start -------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Read back what an earlier run of the daemon kept."""
+        """Read back the messages of an earlier run of the daemon."""
         self.is_loading = True
         self._load(0)
 
     def when_loaded(self, call: Callable[[], None]) -> None:
-        """Have something done as soon as what was kept has been read back."""
+        """Call a function as soon as the messages have been read back."""
         if self.is_loading:
             self._waiting.append(call)
         else:
@@ -236,7 +236,7 @@ class LastValueCache:
         self._load(rows[-1].id)
 
     def _not_loaded(self, failure: Failure) -> None:
-        # The rows stay where they are, for the next start; newcomers do without them until then.
+        # The rows stay for the next start; new subscribers do without them until then.
         self.log.failure("cannot read the retained messages of {rows}", failure, rows=self.rows)
         self._ready()
 
@@ -250,7 +250,7 @@ class LastValueCache:
 
 
 def _value_of(message: Message, key: str | None) -> Hashable:
-    """Return what stands for the value of a property; None for a message without one."""
+    """Return the key for the value of a property; None for a message without one."""
     if key is None:
         return None
     try:

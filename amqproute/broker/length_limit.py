@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Eviction from queues of bounded length (09-W-74, x-max-length).
 
-Only messages that wait count, as for clients of RabbitMQ; what consumers hold does not. The oldest
-of the lowest priority goes first.
+Only waiting messages count, as for clients of RabbitMQ; messages held by consumers do not. The
+oldest of the lowest priority goes first.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def waiting_octets(state: QueueState) -> int:
 
 
 def take_excess(state: QueueState) -> tuple[list[Entry], list[EntryList]]:
-    """Remove what is above the bounds from memory.
+    """Remove entries in excess of the bounds from memory.
 
     Returns:
-        What is removed; and the lines of which more has to be read before enough can be.
+        The removed entries; and the lines that have to be read before enough can be removed.
     """
     limits = state.limits
     if not limits.drops_head:

@@ -14,9 +14,9 @@ class LifetimePolicy:
     """The life of one dynamic queue.
 
     Args:
-        policy: when it is over.
+        policy: the condition of its end.
         is_exclusive: links of its owner only may be attached to the queue (N-17).
-        queue: whose it is.
+        queue: the queue.
 
     Attributes:
         policy: the argument.
@@ -37,19 +37,19 @@ class LifetimePolicy:
 
     @property
     def ends_with_session(self) -> bool:
-        """It cannot be longer than that of the session which the queue was made on."""
+        """Whether it ends with the session on which the queue was created, at the latest."""
         return self.is_exclusive or self.policy in (Lifetime.CLOSE, Lifetime.SESSION)
 
     def attached(self, consumer: object) -> None:
-        """A consumer that takes entries away comes: nothing ends with that."""
+        """Handle a new consumer: nothing ends with that."""
 
     def creator_gone(self) -> None:
-        """The link that the queue was made for is gone."""
+        """Handle the end of the link for which the queue was created."""
         self._creator_gone = True
         self.look()
 
     def look(self) -> None:
-        """Tell, once, if it is over: links or messages have gone."""
+        """Notify once if the life is over, after links or messages have gone."""
         if self.when_over is None:
             return
         queue = self._queue
@@ -59,7 +59,7 @@ class LifetimePolicy:
             Lifetime.NO_LINKS: not is_linked,
             Lifetime.NO_MESSAGES: self._creator_gone and not queue.is_used,
             Lifetime.NO_LINKS_OR_MESSAGES: not is_linked and not queue.is_used,
-            Lifetime.SESSION: False,  # its session's end is not seen from here
+            Lifetime.SESSION: False,  # the end of its session is handled elsewhere
         }[self.policy]
         if is_over:
             notify, self.when_over = self.when_over, None
@@ -67,18 +67,18 @@ class LifetimePolicy:
 
 
 MOMENTARY: Final = "is_momentary"
-"""An attribute of consumers that take one message and go: an auto-delete queue stays."""
+"""Attribute of consumers that take one message and leave: an auto-delete queue stays."""
 
 
 class DeclaredLifetime(LifetimePolicy):
     """The life of a queue that a client of 0-9 or 0-9-1 has declared.
 
-    It is over only by the word of whoever keeps the declarations; this tells when its last
-    consumer has gone.
+    Only the owner of the declarations ends it; this class notifies it when the last consumer has
+    gone.
 
     Args:
         is_exclusive: only its connection may use it.
-        queue: whose it is.
+        queue: the queue.
 
     Attributes:
         when_unused: called each time that the last consumer has gone.
@@ -92,12 +92,12 @@ class DeclaredLifetime(LifetimePolicy):
         self._has_consumers = False
 
     def attached(self, consumer: object) -> None:
-        """A consumer comes."""
+        """Handle a new consumer."""
         if not getattr(consumer, MOMENTARY, False):
             self._has_consumers = True
 
     def look(self) -> None:
-        """Tell if the last consumer has gone."""
+        """Notify if the last consumer has gone."""
         if self._has_consumers and not self._queue.consumers:
             self._has_consumers = False
             if self.when_unused is not None:

@@ -4,34 +4,33 @@
 How it works
 ============
 
-A `Transaction` is a list of what is to be done, and nothing of it is done before the discharge:
+A `Transaction` is a list of operations, none of which takes effect before the discharge:
 
-* a *posting* is a message for a target. It is rehearsed when it comes (put into a batch that is
-  abandoned), so that what cannot be taken is refused to its sender at once; then it waits here,
-  where no consumer can see it;
-* a *retirement* is a delivery with its outcome. The entry stays in the consumer's hands;
-* an *acquisition* is a delivery that was handed out under the transaction. Committing changes
-  nothing about it, rolling back makes it available to everybody.
+* a *posting* is a message for a target. It is rehearsed when it arrives (put into a batch that is
+  abandoned), so that a refusal reaches its sender at once; then it waits here, where no consumer
+  can see it;
+* a *retirement* is a delivery with its outcome. The consumer keeps holding the entry;
+* an *acquisition* is a delivery that was sent under the transaction. A commit changes nothing about
+  it, a rollback makes it available to all consumers.
 
 `Transaction.commit` replays all of it into *one* `Batch`, postings first, so that everything
 durable about a transaction is one commit of the store. A posting that fails now (a queue became
 full) abandons the batch before anything else was touched, and the transaction is rolled back.
-Outcomes that give messages back (released, modified) act after that commit: nobody may be handed
-a message out of a transaction that fails. Afterwards `conclude` tells the links, the
-coordinator's own answer having been sent first (requirement X-27).
+Outcomes that give messages back (released, modified) act after that commit: no consumer may get a
+message out of a transaction that fails. Afterwards `conclude` notifies the links, after the
+coordinator's own answer (requirement X-27).
 
-What the same transaction takes off a queue makes room on it for what it puts there: the entries
-that its outcomes end do not count against the queue's capacity (Q-15, `Batch.leaving`).
+Entries that a transaction removes from a queue make room for its postings there: they do not count
+against the queue's capacity (Q-15, `Batch.leaving`).
 
-A posting that is refused dooms its transaction: what a client asks for as a whole is not done in
-part because it did not wait for the answers.
+A refused posting dooms its transaction: work that a client wants as a whole is not done in part
+because it did not wait for the answers.
 
-`transaction_registry.TransactionRegistry` are those of one connection; they do not span
-connections. Unused ones are rolled back after `TransactionLimits.timeout_seconds`, and their ids
-remembered for a while, so that the client is told what became of them. A transaction that a branch
-of a distributed one is made of (`amqproute.broker.xa_registry`) can be worked in from every
-connection of its principal; such a one can be *prepared*: then it takes no more work, has no
-time-out, and stays when its commit fails.
+`transaction_registry.TransactionRegistry` has those of one connection; they do not span
+connections. Idle ones are rolled back after `TransactionLimits.timeout_seconds`, and their ids are
+remembered for a while, so that the client learns the reason. The transaction of a branch of a
+distributed one (`amqproute.broker.xa_registry`) can be used by every connection of its principal,
+and can be *prepared*: then it takes no more work, has no time-out, and stays when its commit fails.
 """
 
 from __future__ import annotations
@@ -64,16 +63,15 @@ _LASTING: Final = (Acceptance, Rejection)
 
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
-    """Bounds of what transactions may hold.
+    """Bounds of transactions.
 
     Attributes:
-        timeout_seconds: a transaction in which nothing happens for so long is rolled back.
+        timeout_seconds: a transaction idle for so long is rolled back.
         open: transactions that one connection may have open at once.
         operations: postings and retirements of one connection's open transactions.
-        connection_bytes: bytes of the messages they have posted.
+        connection_bytes: bytes of their postings.
         total_bytes: memory of the open transactions of all connections, as `TransactionRegistry`
-            charges
-            it: a party and each of its connections have shares of it, see `fair_shares`.
+            charges it: a party and each of its connections have shares of it, see `fair_shares`.
     """
 
     timeout_seconds: float = 120.0
@@ -87,7 +85,7 @@ class TransactionalDelivery(Protocol):
     """A delivery that may belong to a transaction.
 
     Attributes:
-        context: the transaction that it waits to be put into, if it does.
+        context: the transaction it waits for; None without one.
     """
 
     context: object
@@ -98,11 +96,11 @@ class TransactionalDelivery(Protocol):
 
     @property
     def txn_id(self) -> bytes | None:
-        """The transaction that it is posted in, or None."""
+        """The id of the transaction of the posting, or None."""
 
 
 class Poster(Protocol):
-    """A link by which messages come."""
+    """A link that posts messages."""
 
     # Any: deliveries are the link's own; here they are only kept.
     def concluded(self, deliveries: Sequence[Any], is_committed: bool) -> None:
@@ -114,9 +112,9 @@ class EntryHolder(Protocol):
 
     @property
     def copies(self) -> bool:
-        """It browses."""
+        """Whether it browses."""
 
-    # Any: the entries' queue, whatever else the holder takes from.
+    # Any: the queue of the entries, which need not be the holder's source.
     @property
     def queue(self) -> Any:
         """The queue of the entries."""
@@ -135,11 +133,11 @@ class EntryHolder(Protocol):
 
 
 class Acquirer(Protocol):
-    """A link on which deliveries are handed out under a transaction."""
+    """A link on which deliveries are acquired under a transaction."""
 
     # Any: deliveries are the link's own; here they are only kept.
     def returned(self, deliveries: Sequence[Any]) -> None:
-        """Make deliveries available to everybody: the transaction was rolled back."""
+        """Make deliveries available to all consumers: the transaction was rolled back."""
 
 
 class PutTarget(Protocol):
@@ -154,10 +152,10 @@ class PutTarget(Protocol):
 
 
 class ActiveBranches(Protocol):
-    """The branches of distributed transactions that clients work in."""
+    """The active branches of distributed transactions."""
 
     def allows(self, principal: Principal) -> bool:
-        """Tell whether a principal may coordinate distributed transactions (C-02)."""
+        """Return whether a principal may coordinate distributed transactions (C-02)."""
 
     def associate(self, owner: str, xid: Xid) -> bytes:
         """Start a branch, or join it; return the id of its transaction.
@@ -194,9 +192,9 @@ class TransactionTerms:
     Attributes:
         begin: makes a `Batch`.
         clock: for time-outs.
-        new_id: makes an id that is never made again and cannot be guessed, at most 32 octets.
+        new_id: makes a unique id that cannot be guessed, at most 32 octets.
         limits: see there.
-        shares: octets that the open transactions of each principal are charged.
+        shares: octets charged to the principals for their open transactions.
         branches: the `BranchRegistry` of distributed transactions; None where they are not offered.
     """
 
@@ -209,7 +207,7 @@ class TransactionTerms:
 
     @property
     def staged_bytes(self) -> int:
-        """Octets charged for all open transactions at this moment."""
+        """Octets charged for all open transactions."""
         return self.shares.used
 
 
@@ -218,11 +216,11 @@ class Posting:
     """A message to be put on a target.
 
     Attributes:
-        poster: the link it came by; its ``concluded`` is called.
-        delivery: the delivery that brought it.
+        poster: its link, whose ``concluded`` is called.
+        delivery: its delivery.
         target: the `ITarget`.
         message: as it is to be put.
-        origin: who sends.
+        origin: its sender.
         tag: the delivery's tag, for the origin.
     """
 
@@ -239,10 +237,10 @@ class Retirement:
     """An outcome for an entry that a consumer holds.
 
     Attributes:
-        transaction: which it is part of.
-        consumer: who holds it; its ``settle_within`` is called by the commit, and ``retired`` or
+        transaction: its transaction.
+        consumer: its holder, whose ``settle_within`` is called by the commit, and ``retired`` or
             ``restored`` at the end.
-        delivery: the delivery by which it was handed out.
+        delivery: its delivery.
         entry: the entry.
         outcome: the outcome; it can be changed until the discharge (O-16).
         settled: the consumer has forgotten the delivery already (K-16).
@@ -256,7 +254,7 @@ class Retirement:
     settled: bool
 
     def change(self, outcome: Outcome) -> None:
-        """Have another outcome."""
+        """Change the outcome."""
         self.transaction.count_leaving(self, -1)
         self.outcome = outcome
         self.transaction.count_leaving(self, 1)
@@ -282,34 +280,34 @@ class TransactionBook(Protocol):
         """The bounds that hold for it."""
 
     def make_room(self, transaction: Transaction, size: int) -> None:
-        """Refuse one more operation of so many octets, if there is no room for it.
+        """Check that there is room for one more operation of so many octets.
 
         Raises:
             ResourceLimitExceeded: there is none.
         """
 
     def staged(self, transaction: Transaction, operations: int, size: int) -> None:
-        """Count operations in, and the octets of their messages."""
+        """Add operations, and the octets of their messages."""
 
     def forget(self, transaction: Transaction, operations: int, size: int) -> None:
-        """A transaction is not open any more."""
+        """Forget a transaction that is not open any more."""
 
     def expired(self, transaction: Transaction) -> None:
-        """A transaction has been idle for too long."""
+        """Handle a transaction that has been idle for too long."""
 
 
 class Transaction:
-    """One transaction. Made by `TransactionRegistry.declare`.
+    """One transaction, made by `TransactionRegistry.declare`.
 
     Attributes:
         id: its name on the wire.
-        owner: the coordinator link that declared it; with it, it goes.
-        stage: how far it has come.
+        owner: the coordinator link that declared it, and ends it when it goes.
+        stage: its stage.
         pending: postings that wait for the DNS; a commit has to wait for them.
-        doom: why it can only be rolled back, or None.
-        postings: what is to be put.
-        retirements: which entries are to be ended.
-        timeout_seconds: after what time without work it is rolled back.
+        doom: the reason why it can only be rolled back, or None.
+        postings: its postings.
+        retirements: its retirements.
+        timeout_seconds: it is rolled back when it has been idle for so long.
     """
 
     log = Logger()
@@ -369,17 +367,17 @@ class Transaction:
     # -- work ----------------------------------------------------------------------------------
 
     def touch(self) -> None:
-        """Something happens in it: the time-out begins anew."""
+        """Restart the time-out."""
         self._last = self._book.terms.clock.seconds()
 
     def allow(self, seconds: float) -> None:
-        """Roll it back after another time without work than the usual one."""
+        """Set another time-out than the usual one."""
         self.timeout_seconds = seconds
         self._stop_timer()
         self._timer = self._book.terms.clock.callLater(seconds, self._look)
 
     def hurry(self) -> None:
-        """It is being ended: from now on no time-out comes in between."""
+        """Stop the time-out: the transaction is being ended."""
         self._stop_timer()
 
     def _look(self) -> None:
@@ -399,10 +397,10 @@ class Transaction:
         message: Message,
         origin: Origin,
     ) -> None:
-        """Take a message in, to be put on its target by the commit (X-06).
+        """Add a message, to be put on its target by the commit (X-06).
 
         Raises:
-            AmqpError: it is refused already, or there is no room for it.
+            AmqpError: the target refuses it now, or there is no room for it.
             Unresolved: see `ITarget.put`.
         """
         self.touch()
@@ -431,7 +429,7 @@ class Transaction:
         outcome: Outcome,
         settled: bool,
     ) -> Retirement:
-        """Take in an outcome, to be acted on by the commit (X-07).
+        """Add an outcome, to be applied by the commit (X-07).
 
         Raises:
             ResourceLimitExceeded: there is no room for it.
@@ -445,26 +443,26 @@ class Transaction:
         return retirement
 
     def acquire(self, consumer: Acquirer, delivery: object) -> None:
-        """Note a delivery that was handed out under it (X-20); its ``returned`` may be called."""
+        """Add a delivery acquired under it (X-20), whose ``returned`` may be called."""
         self.touch()
         self._acquisitions[delivery] = consumer
 
     def count_leaving(self, retirement: Retirement, count: int) -> None:
-        """Count an entry in, or out, that will have left its queue by the commit."""
+        """Add or subtract an entry that will have left its queue by the commit."""
         if isinstance(retirement.outcome, _LASTING) and not retirement.consumer.copies:
             queue = retirement.consumer.queue
             self._leaving[queue] = self._leaving.get(queue, 0) + count
 
     def fail(self, error: AmqpError) -> None:
-        """A part of it was refused: it can only be rolled back now. The first reason stays."""
+        """Doom it, since a part of it was refused; the first reason stays."""
         if self.doom is None:
             forget_frames(error)  # they hold the message
             self.doom = error
 
     def restore(self, postings: Sequence[Posting], retirements: Sequence[Retirement]) -> None:
-        """Take in, as it stands, what was prepared before a restart; and be prepared again.
+        """Restore the operations of a transaction prepared before a restart; be prepared again.
 
-        The limits held when it was new, and are not asked a second time.
+        The limits were checked when they were new, and are not checked again.
         """
         self.postings.extend(postings)
         self.retirements.extend(retirements)
@@ -477,7 +475,7 @@ class Transaction:
     # -- discharge -----------------------------------------------------------------------------
 
     def _begin(self, is_rehearsal: bool = False) -> Batch:
-        """Begin a batch that knows what will have left the queues when it is committed."""
+        """Begin a batch that knows the entries that will have left by its commit."""
         batch = self._book.terms.begin()
         batch.is_transactional = True
         batch.is_rehearsal = is_rehearsal
@@ -493,13 +491,13 @@ class Transaction:
 
     # Any: each participant has its own kind of arrivals.
     def rehearse(self) -> dict[BatchParticipant[Any], int]:
-        """Try whether all of it could be committed now.
+        """Check that all of it could be committed now.
 
         Returns:
-            How many messages would arrive, by queue or topic.
+            The number of messages that would arrive, by queue or topic.
 
         Raises:
-            AmqpError: it could not.
+            AmqpError: it could not be committed.
             Unresolved: see `ITarget.put`.
         """
         batch = self._begin(is_rehearsal=True)
@@ -510,7 +508,7 @@ class Transaction:
             batch.abandon()
 
     def prepared(self) -> None:
-        """Its branch keeps it from now on: no more work, and no time-out."""
+        """Enter the stage prepared: its branch keeps it, without more work or a time-out."""
         self.stage = TransactionStage.PREPARED
         self._stop_timer()
 
@@ -518,7 +516,7 @@ class Transaction:
         """Commit it in one commit of the store (X-11).
 
         Args:
-            note: adds to that commit what a branch has to remember or to forget.
+            note: adds the notes of a branch to that commit.
 
         Returns:
             A Deferred that fires when it is durable; or fails with the `AmqpError` or

@@ -12,7 +12,7 @@ from amqproute.broker.sender_quotas import SenderQuotas
 from amqproute.entry import Entry
 
 USUAL_PRIORITY: Final = 4
-"""header.priority of a message that does not say (part 3 §3.2.1)."""
+"""Default of header.priority (part 3 §3.2.1)."""
 HIGHEST_PRIORITY: Final = 9
 PRIORITY_PREFIX: Final = "amqp$priority/"
 
@@ -37,7 +37,7 @@ def level_of_key(key: str) -> int:
 
 
 def level_of(priority: int, levels: int) -> int:
-    """Return the level of a priority where a node tells only so many apart (D-06).
+    """Return the level of a priority on a node that distinguishes only so many (D-06).
 
     The lowest are equivalent, and the highest are: with ``n`` levels those up to
     ``5 - ceil(n / 2)`` and those from ``4 + floor(n / 2)`` on.
@@ -53,9 +53,9 @@ class PriorityQueues:
     """The lines of one queue.
 
     Args:
-        name: the queue's.
+        name: of the queue.
         budget: the memory budget shared by all queues.
-        accounts: those in which entries stand.
+        accounts: the accounts of the senders.
 
     Attributes:
         lines: those in use, the highest priority first. A line more makes a new list, so one
@@ -78,7 +78,7 @@ class PriorityQueues:
         return EntryList(line_key(self._name, level), level, self._budget, self._accounts)
 
     def line(self, level: int) -> EntryList:
-        """Return the line of a level; it is made when it is asked for first."""
+        """Return the line of a level, created on first use."""
         for line in self.lines:
             if line.level == level:
                 return line
@@ -90,12 +90,12 @@ class PriorityQueues:
 
     @property
     def available(self) -> int:
-        """Entries that a consumer could take now."""
+        """Number of entries that a consumer could take now."""
         return sum([line.available for line in self.lines])
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is available."""
+        """Whether no entry is available."""
         for line in self.lines:
             if line.paged or line.returned or len(line.resident) > line.seats:
                 return False
@@ -103,12 +103,12 @@ class PriorityQueues:
 
     @property
     def in_memory(self) -> int:
-        """Available entries in memory."""
+        """Number of available entries in memory."""
         return sum([line.in_memory for line in self.lines])
 
     @property
     def has_resident(self) -> bool:
-        """Some available entries are in memory."""
+        """Whether some available entries are in memory."""
         for line in self.lines:  # noqa: SIM110 -- a generator costs a call for each line
             if line.returned or len(line.resident) > line.seats:
                 return True
@@ -116,12 +116,12 @@ class PriorityQueues:
 
     @property
     def paged(self) -> int:
-        """Those of them that stand in the store only."""
+        """Number of available entries that are only in the store."""
         return sum([line.paged for line in self.lines])
 
     @property
     def pending(self) -> int:
-        """Entries put and not committed yet."""
+        """Number of entries put and not committed yet."""
         return sum([line.pending for line in self.lines])
 
     @property
@@ -131,12 +131,12 @@ class PriorityQueues:
 
     @property
     def paged_bytes(self) -> int:
-        """Bytes of the messages that stand in the store only."""
+        """Bytes of the messages that are only in the store."""
         return sum([line.paged_bytes for line in self.lines])
 
     @property
     def filed_bytes(self) -> int:
-        """Octets of bodies that are files of their own, and of no other count."""
+        """Octets of bodies that are files of their own; no other count includes them."""
         return sum([line.filed_bytes for line in self.lines])
 
     @property
@@ -155,5 +155,5 @@ class PriorityQueues:
             yield from line.entries()
 
     def clear(self) -> list[Entry]:
-        """Take everything out of memory and return it."""
+        """Remove all entries from memory and return them."""
         return [entry for line in self.lines for entry in line.clear()]

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gate for all publishers: while it is closed, none gets credit.
 
-A queue with a capacity brakes its own publishers (`broker.publisher_credit`). What concerns all of
-them, whichever node they send to, is one `PublishGate`: a disk that fills up, a store that takes
-nothing, memory that runs out. As long as one reason stands it is closed: clients and peers have
-their credit revoked, and what they sent before they knew is taken. Nobody is refused, nothing is
-lost; consumers, relays, deletions and the management go on, which is how room comes about. With the
-last reason it opens again by itself.
+A queue with a capacity limits its own publishers (`broker.publisher_credit`). Shortages that
+concern all publishers, whatever node they send to, close one `PublishGate`: a disk that fills up, a
+store that takes nothing, memory that runs out. As long as one reason stands it is closed: the
+credit of clients and peers is revoked, and messages sent before are taken. Nothing is refused or
+lost; consumers, relays, deletions and management go on, which frees room. It opens again by itself
+when the last reason is gone.
 
-Reasons come and go by measurement (`amqproute.services.watermarks`) or by what happens: a commit
-that failed for want of room closes at once.
+Reasons come and go by measurement (`amqproute.services.watermarks`) or by events: a commit that
+failed for lack of room closes it at once.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ stands until a restart."""
 
 
 LEAST_PART: Final = 256 * 1024
-"""Octets that each connection may have on their way in any case: what one read brings at most."""
+"""Octets that each connection may have on their way in any case: the most that one read brings."""
 
 
 class PublishGate:
     """Open, or closed for some reasons.
 
     Attributes:
-        is_open: publishers may have credit.
-        reasons: what is against it, with words for the operator.
-        closed: how often it was closed since the start.
-        has_failed: the store has failed, and has not taken a message since: whatever the reasons
-            say, nothing goes ahead of it (`broker.early_delivery`).
+        is_open: whether publishers may have credit.
+        reasons: the reasons against it, with words for the operator.
+        closed: number of times it was closed since the start.
+        has_failed: the store has failed, and has not taken a message since: there is no early
+            delivery, whatever the reasons (`broker.early_delivery`).
     """
 
     __slots__ = ("_waiting", "_watchers", "closed", "has_failed", "is_open", "reasons")
@@ -59,15 +59,15 @@ class PublishGate:
         return f"<PublishGate {'open' if self.is_open else 'closed: ' + ', '.join(self.reasons)}>"
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Have ``changed()`` called whenever it has opened or closed; for as long as it lives."""
+        """Call ``changed()`` whenever it has opened or closed."""
         self._watchers.append(changed)
 
     def when_open(self, notify: Callable[[], None]) -> None:
-        """Have ``notify()`` called, once, when it opens next; before those who watch."""
+        """Call ``notify()`` once when it opens next, before the watchers."""
         self._waiting.append(notify)
 
     def close(self, reason: str, words: str) -> bool:
-        """Enter a reason; True if it did not stand before."""
+        """Add a reason; return whether it is new."""
         is_new = reason not in self.reasons
         self.reasons[reason] = words
         if self.is_open:
@@ -77,7 +77,7 @@ class PublishGate:
         return is_new
 
     def open(self, reason: str) -> bool:
-        """Strike a reason out; True if it stood."""
+        """Remove a reason; return whether it was there."""
         if self.reasons.pop(reason, None) is None:
             return False
         if not self.reasons:
@@ -94,19 +94,18 @@ class PublishGate:
 
 
 class HeldMemory:
-    """Octets of messages that the broker has in memory because somebody sent them.
+    """Octets of incoming messages in memory.
 
-    They are counted where they stand: it is not the size of the process, which has much in it that
-    no credit would have kept out. Bodies of queues are not in it: queues page
-    (`broker.node_limits.MemoryBudget`).
+    They are counted, not measured by the size of the process, much of which does not depend on
+    credit. Messages on queues are not included: queues page (`broker.node_limits.MemoryBudget`).
 
     Args:
         gate: closed above the limit, opened again below three quarters of it.
         limit_bytes: the bound; 0 for none.
 
     Attributes:
-        held_bytes: counted as they come and go: on their way to the disk.
-        arriving_bytes: of deliveries that have begun and not ended, as they come.
+        held_bytes: of messages on their way to the disk.
+        arriving_bytes: of unfinished deliveries.
     """
 
     __slots__ = ("_gate", "_is_above", "arriving_bytes", "held_bytes", "limit_bytes")
@@ -120,7 +119,7 @@ class HeldMemory:
 
     @property
     def used_bytes(self) -> int:
-        """All of it."""
+        """The total."""
         return self.held_bytes + self.arriving_bytes
 
     @property
@@ -129,17 +128,18 @@ class HeldMemory:
         return self.limit_bytes * 3 // 4
 
     def part(self, connections: int) -> int:
-        """Return the octets that one of so many connections may hold now and be read on.
+        """Return the octets that one of so many connections may hold before reading pauses.
 
-        There is no bound before half of the limit is used. From then on whoever holds more than
-        its part of that half has to wait, so that one flood does not close the gate for all.
+        There is no bound before half of the limit is used. From then on connections that hold more
+        than their part of that half have to wait, so that one flood does not close the gate for
+        all.
         """
         if not self.limit_bytes or self.used_bytes * 2 < self.limit_bytes:
             return 1 << 62
         return max(LEAST_PART, self.limit_bytes // 2 // max(1, connections))
 
     def hold(self, size: int) -> None:
-        """Count so many octets."""
+        """Add so many octets."""
         self.held_bytes += size
         if self.held_bytes + self.arriving_bytes > self.limit_bytes and not self._is_above:
             self.look()
@@ -150,19 +150,19 @@ class HeldMemory:
         return self.limit_bytes // 4
 
     def arrive(self, octets: int) -> None:
-        """Count so many octets more, or less, of unfinished deliveries."""
+        """Add so many octets of unfinished deliveries; subtract them if negative."""
         self.arriving_bytes += octets
         if self._is_above or self.used_bytes > self.limit_bytes:
             self.look()
 
     def release(self, size: int) -> None:
-        """Count them no more."""
+        """Subtract so many octets."""
         self.held_bytes -= size
         if self._is_above and self.held_bytes + self.arriving_bytes <= self.low_bytes:
             self.look()
 
     def look(self) -> None:
-        """Close or open the gate, if it is time."""
+        """Close or open the gate by the present use."""
         used = self.used_bytes
         if not self.limit_bytes:
             return

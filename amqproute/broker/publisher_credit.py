@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Credit for the publishers of a queue with a capacity: shares of its free space (F-02, F-03).
 
-Each may have the same part of what is free, and all together never more than there is; what the
-division leaves over goes to those who are looked at first, and takes nobody's part. When one more
-comes, the others' credit is cut down to their new part, and all credit is when the queue is
-full; what they sent before they knew is taken as long as it fits, and refused to its sender
-otherwise (Q-15).
+Each publisher may have the same part of the free space, and all together never more than there is;
+the remainder of the division goes to the first ones, and takes no other part away. When another
+publisher comes, the others' credit is reduced to their new part, and to nothing when the queue is
+full; messages sent before are taken as long as they fit, and refused otherwise (Q-15).
 
-Up to `STEP` links are brought in line at once. Of more, so many are every `PAUSE_SECONDS`, and
-whatever happens meanwhile adds one round at most: links that come and go cost everybody else no
-more than that, however many there are.
+Up to `STEP` links are adjusted at once. Of more, so many are every `PAUSE_SECONDS`, and events
+meanwhile add one round at most: links that come and go cost the others no more than that, however
+many there are.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from typing import Final, Protocol
 from twisted.internet.interfaces import IReactorTime
 
 STEP: Final = 64
-"""Links whose credit is looked at in one turn of the reactor: about half a millisecond."""
+"""Links whose credit is adjusted in one turn of the reactor: about half a millisecond."""
 PAUSE_SECONDS: Final = 0.02
-"""Between two such turns: what all of them have is counted in each."""
+"""Pause between two such turns: each counts the credit of all of them."""
 STEPS: Final = 32
-"""Turns that one round may take: of very many links more are looked at in each."""
+"""Most turns of one round: with very many links each turn adjusts more of them."""
 
 
 class IPublisher(Protocol):
-    """A link that sends."""
+    """A publisher's link."""
 
     @property
     def granted(self) -> int:
         """Deliveries that it may still send."""
 
     def grant(self) -> None:
-        """Have its credit brought in line with its part."""
+        """Adjust its credit to its part."""
 
 
 class IBoundedNode(Protocol):
@@ -45,7 +44,7 @@ class IBoundedNode(Protocol):
 
     @property
     def is_bounded(self) -> bool:
-        """There is a capacity."""
+        """Whether there is a capacity."""
 
     def space(self) -> int:
         """Return how many more messages fit."""
@@ -55,7 +54,7 @@ class Publishers:
     """The publishers of one node.
 
     Args:
-        node: whose space they share.
+        node: its space is shared.
         clock: for the turns of the reactor.
     """
 
@@ -76,13 +75,13 @@ class Publishers:
     def __init__(self, node: IBoundedNode, clock: IReactorTime) -> None:
         self._node = node
         self._clock = clock
-        self._links: dict[IPublisher, None] = {}  # in the order in which they came
-        # While there are many: those to be brought in line in this round, and rounds after it.
+        self._links: dict[IPublisher, None] = {}  # in order of arrival
+        # While there are many: those to be adjusted in this round, and further rounds.
         self._rest: deque[IPublisher] = deque()
         self._rounds = 0
         self._is_scheduled = False
-        # In a round: what all of them had when the last one was looked at, and what that one had.
-        # What is reserved is as much, but for each link its part at least, had or not.
+        # In a round: the credit of all of them at the last adjustment, and that of the last one.
+        # The reserve is the same, but at least its part for each link.
         self._total: int | None = None
         self._reserved = self._floor = 0
         self._last: IPublisher | None = None
@@ -92,19 +91,19 @@ class Publishers:
         return len(self._links)
 
     def join(self, publisher: IPublisher) -> None:
-        """Count one more, and cut the others' credit down."""
+        """Add a publisher, and reduce the others' credit."""
         self._links[publisher] = None
         self._share_out(publisher)
 
     def leave(self, publisher: IPublisher) -> None:
-        """Count one less; what it had is the others'."""
+        """Remove a publisher; the others get its part."""
         if publisher in self._links:
             del self._links[publisher]
             self._share_out(None)
 
     def changed(self) -> None:
-        """The space has changed for another reason than messages: have all credit looked at."""
-        # Twice: what some give back is others' then.
+        """Adjust all credit: the space has changed for other reasons than messages."""
+        # Twice: the others get the credit that some return.
         if len(self._links) > STEP:
             self._bring_in_line(2)
             return
@@ -113,7 +112,7 @@ class Publishers:
                 each.grant()
 
     def filled(self) -> None:
-        """There is no space any more: have what credit there is taken back."""
+        """Revoke all credit: there is no space any more."""
         if len(self._links) > STEP:
             self._bring_in_line(1)
             return
@@ -125,7 +124,7 @@ class Publishers:
         if not self._node.is_bounded:
             return
         if len(self._links) > STEP:
-            self._bring_in_line(1)  # the newcomer is the last of the round, and gets its part then
+            self._bring_in_line(1)  # the last of the round is the new publisher
             return
         with self.round():
             for each in tuple(self._links):
@@ -133,20 +132,20 @@ class Publishers:
                     each.grant()
 
     def _bring_in_line(self, rounds: int) -> None:
-        """Have all credit looked at, so many times, in later turns of the reactor."""
+        """Adjust all credit, so many times, in later turns of the reactor."""
         self._rounds = max(self._rounds, rounds)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._clock.callLater(PAUSE_SECONDS, self._go_on)
 
     def _go_on(self) -> None:
-        """Bring the next `STEP` links in line."""
+        """Adjust the next `STEP` links."""
         self._is_scheduled = False
         rest, links = self._rest, self._links
         if not rest:
             self._rounds -= 1
             rest.extend(links)
-        # What all of them have is counted each time: so rather few times than many.
+        # Each time the credit of all of them is counted: so rather few times than many.
         step = max(STEP, len(links) // STEPS)
         with self.round():
             for _ in range(min(step, len(rest))):
@@ -158,7 +157,7 @@ class Publishers:
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """Have many brought in line, one after the other: what all of them have is counted once."""
+        """Adjust many, one after the other, counting the credit of all of them once."""
         if self._total is not None:
             yield
             return
@@ -172,18 +171,18 @@ class Publishers:
             self._total = self._last = None
 
     def allowance(self, publisher: IPublisher) -> int:
-        """Return how many messages this one may have on the way."""
+        """Return the number of messages that this publisher may have on the way."""
         space = self._node.space()
         if not self._node.is_bounded or len(self._links) < 2:
             return space
         granted, reserved = self._of_others(publisher)
         part, left_over = divmod(space, len(self._links))
-        # Up to its part as soon as that is free; more only out of what is nobody's part.
+        # Up to its part as soon as that is free; more only out of space that is in no part.
         room = max(space - reserved, min(part, space - granted))
         return max(0, min(part + (left_over > 0), room))
 
     def _of_others(self, publisher: IPublisher) -> tuple[int, int]:
-        """Return what the others have, and what is reserved for them."""
+        """Return the credit of the others, and the reserve for them."""
         if self._total is None:
             floor = self._node.space() // len(self._links)
             granted = [each.granted for each in self._links if each is not publisher]

@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """A queue: each message to one consumer, in order of priority and arrival (topics Q and D).
 
-What a queue holds is data (`queue_state`); its parts are functions over it that decide, and change
-nothing else. `Queue` asks them, and applies what they decide to the store, the journal, consumers,
-senders and timers. The parts:
+The contents of a queue are data (`queue_state`); its parts are functions over them that return
+decisions and change nothing else. `Queue` applies these decisions to the store, the journal,
+consumers, senders and timers. The parts:
 
-    enqueue            which messages are taken; admission: what the options forbid
-    duplicate_filter   message-ids, so that nothing is held twice
+    enqueue            admission and placing of messages; admission: restrictions of the options
+    duplicate_filter   message-ids, against duplicates
     priority_queues    the lines of entries, one for each priority in use
-    consumer_set       who receives; dispatch: who gets what
-    early_delivery     what is delivered while its commit is under way
-    stored_backlog     which pages of the store are read, and what becomes of them
-    expiry             entries whose time is over
+    consumer_set       the consumers; dispatch: distribution of entries among them
+    early_delivery     delivery of entries while their commit is in progress
+    stored_backlog     reading of pages from the store
+    expiry             expired entries
     length_limit       entries that make room for others
     retry_delay        entries that wait for their next attempt
-    settlement         what outcomes do
+    settlement         effects of outcomes
     unmatched_entries  entries that no attached link needs
-    entry_removal      how entries leave for good
-    queue_capacity     notices of free places; publisher_credit: the senders' shares of them
-    queue_iterator     shows all entries to an operator, a page at a time
-    xa_queue_holds     what prepared branches of distributed transactions hold of it
-    lifetime_policy    when a dynamic one goes
+    entry_removal      removal of entries
+    queue_capacity     notices of free space; publisher_credit: the senders' shares of it
+    queue_iterator     all entries, a page at a time, for operators
+    xa_queue_holds     entries and places held by prepared branches of distributed transactions
+    lifetime_policy    lifetime of dynamic queues
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ from amqproute.translation.dead_letters import DeadLetterTarget
 from amqproute.values import QUARANTINE, DeadLetterReason, Origin
 
 MOST_RESTS: Final = 16
-"""Pages that wait in memory for a full disk to have room before no more are read."""
+"""Most pages kept in memory while the disk is full; no more are read beyond that."""
 _NO_IDS: Final[frozenset[int]] = frozenset()
-"""One for all queues: nearly none ever needs a set of its own, and each would take 216 octets."""
+"""Shared by all queues: hardly any needs a set of its own, and each would take 216 octets."""
 
 Remover = Callable[[list[Entry], Batch], None]
 """Removes entries with a batch."""
@@ -126,19 +126,19 @@ class Queue:
         context: what it shares with the other nodes.
         limits: its bounds.
         options: its options.
-        disposal: what becomes of entries that leave.
+        disposal: final disposal of entries that leave.
         force_transient: nothing is written: every entry lives in memory only (dynamic queues,
             Q-18); such a queue never pages.
         rows: the name of its rows in the store, if that is not its own.
 
     Attributes:
         state: what it holds.
-        declaration: what it was declared with, without what policies say; None for dynamic
+        declaration: its declaration, without the effects of policies; None for dynamic
             queues and those that clients cannot address.
         dead_letter_name: the node for its dead letters, or None.
         dead_letter_target: the exchange for its dead letters, or None; it goes before the node.
         publishers: the links that send to it, which share its free space.
-        life: how long it lives, if it is dynamic; None for ever.
+        life: the lifetime of a dynamic queue; None for ever.
         when_empty: called soon after its last message has left; None for nobody.
         takes_any_format: messages may be of another message-format than that of part 3 (M-09).
     """
@@ -241,7 +241,7 @@ class Queue:
 
     @property
     def limits(self) -> QueueLimits:
-        """Its bounds. Another capacity is shared out at once; what is there stays."""
+        """Its bounds. A new capacity applies at once; messages beyond it stay."""
         return self.state.limits
 
     @limits.setter
@@ -254,7 +254,7 @@ class Queue:
 
     @property
     def options(self) -> QueueOptions:
-        """Its options. A change concerns what arrives, and who attaches, from then on."""
+        """Its options. A change concerns messages and links that come later."""
         return self.state.options
 
     @options.setter
@@ -275,7 +275,7 @@ class Queue:
 
     @property
     def is_ending(self) -> bool:
-        """Nothing is taken any more: it is about to be deleted (`broker.node_deletion`)."""
+        """Whether it is about to be deleted and takes no messages (`broker.node_deletion`)."""
         return self.state.is_ending
 
     @is_ending.setter
@@ -296,17 +296,17 @@ class Queue:
 
     @property
     def available(self) -> int:
-        """Entries that a consumer could take now."""
+        """Number of entries that a consumer could take now."""
         return self.state.levels.available
 
     @property
     def acquired(self) -> int:
-        """Entries in consumers' hands."""
+        """Number of entries held by consumers."""
         return self.state.acquired
 
     @property
     def deferred(self) -> int:
-        """Entries that wait for their next attempt."""
+        """Number of entries that wait for their next attempt."""
         return len(self.state.retry_delay)
 
     @property
@@ -336,17 +336,17 @@ class Queue:
 
     @property
     def consumers(self) -> int:
-        """Consumers attached, browsers and those that wait for their turn among them."""
+        """Number of attached consumers, including browsers and waiting consumers."""
         return len(self.state.consumers)
 
     @property
     def is_used(self) -> bool:
-        """Something is held, or on its way here."""
+        """Whether it holds messages, or messages are on their way to it."""
         return self.state.is_used
 
     @property
     def is_settled(self) -> bool:
-        """Nothing of this queue is on its way to the store."""
+        """Whether no change of this queue is on its way to the store."""
         state = self.state
         return not (state.acquired or state.levels.pending or state.promised)
 
@@ -372,7 +372,7 @@ class Queue:
         return self.state.levels.oldest_ms
 
     def arrivals_ms(self) -> list[int]:
-        """Return when each entry in memory arrived that waits; those in the store are newer."""
+        """Return the arrival times of waiting entries in memory; those in the store are newer."""
         return [entry.arrived_ms for entry in self.state.waiting()]
 
     def __repr__(self) -> str:
@@ -391,7 +391,7 @@ class Queue:
         first_arrived_ms: int = 0,
         filed_bytes: int = 0,
     ) -> None:
-        """Take over what an earlier run of the daemon left in the store, of one priority."""
+        """Take over the stored entries of one priority from an earlier run of the daemon."""
         line = self.state.levels.line(level)
         newest_id = self._store.next_id() if count else 0
         line.recovered(count, size_bytes, newest_id, first_arrived_ms, filed_bytes)
@@ -434,12 +434,12 @@ class Queue:
             self.state.duplicates.stop()
 
     def _call_once(self, function: Callable[[], object]) -> None:
-        """Call a method when what is going on now is over, unless the queue is no more then."""
+        """Call a method later in this reactor turn, unless the queue is gone by then."""
         if not self.state.is_deleted:
             self._soon.call(function)
 
     def _commit(self, batch: Batch, patient: bool = False) -> None:
-        """Commit a batch of the queue's own; what a full disk does not take is done later."""
+        """Commit a batch of the queue's own; retry later what a full disk does not take."""
         done = batch.commit(patient)
         done.addErrback(retry_settle, batch, self._begin).addErrback(self._commit_failed)
 
@@ -453,7 +453,7 @@ class Queue:
         return self.state.space()
 
     def when_space(self, notify: Callable[[], None]) -> None:
-        """Have ``notify``, a method, called once when there is space again; it is held weakly."""
+        """Call ``notify``, a method, once when there is space again; it is held weakly."""
         self._space.waiters.add(notify)
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
@@ -514,14 +514,14 @@ class Queue:
             batch.arrivals[self] = [entry]
 
     def refuse(self, message: Message, batch: Batch, origin: Origin) -> bool:
-        """Keep a message as a dead letter that there is no room for (reject-publish-dlx).
+        """Dead-letter a message for which there is no room (reject-publish-dlx).
 
-        Its sender is refused all the same. Not kept are dead letters of other queues, which could
-        go round, what a transaction publishes, which fails as a whole, and messages of other
+        Its sender gets a refusal all the same. Exceptions: dead letters of other queues, which
+        could go round; messages of a transaction, which fails as a whole; and messages of other
         brokers, which keep them and try again.
 
         Returns:
-            Whether it is, or would be after a rehearsal.
+            Whether it is dead-lettered, or would be in a rehearsal.
         """
         if (
             not self.state.limits.buries_refused
@@ -535,7 +535,7 @@ class Queue:
         return True
 
     def repeats(self, message: Message) -> bool:
-        """Tell whether the queue has a message of this id, and would drop a second one.
+        """Return whether the queue has a message with this id and would drop a second one.
 
         Raises:
             DecodeError: the message's id cannot be read.
@@ -547,7 +547,7 @@ class Queue:
         return identity != 0 and duplicates.knows(identity)
 
     def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> None:
-        """Deliver entries whose commit is in progress, where `broker.early_delivery` may."""
+        """Deliver entries whose commit is in progress, where `broker.early_delivery` allows it."""
         state = self.state
         if (
             not state.consumers.rotation
@@ -573,7 +573,7 @@ class Queue:
             self.dispatch()
 
     def is_ahead(self, entry: Entry) -> bool:
-        """Tell whether an entry has been delivered whose commit is still under way."""
+        """Return whether an entry has been delivered before its commit is complete."""
         return entry in self.state.early
 
     def arrived(self, entries: Sequence[Entry]) -> None:
@@ -616,7 +616,7 @@ class Queue:
             self._drop_excess()
 
     def _drop_excess(self) -> None:
-        """Have the oldest messages make room for those that have come (x-max-length)."""
+        """Remove the oldest messages in excess of the length limit (x-max-length)."""
         taken, unread = take_excess(self.state)
         if taken:
             self._count_lost(taken)
@@ -648,7 +648,7 @@ class Queue:
             )
 
     def _remove_late(self, entries: Sequence[Entry]) -> None:
-        """Remove entries that arrived when the queue was no more."""
+        """Remove entries that arrived after the deletion of the queue."""
         batch = self._begin()
         batch.ended(RecordKind.DELETED, self.name, entries, NODE_GONE)
         self._removal.archive(entries, batch)
@@ -687,10 +687,10 @@ class Queue:
                 self._read_ids(state.levels.lines, here)
                 return
         state.is_reading_ids = False
-        self._space.changed()  # nobody waits for ids that are not read
+        self._space.changed()  # there are no ids to wait for
 
     def _read_ids(self, lines: Sequence[EntryList], in_memory: Sequence[Entry] = ()) -> None:
-        """Read the message-ids of all entries; no message within credit is accepted meanwhile."""
+        """Read the message-ids of all entries; meanwhile messages within credit are not taken."""
         self._ids_alarm.stop()
         if self.state.duplicates is not None:
             self.state.is_reading_ids = True
@@ -732,7 +732,7 @@ class Queue:
     def _without_repetitions(
         self, entries: Sequence[Entry], duplicates: DuplicateFilter
     ) -> Sequence[Entry]:
-        """Remove what is held already: its other copy was on its way when it was put."""
+        """Remove duplicates of messages whose first copy was on its way when they were put."""
         twice = duplicates.arrived(entries)
         if not twice:
             return entries
@@ -755,7 +755,7 @@ class Queue:
     ) -> None:
         """Add a consumer at the end of the rotation. See `ISource.attach`.
 
-        One that takes entries away and is more than there may be waits until another goes (Q-21).
+        A consumer in excess of the limit waits until another one leaves (Q-21).
         """
         consumers = self.state.consumers
         if self.life is not None and not copies:
@@ -780,7 +780,7 @@ class Queue:
             cursor.join(self.state.levels.lines, self._store.next_id())
 
     def detach(self, consumer: IConsumer) -> None:
-        """Remove a consumer; the one that waits longest takes its place."""
+        """Remove a consumer; the longest waiting one takes its place."""
         self.state.consumers.remove(consumer)
         self._promote()
         if self.state.options.archive_unreachable:
@@ -792,7 +792,7 @@ class Queue:
         consumers = self.state.consumers
         while (waiting := consumers.next_standby()) is not None:
             self.attach(*waiting)
-            # Later: what the one that goes now holds comes back first.
+            # Later: the entries of the leaving consumer come back first.
             self._call_once(self.dispatch)
 
     def check_source(self, copies: bool, leaving: int = 0) -> None:
@@ -809,18 +809,18 @@ class Queue:
         admission.check_source(self.name, self.options, copies, movers)
 
     def check_target(self) -> None:
-        """Refuse a link, or a message, to this queue (N-14).
+        """Check that messages may be sent to this queue (N-14).
 
         Raises:
-            NotAllowed: it can be received from only.
+            NotAllowed: clients can only receive from it.
         """
         admission.check_target(self.name, self.options)
 
     def dispatch(self) -> None:
         """Deliver what is available. See `ISource.dispatch`.
 
-        What happens meanwhile, an entry given back at once or a message that arrives, does not
-        deliver anything within: that is done once more, when everybody has what was dealt to them.
+        Entries that come back or arrive meanwhile are not delivered within this call, but by
+        another round, after all consumers have got their shares.
         """
         self._again = True
         if self._is_busy:
@@ -843,7 +843,7 @@ class Queue:
             return
         if state.levels.is_empty:
             if consumers.cursors:
-                self._scan()  # who is behind has to know that nothing is there any more
+                self._scan()  # cursors that are behind must learn that nothing is left
             self._notify_exhausted(with_capacity_only=False)
             return
         dealt, expired = deal(state, self._now_ms())
@@ -851,7 +851,7 @@ class Queue:
             if expired:
                 self._expire(expired)
         finally:
-            # Dealt entries are off the lines: only their consumers can give them back.
+            # Dealt entries stand on no line: only their consumers can give them back.
             if dealt:
                 self._deliver(dealt)
         is_loading = False
@@ -862,12 +862,12 @@ class Queue:
         if consumers.cursors:
             is_loading = self._scan() or is_loading
         if not is_loading:
-            # What is left, if anything is, is not for those who still have capacity: they are
-            # barred from it, or it is not what they select.
+            # Consumers that still have capacity are barred from the remaining entries, or do not
+            # select them.
             self._notify_exhausted(with_capacity_only=state.levels.has_resident)
 
     def _notify_exhausted(self, with_capacity_only: bool) -> None:
-        """Tell consumers for which no entry waits that the queue has no more for them."""
+        """Notify consumers that no entry waits for them."""
         consumers = self.state.consumers
         notified = consumers.rotation
         if with_capacity_only:
@@ -877,7 +877,7 @@ class Queue:
                 consumer.exhausted()
 
     def _deliver(self, dealt: Shares) -> None:
-        """Give consumers what was dealt to them, and note when that was."""
+        """Hand consumers their shares, and note the time."""
         state = self.state
         now_us = self._journal.now_us()
         for consumer, entries in dealt:
@@ -888,13 +888,13 @@ class Queue:
             acquired = state.acquired
             try:
                 consumer.deliver(entries)
-            except Exception:  # a fault of this program; the others are to have their shares
+            except Exception:  # a fault of this program; the others still get their shares
                 self._log.failure("delivering entries to {consumer} failed", consumer=consumer)
                 if state.acquired == acquired:  # it has settled nothing of it
                     self._take_back(consumer, entries)
 
     def _take_back(self, consumer: IConsumer, entries: Sequence[Entry]) -> None:
-        """Try entries again later that a consumer was handed and does not hold."""
+        """Defer entries that a consumer was given and does not hold."""
         cursor = self.state.consumers.cursors.get(consumer)
         if cursor is None or not cursor.copies:
             held = set(consumer.holds())
@@ -905,10 +905,10 @@ class Queue:
     def load(
         self, line: EntryList, after_id: int, limit: int | None = None
     ) -> Deferred[Sequence[StoredEntry]]:
-        """Read a page of a line, which is busy until the page is handed back in.
+        """Read a page of a line, which is busy until the page has been processed.
 
-        Rows that are no messages are set aside. A page of which nothing is left would be taken for
-        the end of the line: the next one is read then.
+        Rows that are not messages are set aside. An empty page would look like the end of the line:
+        where no row of a page is a message, the next one is read.
         """
         line.is_busy = True
         most = entry_list.LOAD_MESSAGES
@@ -927,7 +927,7 @@ class Queue:
         return left if left or not rows else self.load(line, rows[-1].id, limit)
 
     def _readable(self, rows: Sequence[StoredEntry], line: EntryList) -> Sequence[StoredEntry]:
-        """Return the rows of a page that are messages; set the others aside.
+        """Return the rows of a page that are messages, and set the others aside.
 
         Their checksums fit, so they were written like this: by an earlier release, or by a fault
         of this one.
@@ -941,14 +941,14 @@ class Queue:
         return [row for row in rows if row not in bad]
 
     def _page_failed(self, failure: Failure, line: EntryList) -> None:
-        """A page could not be read: say so, and have it asked for again after a while."""
+        """Log that a page could not be read, and read it again after a while."""
         line.is_busy = False
         self._log.failure("{queue} could not load its backlog", failure, queue=self.name)
         if not (self.state.is_deleted or self._reload_alarm.is_set):
             self._reload_alarm.set(RELOAD_SECONDS, self.dispatch)
 
     def _refill(self, line: EntryList) -> None:
-        """Read the next page of a line of which little is left in memory."""
+        """Read the next page of a line with few entries left in memory."""
         rows = self.load(line, line.cursor)
         rows.addCallback(self._refilled, line).addErrback(self._page_failed, line)
 
@@ -968,7 +968,7 @@ class Queue:
         self.dispatch()
 
     def _scan(self) -> bool:
-        """Have the paged part read for cursors with capacity; True if it is."""
+        """Read paged entries for cursors with capacity; return whether there are any."""
         for cursor in self.state.consumers.cursors.values():
             if cursor.is_behind:
                 self._call_once(self._catch_up)
@@ -991,7 +991,7 @@ class Queue:
         self.dispatch()
 
     def _quarantine(self, level: int, rows: Sequence[StoredEntry]) -> None:
-        """Paged entries are no messages, although they are what was written: set them aside."""
+        """Set paged entries aside that are not messages, although their checksums are right."""
         for row in rows:
             self._log.error(
                 "entry {entry} of {node} is not a message: quarantined, not delivered: "
@@ -1005,11 +1005,11 @@ class Queue:
     def quarantined(
         self, level: int, damages: Sequence[DamagedEntry], *, is_moved: bool = True
     ) -> None:
-        """Give paged entries that are damaged to nobody any more.
+        """Withhold damaged paged entries from consumers.
 
         Args:
-            level: their line's.
-            damages: what is left of them.
+            level: of their line.
+            damages: their remains.
             is_moved: the store has set them aside itself.
         """
         line = self.state.levels.line(level)
@@ -1077,7 +1077,7 @@ class Queue:
                     self._remove_unmatched(entries)
 
     def _note_released(self, entries: Sequence[Entry], code: str | None, consumer: object) -> None:
-        """Note that a consumer has given back what it was handed."""
+        """Record in the journal that a consumer has given entries back."""
         taker: EntryTaker = getattr(consumer, "taker", SOMEBODY)
         facts = {"node": self.name, "code": code, **taker.facts}
         columns = {"entry": [entry.id for entry in entries]}
@@ -1089,7 +1089,7 @@ class Queue:
         self.state.remember(entries)
 
     def release(self, entries: Sequence[Entry]) -> None:
-        """Put entries back into their old places, unchanged (O-11)."""
+        """Put entries back in their old places, unchanged (O-11)."""
         state = self.state
         if state.is_deleted:
             return
@@ -1119,7 +1119,7 @@ class Queue:
             self._drop_excess()
 
     def _departed(self) -> None:
-        """Notify those who wait for entries to leave."""
+        """Notify listeners that entries have left."""
         if self.life is not None:
             self._call_once(self.life.look)
         if self.when_empty is not None and not self.state.depth:
@@ -1128,7 +1128,7 @@ class Queue:
             self._space.freed()
 
     def _check_lifetime(self) -> None:
-        """Have it looked at when what is going on now is over: messages have left."""
+        """Schedule a check whether it is empty or at the end of its life: messages have left."""
         if self.life is not None:
             self._call_once(self.life.look)
 
@@ -1137,35 +1137,36 @@ class Queue:
     def purge(self) -> Deferred[int]:
         """Archive every available and deferred entry.
 
-        What is being loaded at this moment stays; it is purged by asking again.
+        Entries that are being loaded at this moment stay; another purge removes them.
 
         Returns:
-            A Deferred of how many, when that is durable.
+            A Deferred of their number, when that is durable.
         """
         return self._clear_out(self._removal.purge)
 
     def expire(self, error: ErrorDetails) -> Deferred[int]:
-        """End the life of every available and deferred entry now, as an operator wants it.
+        """End the life of every available and deferred entry now, for an operator.
 
         Args:
-            error: says so, in the words that the senders are told.
+            error: the reason for the senders.
 
         Returns:
-            A Deferred of how many, when that is durable.
+            A Deferred of their number, when that is durable.
         """
         return self._clear_out(partial(self._removal.expire, error=error))
 
     def _clear_out(self, remove: Remover) -> Deferred[int]:
-        """Remove everything: what is in memory at once, the rest a page at a time.
+        """Remove all entries: those in memory at once, the rest a page at a time.
 
-        What is being loaded at this moment stays. On a full disk what needs no room goes at once,
-        since that makes some; what needs some, for dead letters or reports, goes when there is.
+        Entries that are being loaded at this moment stay. On a full disk, removals that need no
+        room happen at once, since they free some; those that need room for dead letters or reports
+        wait for it.
 
         Args:
             remove: called with entries and the batch in which it has to remove them.
 
         Returns:
-            A Deferred of how many, when that is durable.
+            A Deferred of their number, when that is durable.
         """
         counts: list[int] = []
         rests: list[Deferred[None]] = []
@@ -1189,7 +1190,7 @@ class Queue:
     def _clear_line(
         self, line: EntryList, remove: Callable[[list[Entry]], Deferred[None]]
     ) -> Deferred[None]:
-        """Remove what is in the store only, unless somebody else reads the line."""
+        """Remove entries that are only in the store, unless the line is being read."""
         if not line.paged or line.is_busy or self.state.is_deleted:
             return succeed(None)
         rows = self.load(line, line.cursor)
@@ -1209,7 +1210,7 @@ class Queue:
     # -- what no link needs ----------------------------------------------------------------------
 
     def _check_unmatched(self) -> None:
-        """Look at everything: a link has gone, or none has come yet (Q-23)."""
+        """Check all entries: a link has gone, or none has come yet (Q-23)."""
         state = self.state
         if state.consumers.rotation:
             self._remove_unmatched(list(state.levels.entries()))
@@ -1218,7 +1219,7 @@ class Queue:
             done.addErrback(self._commit_failed)
 
     def _remove_unmatched(self, entries: Sequence[Entry]) -> None:
-        """Remove those of these available entries that no attached link needs."""
+        """Remove those of these available entries that no attached link selects."""
         consumers = self.state.consumers
         if not consumers.rotation:
             if not consumers.standby:
@@ -1234,11 +1235,11 @@ class Queue:
     # -- what an operator looks at, and picks --------------------------------------------------
 
     def walk(self) -> QueueIterator:
-        """Return what goes through all entries that are here now, a page at a time."""
+        """Return an iterator over all present entries, a page at a time."""
         return QueueIterator(self, self._clock, self._store.next_id())
 
     def pick(self, entries: Sequence[Entry]) -> None:
-        """Remove entries that `walk` has shown from where they wait, for one of the following."""
+        """Take entries found by `walk` off their lines, for one of the following methods."""
         self.state.take(entries)
 
     def purge_picked(self, entries: list[Entry], batch: Batch) -> None:
@@ -1254,7 +1255,7 @@ class Queue:
     def move_picked(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Archive picked entries that are put on another node within the same batch.
 
-        If the store does not take it, they are available again.
+        If the commit fails, they are available again.
         """
         self._removal.moved(entries, batch)
         self._departed()
@@ -1265,39 +1266,39 @@ class Queue:
         self._make_available(entries)
 
     def recall(self, entries: Sequence[Entry]) -> int:
-        """Make those of these entries available that are deferred; return how many."""
+        """Make the deferred ones of these entries available; return their number."""
         recalled = sorted(self.state.retry_delay.take(entries))
         if recalled:
             self._make_available(recalled)
         return len(recalled)
 
     def held_by_consumers(self) -> Iterator[Entry]:
-        """Iterate over the entries in consumers' hands, as far as these tell."""
+        """Iterate over the entries held by consumers."""
         return self.state.consumers.held()
 
     # -- what prepared branches hold -----------------------------------------------------------
 
     def promise(self, count: int) -> None:
-        """Keep so many places free, more than before; fewer, if it is negative."""
+        """Change the number of reserved places by so many."""
         self.state.promised += count
         self._call_once(self._space.look)
 
     def hold_recovered(self, entries: Sequence[tuple[int, int]], level: int) -> None:
-        """Keep recovered entries as if a consumer had them: see `xa_queue_holds`."""
+        """Hold recovered entries as if a consumer had them: see `xa_queue_holds`."""
         hold_recovered(self.state, entries, level)
 
     def forget_recovered(self, count: int) -> None:
-        """So many of these entries turned out not to be in the store any more."""
+        """Note that so many of these entries are not in the store any more."""
         self.state.acquired -= count
 
     async def load_recovered(self, key: str, ids: Sequence[int]) -> list[Entry]:
-        """Read such entries of a line; those that are in the store no more are left out.
+        """Read such entries of a line, without those that have left the store.
 
-        So are those that are no messages: they are set aside, as on any line.
+        Rows that are not messages are left out as well and set aside, as on any line.
 
         Args:
-            key: the line's.
-            ids: theirs, ascending.
+            key: of the line.
+            ids: of the entries, ascending.
 
         Raises:
             StoreError: they cannot be read.
@@ -1317,7 +1318,7 @@ class Queue:
     # -- deferral --------------------------------------------------------------------------------
 
     def defer(self, entries: Sequence[Entry], seconds: float) -> None:
-        """Take back acquired entries, to be available again after some time.
+        """Defer acquired entries: they are available again after some time.
 
         The wait is not persisted: after a restart the entries are available at once.
         """
@@ -1329,14 +1330,14 @@ class Queue:
         self._watch_retries()
 
     def wait_of(self, entry: Entry) -> float | None:
-        """Return the seconds until a deferred entry is available; None for any other."""
+        """Return the seconds until a deferred entry is available; None if it is not deferred."""
         return self.state.retry_delay.wait_of(entry, self._clock.seconds())
 
     def hold_back(self, entries: Container[Entry], seconds: float, step: float) -> None:
-        """Have those of these entries that are deferred come back one by one.
+        """Delay the deferred ones of these entries, so that they come back one by one.
 
         Args:
-            entries: among others.
+            entries: deferred or not.
             seconds: until the first of them, at least.
             step: seconds between two of them, at least.
         """
@@ -1350,15 +1351,15 @@ class Queue:
 
     @property
     def deferred_entries(self) -> Iterator[Entry]:
-        """The deferred entries, the next to be available first."""
+        """Return the deferred entries, the next to be available first."""
         return self.state.retry_delay.entries()
 
     def undefer(self, everything: bool = False, but: Container[int] = ()) -> None:
-        """Make deferred entries available whose time has come, or all of them.
+        """Make deferred entries available: those that are due, or all of them.
 
         Args:
             everything: all of them.
-            but: ids of those that wait nevertheless until their time has come.
+            but: ids of exceptions, which wait until they are due.
         """
         ended = self.state.retry_delay.end(self._clock.seconds(), everything, but)
         self._watch_retries()
@@ -1375,17 +1376,17 @@ class Queue:
     # -- expiry ----------------------------------------------------------------------------------
 
     def spare(self) -> None:
-        """Let the lifetime that this broker gives end no message until `end_sparing`."""
+        """Suspend expiry by the lifetime that this broker sets, until `end_sparing`."""
         self.state.is_spared = True
 
     def end_sparing(self) -> None:
-        """Let what is overdue expire from now on; see `broker.expiry`."""
+        """Resume expiry, of overdue messages as well; see `broker.expiry`."""
         if self.state.is_spared:
             self.state.is_spared = False
             self._watch_next_expiry()
 
     def _watch_expiry(self, at_ms: int) -> None:
-        """Have the timer go off at this time at the latest."""
+        """Set the timer to this time, unless it goes off earlier."""
         self._expiry_alarm.set_earlier(wait_until(at_ms, self._now_ms()), self._sweep)
 
     def _watch_expiry_of(self, entries: Sequence[Entry]) -> None:
@@ -1397,7 +1398,7 @@ class Queue:
             self._watch_expiry(at_ms)
 
     def _sweep(self) -> None:
-        """Remove what has expired, in memory and in the store, and set the next timer."""
+        """Remove expired entries from memory and store, and set the next timer."""
         state = self.state
         if state.is_spared:
             return  # `end_sparing` sets the timer
@@ -1424,16 +1425,16 @@ class Queue:
         self.dispatch()
 
     def _expire(self, entries: list[Entry]) -> None:
-        """Remove entries whose time is over."""
+        """Remove expired entries."""
         batch = self._begin()
         self._removal.expire(entries, batch)
         self._departed()
         self._commit(batch)
 
     def postpone(self, ms: int, now_ms: int) -> None:
-        """Note that the wall clock was set ahead by so much: everything here ages from there on.
+        """Shift all times: the wall clock was set ahead by so much.
 
-        What is in the store only is changed there (`IStoreTransaction.postpone`).
+        Entries that are only in the store are changed there (`IStoreTransaction.postpone`).
         """
         for entry in self.in_memory():
             entry.postpone(ms, now_ms)
@@ -1441,5 +1442,5 @@ class Queue:
             line.postpone(ms, now_ms)
 
     def in_memory(self) -> Iterator[Entry]:
-        """Iterate over the entries in memory, those in consumers' hands among them."""
+        """Iterate over the entries in memory, including those held by consumers."""
         return self.state.in_memory()

@@ -11,15 +11,15 @@ from amqproute.broker.space_waiters import SpaceWaiters
 
 
 class QueueCapacity:
-    """The free places of one queue, and who waits for them.
+    """The free places of one queue, and those waiting for them.
 
     Args:
-        state: of the queue; it says how many places are free.
-        clock: for who is told when what is going on now is over.
+        state: of the queue; it has the number of free places.
+        clock: for notices in a later turn.
 
     Attributes:
-        publishers: the links that send to the queue, which share what is free.
-        waiters: who waits for a free place.
+        publishers: the links that send to the queue, which share the free places.
+        waiters: callables that wait for a free place.
     """
 
     __slots__ = ("_clock", "_is_scheduled", "_state", "_untold", "publishers", "waiters")
@@ -28,34 +28,34 @@ class QueueCapacity:
         self._state = state
         self._clock = clock
         self.waiters = SpaceWaiters()
-        self._untold = 0  # of those who waited when there was space last
+        self._untold = 0  # of the waiters when there was space last
         self._is_scheduled = False
         self.publishers = Publishers(state, clock)
 
     def changed(self) -> None:
-        """There are more places, or fewer, for another reason than messages."""
+        """Handle a change of the number of places for other reasons than messages."""
         self._notify()
         self.publishers.changed()
 
     def filled(self) -> None:
-        """Messages have come: take back what credit there is for which nothing is left."""
+        """Messages have arrived: revoke credit for which no place is left."""
         if self._state.is_full:
             self.publishers.filled()
 
     def freed(self) -> None:
-        """Messages have gone: tell those who wait, when what is going on now is over."""
+        """Messages have left: notify the waiters, later in this turn."""
         self._untold = len(self.waiters)
         self._schedule_notify()
 
     def look(self) -> None:
-        """Prepared branches keep more places, or fewer."""
+        """Handle a change of the places reserved by prepared branches."""
         if self._state.is_full:
             self.publishers.filled()
         else:
             self._notify()
 
     def _notify(self) -> None:
-        """Tell those who wait now: some at once, the others in later turns of the reactor."""
+        """Notify the present waiters: some at once, the others in later turns of the reactor."""
         self._untold = len(self.waiters)
         self._notify_waiters()
 
@@ -69,7 +69,7 @@ class QueueCapacity:
         self._notify_waiters()
 
     def _notify_waiters(self) -> None:
-        # Who finds nothing left waits again, behind the others, until the next time.
+        # A waiter that finds no place waits again, behind the others.
         if self._untold and self._state.space() > 0:
             first = self.waiters.leave(min(STEP, self._untold))
             self._untold = max(0, self._untold - STEP)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Iteration over the entries of a queue for an operator, one page for each reactor turn.
 
-A million entries are looked at without anybody else noticing: `PAGE` of them at a time, from memory
-or by one read of the store, and then the reactor has its turn. Deferred entries come first, then
-each line in the order in which it is served. What is in consumers' hands is not shown, nor what
-has arrived since the walk began.
+A million entries can be visited without disturbing others: `PAGE` of them at a time, from memory or
+by one read of the store, and then the reactor has its turn. Deferred entries come first, then each
+line in the order of service. Entries held by consumers are not shown, nor those that have arrived
+since the start.
 
-Consumers go on meanwhile. An entry that moves from the store to memory between two pages is seen
-all the same: before each read of the store, memory is looked at for what has got there. One that a
-consumer takes and gives back behind the walk's place is missed; whoever wants all of them holds
-the queue, or walks again.
+Consumers go on meanwhile. An entry that moves from the store to memory between two pages is not
+missed: before each read of the store, memory is searched for such entries. An entry that a consumer
+takes and releases behind the position is missed; to be certain, hold the queue or iterate again.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from amqproute.store.model import StoredEntry
 __all__ = ["START", "IteratorPosition", "QueueIterator"]
 
 PAGE: Final = 500
-"""Entries looked at in one turn of the reactor."""
+"""Entries visited in one turn of the reactor."""
 BUSY_SECONDS: Final = 0.01
-"""How soon a line is looked at again that somebody else reads."""
+"""Delay before the next attempt if a line is being read by another operation."""
 
 Look = Callable[[list[Entry]], "Awaitable[None] | None"]
 
@@ -53,24 +52,24 @@ START: Final = IteratorPosition(HIGHEST_PRIORITY + 1, 0)
 
 
 class IteratedQueue(Protocol):
-    """The queue that is gone through."""
+    """The queue of an iteration."""
 
     @property
     def state(self) -> QueueState:
         """Its state."""
 
     def load(self, line: EntryList, after_id: int, limit: int) -> Deferred[Sequence[StoredEntry]]:
-        """Read a page of a line, which is busy until the page is handed back in."""
+        """Read a page of a line, which is busy until the page has been processed."""
 
     def dispatch(self) -> None:
-        """Deliver what is available: somebody may have waited for a line that was busy."""
+        """Deliver available entries: consumers may have waited for a line that was busy."""
 
 
 class QueueIterator:
-    """A walk through one queue.
+    """An iteration over one queue.
 
     Args:
-        queue: it.
+        queue: the queue.
         clock: for the turns.
         until: the id from which on entries are too new.
 
@@ -88,17 +87,17 @@ class QueueIterator:
     async def run(
         self, look: Look, place: IteratorPosition = START, most: int | None = None
     ) -> IteratorPosition | None:
-        """Show all entries, page by page.
+        """Visit all entries, page by page.
 
         Args:
-            look: called with the entries of a page, which are nobody's at that moment: what it
-                wants to have it has to take before it waits for anything. The next page comes
-                when what it returns, if anything, has been waited for.
-            place: where to begin.
+            look: called with the entries of a page, which are available at that moment: it has to
+                take the ones it wants before it waits for anything. If it returns an awaitable,
+                the next page follows after that.
+            place: start position.
             most: stop after about so many entries.
 
         Returns:
-            Where to go on; None at the end.
+            The position to continue from; None at the end.
 
         Raises:
             StoreError: a page could not be read.
@@ -134,13 +133,13 @@ class QueueIterator:
                     if not last:
                         break
                     page = [each for each in page if each.id < self.until]
-                seen += PAGE  # what was passed over has cost as much
+                seen += PAGE  # skipped entries have cost as much
                 after = last
                 await self._show(page, look)
         return None
 
     async def find(self, ids: Iterable[int], look: Look) -> None:
-        """Show the entries with these ids, those that are available or deferred."""
+        """Visit the entries with these ids that are available or deferred."""
         wanted = set(ids)
         found = [each for each in self._deferral.entries() if each.id in wanted]
         for line in self._levels.lines:

@@ -2,7 +2,7 @@
 """State of a queue, as plain data.
 
 Nothing here knows a clock, a store, a journal or a timer. The parts of a queue are functions over
-this state that change it and return what is to be done about it; `broker.queue.Queue` does it.
+this state that change it and return decisions, which `broker.queue.Queue` carries out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class QueueState:
         name: its name; it may change.
         rows: the name of its rows in the store.
         budget: the memory budget it shares with the other queues.
-        quotas: who is charged for what entries occupy.
+        quotas: the quotas of senders.
         force_transient: nothing is written: every entry lives in memory only (dynamic queues,
             Q-18); such a queue never pages.
 
@@ -40,18 +40,18 @@ class QueueState:
         options: its options.
         levels: the available entries.
         retry_delay: the deferred entries.
-        consumers: who receives.
-        acquired: how many entries consumers hold.
-        early: entries handed out whose commit is still under way, with the octets that they had
-            when they were put: a consumer may have changed them since (`broker.early_delivery`).
+        consumers: the consumers.
+        acquired: number of entries held by consumers.
+        early: entries delivered whose commit is still in progress, with their octets at the time
+            of their arrival: a consumer may have changed them since (`broker.early_delivery`).
         duplicates: the message-ids that it holds, if it takes each message once; else None.
-        rules: what the options mean for messages that come.
-        promised: places kept free for messages of prepared branches (`broker.xa_queue_holds`).
-        counters: what happened, for operators.
-        is_relay: what it hands out goes to another broker.
-        is_ending: nothing is taken any more: it is about to be deleted.
-        is_deleted: it has been.
-        is_spared: the lifetime that this broker gives ends no message (`broker.expiry`).
+        rules: the options as they apply to arriving messages.
+        promised: places reserved for messages of prepared branches (`broker.xa_queue_holds`).
+        counters: counters for operators.
+        is_relay: its consumer is another broker.
+        is_ending: it takes no messages any more: it is about to be deleted.
+        is_deleted: it has been deleted.
+        is_spared: the lifetime set by this broker does not end messages (`broker.expiry`).
         is_reading_ids: no message is taken within credit until its message-ids are read
             (`broker.duplicate_filter`).
     """
@@ -112,24 +112,24 @@ class QueueState:
 
     @property
     def depth(self) -> int:
-        """Messages held: available, acquired and deferred."""
+        """Number of messages held: available, acquired and deferred."""
         return self.levels.available + self.acquired + len(self.retry_delay)
 
     @property
     def taken(self) -> int:
-        """Places that are not free: of what is held, of what is on its way, of what is promised."""
-        # What was delivered early is acquired already, or has left.
+        """Occupied places: messages held or on their way here, and reserved places."""
+        # Early delivered entries are acquired already, or have left.
         on_their_way = self.levels.pending - len(self.early)
         return self.depth + on_their_way + self.promised
 
     @property
     def is_used(self) -> bool:
-        """Messages are held, or on their way here."""
+        """Whether messages are held, or on their way here."""
         return bool(self.depth or self.levels.pending)
 
     @property
     def is_bounded(self) -> bool:
-        """There is a capacity."""
+        """Whether there is a capacity."""
         return self.limits.capacity > 0
 
     def space(self) -> int:
@@ -148,10 +148,10 @@ class QueueState:
 
     @property
     def is_full(self) -> bool:
-        """There is a capacity, and no place is free.
+        """Whether there is a capacity and no free place.
 
-        Senders may still have credit then, where the messages that took the places came without:
-        in a transaction or from a node, or they will come, since they are promised to a branch.
+        Senders may still have credit then, if the places were taken without credit: in a
+        transaction, by another node, or by the reservation of a branch.
         """
         return self.limits.capacity > 0 and self.space() <= 0
 
@@ -163,16 +163,16 @@ class QueueState:
         yield from self.retry_delay.entries()
 
     def in_memory(self) -> Iterator[Entry]:
-        """Iterate over the entries in memory, those that consumers hold among them."""
+        """Iterate over the entries in memory, including those held by consumers."""
         yield from self.waiting()
         yield from self.consumers.held()
 
     def take_all(self) -> list[Entry]:
-        """Remove everything available and deferred from memory, and return it."""
+        """Remove all available and deferred entries from memory and return them."""
         return self.retry_delay.clear() + self.levels.clear()
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """Remove these available or deferred entries from where they wait; they may come back."""
+        """Take these available or deferred entries off their lines; they may come back."""
         deferred = self.retry_delay.take(entries)
         for entry in entries:
             if entry not in deferred:
@@ -181,7 +181,7 @@ class QueueState:
     # -- what is known of those that are held --------------------------------------------------
 
     def forget(self, entries: Sequence[Entry]) -> None:
-        """Forget what is known of entries that the queue does not hold any more."""
+        """Forget facts about entries that the queue does not hold any more."""
         if self.duplicates is not None:
             self.duplicates.gone(entries)
         if self.quotas.by_number:

@@ -2,35 +2,36 @@
 """Receipts for messages of a peer, by which repetitions are recognized (T-36, Q-28).
 
 A relaying peer numbers its messages: the delivery-tag is the id of the entry in its relay queue,
-and the link property ``amqproute:stream`` names the store that gave the ids out. After a lost
-connection or a crash it sends again what it has no outcome for; a receipt turns the second
-arrival into a mere `accepted`. A receipt is written in the same commit as the message.
+and the link property ``amqproute:stream`` names the store of these ids. After a lost connection or
+a crash it repeats the messages without an outcome; a receipt turns the second arrival into a mere
+`accepted`. A receipt is written in the same commit as the message.
 
-How long a receipt is kept
-==========================
+Lifetime of receipts
+====================
 
-As long as the peer may send the id again, and the peer says how far that is: ``amqproute:floor``,
-in its attach and in flows, is the lowest id that it may still send without knowing the outcome.
-Receipts below are dropped. A peer that never comes back says nothing; its receipts go by age
+A receipt is kept as long as the peer may send the id again. The peer announces that:
+``amqproute:floor``, in its attach and in flows, is the lowest id that it may still send without
+knowing the outcome. Receipts below are dropped. Receipts of a peer that never comes back go by age
 (``relay.receipt-lifetime``, which is longer than any message is tried): from the disk at the start
 and from time to time, from memory by `Receipts.sweep`.
 
-Bounds, and what happens at them
-================================
+Bounds
+======
 
 * `MAX_IDS` receipts of one stream: the lower half is dropped, and the log warns. A peer of this
   make has at most two windows of ids above its floor, unless it cannot write to its disk.
 * `MAX_STREAMS` streams of one peer, and `MAX_IDS_OF_PEER` receipts in all of them: streams
   without receipts go first, which costs nothing, then the one attached longest ago, with a
-  warning. What has been dropped and is sent again after all is there twice: at least once.
+  warning. A message whose receipt was dropped and that is sent again is stored twice: at least
+  once.
 
-Whose stream it is
-==================
+Owners of streams
+=================
 
-A stream belongs to whoever proves one of the names that its first sender proved. So a certificate
-that gains a name, or loses one, or has them in another order, changes nothing; and nobody can
-speak about the stream of another organization, however well he knows what it is called. The key
-in the store has up to `MAX_NAMES` of the names.
+A stream belongs to the peers that prove one of the names of its first sender. So a certificate that
+gains a name, or loses one, or has them in another order, changes nothing; and a peer cannot use the
+stream of another organization, even if it knows its name. The key in the store has up to
+`MAX_NAMES` of the names.
 
 Peers of other makes
 ====================
@@ -55,19 +56,19 @@ from amqproute.message import Message
 from amqproute.values import TAG_OCTETS, Principal
 
 MAX_IDS: Final = 200_000
-"""Receipts kept of one stream."""
+"""Most receipts of one stream."""
 MAX_IDS_OF_PEER: Final = 1_000_000
 MAX_STREAMS: Final = 256
-"""Streams kept of one peer: one for each of its hops to here, in each store it has ever had."""
+"""Most streams of one peer: one for each of its hops to here, in each store it has ever had."""
 MAX_NAMES: Final = 16
 HIGHEST_ID: Final = (1 << 63) - 1
-"""What a store can keep as an id."""
+"""Largest id that a store can keep."""
 PRUNE_EVERY: Final = 256
-"""Receipts that have to be droppable before a floor is written to the store."""
+"""Least number of receipts to be dropped before a floor is written to the store."""
 GENERATION_IDS: Final = 50_000
 GENERATIONS: Final = 4
 BY_ID: Final = "#"
-"""What the keys of message-ids begin with; no domain does."""
+"""Prefix of the keys of message-ids; no domain begins with it."""
 
 log = Logger()
 
@@ -76,14 +77,14 @@ class Stream:
     """The receipts of one peer's stream.
 
     Args:
-        key: names it in the store: the proved names of the peer, and the stream's name.
-        ids: what the store remembers.
-        home: where it is kept.
+        key: its name in the store: the proved names of the peer, and the stream's name.
+        ids: those in the store.
+        home: the owner of all streams.
 
     Attributes:
         ids: ids taken and not below the floor.
-        pending: ids whose commit is under way.
-        duplicates: arrivals that a receipt answered.
+        pending: ids whose commit is in progress.
+        duplicates: number of arrivals answered from a receipt.
         activity: grows with each commit.
     """
 
@@ -109,16 +110,16 @@ class Stream:
         self.duplicates = 0
         self.activity = 0
         self._home = home
-        # The same ids again: a heap of those above the floor, and those that may go when they are
-        # many. A peer tells floors as often as it likes; each may cost only what it forgets.
+        # The same ids again: a heap of those above the floor, and those that may be dropped when
+        # they are many. A peer may announce floors often; each must cost only what it forgets.
         self._above = sorted(self.ids)
         self._below: list[int] = []
 
     def id_of(self, tag: bytes, message: Message) -> int:
-        """Return the id of a message: what its sender calls it.
+        """Return the sender's id of a message.
 
         Raises:
-            PreconditionFailed: the tag is not one of a stream.
+            PreconditionFailed: the tag is not that of a stream.
         """
         entry_id = int.from_bytes(tag, "big")
         if len(tag) != TAG_OCTETS or entry_id > HIGHEST_ID:
@@ -149,7 +150,7 @@ class Stream:
         self.pending.difference_update(ids)
 
     def trim(self, transaction: IStoreTransaction) -> bool:
-        """Keep the number of receipts bounded; True if something was put into the transaction."""
+        """Bound the number of receipts; return whether the transaction was changed."""
         if len(self.ids) <= MAX_IDS:
             return False
         kept = sorted(self.ids)[len(self.ids) // 2 :]
@@ -166,7 +167,7 @@ class Stream:
         return True
 
     def forget_below(self, floor: int, transaction: IStoreTransaction) -> bool:
-        """Drop receipts below the floor; True if something was put into the transaction."""
+        """Drop receipts below the floor; return whether the transaction was changed."""
         floor = min(floor, HIGHEST_ID)
         if floor <= self.floor:
             return False
@@ -183,10 +184,10 @@ class Stream:
 
 
 class MessageIds:
-    """The message-ids that a peer of another make has sent lately, as hashes of 63 bits.
+    """The latest message-ids of a peer of another make, as hashes of 63 bits.
 
-    It stands in for a `Stream`. Two ids have the same hash by a chance of one in 2^45 for the
-    whole of what is remembered.
+    It takes the place of a `Stream`. The probability that two remembered ids have the same hash is
+    2^-45.
 
     Args:
         owner: the peer's names, as in a key.
@@ -221,7 +222,7 @@ class MessageIds:
 
     @property
     def ids(self) -> set[int]:
-        """All that are remembered."""
+        """All remembered ids."""
         return set().union(*self._generations.values())
 
     def recovered(self, number: int, ids: Iterable[int]) -> None:
@@ -230,10 +231,10 @@ class MessageIds:
         self._number = max(self._generations)
 
     def id_of(self, tag: bytes, message: Message) -> int | None:
-        """Return what stands for the message's id.
+        """Return the hash of a message's id.
 
-        None if it has none; or if another one with it is being stored at this moment: whether
-        that succeeds is not known, so both are kept.
+        None if it has none; or if another message with it is being stored at this moment: that may
+        fail, so both are kept.
         """
         value = message.properties.message_id
         if value is None:
@@ -259,11 +260,11 @@ class MessageIds:
         self._generations[self._number].update(ids)
 
     def unmark(self, ids: Sequence[int]) -> None:
-        """Take back what could not be stored."""
+        """Forget ids that could not be stored."""
         self.pending.difference_update(ids)
 
     def trim(self, transaction: IStoreTransaction) -> bool:
-        """Begin a new generation if this one is full; True if an old one went for it."""
+        """Begin a new generation if this one is full; return whether an old one was dropped."""
         if len(self._generations[self._number]) < GENERATION_IDS:
             return False
         self._number += 1
@@ -284,7 +285,7 @@ class Receipts:
     """All streams, by key.
 
     Args:
-        suppresses: whether a peer without streams is to be known by its message-ids.
+        suppresses: whether duplicates of a peer without streams are recognized by message-id.
     """
 
     def __init__(self, suppresses: Callable[[Principal], bool] = lambda _: False) -> None:
@@ -295,7 +296,7 @@ class Receipts:
         self._looked: dict[str, tuple[int, float]] = {}
 
     def recovered(self, received: Mapping[str, Sequence[int]]) -> None:
-        """Take over what the store remembers."""
+        """Take over the receipts in the store."""
         for key, ids in received.items():
             if not key.startswith(BY_ID):
                 self.keep(Stream(key, ids, self))
@@ -311,12 +312,12 @@ class Receipts:
             known.recovered(int(number), ids)
 
     def stream(self, peer: Principal, name: str, forget: Callable[[str], None]) -> Stream:
-        """Return a peer's stream, a new one if need be.
+        """Return a peer's stream; create it if necessary.
 
         Args:
-            peer: who it proved to be.
-            name: what it calls the stream.
-            forget: called with the key of a stream that has to make room.
+            peer: its proved identity.
+            name: its name of the stream.
+            forget: called with the key of a stream that is dropped to make room.
         """
         names = names_of(peer)
         for stream in self._named.get(name, ()):
@@ -330,7 +331,7 @@ class Receipts:
         return stream
 
     def by_message_id(self, peer: Principal) -> MessageIds | None:
-        """Return the message-ids of a peer of another make, if they are to be compared."""
+        """Return the message-ids of a peer of another make; None if they are not compared."""
         if not self.suppresses(peer):
             return None
         names = names_of(peer)
@@ -342,7 +343,7 @@ class Receipts:
         return made
 
     def keep(self, stream: Stream) -> None:
-        """Have a stream among those that are known; nothing happens if it is."""
+        """Add a stream to the known ones, unless it is among them."""
         if stream.key not in self._streams:
             self._streams[stream.key] = stream
             self._named.setdefault(stream.key.partition("/")[2], []).append(stream)
@@ -374,12 +375,12 @@ class Receipts:
                 forget(stream.key)
 
     def sweep(self, now: float, horizon: float) -> int:
-        """Drop from memory the streams in which nothing has come for ``horizon`` seconds.
+        """Drop the streams without arrivals for ``horizon`` seconds from memory.
 
         The store drops their receipts by age itself.
 
         Returns:
-            How many were dropped.
+            Their number.
         """
         looked: dict[str, tuple[int, float]] = {}
         idle = []
@@ -408,12 +409,12 @@ class Receipts:
 
 
 def names_of(peer: Principal) -> frozenset[str]:
-    """Return what a peer has proved to be."""
+    """Return the proved names of a peer."""
     return peer.names or frozenset((peer.name,))
 
 
 def owner_of(names: Iterable[str]) -> str:
-    """Return names as they stand in a key."""
+    """Return names in the form of a key."""
     return ",".join(sorted(names)[:MAX_NAMES])
 
 

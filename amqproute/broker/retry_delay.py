@@ -10,7 +10,7 @@ from amqproute.entry import Entry
 
 
 class RetryDelay:
-    """Entries with the time from which on they are available again.
+    """Entries with the time of their next attempt.
 
     The wait is not persisted: after a restart they are available at once. Times are seconds by the
     queue's clock, which is never read here; the queue sets its timer to `next_due`.
@@ -30,11 +30,11 @@ class RetryDelay:
 
     @property
     def next_due(self) -> float | None:
-        """When the first of them is available; None without any."""
+        """Time at which the first of them is available; None without entries."""
         return self._waiting[0][0] if self._waiting else None
 
     def wait_of(self, entry: Entry, now: float) -> float | None:
-        """Return the seconds that an entry still has to wait; None if it is not here."""
+        """Return the seconds that an entry still has to wait; None if it is not deferred."""
         return next((max(0.0, due - now) for due, each in self._waiting if each is entry), None)
 
     def add(self, entries: Sequence[Entry], due: float) -> None:
@@ -44,11 +44,11 @@ class RetryDelay:
             entry.line.remember(len(entry.message.encoded))
 
     def hold_back(self, entries: Container[Entry], due: float, step: float) -> None:
-        """Have those of these entries that wait here come back one by one.
+        """Delay the deferred ones of these entries, so that they come back one by one.
 
         Args:
-            entries: among others.
-            due: when the first of them comes back, at the earliest.
+            entries: deferred or not.
+            due: earliest time of the first of them.
             step: seconds between two of them, at least.
         """
         held = []
@@ -60,17 +60,17 @@ class RetryDelay:
         self._waiting = sorted(held)
 
     def bring_forward(self, entry: Entry, now: float) -> None:
-        """Have an entry that waits here come back at once."""
+        """Make a deferred entry due at once."""
         self._waiting = [pair for pair in self._waiting if pair[1] is not entry]
         insort(self._waiting, (now, entry))
 
     def end(self, now: float, everything: bool = False, but: Container[int] = ()) -> list[Entry]:
-        """Remove, and return, the entries whose time has come, or all of them.
+        """Remove and return the entries that are due, or all of them.
 
         Args:
             now: the time.
             everything: all of them.
-            but: ids of those that wait nevertheless until their time has come.
+            but: ids of exceptions, which wait until they are due.
         """
         count = 0
         for due, _ in self._waiting:
@@ -85,14 +85,14 @@ class RetryDelay:
         return ended
 
     def take_expired(self, now_ms: int) -> list[Entry]:
-        """Remove, and return, what has expired."""
+        """Remove and return the expired entries."""
         expired = [entry for _, entry in self._waiting if 0 < entry.expires_ms <= now_ms]
         if expired:
             self.take(expired)
         return expired
 
     def take(self, entries: Iterable[Entry]) -> set[Entry]:
-        """Remove, and return, those of these entries that wait here."""
+        """Remove and return the deferred ones of these entries."""
         wanted = set(entries)
         taken = {entry for _, entry in self._waiting if entry in wanted}
         if taken:
@@ -101,7 +101,7 @@ class RetryDelay:
         return taken
 
     def clear(self) -> list[Entry]:
-        """Remove, and return, everything."""
+        """Remove and return all entries."""
         entries = [entry for _, entry in self._waiting]
         self._waiting.clear()
         self._forget(entries)

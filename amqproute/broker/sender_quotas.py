@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotas of senders: store space that the messages of each occupy.
+"""Quotas of senders: the store space of their messages.
 
-An entry that came from a sender with an account is charged to it, with its octets, from when it is
-put until it is gone for good, on whatever queue it is by then: bindings, topics, relay queues and
+An entry of a sender with an account is charged to it, with its octets, from its arrival until it is
+gone for good, whatever queue it is on by then: bindings, topics, relay queues and
 dead-letter nodes pass the charge on. A message that a topic keeps for three subscriptions counts
 three times.
 
@@ -11,7 +11,7 @@ that a restart need not read bodies to know what each account holds; name and nu
 the store. Nothing is written when an entry comes or goes: the row itself is the record. Entries of
 senders without an account cost nothing here.
 
-Limits: what a consumer adds to a message by `modified` changes its size but not its charge, until
+Limits: additions to a message by `modified` change its size but not its charge, until
 the entry is read from the store again.
 """
 
@@ -29,17 +29,17 @@ from amqproute.interfaces import IBatch
 __all__ = ["NOTES", "SenderQuota", "SenderQuotas"]
 
 NOTES: Final = "account"
-"""The store's notes: who to number."""
+"""The kind of the store's notes: name to number."""
 
 
 class SenderQuota:
     """Space that the messages of one sender occupy.
 
     Attributes:
-        key: whose.
+        key: name of the sender.
         number: in the store.
         octets: of its messages.
-        messages: how many there are.
+        messages: their number.
     """
 
     __slots__ = ("_mark", "_notify", "key", "messages", "number", "octets")
@@ -63,12 +63,12 @@ class SenderQuota:
         return self.number << ACCOUNT_SHIFT
 
     def came(self, octets: int) -> None:
-        """One more."""
+        """Charge one message more."""
         self.messages += 1
         self.octets += octets
 
     def gone(self, octets: int) -> None:
-        """One less."""
+        """Charge one message less."""
         self.messages -= 1
         self.octets = max(0, self.octets - octets) if self.messages > 0 else 0
         if self.octets <= self._mark and self._notify is not None:
@@ -76,9 +76,9 @@ class SenderQuota:
             notify()
 
     def when_below(self, octets: int, notify: Callable[[], None]) -> None:
-        """Have ``notify()`` called, once, when it holds no more than that; the last call counts.
+        """Call ``notify()`` once when it holds no more than that; the last call counts.
 
-        It is called in the middle of a removal, and has to put off what it does.
+        It is called in the middle of a removal, and has to defer its work.
         """
         self._mark = octets
         self._notify = notify
@@ -105,7 +105,7 @@ class SenderQuotas:
     def recovered(
         self, notes: Mapping[str, bytes], held: Mapping[int, tuple[int, int]]
     ) -> list[str]:
-        """Take over what an earlier run left.
+        """Take over the accounts of an earlier run.
 
         Args:
             notes: of the kind `NOTES`.
@@ -135,7 +135,7 @@ class SenderQuotas:
         return empty
 
     def of(self, key: str) -> SenderQuota:
-        """Return the account of somebody; it begins now at the latest."""
+        """Return the account of a sender; open it if necessary."""
         account = self._by_key.get(key)
         if account is None:
             account = self._enter(key, self._last + 1)
@@ -147,7 +147,7 @@ class SenderQuotas:
         return account
 
     def find(self, key: str) -> SenderQuota | None:
-        """Return the account of somebody, if there is one."""
+        """Return the account of a sender, or None."""
         return self._by_key.get(key)
 
     def _not_noted(self, failure: Failure, key: str) -> None:
@@ -165,7 +165,7 @@ class SenderQuotas:
     # -- entries ---------------------------------------------------------------------------------
 
     def loaded(self, entry: Entry, flags: int) -> None:
-        """Know whose an entry is that was read from the store; it is counted already."""
+        """Note the account of an entry that was read from the store and is charged already."""
         account = self.by_number.get(flags >> ACCOUNT_SHIFT)
         if account is not None:
             entry.charge = (account, entry.message.size)
@@ -179,7 +179,7 @@ class SenderQuotas:
 
     @staticmethod
     def gone(entries: Iterable[Entry]) -> None:
-        """Entries have left for good."""
+        """Credit entries that have left for good."""
         for entry in entries:
             if entry.charge is not None:
                 account, octets = entry.charge
@@ -187,7 +187,7 @@ class SenderQuotas:
 
     @staticmethod
     def back(entries: Iterable[Entry]) -> None:
-        """They have not after all."""
+        """Undo `gone`."""
         for entry in entries:
             if entry.charge is not None:
                 account, octets = entry.charge

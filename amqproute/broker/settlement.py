@@ -54,9 +54,9 @@ class Bury:
     """Entries are dead letters.
 
     Attributes:
-        entries: those.
-        reason: why.
-        error: what the consumer said of it.
+        entries: the entries.
+        reason: the reason.
+        error: the consumer's error.
     """
 
     entries: list[Entry]
@@ -73,10 +73,10 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """An entry has changed: so has its row in the store.
+    """An entry has changed: its row in the store has to follow.
 
     Attributes:
-        entry: it.
+        entry: the entry.
         encoded: its message, if that has changed.
     """
 
@@ -86,11 +86,11 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Browsed:
-    """A browser has settled entries, which stay where they are.
+    """A browser has settled entries, which stay on the queue.
 
     Attributes:
-        entries: those.
-        is_again: they are shown to it once more; else they are confirmed.
+        entries: the entries.
+        is_again: whether the browser gets them again; else they are confirmed.
     """
 
     entries: Sequence[Entry]
@@ -110,9 +110,9 @@ def decide(
 
     Args:
         state: of the queue.
-        entries: that the consumer holds.
+        entries: held by the consumer.
         outcome: of all of them.
-        consumer: whose; None for nobody's.
+        consumer: their holder; None without one.
     """
     cursor = state.consumers.cursors.get(consumer)
     if cursor is not None and cursor.copies:
@@ -176,7 +176,7 @@ def _modified(
 
 
 def make_available(state: QueueState, entries: Sequence[Entry]) -> None:
-    """Put entries that nobody holds back into their old places (O-11)."""
+    """Put released entries back in their old places (O-11)."""
     consumers = state.consumers
     for entry in entries:
         entry.line.back(entry)

@@ -14,7 +14,7 @@ from amqproute.values import Origin
 
 
 class SharedBodyBatch:
-    """A batch as the targets of one message see it: the body they all store is written once.
+    """A batch for the targets of one message, which writes their common body once.
 
     Args:
         batch: the sender's.
@@ -75,11 +75,11 @@ class SharedBodyBatch:
         group[1].append(entry_id)
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the sender's batch."""
+        """Delegate everything else to the sender's batch."""
         return getattr(self._batch, name)
 
     def close(self) -> None:
-        """Hand over what was gathered: one body and a row for each entry."""
+        """Write the body once, and a row for each entry."""
         self._batch.last_id = self.last_id
         transaction = self._batch.transaction
         groups = self._groups
@@ -107,16 +107,16 @@ def put_on_all(
     new_id: Callable[[], int],
     source: str,
 ) -> list[tuple[ITarget, AmqpError]]:
-    """Put a message on several targets, or on none where one of them has no room.
+    """Put a message on several targets, or on none if one of them has no room.
 
     Each target that is full makes a dead letter of it if that is what it does when it is full.
 
     Args:
         targets: each once.
-        message: what comes.
+        message: the message.
         batch: of its sender.
-        origin: who sends it.
-        new_id: gives the id of a shared body.
+        origin: its sender.
+        new_id: makes the id of a shared body.
         source: the node that the message was sent to, for words.
 
     Returns:
@@ -125,7 +125,7 @@ def put_on_all(
     Raises:
         ResourceLimitExceeded: one of them is full.
         AmqpError: the only one has refused it.
-        Unresolved: see `ITarget.put`; nobody has it.
+        Unresolved: see `ITarget.put`; no target has it.
     """
     full = [target for target in targets if target.space() <= 0]
     if full:
@@ -156,18 +156,18 @@ def share_on_all(
 
     Args:
         targets: each once.
-        message: what comes.
+        message: the message.
         batch: of its sender.
-        origin: who sends it.
-        new_id: gives the id of a shared body.
-        keep: puts the body somewhere else besides, in the batch that it is given.
+        origin: its sender.
+        new_id: makes the id of a shared body.
+        keep: refers to the body from elsewhere, too, within the given batch.
 
     Returns:
         Targets that have refused it, although others have it now.
 
     Raises:
         AmqpError: the only one has refused it.
-        Unresolved: see `ITarget.put`; nobody has it.
+        Unresolved: see `ITarget.put`; no target has it.
     """
     if len(targets) == 1 and keep is None:
         targets[0].put(message, batch, origin)
@@ -188,7 +188,7 @@ def put_each(
     Others have it already, so it is too late to refuse it to its sender as a whole.
 
     Raises:
-        Unresolved: see `ITarget.put`; nobody has it.
+        Unresolved: see `ITarget.put`; no target has it.
     """
     refused: list[tuple[ITarget, AmqpError]] = []
     for number, target in enumerate(targets):
@@ -198,6 +198,6 @@ def put_each(
             refused.append((target, error))
         except Unresolved:
             if len(refused) == number:
-                raise  # nobody has it: it can be tried again
+                raise  # no target has it: it can be tried again
             refused.append((target, NotFound(f"no route to {target.name} any more")))
     return refused

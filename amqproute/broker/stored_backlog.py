@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a queue that is in the store only: decisions which pages to load.
+"""The paged part of a queue: decisions which pages to load.
 
-Refill loads the head of a line into memory, for whoever takes what comes. A scan is for those who
-select: a page is read once and shown to every cursor that has come as far as where it begins. Who
-is behind is read for first, so that the others wait for it and all go on together; but every
-`FRONT_EVERY` pages the one in front is, so that it gets on however many come after it. A cursor
-that wants nothing at the moment takes part as long as it may keep what it finds
-(`broker.consumer_cursor`).
+Refill loads the head of a line into memory, for consumers that take entries in order. A scan is for
+selective consumers: a page is read once and shown to every cursor that has reached its beginning.
+The hindmost cursor is served first, so that the others wait for it and all go on together; but
+every `FRONT_EVERY` pages the foremost is, so that it makes progress however many come after it. A
+cursor without demand takes part as long as it may keep its findings (`broker.consumer_cursor`).
 
 The queue does the reading; a line is busy meanwhile.
 """
@@ -26,10 +25,10 @@ from amqproute.store.model import StoredEntry
 __all__ = ["RELOAD_SECONDS", "Scan", "catch_up", "next_scan", "refilled", "scanned"]
 
 RELOAD_SECONDS: Final = 1.0
-"""After what time a page that could not be read is asked for again."""
+"""Delay before a page that could not be read is read again."""
 LEAST_SCANNED: Final = 20
 FRONT_EVERY: Final = 4
-"""How many pages are read for one that is read for who is in front."""
+"""One of so many pages is read for the foremost cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,8 @@ class Scan:
     Attributes:
         line: of the queue.
         after: the id after which it begins.
-        limit: entries, at most.
-        tail: the highest id of the line when it is asked for.
+        limit: most entries.
+        tail: the highest id of the line at the time of the request.
     """
 
     line: EntryList
@@ -50,7 +49,7 @@ class Scan:
 
 
 def refilled(state: QueueState, line: EntryList, rows: Sequence[StoredEntry]) -> list[Entry]:
-    """Line up a page that was read from where the line's part in memory ends; return it."""
+    """Line up a page that continues the line's part in memory; return its entries."""
     entries = line.refilled(rows)
     state.consumers.offer(line, entries)
     state.counters.loaded += len(entries)
@@ -58,13 +57,13 @@ def refilled(state: QueueState, line: EntryList, rows: Sequence[StoredEntry]) ->
 
 
 def next_scan(state: QueueState, number: int) -> Scan | None:
-    """Return the page that cursors with capacity want read next; None if they want none.
+    """Return the next page for cursors with capacity; None if they want none.
 
-    Nothing is to be read while the line is busy.
+    It must not be read while the line is busy.
 
     Args:
         state: of the queue.
-        number: of the page: so many, this one included, have been read.
+        number: of the page, counted from 1.
     """
     cursors = state.consumers.cursors.values()
     hungry = [each for each in cursors if not each and each.consumer.capacity() > 0]
@@ -80,7 +79,7 @@ def next_scan(state: QueueState, number: int) -> Scan | None:
 
 
 def scanned(state: QueueState, scan: Scan, rows: Sequence[StoredEntry]) -> None:
-    """Show a page to the cursors that have come as far as where it begins."""
+    """Show a page to the cursors that have reached its beginning."""
     line = scan.line
     entries = line.scanned(rows)
     if state.is_deleted:
@@ -100,7 +99,7 @@ def scanned(state: QueueState, scan: Scan, rows: Sequence[StoredEntry]) -> None:
 
 
 def catch_up(state: QueueState) -> None:
-    """Have cursors examine what they have put off, one turn's worth of it."""
+    """Let cursors examine entries that they have put off, as many as one turn allows."""
     tests = AT_ONCE_TESTS
     for cursor in tuple(state.consumers.cursors.values()):
         if tests <= 0:

@@ -4,32 +4,32 @@
 How it works
 ============
 
-``put`` takes a message into its sender's batch. What outlives links, the *outlets* of the topic
-(durable subscriptions and bindings), gets it at once, within that batch: when the sender is told
-`accepted`, it is safe for all of them. Its body is stored once, however many they are, and each
-has a small row that refers to it (`SharedBodyBatch`). Subscriptions that end with their link get it
-when the batch is committed, into a buffer in memory; they cost the store nothing.
+``put`` takes a message into its sender's batch. The *outlets* of the topic, which outlive links
+(durable subscriptions and bindings), get it at once, within that batch: when its outcome is
+`accepted`, it is safe for all of them. Its body is stored once, however many they are, and each has
+a small row that refers to it (`SharedBodyBatch`). Subscriptions that end with their link get it
+when the batch is committed, into a buffer in memory, without cost for the store.
 
-Nobody who wants it: the message is accepted and gone (S-15), or refused if the topic is
+A message that no subscriber selects is accepted and dropped (S-15), or refused if the topic is
 ``unroutable: reject`` (N-08).
 
-Who is slow
-===========
+Slow subscribers
+================
 
-A durable subscription with a capacity, and the target of a binding, can be full. The topic then
-has no space: publishers get no credit, and a message that comes all the same is refused to its
-sender, before anybody has been given it. So a durable subscriber never loses a message, and the
-slowest of them sets the pace; without a capacity its backlog grows on the disk. A subscriber in
-memory loses its oldest messages instead, or sets the pace too (``subscriber-full``).
+A durable subscription with a capacity, and the target of a binding, can be full. The topic then has
+no space: publishers get no credit, and a message without credit is refused before any subscriber
+has it. So a durable subscriber never loses a message, and the slowest of them sets the pace;
+without a capacity its backlog grows on the disk. A subscriber in memory loses its oldest messages
+instead, or sets the pace too (``subscriber-full``).
 
-What newcomers get
-==================
+New subscribers
+===============
 
-New messages only, unless the topic keeps its newest ones (``last-value``, N-25): these are given
-to each new subscription first, the oldest before the newest. ``last-value-key`` keeps them for
-each value of an application property, so that a subscriber of prices begins with one price for
-each stock. With ``first-message-date`` a link says from when on it wants them (L-14). Those that
-are durable survive a restart (`broker.last_value`).
+A new subscription gets new messages only, unless the topic keeps its newest ones (``last-value``,
+N-25): these come first, the oldest before the newest. ``last-value-key`` keeps them for each value
+of an application property, so that a subscriber of prices begins with one price for each stock. A
+link can limit them by ``first-message-date`` (L-14). Durable ones survive a restart
+(`broker.last_value`).
 """
 
 from __future__ import annotations
@@ -81,18 +81,18 @@ from amqproute.outcomes import ACCEPTED
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, is_of_address
 
 MOST_SUBSCRIPTIONS: Final = 100_000
-"""Durable subscriptions to one topic."""
+"""Most durable subscriptions of one topic."""
 
 
 class _Nobody:
-    """Takes what no subscriber wants any more."""
+    """Consumer of messages that no subscriber wants any more."""
 
     taker = EntryTaker(RecordKind.DELETED, {"code": "subscription.changed"})
 
 
 NOBODY: Final = _Nobody()
 EMPTYING_SECONDS: Final = 0.1
-"""How often a queue that is being emptied is looked at again."""
+"""Interval of the checks of a queue that is being emptied."""
 
 
 @implementer(ITarget)
@@ -103,7 +103,7 @@ class Topic:
         name: its name.
         context: what it shares with the other nodes.
         make_queue: makes the queue of a durable subscription, by name, with the topic's limits.
-        limits: its bounds and habits.
+        limits: its bounds and options.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Topic:
 
     @property
     def limits(self) -> TopicLimits:
-        """Its bounds and habits."""
+        """Its bounds and options."""
         return self._limits
 
     @limits.setter
@@ -170,7 +170,7 @@ class Topic:
         self._recount()
 
     def postpone(self, ms: int, now_ms: int) -> None:
-        """Note that the wall clock was set ahead: everything here ages from so much later on."""
+        """Shift all times: the wall clock was set ahead."""
         for each in self._subscriptions:
             each.postpone(ms, now_ms)
         for durable in self.durable.values():
@@ -179,7 +179,7 @@ class Topic:
 
     @property
     def subscriptions(self) -> Sequence[Subscription]:
-        """Those that end with their link."""
+        """Number of subscriptions that end with their link."""
         return tuple(self._subscriptions)
 
     @property
@@ -206,7 +206,7 @@ class Topic:
     # -- publish -----------------------------------------------------------------------------------
 
     def space(self) -> int:
-        """Return how many more messages everybody who may not lose any can take."""
+        """Return the number of messages for which all outlets have room."""
         spaces = []
         if self._bounded:
             for outlet in self._outlets:
@@ -221,11 +221,11 @@ class Topic:
 
     @property
     def is_bounded(self) -> bool:
-        """Somebody may take no more at some time."""
+        """Whether an outlet can be full."""
         return bool(self._bounded) or self._limits.holds_publishers
 
     def when_space(self, notify: Callable[[], None]) -> None:
-        """Have ``notify``, a method, called once when there is space again; it is held weakly."""
+        """Call ``notify``, a method, once when there is space again; it is held weakly."""
         self._waiters.add(notify)
         for outlet in self._outlets:
             if outlet.is_bounded:
@@ -237,14 +237,14 @@ class Topic:
                     target.when_space(self.space_available)
 
     def space_available(self) -> None:
-        """Somebody has taken something: tell those who wait, if there is space now."""
+        """Notify the waiters if there is space now: an outlet has taken messages."""
         if self._waiters and self.space() > 0:
             for notify in self._waiters.leave(len(self._waiters)):
-                # Not from within: a publisher's frontend may be in the middle of its events.
+                # Not within this call: a publisher's frontend may be in the middle of its events.
                 self._clock.callLater(0, notify)
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
-        """Give a message to everybody who wants it. See `ITarget.put`."""
+        """Put a message on all outlets that select it. See `ITarget.put`."""
         if self._deleted:
             raise ResourceDeleted(f"node {self.name} does not exist any more")
         limits = self._limits
@@ -304,7 +304,7 @@ class Topic:
         origin: Origin,
         keeps: TopicArrival | None,
     ) -> None:
-        # All or nothing: first everybody is asked, then everybody is given.
+        # All or nothing: first all outlets are asked, then all get it.
         targets = []
         for outlet in outlets:
             target = outlet.target()
@@ -318,7 +318,7 @@ class Topic:
         for target, error in share_on_all(
             targets, message, batch, origin, self._store.next_id, keep
         ):
-            # Too late to refuse it: others have it. A full target was found out above.
+            # Too late to refuse it: others have it. Full targets were handled above.
             self._log.warn(
                 "a message on topic {topic} could not be put on {target}: {error}",
                 topic=self.name,
@@ -327,10 +327,10 @@ class Topic:
             )
 
     def go_ahead(self, arrivals: Sequence[TopicArrival], batch: Batch) -> None:
-        """Do nothing: what subscribers have in memory they get when it is safe."""
+        """Do nothing: subscribers in memory get messages when they are safe."""
 
     def arrived(self, arrivals: Sequence[TopicArrival]) -> None:
-        """Give out what has been committed to subscribers in memory."""
+        """Deliver committed messages to subscribers in memory."""
         if self._deleted:
             return
         if self._limits.last_value:
@@ -338,7 +338,7 @@ class Topic:
         for subscription, share in self._shares(arrivals):
             subscription.arrived(share)
         for each in arrivals:
-            # What was decoded on the way is not needed while it waits.
+            # Decoded sections are not needed while it waits.
             each.message.forget()
 
     def _shares(
@@ -355,16 +355,16 @@ class Topic:
         return [(each, shares[each]) for each in subscriptions.ordered(shares)]
 
     def not_arrived(self, arrivals: Sequence[TopicArrival]) -> None:
-        """Nothing: what could not be committed was given to nobody."""
+        """Do nothing: uncommitted messages were not delivered."""
 
     # -- subscriptions of links --------------------------------------------------------------------
 
     def join(self, subscription: Subscription) -> None:
-        """Begin a subscription in memory, with what is kept for newcomers."""
+        """Begin a subscription in memory, with the retained messages."""
         self._subscriptions.put(subscription, subscription.filters.subject_pattern)
         if subscription.key is not None:
             self.shared[subscription.key] = subscription
-        # What arrives while the kept ones are being read back it gets by itself.
+        # New messages reach it by themselves while the retained ones are being read back.
         before_id = self._store.next_id()
         self._last.when_loaded(lambda: self._give_kept(subscription, before_id))
 
@@ -389,15 +389,15 @@ class Topic:
         """Find or begin a durable subscription.
 
         Args:
-            definition: what an attach asks for.
+            definition: the request of an attach.
             filters: the definition's, compiled.
 
         Returns:
             A Deferred of the subscription, when it is on the disk.
 
         Raises:
-            NotAllowed: it belongs to somebody else.
-            PreconditionFailed: it is there with another first-message-date (L-16), or is shared
+            NotAllowed: it belongs to another owner.
+            PreconditionFailed: it exists with another first-message-date (L-16), or is shared
                 where this is not.
             ResourceLimitExceeded: there are too many.
         """
@@ -406,7 +406,7 @@ class Topic:
             return self._found(known, definition, filters)
         answer: Deferred[DurableSubscription] = Deferred()
         if definition.key in self._leaving:
-            # The queue of the same name is being emptied; what comes now must not go with it.
+            # The queue of the same name is being emptied; new messages must not go with it.
             self._leaving[definition.key].append(
                 lambda: self._subscribe_again(definition, filters, answer)
             )
@@ -439,14 +439,14 @@ class Topic:
         return answer
 
     def begun(self, container: str, name: str, owner: str) -> DurableSubscription | None:
-        """Find a durable subscription by what names it for an owner.
+        """Find a durable subscription by its key for an owner.
 
-        It may belong to somebody else: `Definition.is_of` tells.
+        It may belong to another owner: see `Definition.is_of`.
         """
         known = self.durable.get(subscription_key(container, name, owner))
         if known is None and is_of_address(owner):
-            # One that was begun before addresses were told apart is anybody's who has not
-            # authenticated, until it is closed: nobody could take what it collects.
+            # One from before the distinction of addresses belongs to all anonymous clients until it
+            # is closed: otherwise nobody could consume its messages.
             older = self.durable.get((container, name))
             if older is not None and older.definition.is_of(owner):
                 return older
@@ -508,10 +508,10 @@ class Topic:
         self.add_outlet(subscription)
 
     def recovered(self, definition: Definition) -> None:
-        """Go on with a durable subscription of an earlier run of the daemon.
+        """Restore a durable subscription of an earlier run of the daemon.
 
         Raises:
-            AmqpError: its filter is not understood any more.
+            AmqpError: its filter is not supported any more.
         """
         filters = read_filters(
             definition.filter, own_container=definition.creator, now_ms=self.now_ms
@@ -520,11 +520,11 @@ class Topic:
         self._enter(DurableSubscription(self, definition, filters, queue))
 
     def recover_last(self) -> None:
-        """Go on with the newest messages that an earlier run of the daemon kept (N-25)."""
+        """Restore the retained messages of an earlier run of the daemon (N-25)."""
         self._last.recover()
 
     def unsubscribe(self, subscription: DurableSubscription) -> None:
-        """End a durable subscription; what waits for it goes."""
+        """End a durable subscription with its waiting messages."""
         key = subscription.definition.key
         if self.durable.get(key) is not subscription:
             return
@@ -542,7 +542,7 @@ class Topic:
             again()
 
     def empty(self, queue: Queue, done: Callable[[], None]) -> None:
-        """Take everything off a queue nobody will use any more, memory and disk, then end it."""
+        """Remove all entries of an unused queue from memory and disk, then end it."""
         self._calls.pop(queue, None)
         purged = queue.purge()
         purged.addCallbacks(
@@ -563,7 +563,7 @@ class Topic:
         done()
 
     def archive(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        """Take entries that nobody wants any more off a subscription's queue."""
+        """Remove unwanted entries from a subscription's queue."""
         batch = self._begin()
         queue.settle(entries, ACCEPTED, batch, NOBODY)
         batch.commit(True).addErrback(self._failed, queue.name)
@@ -577,12 +577,12 @@ class Topic:
     # -- outlets -----------------------------------------------------------------------------------
 
     def add_outlet(self, outlet: TopicOutlet) -> None:
-        """Have an outlet get messages from now on."""
+        """Add an outlet, which gets messages from now on."""
         self._outlets.put(outlet, outlet.filters.subject_pattern)
         self._recount()
 
     def remove_outlet(self, outlet: TopicOutlet) -> None:
-        """An outlet gets no more messages."""
+        """Remove an outlet, which gets no more messages."""
         self._outlets.remove(outlet)
         self._recount()
         self.space_available()
@@ -603,7 +603,7 @@ class Topic:
         self._last.end()
 
     def stop(self) -> None:
-        """Cancel timers; what is on the disk stays there."""
+        """Cancel timers; stored messages stay."""
         for each in self.durable.values():
             each.queue.stop()
         for queue, call in self._calls.items():
@@ -617,7 +617,7 @@ Taker = TypeVar("Taker")
 
 
 def _reached(table: SubjectTable[Taker], message: Message) -> Sequence[Taker]:
-    """Return whoever may want a message, by its subject."""
+    """Return the subscriptions that may select a message, by its subject."""
     return table.match(subject_words(message) if table.reads_subjects else ())
 
 

@@ -10,9 +10,9 @@ from amqproute.entry import Entry
 
 
 def take_unmatched(state: QueueState, entries: Sequence[Entry]) -> list[Entry]:
-    """Remove, and return, those of these available entries that no attached consumer needs.
+    """Remove and return those of these available entries that no attached consumer selects.
 
-    Browsers note what they need; somebody who takes whatever there is needs everything.
+    Browsers record their selection; a consumer without a filter selects everything.
     """
     cursors = []
     for consumer in state.consumers.rotation:
