@@ -5,9 +5,9 @@ A `Subscription` lives as long as a link, in memory. A `DurableSubscription` liv
 closed, on the disk: its messages wait in a queue of its own, which nobody can address.
 
 For a subscriber an outcome is an acknowledgement and not an instruction (S-04): `accepted` and
-`rejected` say that the message has been seen; `released` and `modified` have it offered again on
-this subscription; `modified` with undeliverable-here says that it has been seen as well. Nothing
-that a subscriber says changes anything for the others.
+`rejected` mean that the message has been seen; after `released` and `modified` it is offered again
+on this subscription; `modified` with undeliverable-here means that it has been seen as well.
+Outcomes of one subscriber have no effect on the others.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from amqproute.stored_values import decode_value, encode_value, map_octets
 from amqproute.values import is_of_address, principal_of
 
 NOTES: Final = "subscription"
-"""The kind of the store's notes that hold the definitions of durable subscriptions."""
+"""Kind of the store's notes with the definitions of durable subscriptions."""
 PREFIX: Final = "amqp$sub/"
 GLOBAL: Final = "@global"
-"""Stands for the container of a subscription that every container may share. It cannot be the
-quoted form of any container-id."""
+"""In place of the container of a subscription that every container may share. It cannot be the
+quoted form of a container-id."""
 
 UNSETTLED_STATE: Final = 2
-"""A terminus-durability (part 3 §3.5.5): what is not settled is kept too."""
+"""A terminus-durability (part 3 §3.5.5): unsettled deliveries are kept, too."""
 UNKNOWN_OCTETS: Final = 256 * 1024
-"""What a message is taken for as to space, before there was one."""
+"""Assumed size of a message before the first one."""
 SIZE_MEMORY: Final = 64
-"""A large message is forgotten by one part in so many with each batch of smaller ones."""
+"""The size of a large message decays by one part in so many with each batch of smaller ones."""
 
 
 class TopicHost(Protocol):
-    """A topic as its subscriptions see it."""
+    """A topic, for its subscriptions."""
 
     tally: TopicCounters
 
@@ -62,19 +62,19 @@ class TopicHost(Protocol):
 
     @property
     def limits(self) -> TopicLimits:
-        """Its bounds and habits."""
+        """Its bounds and options."""
 
     def now_ms(self) -> int:
         """Return the wall clock, ms since the epoch."""
 
     def join(self, subscription: Subscription) -> None:
-        """Send a subscription what is published from now on."""
+        """Send a subscription new messages from now on."""
 
     def leave(self, subscription: Subscription) -> None:
-        """Send it nothing any more."""
+        """Stop sending to a subscription."""
 
     def unsubscribe(self, subscription: DurableSubscription) -> None:
-        """End a durable subscription; what waits for it goes."""
+        """End a durable subscription with its waiting messages."""
 
     def space_available(self) -> None:
         """Note that a subscription can take messages again."""
@@ -87,20 +87,20 @@ class TopicHost(Protocol):
 class Subscription:
     """A subscription that lasts as long as its links: a buffer in memory with a bound.
 
-    Its bound counts what waits for credit; what subscribers hold is bounded by their links. When
-    it is full the oldest message goes, and is counted; or, if the topic says so, the topic takes
-    no more from publishers.
+    The bound is for messages that wait for credit; those held by subscribers are bounded by their
+    links. When it is full the oldest message is dropped, and counted; or, with that option, the
+    topic takes no more from publishers.
 
     Args:
-        topic: where it gets its messages.
-        filters: what it wants of them.
+        topic: its topic.
+        filters: its filters.
         since_ms: retained messages that arrived earlier are not wanted (L-14); None: the
             topic's own choice.
-        key: names a shared one (S-20), None for one of a single link.
+        key: of a shared one (S-20); None for one of a single link.
 
     Attributes:
-        delivered: entries handed out.
-        dropped: entries that had to make room.
+        delivered: number of entries delivered.
+        dropped: number of entries dropped to make room.
     """
 
     __slots__ = (
@@ -152,11 +152,11 @@ class Subscription:
 
     @property
     def name(self) -> str:
-        """The topic's name: a subscription of this kind has none."""
+        """The topic's name: a subscription of this kind has no name."""
         return self.topic.name
 
     def postpone(self, ms: int, now_ms: int) -> None:
-        """Note that the wall clock was set ahead: what waits ages from so much later on."""
+        """Shift all times: the wall clock was set ahead."""
         for entry in self._buffer:
             entry.postpone(ms, now_ms)
 
@@ -176,9 +176,9 @@ class Subscription:
         return len(self._consumers)
 
     def space(self) -> int:
-        """Return how many more messages fit into the buffer, if they are as large as those before.
+        """Return the number of messages that still fit into the buffer, by earlier sizes.
 
-        The largest one of late counts; before there was one it is taken for `UNKNOWN_OCTETS`.
+        The largest recent one counts, at the beginning `UNKNOWN_OCTETS`.
         """
         limits = self.topic.limits
         left = limits.buffer_bytes - self._bytes
@@ -217,7 +217,7 @@ class Subscription:
             self.topic.leave(self)
 
     def arrived(self, arrivals: Sequence[TopicArrival]) -> None:
-        """Take what is wanted of these."""
+        """Buffer the selected ones of these."""
         test = self._test
         buffer = self._buffer
         size = largest = 0
@@ -268,7 +268,7 @@ class Subscription:
             self.topic.tally.dropped += 1
 
     def dispatch(self) -> None:
-        """Hand out what waits to those who have credit."""
+        """Deliver waiting messages to links with credit."""
         if self._dispatching:
             self._again = True
             return
@@ -287,7 +287,7 @@ class Subscription:
             if room <= 0:
                 continue
             if len(self._consumers) > 1:
-                # Shared: nobody gets all of it while the others have credit, too.
+                # Shared: no link gets all of them while the others have credit, too.
                 room = min(room, 1 + self.waiting // len(self._consumers))
             entries = self._take(room)
             if entries:
@@ -295,7 +295,7 @@ class Subscription:
                 self.topic.tally.delivered += len(entries)
                 try:
                     consumer.deliver(entries)
-                except Exception:  # a fault of this program; the others are to have theirs
+                except Exception:  # a fault of this program; the others still get theirs
                     self.log.failure(
                         "topic {topic}: delivering messages to {consumer} failed",
                         topic=self.topic.name,
@@ -347,7 +347,7 @@ class Subscription:
         self.dispatch()
 
     def retake(self, entries: Sequence[Entry]) -> None:
-        """Nothing: what was settled here has not been in the store."""
+        """Do nothing: settled messages have not been in the store."""
 
     def _make_room_if_full(self) -> None:
         limits = self.topic.limits
@@ -363,7 +363,7 @@ def is_seen(outcome: Outcome) -> bool:
 
 
 def node_of(source: object) -> object:
-    """Return the node behind what a link is attached to: a subscription's topic, or the node."""
+    """Return the node of a link's source or target: the topic of a subscription, or the node."""
     return source.topic if isinstance(source, Subscription | DurableSubscription) else source
 
 
@@ -374,14 +374,14 @@ class Definition:
     Attributes:
         topic: the topic's name.
         container: the container-id, or `GLOBAL`.
-        name: the link's name; of a shared one what stands before ``|``.
-        owner: who made it, by `amqproute.values.owner_of`; only they get at it again.
-        creator: the container-id that made it, which is what no-local means.
+        name: the link's name; of a shared one the part before ``|``.
+        owner: its creator, by `amqproute.values.owner_of`; only links of this owner may use it.
+        creator: the container-id of its creator, for no-local.
         is_shared: several links may take from it.
-        durable: terminus-durability as asked for.
+        durable: requested terminus-durability.
         since_ms: first-message-date in force, or None (L-14).
-        filter: the filter set as it came.
-        is_changed: the filter is another than at the beginning: what waits is looked at again.
+        filter: the filter set as received.
+        is_changed: the filter was changed: waiting messages are checked again.
     """
 
     topic: str
@@ -409,7 +409,7 @@ class Definition:
         return "/".join((f"{PREFIX}{self.topic}", container, *parts))
 
     def is_of(self, owner: str) -> bool:
-        """Tell whether an owner gets at it."""
+        """Return whether it belongs to an owner."""
         return self.owner in (owner, principal_of(owner))
 
     def encode(self) -> bytes:
@@ -462,15 +462,15 @@ class Definition:
 
 
 def subscription_key(container: str, name: str, owner: str) -> tuple[str, ...]:
-    """Return what names a durable subscription within all topics.
+    """Return the key of a durable subscription among all topics.
 
-    That is container and name, and the address of an owner who has not authenticated.
+    That is container and name, and the address of an anonymous owner.
     """
     return (container, name, owner) if is_of_address(owner) else (container, name)
 
 
 def same_filter(one: Mapping[str, object] | None, other: Mapping[str, object] | None) -> bool:
-    """Tell whether two filter sets say the same, octet for octet."""
+    """Return whether two filter sets are equal, octet for octet."""
     return map_octets(one) == map_octets(other)
 
 
@@ -479,10 +479,10 @@ class DurableSubscription:
     """A subscription with a queue of its own, which outlives links and restarts (S-20, Q-36).
 
     Args:
-        topic: where it gets its messages.
-        definition: as it stands in the store.
+        topic: its topic.
+        definition: as in the store.
         filters: the definition's, compiled.
-        queue: where its messages wait.
+        queue: the queue of its messages.
     """
 
     __slots__ = ("__weakref__", "_links", "definition", "filters", "queue", "topic")
@@ -510,7 +510,7 @@ class DurableSubscription:
         return len(self._links)
 
     def change(self, definition: Definition, filters: FilterSet) -> None:
-        """Go by another filter from now on."""
+        """Change the filter."""
         self.definition = definition
         self.filters = filters
 
@@ -571,7 +571,7 @@ class DurableSubscription:
 
 @implementer(IConsumer)
 class _Sieve:
-    """Applies a changed filter to messages that were waiting, and drops those not selected."""
+    """Applies a changed filter to waiting messages, and drops those not selected."""
 
     takes_ahead = False
 

@@ -2,12 +2,12 @@
 """The open transactions of one connection, or of all branches: found by id, bounded, remembered.
 
 Memory. An open transaction is charged for itself, for each of its operations, and for the octets
-of the messages posted in it. What all transactions are charged together is bounded, and the bound
-is divided (`amqproute.broker.fair_shares`): each principal has a share, and each connection a
-share of its principal's. At its share a connection's next posting is refused with
-``amqp:resource-limit-exceeded``, which rolls its transaction back; nobody else notices. Branches
-of distributed transactions belong to their owner rather than to a connection, and have a second
-bound of their own, divided among owners in the same way.
+of the messages posted in it. The sum of these charges is bounded, and the bound is divided
+(`amqproute.broker.fair_shares`): each principal has a share, and each connection a share of its
+principal's. At its share a connection's next posting is refused with
+``amqp:resource-limit-exceeded``, which rolls its transaction back; others are not affected.
+Branches of distributed transactions belong to their owner rather than to a connection, and have a
+second bound of their own, divided among owners in the same way.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from amqproute.errors import AmqpError, ResourceLimitExceeded
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
 
 REMEMBERED: Final = 256
-"""Ids of timed-out transactions that one connection remembers."""
+"""Most ids of timed-out transactions that one connection remembers."""
 TRANSACTION_OCTETS: Final = 2048
-"""What an open transaction is charged: itself, its timer, its id."""
+"""Charge of an open transaction: itself, its timer, its id."""
 OPERATION_OCTETS: Final = 512
-"""What a posting or a retirement is charged beside the octets of its message."""
+"""Charge of a posting or a retirement beside the octets of its message."""
 
 
 class TransactionRegistry:
@@ -40,11 +40,11 @@ class TransactionRegistry:
 
     Args:
         terms: what all connections have in common.
-        timed_out: called with a transaction that was rolled back because nothing happened in it;
-            it has to have it concluded.
+        timed_out: called with a transaction that was rolled back because it was idle, to conclude
+            it.
         who: the principal of the connection, for the branches it may work in.
-        limits: if they are not those of the terms.
-        owner_of: names whose a branch is, where these are the transactions of branches: its
+        limits: limits in place of those of the terms.
+        owner_of: returns the owner of a branch, if these are the transactions of branches: the
             owner's share is charged, and the octets of messages are bounded by
             ``limits.connection_bytes`` with a share for each owner. None: all of them belong to
             one connection.
@@ -104,7 +104,7 @@ class TransactionRegistry:
         """Return an open transaction.
 
         Raises:
-            AmqpError: there is none of this id, or it has timed out (X-31).
+            AmqpError: there is none with this id, or it has timed out (X-31).
         """
         transaction = self._open.get(txn_id)
         if transaction is not None:
@@ -124,8 +124,8 @@ class TransactionRegistry:
         """Return a transaction that takes work: one of `find`, or that of an active branch.
 
         Args:
-            txn_id: which.
-            delivery: the posting; one that had to wait belongs to what took work when it came.
+            txn_id: its id.
+            delivery: the posting; one that had to wait belongs to the transaction of its arrival.
 
         Raises:
             AmqpError: see `find`.
@@ -149,7 +149,7 @@ class TransactionRegistry:
     # -- postings that have to wait, or are refused ----------------------------------------------
 
     def postpone(self, delivery: TransactionalDelivery) -> None:
-        """A delivery has to wait for the DNS; if it is a posting, so has its discharge."""
+        """Note that a delivery waits for the DNS; if it is a posting, its discharge waits, too."""
         txn_id = delivery.txn_id
         if txn_id is not None and delivery.context is None:
             transaction = self._working(txn_id, delivery)
@@ -158,7 +158,7 @@ class TransactionRegistry:
                 delivery.context = transaction
 
     def resume(self, delivery: TransactionalDelivery) -> None:
-        """A posting that may have been waiting is in its transaction, or refused."""
+        """Note that a posting, which may have waited, is in its transaction or refused."""
         transaction, delivery.context = delivery.context, None
         if isinstance(transaction, Transaction):
             transaction.pending -= 1
@@ -167,7 +167,7 @@ class TransactionRegistry:
                 notify()
 
     def doom(self, delivery: TransactionalDelivery, error: AmqpError) -> None:
-        """A delivery is refused: if it is a posting, its transaction can only be rolled back."""
+        """Note that a delivery is refused: if it is a posting, its transaction is doomed."""
         txn_id = delivery.txn_id
         if txn_id is not None:
             transaction = self._working(txn_id, delivery)
@@ -178,7 +178,7 @@ class TransactionRegistry:
     # -- for `Transaction` ---------------------------------------------------------------------
 
     def _party(self, owner: object) -> tuple[str, TransactionRegistry | None]:
-        """Return whose share is charged for an owner's work, and which member of the party's."""
+        """Return the party, and its member, that is charged for an owner's work."""
         if self._owner_of is not None:
             return self._owner_of(owner), None
         return str(self._who()), self
@@ -195,7 +195,7 @@ class TransactionRegistry:
             self.terms.shares.give_back(-octets, party, member)
 
     def make_room(self, transaction: Transaction, size: int) -> None:
-        """Refuse one more operation, and so many more bytes, if there is no room for them.
+        """Check that there is room for one more operation with so many bytes.
 
         Raises:
             ResourceLimitExceeded: the connection has too many operations or octets, or the share of
@@ -218,7 +218,7 @@ class TransactionRegistry:
             raise _too_much()
 
     def staged(self, transaction: Transaction, operations: int, size: int) -> None:
-        """Count operations of a transaction in, and the octets of their messages."""
+        """Add operations of a transaction, and the octets of their messages."""
         self._operations += operations
         self._bytes += size
         if self._owner_of is not None:
@@ -226,7 +226,7 @@ class TransactionRegistry:
         self._charge(transaction.owner, operations * OPERATION_OCTETS + size)
 
     def forget(self, transaction: Transaction, operations: int, size: int) -> None:
-        """A transaction is not open any more."""
+        """Forget a transaction that is not open any more."""
         if self._open.pop(transaction.id, None) is None:
             return
         self._operations -= operations
@@ -237,7 +237,7 @@ class TransactionRegistry:
         self._charge(transaction.owner, -octets)
 
     def expired(self, transaction: Transaction) -> None:
-        """A transaction has been idle for too long."""
+        """Handle a transaction that has been idle for too long."""
         self._late.append(transaction.id)
         transaction.roll_back()
         self._timed_out(transaction)

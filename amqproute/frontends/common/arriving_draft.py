@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The draft of a very large message that is on its way to the disk: its end, good or bad."""
+"""The draft of a very large message on its way to the disk."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class ArrivingDraft(ABC):
     """A large message whose octets go into a draft of the store, in whatever protocol they come.
 
     Args:
-        connection: the connection it comes in on.
+        connection: its connection.
 
     Attributes:
-        body: what is on the disk.
-        failure: why it cannot be kept.
+        body: the body on the disk, when it is complete.
+        failure: the reason why it cannot be kept.
     """
 
     __slots__ = ("_connection", "_draft", "_share", "body", "failure")
@@ -38,13 +38,13 @@ class ArrivingDraft(ABC):
 
     @property
     def octets(self) -> int:
-        """Octets of the message that have come and are not with a queue yet."""
+        """Octets of the message that have arrived and are not on a queue yet."""
         if self._draft is not None:
             return int(self._draft.size)
         return 0 if self.body is None else int(self.body.size)
 
     def take(self) -> IBody | None:
-        """Hand the body over, and keep nothing of it."""
+        """Return the body, and forget it."""
         body, self.body = self.body, None
         return body
 
@@ -55,13 +55,13 @@ class ArrivingDraft(ABC):
 
     @abstractmethod
     def _notify(self) -> None:
-        """Note that the body is on the disk, or cannot be kept."""
+        """Notify the owner that the body is on the disk, or cannot be kept."""
 
     def _begin(self, before: bytes | None) -> None:
         """Take a place, and begin the draft.
 
         Args:
-            before: what precedes the body in the bare message; None if nobody wants its digest.
+            before: the bare message before the body; None if no digest is wanted.
 
         Raises:
             AmqpError: the store has no room for it.
@@ -76,7 +76,7 @@ class ArrivingDraft(ABC):
         octets: int,
         is_last: bool,
     ) -> None:
-        """Write octets; what is not written yet counts as held by the connection."""
+        """Write octets; unwritten ones count as held by the connection."""
         draft = self._draft
         assert draft is not None
         if octets:

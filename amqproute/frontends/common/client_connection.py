@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accepted connections, independent of the protocol.
 
-`ClientConnection` knows who is there and what that principal may take of shared resources: its
-contract, memory that waits for the disk, transactions, the memory of its sessions and links. The
-frontend of a protocol is a subclass: it has the engine, turns its events into verbs of the broker,
-and answers what operators and the daemon ask of every connection (the abstract methods).
+`ClientConnection` knows the principal and its part of shared resources: its contract, memory that
+waits for the disk, transactions, the memory of its sessions and links. The frontend of a protocol
+is a subclass: it has the engine, turns its events into calls of the broker, and fills in the
+abstract methods, which the daemon and operators need of every connection.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, Principal, ow
 __all__ = ["ClientConnection", "FrontendContext"]
 
 MOST_LOGGED: Final = 20
-"""Lines about connections that are refused, for one reason at one listener, that are logged one by
-one; see `RateLimitedLog`."""
+"""Refused connections of one listener and one reason that are logged one by one; see
+`RateLimitedLog`."""
 
 IsRemoved = Callable[[INode, str | None], bool]
-"""Tells, for a node and the address it was attached by, whether it is there no more."""
+"""Returns, for a node and the address of its attach, whether it has been removed."""
 
 
 class FrontendContext:
@@ -60,26 +60,26 @@ class FrontendContext:
 
     Args:
         nodes: the local nodes, as clients and peers may use them.
-        hops: the ways out.
-        receipts: what peers have delivered already.
+        hops: the next hops.
+        receipts: the receipts of peers.
         limits: bounds of a connection.
         now_ms: the wall clock.
-        transactions: what holds for local transactions; its clock is that of the engines, too.
-        policy: what the daemon decides about connections, and hears of them.
-        stream: the name of our store, by which it numbers its entries.
+        transactions: the terms of local transactions; their clock is that of the engines, too.
+        policy: decisions of the daemon about connections.
+        stream: the name of our store, as the stream of its entry ids.
 
     Attributes:
         broker: the local nodes.
         seconds: the monotonic clock of the engines.
         connections: every connection.
-        detaching: each is called with what tells whether a node is removed, after the connections:
-            whatever outlives a connection and belongs to such nodes ends.
+        detaching: functions that are called with an `IsRemoved` after the connections: they end
+            state of such nodes that outlives connections.
         serves, lock_seconds, consumer_seconds, peer_opened, seen, contracts, hosts: of the policy.
-        unauthenticated_log: keeps those who are not let in from filling the log.
+        unauthenticated_log: keeps refused connections from filling the log.
         memory: octets of messages on their way in, of all connections.
-        partial_deliveries: those that have begun and not ended, of all connections.
-        endpoint_memory: what sessions and links take, of all connections.
-        outgoing: octets of messages that receivers hold, and how much each of them may.
+        partial_deliveries: unfinished deliveries of all connections.
+        endpoint_memory: memory of the sessions and links of all connections.
+        outgoing: octets of messages held by receivers, and the part of each of them.
         is_stopping: the daemon is being stopped.
     """
 
@@ -151,7 +151,7 @@ class FrontendContext:
         broker.gate.watch(self._gate_changed)
 
     def _gate_changed(self) -> None:
-        """Publishers may have credit again, or may not any more."""
+        """Adjust the credit of all publishers."""
         for connection in tuple(self.connections):
             connection.grant()
 
@@ -163,9 +163,9 @@ class FrontendContext:
             detach(is_removed)
 
     def detach_unauthorized(self) -> int:
-        """End the links whose holders have lost the right to them; return how many.
+        """Detach the links whose access was revoked; return their number.
 
-        Called when the access rules have changed. What a suspended link may is asked when it
+        Called when the access rules have changed. The access of a suspended link is checked when it
         comes back.
         """
         return sum([each.detach_unauthorized() for each in tuple(self.connections)])
@@ -176,16 +176,16 @@ class ClientConnection(ABC):
 
     Args:
         context: what all connections have in common.
-        facts: what the transport proves.
-        listener: where it came in; for the log.
+        facts: facts about the transport.
+        listener: its listener, for the log.
 
     Attributes:
-        principal: who is there; anonymous until proved otherwise.
-        contract: what it may ask of us, once it has opened; None if nobody has a contract.
-        is_lost: it is gone.
-        is_held: nothing more is read from it now, because too much waits for the disk.
-        is_paused: nothing more is written to it now: the transport's buffer is full.
-        probe: the id that it has given itself as a prober; empty for none.
+        principal: the principal; anonymous until proved otherwise.
+        contract: its contract, once it has opened; None without contracts.
+        is_lost: whether it is gone.
+        is_held: whether reading is paused because too much waits for the disk.
+        is_paused: whether writing is paused because the transport's buffer is full.
+        probe: the id of a prober; empty for others.
     """
 
     log = Logger()
@@ -216,7 +216,7 @@ class ClientConnection(ABC):
 
     @cached_property
     def transactions(self) -> TransactionRegistry:
-        """Its transactions that are declared and not discharged."""
+        """Its open transactions."""
         return TransactionRegistry(
             self.context.transactions, self._timed_out, lambda: self.principal
         )
@@ -242,9 +242,9 @@ class ClientConnection(ABC):
         return quota
 
     def _drop_parts(self) -> None:
-        """Leave no circle of references behind, when nothing is under way any more.
+        """Break circles of references when no operation is in progress any more.
 
-        What comes late all the same finds each part made anew, and empty.
+        A late event finds each part made again, and empty.
         """
         if (
             self.event_batch.is_idle
@@ -261,10 +261,10 @@ class ClientConnection(ABC):
 
     @property
     def party(self) -> tuple[str, Hashable]:
-        """Whose share of a bound it uses, and as which member of that party.
+        """The party whose share of a bound it uses, and its member.
 
         Users and peers are parties, their connections the members. All anonymous clients are one
-        party, and its members are their addresses. To be asked for only once it has opened.
+        party, and its members are their addresses. Not to be used before the connection is open.
         """
         if self._party is None:
             member = source_of(self.facts.host or "") if self.is_anonymous else id(self)
@@ -273,26 +273,26 @@ class ClientConnection(ABC):
 
     @property
     def owner(self) -> str:
-        """Whose its links are: see `amqproute.values.owner_of`. To be asked for once it is open."""
+        """The owner of its links (`amqproute.values.owner_of`). Not to be used before the open."""
         return owner_of(self.principal, self.facts.host or "")
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether nobody has proved who is there."""
+        """Whether the client has proved no identity."""
         return self.principal.kind == ANONYMOUS_PRINCIPAL.kind
 
     @property
     def is_stopping(self) -> bool:
-        """The daemon is on its way out: nothing new is taken or handed out."""
+        """Whether the daemon is stopping: no new messages are taken or delivered."""
         return self.context.is_stopping
 
     @property
     def is_idle(self) -> bool:
-        """Nothing of this connection waits for the store."""
+        """Whether nothing of this connection waits for the store."""
         return self.event_batch.is_idle
 
     def log_in_facts(self) -> LogInTransport:
-        """Return the transport's facts, as authentication wants them."""
+        """Return the transport's facts for authentication."""
         facts = self.facts
         return LogInTransport(
             facts.host or "",
@@ -302,7 +302,7 @@ class ClientConnection(ABC):
         )
 
     def enter(self, host: str) -> None:
-        """Have the connection in a virtual host from now on; see `VirtualHosts.enter`.
+        """Enter a virtual host; see `VirtualHosts.enter`.
 
         Raises:
             AmqpError: it may not be there.
@@ -316,7 +316,7 @@ class ClientConnection(ABC):
         return f" in virtual host {host}" if host else ""
 
     def origin(self, link: str, container_id: str = "") -> Origin:
-        """Return the origin of what is sent on a link of this connection."""
+        """Return the origin of the messages of a link of this connection."""
         return Origin(
             self.principal,
             self.principal.kind == "peer",
@@ -333,7 +333,7 @@ class ClientConnection(ABC):
         Raises:
             ResourceLimitExceeded: it is one too many.
         """
-        # Only now: who logs in and says nothing more can be made to give way to others.
+        # Only now: a client that logs in and then is silent can be evicted for others.
         excess = (
             self._pump.identified(self.principal.kind, str(self.principal))
             if self._pump is not None
@@ -366,7 +366,7 @@ class ClientConnection(ABC):
         self.context.connections.add(self)
 
     def secured(self, facts: TransportFacts) -> None:
-        """The connection has been upgraded to TLS."""
+        """Note that the connection has been upgraded to TLS."""
         self.facts = facts
 
     @abstractmethod
@@ -398,12 +398,12 @@ class ClientConnection(ABC):
         self._drop_parts()
 
     def end_endpoints(self) -> None:
-        """Give back what everything on this connection held: it is lost."""
+        """End all endpoints with the connection, and return the entries they held."""
         for endpoint in self.endpoints():
             endpoint.leave()
 
     def flush(self) -> None:
-        """Have what the engine has to say written before the reactor turns."""
+        """Write the engine's output in this turn of the reactor."""
         if self._pump is not None:
             self._pump.schedule_flush()
 
@@ -417,9 +417,9 @@ class ClientConnection(ABC):
     # -- what waits for the disk -----------------------------------------------------------------
 
     def hold(self, size: int) -> None:
-        """Read nothing more while too much waits for the disk: credit counts messages only.
+        """Pause reading while too many octets wait for the disk: credit counts messages only.
 
-        How much is too much is less where memory runs short: those who hold most wait first.
+        The bound is lower where memory runs short: connections that hold most wait first.
         """
         held = self._uncommitted_bytes = self._uncommitted_bytes + size
         self.context.memory.hold(size)
@@ -435,7 +435,7 @@ class ClientConnection(ABC):
         return min(self.limits.uncommitted_bytes, part)
 
     def release(self, size: int) -> None:
-        """Release octets that are on the disk, or were given up."""
+        """Release octets that are on the disk, or were dropped."""
         self._uncommitted_bytes -= size
         self.context.memory.release(size)
         if self.is_held and self._uncommitted_bytes <= self._most_bytes:
@@ -445,21 +445,21 @@ class ClientConnection(ABC):
             self._drop_parts()
 
     def _stop_reading(self) -> None:
-        """Take nothing more from the transport."""
+        """Stop reading from the transport."""
         if self._pump is not None:
             self._pump.hold_reading()
 
     def _read_on(self) -> None:
-        """Read again: what was held for `hold` is gone. A protocol may have reasons of its own."""
+        """Resume reading after `hold`, unless a protocol has reasons of its own against it."""
         if self._pump is not None:
             self._pump.release_reading()
 
     def admit(self, hop: NextHop) -> Deferred[None]:
-        """Have a next hop looked up. See `IHops.admit`."""
+        """Look a next hop up. See `IHops.admit`."""
         return self.context.hops.admit(hop, Origin(self.principal, connection=self.facts.remote))
 
     def conclude(self, transaction: Transaction) -> None:
-        """Tell the links how a transaction has ended."""
+        """Notify the links of the end of a transaction."""
         with self.event_batch:
             transaction.conclude()
         self.flush()
@@ -474,13 +474,13 @@ class ClientConnection(ABC):
         self.conclude(transaction)
 
     def forget_receipts(self, stream: Stream, floor: int) -> None:
-        """A relaying peer will not send anything below the floor again."""
+        """Forget receipts below the floor, which a relaying peer has announced."""
         batch = self.context.broker.begin()
         if stream.forget_below(floor, batch.transaction):
             batch.commit().addErrback(self.broken, "forgetting receipts")
 
     def forget_stream(self, key: str) -> None:
-        """Forget all receipts of a stream that its peer has given up."""
+        """Forget all receipts of a stream that its peer has ended."""
         batch = self.context.broker.begin()
         batch.transaction.forget_stream(key)
         batch.commit().addErrback(self.broken, "forgetting a stream of receipts")
@@ -488,7 +488,7 @@ class ClientConnection(ABC):
     # -- what goes wrong -------------------------------------------------------------------------
 
     def seen(self, step: str, code: object, words: str) -> None:
-        """Have it known what a prober, or somebody who is refused, came to."""
+        """Report the result of a prober, or of a refused connection."""
         remote, who = self.facts.remote, str(self.principal)
         self.context.seen(step, remote, who, str(code), short(words), self.probe)
 
@@ -496,13 +496,13 @@ class ClientConnection(ABC):
         return {"connection": self.facts.remote, "principal": str(self.principal)}
 
     def _log_unauthenticated(self, kind: str, text: str, **fields: Any) -> None:
-        """Log what somebody does who was never let in: one of many, it may be, at this place."""
+        """Log an event of a connection that was never opened, with a limited rate."""
         count = self.context.unauthenticated_log.due((self._listener, kind))
         if count:
             self.log.warn(text, connection=self.facts.remote, more=and_more(count), **fields)
 
     def _note_messages_refused(self, link: str, node: str, error: AmqpError, count: int) -> None:
-        """Have it in the journal that messages were refused at the door."""
+        """Record refused messages in the journal."""
         journal = self.context.broker.journal
         if journal.is_kept:
             facts = {
@@ -520,7 +520,7 @@ class ClientConnection(ABC):
             journal.note(RunEvent(RecordKind.REJECTED, journal.now_us(), facts))
 
     def broken(self, failure: Failure, doing: str) -> None:
-        """Log what must not happen."""
+        """Log a fault of this program."""
         self.log.failure(
             "{connection}: {doing} failed",
             failure,
@@ -533,17 +533,17 @@ class ClientConnection(ABC):
 
     @property
     def holds_nothing(self) -> bool:
-        """No consumer on this connection holds unsettled deliveries."""
+        """Whether no consumer on this connection holds unsettled deliveries."""
         return not any(each.held_bytes for each in self.endpoints())
 
     @property
     def link_count(self) -> int:
-        """Links, or what the protocol has in their place."""
+        """Number of its endpoints."""
         return sum(1 for _ in self.endpoints())
 
     @abstractmethod
     def endpoints(self) -> Iterator[NodeEndpoint]:
-        """Iterate over what it has at nodes, as long as it has it."""
+        """Iterate over its endpoints at nodes."""
 
     def row(self) -> dict[str, object]:
         """Return the row for operators; a frontend adds what its protocol knows."""
@@ -586,7 +586,7 @@ class ClientConnection(ABC):
         }
 
     def detach_named(self, name: str) -> int:
-        """Detach the links with this name because an operator wants it (G-13); return how many."""
+        """Detach the links with this name for an operator (G-13); return their number."""
         found = [each for each in self.endpoints() if each.name == name and each.is_active]
         for endpoint in found:
             endpoint.detach(conditions.LINK_DETACH_FORCED, "an operator closed this link")
@@ -604,12 +604,12 @@ class ClientConnection(ABC):
         self.flush()
 
     def grant(self) -> None:
-        """Bring the senders' credit in line with what they may have now."""
+        """Adjust the senders' credit."""
         for endpoint in self.endpoints():
             endpoint.grant()
 
     def apply_terms(self, contract: ActiveContract) -> None:
-        """Have the links that are sent on go by changed terms."""
+        """Apply changed terms to the senders' links."""
         for endpoint in self.endpoints():
             endpoint.apply_terms(contract)
 
@@ -621,7 +621,7 @@ class ClientConnection(ABC):
                 endpoint.detach(conditions.RESOURCE_DELETED, f"{address} does not exist any more")
 
     def detach_unauthorized(self) -> int:
-        """Detach links to whose node the other side may not attach any more; return how many."""
+        """Detach links whose access was revoked; return their number."""
         count = 0
         for endpoint in self.endpoints():
             if endpoint.is_active:
@@ -640,15 +640,15 @@ class ClientConnection(ABC):
         return 0
 
     def partial_deliveries(self, are_all: bool) -> list[PartialDelivery[Hashable]]:
-        """Return what is on its way in: what is in memory, or all."""
+        """Return its unfinished deliveries: those in memory, or all."""
         return []
 
     def partial_delivery(self, key: Hashable) -> PartialDelivery[Hashable] | None:
-        """Return what there is of one; None if there is none any more."""
+        """Return one of them; None if it is unfinished no more."""
         return None
 
     def spill(self, key: Hashable) -> None:
-        """Write to disk what has come of a delivery, and the rest as it comes."""
+        """Write the present part of a delivery to disk, and the rest as it arrives."""
         raise KeyError(key)
 
     def end_partial(self, key: Hashable, words: str) -> None:

@@ -11,10 +11,10 @@ __all__ = ["ConnectionPolicy"]
 
 
 class ConnectionPolicy:
-    """The decisions of a broker by itself: everything is served, nobody is told; see the methods.
+    """Default decisions: every host name is served, events are ignored; see the methods.
 
     Args:
-        contracts: what each peer and user may ask of us; None: nobody has any.
+        contracts: the contracts of peers and users; None for none.
         hosts: the virtual hosts; None if there is but ``/``.
     """
 
@@ -25,28 +25,28 @@ class ConnectionPolicy:
         self.hosts = hosts or VirtualHosts()
 
     def serves(self, hostname: str | None) -> bool:
-        """Tell whether the host name of an open is one of ours (A-16)."""
+        """Return whether the host name of an open is one of ours (A-16)."""
         return True
 
     def lock_seconds(self) -> float:
-        """Return how long a delivery may be without an outcome (O-04); 0 for ever."""
+        """Return the longest time without an outcome of a delivery (O-04); 0 for no limit."""
         return 0.0
 
     def consumer_seconds(self) -> float:
-        """Return how long a message may be unacknowledged in 0-9 and 0-9-1; 0 for ever."""
+        """Return the longest time without an acknowledgement in 0-9 and 0-9-1; 0 for no limit."""
         return 0.0
 
     def peer_opened(self, principal: Principal) -> None:
-        """A peer has opened a connection, so it can be reached as a rule."""
+        """Handle a connection opened by a peer, which is a sign that it can be reached."""
 
     def seen(self, step: str, remote: str, who: str, code: str, words: str, probe: str) -> None:
-        """Somebody has opened a connection as a prober, or was refused.
+        """Handle the open of a prober, or a refused connection.
 
         Args:
-            step: how far it came; see `amqproute.services.peer_probe`.
+            step: the step reached; see `amqproute.services.peer_probe`.
             remote: the address.
             who: the principal.
-            code: ``ok``, or why it was refused.
+            code: ``ok``, or the reason of the refusal.
             words: the same in words.
-            probe: the id that a prober has given itself; empty for none.
+            probe: the id of a prober; empty for others.
         """

@@ -2,8 +2,8 @@
 """A receiver's end at a node: its capacity, and the return of the entries it holds.
 
 Besides the receiver's own credit, an endpoint takes no more entries than the limits of a connection
-and the memory of all connections allow. What it holds it gives back to the source with an outcome,
-in the batch of the events that are being handled; the receiver has its answer when that is durable.
+and the memory of all connections allow. Entries go back to the source with an outcome, in the batch
+of the events that are being handled; the receiver has its answer when that is durable.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
 
     Args:
         connection: its connection.
-        source: where entries come from.
+        source: the source of its entries.
         name: for the journal.
-        copies: it browses: it holds nothing, and its outcomes are its own affair.
-        dynamic: the source was made for it and goes with it.
+        copies: whether it browses: then it holds no entries, and its outcomes have no effect on
+            others.
+        dynamic: whether the source was created for it and is deleted with it.
 
     Attributes:
-        is_volatile: the source keeps nothing on the disk: its settlements need no commit.
-        taker: who takes, for the journal.
+        is_volatile: whether the source is in memory only: its settlements need no commit.
+        taker: the consumer, for the journal.
     """
 
     __slots__ = (
@@ -139,18 +140,18 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
         self.source.dispatch()
 
     def _room(self, credit: int, unsettled: int) -> int:
-        """Return how many entries it may take.
+        """Return the number of entries it may take.
 
         Args:
-            credit: that the receiver has given, as far as it can be used now.
-            unsettled: entries that it holds.
+            credit: of the receiver, as far as it can be used now.
+            unsettled: number of entries that it holds.
         """
         connection = self._connection
         if credit <= 0 or connection.is_paused:
             return 0
         context = self._context
         if context.is_stopping and not self.dynamic:
-            return 0  # what stands on a dynamic node, replies mostly, ends with the daemon
+            return 0  # messages on a dynamic node, replies mostly, end with the daemon
         limits = connection.limits
         held = self._bytes
         if held >= limits.unsettled_bytes:
@@ -162,11 +163,11 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
         return credit if credit < free else max(0, free)
 
     def _hold(self, entries: Iterable[Entry]) -> None:
-        """Count entries that it holds from now on, until `forget`."""
+        """Add the octets of entries that it holds from now on, until `forget`."""
         self._bytes += sum([len(entry.message.encoded) for entry in entries])
 
     def forget(self, entries: Sequence[Entry]) -> None:
-        """These are not unsettled any more."""
+        """Subtract the octets of entries that it does not hold any more."""
         held = self._bytes
         for entry in entries:
             held -= len(entry.message.encoded)
@@ -178,8 +179,8 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
         """Give entries back to their source with an outcome.
 
         Args:
-            entries: which.
-            outcome: what the receiver, or we, have come to.
+            entries: the entries.
+            outcome: of the receiver, or ours.
             answer: deliveries, of the protocol's own kind, to be settled when that is durable.
         """
         event_batch = self._connection.event_batch

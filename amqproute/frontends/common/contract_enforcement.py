@@ -1,48 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """Enforcement of contracts: the limits of each peer and each user.
 
-An `ActiveContract` counts over all connections of its holder, so that more connections get nobody
-more. Its terms are of two kinds.
+An `ActiveContract` counts over all connections of its holder, so that more connections do not raise
+the limits. Its terms are of two kinds.
 
-**Pressure.** Rates, a share of the store and the deliveries under way are kept by credit alone: a
-holder that comes near one of them is granted less, and less is what it sends. Nothing is refused,
-nothing is lost, and its messages wait where they come from.
+**Pressure.** Rates, a share of the store and the deliveries in progress are limited by credit
+alone: a holder close to a limit is granted less, and so sends less. Nothing is refused or lost; its
+messages wait at their senders.
 
 * *messages per second*: a bucket with a second's worth. Credit is paid for in tokens when it is
-  granted and given back when it is revoked, so whoever keeps to its credit keeps to its rate.
+  granted and refunded when it is revoked, so a holder that respects its credit respects its rate.
 * *bytes per second*: the same, paid when the octets arrive; before, the mean size stands for them.
-* *spool*: octets that its messages occupy here, in `amqproute.broker.sender_quotas`. What is
-  granted has to fit into what is left of them: all credit, times what one of its messages occupies.
-  From three quarters on the credit falls in proportion to what is left, and is nothing when nothing
-  is left.
+* *spool*: octets of its messages here, see `amqproute.broker.sender_quotas`. All granted credit,
+  times the size of one of its messages, has to fit into the rest of them. From three quarters on
+  the credit falls in proportion to the rest, down to nothing.
 * *credit*: deliveries granted, or taken and not yet committed, over all its links.
 
-What there is is divided among the holder's links that send, each part at least one; of *spool* a
-part may be nothing. Links without one take turns with those that do not use theirs.
+Each of these is divided among the holder's sending links, each part at least one; of *spool* a part
+may be nothing. Links without a part take turns with those that do not use theirs.
 
-**How large is a message?** What it occupies is measured when it is put: more than its octets if a
-topic keeps it for several subscriptions. The largest one counts, and is forgotten slowly as smaller
-ones come. Before there was one, there is credit for one message, or for as many as fit if the terms
-say how large one may be. What comes within the credit that was granted is taken, whatever its
-size: so the share can be exceeded, by one message if less than one is left, by as much as messages
-are larger than those before them, and by what was on its way when credit was taken back. After
-that there is no credit until there is room.
+**Size of a message.** The size is measured when it is put: more than its octets if a topic keeps it
+for several subscriptions. The largest one counts, and decays slowly with smaller ones. At the
+beginning there is credit for one message, or for as many as fit if the terms have a maximum size.
+Messages within granted credit are taken, whatever their size: so the share can be exceeded, by one
+message if less than one is left, by the difference if messages are larger than earlier ones, and by
+messages on their way when credit was revoked. After that there is no credit until there is room.
 
-**Refusal** meets only what no credit can prevent: one connection or link more than agreed, a
-larger message (by the engine, which knows the link's maximum), and who sends without credit: past
-a second's worth of messages that were never granted, or with its share of the store used up. The
-error is ``amqp:resource-limit-exceeded`` with ``limiter``, ``limit`` and ``retry-after`` (seconds).
+**Refusal** is for cases that credit cannot prevent: one connection or link more than agreed, a
+larger message (by the engine, which knows the link's maximum), and messages without credit: more
+than a second's worth of them, or any with the share of the store used up. The error is
+``amqp:resource-limit-exceeded`` with ``limiter``, ``limit`` and ``retry-after`` (seconds).
 
-The log hears when a holder begins to be held back, by what, and when that has been over for
-`QUIET_SECONDS`; never of single messages. One that is held back by several limits in turn is told
-with another one once in that time at most. What an operator asks for is the limit of now: a share
-of the store that is used up is one for as long as it is, although nothing happens meanwhile.
+The log reports when a limit begins to hold a holder back, and when that has been over for
+`QUIET_SECONDS`; never single messages. Where several limits alternate, another one is logged once
+in that time at most. Operators see the present limit: a used up share of the store counts as long
+as it lasts, even without events.
 
 A holder finds its terms in our open, in the property `amqproute.values.CONTRACT`.
 
-Why the others do not notice a flood: whatever arrives in one read is one batch, and one read is
-bounded; whoever has no credit has nothing to read; and a holder's part of what waits for the disk
-is bounded by its credit.
+A flood does not disturb others: the messages of one read are one batch, and one read is bounded; a
+sender without credit sends nothing to be read; and a holder's messages that wait for the disk are
+bounded by its credit.
 """
 
 from __future__ import annotations
@@ -73,23 +71,23 @@ __all__ = [
 
 PLENTY: Final = 1 << 31
 RETRY_SECONDS: Final = 30
-"""What a refusal says about when to come again."""
+"""The retry-after of a refusal, in seconds."""
 QUIET_SECONDS: Final = 60.0
-"""So long nothing has to have held a holder back before the log calls that over."""
+"""Time without a limit in effect before the log calls it over."""
 SHORTEST_WAIT: Final = 0.05
-"""Seconds between two looks at an empty bucket: credit is not given token by token."""
+"""Seconds between two checks of an empty bucket: credit is not granted token by token."""
 LEAST_OWED: Final = 100
-"""Messages without credit that are taken in any case, before refusals begin."""
+"""Messages without credit that are taken before refusals begin."""
 USUAL_OCTETS: Final = 1024.0
-"""What a message has, before there was one."""
+"""Assumed size of a message before the first one."""
 SIZE_MEMORY: Final = 64
-"""A large message is forgotten by one part in so many with each smaller one."""
+"""The size of a large message decays by one part in so many with each smaller one."""
 TURN_SECONDS: Final = 0.25
-"""How long a link may keep credit that it does not use, while another one has none; longer and
-longer, up to `LONGEST_TURN`, while nothing comes on any of them."""
+"""Time for which a link may keep unused credit while another one has none; longer and longer, up to
+`LONGEST_TURN`, while none of them sends."""
 LONGEST_TURN: Final = 2.0
 MOST_IDLE: Final = 1000
-"""Holders without a connection that are remembered, as their buckets may not be full again."""
+"""Most holders without a connection that are remembered, since their buckets may not be full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ class ContractTerms:
         credit: deliveries granted or not yet committed, over all links.
         messages_per_second: on average, after a second's worth at once.
         bytes_per_second: the same for the octets of messages.
-        spool: octets that its messages may occupy here.
+        spool: octets of its messages here.
         max_message_size: octets.
     """
 
@@ -118,23 +116,23 @@ class ContractTerms:
         return any(getattr(self, each.name) is not None for each in fields(self))
 
     def bounds(self) -> dict[str, float]:
-        """Return the bounds there are, as the holder finds them when it connects."""
+        """Return the bounds in the form sent to the holder."""
         found = ((each.name, getattr(self, each.name)) for each in fields(self))
         return {name.replace("_", "-"): bound for name, bound in found if bound is not None}
 
     def limits(self) -> dict[str, float | None]:
-        """Return each bound as management shows it."""
+        """Return the bounds in the form of management."""
         return {
             f"limit-{each.name.replace('_', '-')}": getattr(self, each.name)
             for each in fields(self)
         }
 
     def row(self, key: str, account: SenderQuota | None) -> dict[str, object]:
-        """Return what `ActiveContract.row` returns, for a holder that has not been here.
+        """Return the row, as `ActiveContract.row`, of a holder without connections so far.
 
         Args:
             key: the holder.
-            account: of its messages that are here; None if there are none.
+            account: of its messages here; None if there are none.
         """
         numbers = "connections links credit under-way messages octets"
         return {
@@ -154,17 +152,17 @@ NO_TERMS: Final = ContractTerms()
 
 
 class ContractLink(Protocol):
-    """A link on which the holder of a contract sends."""
+    """A sending link of the holder of a contract."""
 
     @property
     def waiting_octets(self) -> int:
         """Octets of messages that have arrived and are not enqueued yet."""
 
     def grant(self) -> None:
-        """Bring its credit in line with what it may have now."""
+        """Adjust its credit."""
 
     def revoke(self) -> None:
-        """Take back the credit that it has."""
+        """Revoke its credit."""
 
 
 class ContractConnection(Protocol):
@@ -175,21 +173,21 @@ class ContractConnection(Protocol):
 
     @property
     def link_count(self) -> int:
-        """Links that it has."""
+        """Number of its links."""
 
     def apply_terms(self, contract: ActiveContract) -> None:
-        """Have its links go by changed terms."""
+        """Apply changed terms to its links."""
 
 
 class ContractShare:
     """Share of one sending link in its sender's contract.
 
     Attributes:
-        contract: whose share.
-        link: which.
+        contract: the contract.
+        link: the link.
         paid: deliveries it may still send that have been paid for.
-        revoked: deliveries that were granted and taken back, and may be on their way all the same.
-        is_used: something has come since the links took turns last.
+        revoked: deliveries whose credit was revoked, and that may be on their way all the same.
+        is_used: whether a message has come since the links took turns last.
         in_progress: deliveries taken and not committed.
     """
 
@@ -204,13 +202,13 @@ class ContractShare:
         self.in_progress = 0
 
     def granted(self, credit: int) -> None:
-        """The link has so much credit from now on."""
+        """Note the credit of the link."""
         self.contract.pay(credit - self.paid)
         self.revoked = max(0, self.revoked + self.paid - credit)
         self.paid = credit
 
     def received(self, count: int, octets: int) -> int:
-        """So much has arrived on the link; return how many deliveries were never granted."""
+        """Count arrivals on the link; return the number of deliveries without credit."""
         self.is_used = True
         self.paid -= count
         lacking = 0
@@ -225,28 +223,28 @@ class ContractShare:
         return lacking
 
     def leave(self) -> None:
-        """The link is gone."""
+        """Remove the share: the link is gone."""
         self.granted(0)
         self.contract.shares.pop(self.link, None)
         self.contract.left(self)
 
 
 class ActiveContract:
-    """The terms of one holder, and how far it has used them.
+    """The terms of one holder, and their use.
 
     Args:
-        key: who, as in ``peer:beta.example``.
-        terms: what is agreed.
+        key: the holder, as in ``peer:beta.example``.
+        terms: its terms.
         clock: for rates.
-        accounts: where what it occupies is counted.
-        recent: where refusals of the last hour are counted.
+        accounts: the quotas of senders.
+        recent: counters of the last hour.
 
     Attributes:
         connections: its connections.
-        shares: what its links that send have.
-        account: what it occupies; None without a share.
+        shares: the shares of its sending links.
+        account: its use of the store; None without a share.
         posted: octets of its messages in open transactions.
-        refused: how often a hard limit was met, by limiter.
+        refused: number of refusals, by limiter.
     """
 
     log = Logger()
@@ -292,7 +290,7 @@ class ActiveContract:
         return f"<ActiveContract {self.key} {self.terms}>"
 
     def adopt(self, terms: ContractTerms) -> None:
-        """Go by changed terms."""
+        """Apply changed terms."""
         old, self.terms = self.terms, terms
         now = self._clock.seconds()
         if terms.messages_per_second != old.messages_per_second:
@@ -324,15 +322,15 @@ class ActiveContract:
             self._reached_at["connections"] = self._clock.seconds()
 
     def disconnect(self, connection: ContractConnection) -> None:
-        """A connection is gone."""
+        """Forget a connection."""
         self.connections.discard(connection)
         self.left_at = self._clock.seconds()
 
     def check_links(self) -> None:
-        """Look whether there may be one link more.
+        """Check that there may be one more link.
 
         Raises:
-            ResourceLimitExceeded: no.
+            ResourceLimitExceeded: there may not.
         """
         most = self.terms.links
         if most is None:
@@ -347,10 +345,10 @@ class ActiveContract:
         return sum([each.link_count for each in self.connections])
 
     def check_message(self) -> None:
-        """Look whether a message may be taken that has come without credit.
+        """Check that a message without credit may be taken.
 
         Raises:
-            ResourceLimitExceeded: no.
+            ResourceLimitExceeded: it may not.
         """
         spool = self.terms.spool
         if spool is not None and self.account is not None and self.account.octets >= spool:
@@ -374,31 +372,31 @@ class ActiveContract:
     # -- pressure ------------------------------------------------------------------------------
 
     def join(self, link: ContractLink) -> ContractShare:
-        """Give a link its share; what the others have becomes less, if it is bounded."""
+        """Add the share of a link; those of the others are reduced where there is a bound."""
         share = self.shares[link] = ContractShare(self, link)
         if self.terms.credit is not None and len(self.shares) > 1:
             self._schedule_wake()
         return share
 
     def left(self, share: ContractShare) -> None:
-        """A link is gone; what it had is the others'."""
+        """Divide the credit of a link that is gone among the others."""
         self._turns.pop(share, None)
         if self._turns:
             self._schedule_wake()
 
     def released(self, octets: int) -> None:
-        """So many octets of messages in transactions are put by now, or never will be."""
+        """Subtract octets of messages in transactions, which have ended."""
         self.posted -= octets
         if self.terms.spool is not None:
             self._schedule_wake()
 
     def pay(self, deliveries: int) -> None:
-        """Pay for credit, or take back what was paid for credit that is revoked."""
+        """Pay for granted credit, or refund revoked credit."""
         if self._messages is not None and deliveries:
             self._messages.take(deliveries, self._clock.seconds())
 
     def received(self, count: int, octets: int) -> None:
-        """So much has arrived."""
+        """Count arrivals."""
         self.messages_in += count
         self.octets_in += octets
         if count:
@@ -407,24 +405,24 @@ class ActiveContract:
             self._octets.take(octets, self._clock.seconds())
 
     def charged(self, octets: int) -> None:
-        """So much a message occupies that has been put."""
+        """Note the size of a message that has been put."""
         size = self._size
         if size is None or octets > size:
             self._size = float(octets)
             if len(self.shares) > 1:
-                self._schedule_wake()  # what the others have was reckoned with smaller ones
+                self._schedule_wake()  # the credit of the others was calculated with smaller ones
         else:
             self._size = size - (size - octets) / SIZE_MEMORY
 
     def _fitting(self, free: int) -> int:
-        """Return how many messages there may be credit for, with so many octets left."""
+        """Return the number of messages that fit into so many octets."""
         if free <= 0:
             return 0
         size = self._size if self._size is not None else self.terms.max_message_size
         return 1 if size is None else max(1, int(free / max(1.0, size)))
 
     def _dealt(self, total: int, share: ContractShare) -> int:
-        """Return a link's part of what all together may have; nothing, if others have all of it."""
+        """Return a link's part of a total; 0 if the others have all of it."""
         others = sum([each.paid for each in self.shares.values() if each is not share])
         dealt = max(0, min(-(-total // len(self.shares)), total - others))
         if total and not dealt:
@@ -433,7 +431,7 @@ class ActiveContract:
         return dealt
 
     def _rotate(self) -> None:
-        """Take credit back where it is not used, for those that have none."""
+        """Revoke unused credit in favor of links without any."""
         waiting, self._turns = self._turns, {}
         if not waiting:
             return
@@ -442,19 +440,19 @@ class ActiveContract:
         for share in tuple(self.shares.values()):
             if share.paid and not share.is_used:
                 share.link.revoke()
-                self.shares[share.link] = self.shares.pop(share.link)  # the next turn is others'
+                self.shares[share.link] = self.shares.pop(share.link)  # others are next
             share.is_used = False
         for share in waiting:
             if self.shares.get(share.link) is share:
                 share.link.grant()
 
     def allowance(self, share: ContractShare, in_progress: int, window: int) -> int:
-        """Return how many deliveries a link may have granted, those that it has among them.
+        """Return the most credit of a link, including its present credit.
 
         Args:
-            share: the link's.
+            share: of the link.
             in_progress: its deliveries that are taken and not committed.
-            window: what it would have without a contract.
+            window: its credit without a contract.
         """
         terms = self.terms
         share.in_progress = in_progress
@@ -508,12 +506,12 @@ class ActiveContract:
         return allowed
 
     def _free_octets(self, account: SenderQuota, spool: int) -> int:
-        """Return how much of its share of the store is left to the holder."""
+        """Return the rest of the holder's share of the store."""
         waiting = sum([each.link.waiting_octets for each in self.shares.values()])
         return spool - account.octets - waiting - self.posted
 
     def _divided(self, total: int, share: ContractShare) -> int:
-        """Return a link's part of what all together may have; at least one."""
+        """Return a link's part of a total, at least 1."""
         others = sum([each.paid for each in self.shares.values() if each is not share])
         return max(1, min(-(-total // len(self.shares)), total - others))
 
@@ -521,19 +519,19 @@ class ActiveContract:
         self._schedule_wake()
 
     def _schedule_wake(self) -> None:
-        """Look at all credit when what is going on now is over."""
+        """Adjust all credit later in this turn."""
         if self._wake is not None:
             self._wake.reset(0)
         else:
             self._wake = self._clock.callLater(0, self._look)
 
     def _wake_later(self, seconds: float) -> None:
-        """Look at all credit when there are tokens again."""
+        """Adjust all credit when there are tokens again."""
         if self._wake is None:
             self._wake = self._clock.callLater(max(SHORTEST_WAIT, seconds), self._look)
 
     def _look(self) -> None:
-        """There may be more credit, or less."""
+        """Adjust all credit."""
         self._wake = None
         self._rotate()
         for share in tuple(self.shares.values()):
@@ -581,13 +579,13 @@ class ActiveContract:
 
     @property
     def limiter(self) -> str:
-        """The limit that holds its holder back now; empty if none does."""
+        """The limit that is in effect now; empty if none is."""
         is_full = (
             self.terms.spool is not None
             and self.account is not None
             and self._free_octets(self.account, self.terms.spool) <= 0
         )
-        if is_full:  # nothing has to happen meanwhile
+        if is_full:  # it counts without events
             self._note("spool", self._clock.seconds())
         elif self._limiter:
             self._note("", self._clock.seconds())
@@ -595,11 +593,11 @@ class ActiveContract:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing would be lost if it were forgotten."""
+        """Whether it has no state worth keeping."""
         return not self.connections and self._clock.seconds() - self.left_at > QUIET_SECONDS
 
     def row(self) -> dict[str, object]:
-        """Return what an operator wants to know, and what the holder may."""
+        """Return the row for operators, which the holder may see as well."""
         limiter = self.limiter
         own: dict[str, object] = {
             "name": self.key,
@@ -620,14 +618,14 @@ class ActiveContract:
         return own | self.terms.limits()
 
     def _at_bound(self, limiter: str) -> dict[str, int]:
-        """Return for how many seconds each bound has been reached that is reached now."""
+        """Return the bounds that are reached now, with the seconds since then."""
         now = self._clock.seconds()
         used = {"connections": len(self.connections), "links": self._links()}
         found = {}
         for name, number in used.items():
             most = self._limit(name)
             if most is not None and number >= most:
-                # A reload may have made the bound narrower than what is used already.
+                # A reload may have set the bound below the present use.
                 found[name] = int(now - self._reached_at.setdefault(name, now))
         if limiter:
             found[limiter] = int(now - self._limiter_since)
@@ -635,13 +633,13 @@ class ActiveContract:
 
 
 class ActiveContracts:
-    """Those of all holders.
+    """The contracts of all holders.
 
     Args:
         clock: for rates.
-        accounts: where what they occupy is counted.
-        terms_for: who holds the contract of a principal, and its terms.
-        recent: where refusals of the last hour are counted.
+        accounts: the quotas of senders.
+        terms_for: returns the holder of the contract of a principal, and its terms.
+        recent: counters of the last hour.
     """
 
     def __init__(
@@ -658,7 +656,7 @@ class ActiveContracts:
         self._held: dict[str, ActiveContract] = {}
 
     def of(self, principal: Principal) -> ActiveContract:
-        """Return the contract of whoever stands behind a connection."""
+        """Return the contract of a principal."""
         key, terms = self._terms_for(principal)
         contract = self._held.get(key)
         if contract is None:
@@ -672,11 +670,11 @@ class ActiveContracts:
         return contract
 
     def find(self, key: str) -> ActiveContract | None:
-        """Return the contract of a holder that has been here since the start."""
+        """Return the contract of a holder that has connected since the start."""
         return self._held.get(key)
 
     def adopt(self, connections: Iterable[ContractConnection]) -> None:
-        """Go by changed terms: each holder gets what holds for it now.
+        """Apply changed terms to each holder.
 
         Args:
             connections: every connection.
@@ -691,7 +689,7 @@ class ActiveContracts:
             del self._held[contract.key]
 
     def limiters(self) -> Iterator[tuple[str, str]]:
-        """Iterate over the holders that are held back now, with what holds them back."""
+        """Iterate over the holders with a limit in effect, and the limits."""
         for key, contract in sorted(self._held.items()):
             if limiter := contract.limiter:
                 yield key, limiter
