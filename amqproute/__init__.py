@@ -12,8 +12,9 @@ The layers
 Imports only go down, and packages of one layer do not know each other; a test holds it
 (``tests/test_architecture.py``). Each package's docstring is its theory of operation::
 
-    9  tools                                   demonstration, benchmark, synthetic journals
-    8  daemon  cli                             assembly, process, commands
+    10 tools                                   demonstration, benchmark, synthetic journals
+    9  daemon  cli                             assembly, process, commands
+    8  dashboard                               pages for operators
     7  pipeline  http                          journals as tables; what browsers and programs see
     6  frontends  relay  services              clients in, peers out, reserved nodes
     5  broker                                  nodes, entries, batches, receipts

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections, and the links and channels of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from amqproute.dashboard.display_units import (
+    DASH,
+    address,
+    age,
+    date_time,
+    number,
+)
+from amqproute.dashboard.management_source import RowPage
+from amqproute.dashboard.page_blocks import (
+    ActionButton,
+    Block,
+    Cell,
+    Column,
+    Facts,
+    FilterForm,
+    FormField,
+    Note,
+    Page,
+    Table,
+    TableRow,
+    Toolbar,
+)
+from amqproute.dashboard.row_values import Row, text, whole
+
+__all__ = ["ConnectionFacts", "ConnectionList", "connection_page", "connections_page"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionList:
+    """What the list of connections shows.
+
+    Attributes:
+        connections: rows.
+        suspended: links without a connection.
+        contains: the filter.
+        host: the virtual host; empty for all.
+        is_first: whether it is the first part.
+    """
+
+    connections: RowPage
+    suspended: Sequence[Row] = ()
+    contains: str = ""
+    host: str = ""
+    is_first: bool = True
+
+
+def connections_page(facts: ConnectionList) -> Page:
+    """Make the page of all connections."""
+    made = [
+        TableRow(
+            f"{text(row, 'name')} {text(row, 'since-ms')}",
+            [
+                Cell(text(row, "name"), address("connection", name=text(row, "name"))),
+                Cell(text(row, "principal"), detail=text(row, "container")),
+                Cell(text(row, "protocol"), detail=text(row, "virtual-host")),
+                Cell(text(row, "tls") or "none"),
+                Cell(number(whole(row, "links"))),
+                Cell(number(whole(row, "deliveries-in"))),
+                Cell(number(whole(row, "deliveries-out"))),
+                Cell(number(whole(row, "unsettled"))),
+                Cell(age(whole(row, "age-ms"))),
+            ],
+        )
+        for row in facts.connections.rows
+    ]
+    columns = [
+        Column("connection", "code"),
+        Column("who"),
+        Column("protocol", is_minor=True),
+        Column("TLS", is_minor=True),
+        Column("links", "number", is_minor=True),
+        Column("in", "number"),
+        Column("out", "number"),
+        Column("unsettled", "number", is_minor=True),
+        Column("age", "number"),
+    ]
+    table = Table(
+        "connections",
+        "Connections",
+        columns,
+        made,
+        empty="Nobody is connected.",
+        total=facts.connections.total,
+        first=""
+        if facts.is_first
+        else address("connections", contains=facts.contains, host=facts.host),
+        more=(
+            address(
+                "connections",
+                contains=facts.contains,
+                host=facts.host,
+                cursor=facts.connections.cursor,
+            )
+            if facts.connections.cursor
+            else ""
+        ),
+        filter=FilterForm(
+            address("connections"),
+            [
+                FormField("contains", "Address contains", facts.contains, "search"),
+                FormField("host", "Virtual host", facts.host, "search"),
+            ],
+        ),
+    )
+    blocks: list[Block] = [table]
+    if facts.suspended:
+        blocks.append(_links(facts.suspended, "Suspended links"))
+    if facts.connections.refused:
+        blocks.insert(0, Note("refused", facts.connections.refused, "bad"))
+    return Page("Connections", blocks, "connections", subtitle="clients and peers")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFacts:
+    """What the page of one connection shows: its row, and those of its links and channels."""
+
+    row: Row
+    links: Sequence[Row]
+
+
+def connection_page(facts: ConnectionFacts) -> Page:
+    """Make the page of one connection."""
+    row = facts.row
+    name = text(row, "name")
+    pairs = [
+        ("who", Cell(text(row, "principal"))),
+        ("container", Cell(text(row, "container"))),
+        ("protocol", Cell(text(row, "protocol"))),
+        ("virtual host", Cell(text(row, "virtual-host"))),
+        ("TLS", Cell(text(row, "tls") or "none")),
+        ("since (UTC)", Cell(date_time(whole(row, "since-ms")))),
+        ("age", Cell(age(whole(row, "age-ms")))),
+        ("credit given", Cell(number(whole(row, "credit-in")))),
+        ("credit got", Cell(number(whole(row, "credit-out")))),
+        ("unsettled", Cell(number(whole(row, "unsettled")))),
+        ("transactions", Cell(number(whole(row, "transactions")))),
+        ("messages in", Cell(number(whole(row, "deliveries-in")))),
+        ("messages out", Cell(number(whole(row, "deliveries-out")))),
+    ]
+    blocks: list[Block] = [
+        Toolbar(
+            "tools", [ActionButton("Close the connection", "close-connection", [("name", name)])]
+        ),
+        Facts("facts", "Connection", [pair for pair in pairs if pair[1].text not in ("", DASH)]),
+        _links(facts.links, "Links and channels"),
+    ]
+    return Page(name, blocks, "connections", parent=("Connections", address("connections")))
+
+
+def _links(rows: Sequence[Row], title: str) -> Table:
+    made = []
+    for place, row in enumerate(rows):
+        name, kind, node = text(row, "name"), text(row, "kind"), text(row, "node")
+        button = None
+        if kind == "link":
+            values = [("name", name), ("connection", text(row, "connection"))]
+            button = ActionButton("Detach", "detach", values)
+        arrow = {"in": "to us", "out": "from us"}.get(text(row, "direction"), "")
+        is_queue = bool(node) and not node.startswith(("$", "amqp$"))
+        made.append(
+            TableRow(
+                f"{name} {place}",
+                [
+                    Cell(name, detail=" ".join(each for each in (kind, arrow) if each)),
+                    Cell(
+                        node or text(row, "address") or DASH,
+                        address("queue", name=node) if is_queue else "",
+                    ),
+                    Cell(number(whole(row, "credit"))),
+                    Cell(number(whole(row, "unsettled"))),
+                    Cell(number(whole(row, "deliveries"))),
+                    Cell("", button=button),
+                ],
+            )
+        )
+    columns = [
+        Column("link", "code"),
+        Column("node", "code"),
+        Column("credit", "number"),
+        Column("unsettled", "number", is_minor=True),
+        Column("deliveries", "number"),
+        Column(""),
+    ]
+    return Table("links", title, columns, made, empty="No links.")

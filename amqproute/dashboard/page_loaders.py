@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the address of a page to the page: asks management, and hands the rows to the page.
+
+Each loader is asked for one page. It asks with the rights of the user, and never for more rows than
+the page shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeAlias
+
+from amqproute.dashboard.connection_pages import (
+    ConnectionFacts,
+    ConnectionList,
+    connection_page,
+    connections_page,
+)
+from amqproute.dashboard.journal_search import JournalBusy, JournalSearch
+from amqproute.dashboard.management_source import ROWS_SHOWN, ManagementSource, RowPage
+from amqproute.dashboard.message_pages import (
+    MessageFacts,
+    TraceFacts,
+    message_page,
+    trace_page,
+)
+from amqproute.dashboard.operations_pages import (
+    BrokerPageFacts,
+    JournalFacts,
+    UserFacts,
+    broker_page,
+    holds_page,
+    journal_page,
+    log_page,
+    users_page,
+)
+from amqproute.dashboard.overview_pages import OverviewFacts, overview_page
+from amqproute.dashboard.page_blocks import Note, Page
+from amqproute.dashboard.peer_pages import (
+    FIRST_MESSAGES,
+    PeerFacts,
+    PeerList,
+    peer_page,
+    peers_page,
+)
+from amqproute.dashboard.queue_pages import QueueFacts, QueueList, queue_page, queues_page
+from amqproute.dashboard.recent_log import RecentLog
+from amqproute.dashboard.row_values import Row, maps, text, texts
+from amqproute.dashboard.topology_pages import (
+    ExchangeFacts,
+    ExchangeList,
+    HostFacts,
+    exchange_page,
+    exchanges_page,
+    hosts_page,
+)
+from amqproute.dashboard.traffic_history import TrafficHistory
+from amqproute.values import RELAY_PREFIX
+
+__all__ = ["LOADERS", "BrokerView", "MissingPage", "PageLoader", "missing_page"]
+
+Query: TypeAlias = Mapping[str, str]
+
+_NO_RIGHT: Final = "This takes the right to manage $management, which you do not have."
+LONGEST_PARAMETER: Final = 1024
+
+
+class MissingPage(Exception):
+    """What the page is about does not exist, or the user may not see it."""
+
+
+class BrokerView(Protocol):
+    """What pages show beside rows of management."""
+
+    @property
+    def history(self) -> TrafficHistory:
+        """Traffic of the last minutes."""
+
+    @property
+    def journal(self) -> JournalSearch | None:
+        """The audit journal; None if none is kept."""
+
+    @property
+    def log(self) -> RecentLog:
+        """The last lines of the log."""
+
+    @property
+    def report(self) -> str:
+        """Address of the pipeline's latest report; empty without one."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock, ms since the epoch."""
+
+    def broker_row(self) -> Row:
+        """Return attributes of the broker: ``name``, ``version``, ``domains``, ``up-ms``."""
+
+    def hosts(self) -> Sequence[str]:
+        """Return the labels of the virtual hosts."""
+
+    def users(self) -> Sequence[Row]:
+        """Return the users with a password."""
+
+    def rules(self) -> Sequence[Row]:
+        """Return the access rules in their order."""
+
+
+PageLoader: TypeAlias = Callable[[ManagementSource, BrokerView, Query], Awaitable[Page]]
+
+
+def missing_page(words: str, status: int = 404) -> Page:
+    """Make the page for what does not exist, or has failed."""
+    return Page("Not found" if status == 404 else "Not possible", [Note("why", words, "doubtful")],
+                status=status, is_live=False)  # fmt: skip
+
+
+async def _overview(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    status = await source.do("STATUS")
+    marks = await source.rows("watermark")
+    draining = await source.do("DRAIN-STATUS") if source.may_manage else None
+    return overview_page(
+        OverviewFacts(
+            view.broker_row(),
+            status.facts if status.is_good else {},
+            marks.rows,
+            view.history,
+            draining.facts if draining is not None and draining.is_good else {},
+        )
+    )
+
+
+async def _peers(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    cursor, contains = query.get("cursor", ""), query.get("contains", "")
+    peers = await source.rows("peer", cursor=cursor, contains=contains)
+    wanted = {f"peer:{text(row, 'domain')}": text(row, "domain") for row in peers.rows}
+    incoming: dict[str, int] = {}
+    for row in (await source.rows("connection", count=1000)).rows if wanted else ():
+        domain = wanted.get(text(row, "principal"))
+        if domain is not None:
+            incoming[domain] = incoming.get(domain, 0) + 1
+    ours = text(view.broker_row(), "domains").partition(",")[0]
+    return peers_page(PeerList(ours, peers, incoming, view.now_ms(), contains, not cursor))
+
+
+async def _peer(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    name = query.get("name", "")
+    row = await source.one("peer", name)
+    if row is None:
+        raise MissingPage(
+            f"There is no next hop {name!r}: no message has gone there since the start, or you may "
+            "not see it."
+        )
+    domain = text(row, "domain")
+    who = f"peer:{domain}"
+    decisions = await source.rows("decision", contains=name)
+    connections = await source.rows("connection", count=1000)
+    probes = await source.rows("probe", count=1000)
+    holds = await source.rows("hold", count=1000)
+    names = set(texts(row, "holds"))
+    listed = await source.do(
+        "LIST-MESSAGES", "queue", f"{RELAY_PREFIX}{name}", {"count": FIRST_MESSAGES}
+    )
+    return peer_page(
+        PeerFacts(
+            row,
+            [each for each in decisions.rows if text(each, "hop") == text(row, "hop")],
+            [each for each in connections.rows if text(each, "principal") == who][:ROWS_SHOWN],
+            [each for each in probes.rows if text(each, "who") == who][:10],
+            [each for each in holds.rows if text(each, "name") in names],
+            maps(listed.facts, "messages")[:FIRST_MESSAGES] if listed.is_good else [],
+            view.now_ms(),
+        )
+    )
+
+
+async def _queues(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    cursor, contains, host = (query.get(key, "") for key in ("cursor", "contains", "host"))
+    queues = await source.rows("queue", cursor=cursor, contains=contains, host=host)
+    filled = [text(row, "name") for row in queues.rows if row.get("depth")]
+    shapes = await source.some("shape", filled) if filled else []
+    by_name = {text(row, "name"): row for row in shapes}
+    return queues_page(QueueList(queues, by_name, contains, host, not cursor))
+
+
+async def _queue(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    name, where, cursor = (query.get(key, "") for key in ("name", "where", "cursor"))
+    row = await source.one("queue", name)
+    if row is None:
+        raise MissingPage(f"There is no queue {name!r}, or you may not see it.")
+    shape = await source.one("shape", name) if row.get("depth") else None
+    body: dict[str, object] = {"count": ROWS_SHOWN}
+    body |= {key: value for key, value in (("where", where), ("cursor", cursor)) if value}
+    messages: Sequence[Row] = []
+    refused = following = ""
+    if text(row, "kind") not in ("topic", "subscription"):
+        listed = await source.do("LIST-MESSAGES", "queue", name, body)
+        if listed.is_good:
+            messages, following = maps(listed.facts, "messages"), text(listed.facts, "cursor")
+        else:
+            refused = listed.words
+    return queue_page(QueueFacts(row, shape, messages, refused, following, where, not cursor))
+
+
+async def _message(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    number = query.get("id", "")
+    answer = await source.do("WHY", "", number)
+    why = answer.facts if answer.is_good else None
+    story, refused = None, ""
+    if view.journal is None:
+        refused = "No journal is kept."
+    elif why is None and not source.may_manage:
+        refused = _NO_RIGHT
+    elif number.isascii() and number.isdigit() and len(number) < 20:
+        try:
+            story = await view.journal.life(entry=int(number))
+        except JournalBusy as busy:
+            refused = str(busy)
+    return message_page(MessageFacts(number, why, answer.words, story, refused))
+
+
+async def _trace(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    kind = next((each for each in ("message", "entry", "digest") if query.get(each)), "message")
+    wanted = query.get(kind, "").strip()
+    if not wanted:
+        return trace_page(TraceFacts())
+    if view.journal is None:
+        return trace_page(TraceFacts(wanted, kind, None, "No journal is kept."))
+    if not source.may_manage:
+        return trace_page(TraceFacts(wanted, kind, None, _NO_RIGHT))
+    try:
+        if kind == "entry":
+            if not (wanted.isascii() and wanted.isdigit() and len(wanted) < 20):
+                return trace_page(TraceFacts(wanted, kind, None, "A number has digits only."))
+            story = await view.journal.life(entry=int(wanted))
+        elif kind == "digest":
+            story = await view.journal.life(digest=wanted.lower())
+        else:
+            story = await view.journal.life(message_id=wanted)
+    except JournalBusy as busy:
+        return trace_page(TraceFacts(wanted, kind, None, str(busy)))
+    return trace_page(TraceFacts(wanted, kind, story))
+
+
+async def _exchanges(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    cursor, contains, host = (query.get(key, "") for key in ("cursor", "contains", "host"))
+    exchanges = await source.rows("exchange", cursor=cursor, contains=contains, host=host)
+    bindings = await source.rows("binding", contains=contains, host=host)
+    return exchanges_page(ExchangeList(exchanges, bindings, contains, host, not cursor))
+
+
+async def _exchange(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    name = query.get("name", "")
+    row = await source.one("exchange", name)
+    if row is None:
+        raise MissingPage(f"There is no exchange {name!r}, or you may not see it.")
+    found = await source.rows("exchange-binding", contains=name, count=1000)
+    return exchange_page(
+        ExchangeFacts(
+            row,
+            [each for each in found.rows if text(each, "source") == name],
+            [
+                each
+                for each in found.rows
+                if text(each, "target") == name and text(each, "target-type") == "exchange"
+            ],
+        )
+    )
+
+
+async def _hosts(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    made = []
+    for label in view.hosts()[:200]:
+        totals = [
+            (await source.rows(kind, host=label, count=1)).total
+            for kind in ("queue", "exchange", "connection")
+        ]
+        made.append(HostFacts(label, *totals))
+    return hosts_page(made)
+
+
+async def _connections(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    cursor, contains, host = (query.get(key, "") for key in ("cursor", "contains", "host"))
+    found = await source.rows("connection", cursor=cursor, contains=contains, host=host)
+    suspended: Sequence[Row] = []
+    if not cursor:
+        links = await source.rows("link", host=host, count=1000)
+        suspended = [each for each in links.rows if text(each, "kind") == "suspended"]
+    return connections_page(
+        ConnectionList(found, suspended[:ROWS_SHOWN], contains, host, not cursor)
+    )
+
+
+async def _connection(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    name = query.get("name", "")
+    row = await source.one("connection", name)
+    if row is None:
+        raise MissingPage(f"The connection {name!r} has ended, or you may not see it.")
+    links = await source.rows("link", count=1000)
+    own = [each for each in links.rows if text(each, "connection") == name]
+    return connection_page(ConnectionFacts(row, own[:ROWS_SHOWN]))
+
+
+async def _holds(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    cursor = query.get("cursor", "")
+    return holds_page(await source.rows("hold", cursor=cursor), not cursor)
+
+
+async def _journal(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    kind, node = query.get("kind", ""), query.get("node", "")
+    found = (await source.rows("journal", count=1)).rows
+    row = found[0] if found else None
+    if view.journal is None or row is None:
+        return journal_page(JournalFacts(None, None))
+    if not source.may_manage:
+        return journal_page(JournalFacts(row, None, _NO_RIGHT, kind, node))
+    records = await view.journal.last(kind, node.strip("*"))
+    return journal_page(JournalFacts(row, records, "", kind, node, view.report))
+
+
+async def _log(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    level, contains = query.get("level", ""), query.get("contains", "")
+    if not source.may_manage:
+        return log_page([], _NO_RIGHT)
+    return log_page(view.log.lines(level, contains), "", level, contains)
+
+
+async def _users(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    contracts = await source.rows("contract")
+    if not source.may_manage:
+        hidden = RowPage((), None, "", _NO_RIGHT)
+        return users_page(UserFacts(hidden, hidden, contracts))
+    users, rules = view.users(), view.rules()
+    return users_page(
+        UserFacts(RowPage(users[:200], len(users)), RowPage(rules[:200], len(rules)), contracts)
+    )
+
+
+async def _broker(source: ManagementSource, view: BrokerView, query: Query) -> Page:
+    certificates = (await source.rows("certificate", count=1)).rows
+    clocks = (await source.rows("clock", count=1)).rows
+    return broker_page(
+        BrokerPageFacts(
+            certificates[0] if certificates else None,
+            clocks[0] if clocks else None,
+            await source.rows("listener"),
+            await source.rows("probe"),
+            await source.rows("branch"),
+            now_ms=view.now_ms(),
+        )
+    )
+
+
+LOADERS: Final[Mapping[str, PageLoader]] = {
+    "": _overview,
+    "peers": _peers,
+    "peer": _peer,
+    "queues": _queues,
+    "queue": _queue,
+    "message": _message,
+    "trace": _trace,
+    "exchanges": _exchanges,
+    "exchange": _exchange,
+    "hosts": _hosts,
+    "connections": _connections,
+    "connection": _connection,
+    "holds": _holds,
+    "journal": _journal,
+    "log": _log,
+    "users": _users,
+    "broker": _broker,
+}
+"""Loaders by the last part of the address."""
