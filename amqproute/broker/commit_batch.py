@@ -185,6 +185,21 @@ class Batch:
             ]
             came.append((node, message, origin, origin.tag, len(copies)))
 
+    def copied_each(self, first: int, node: str) -> None:
+        """Have it in the journal that each of what came since is the only copy of its message.
+
+        Args:
+            first: how many had come before.
+            node: which made the copies and keeps none for itself.
+        """
+        came = self.came
+        if came is not None:
+            routed = RecordKind.ROUTED
+            copies, came[first:] = came[first:], []
+            for name, entry, origin, tag, _ in copies:
+                came.append((name, entry, origin, tag, routed))
+                came.append((node, entry.message, origin, tag, 1))
+
     def when_committed(self, notify: Callable[[], None]) -> None:
         """Call ``notify()`` when this is durable, before its messages arrive."""
         if self._when_committed is None:

@@ -242,6 +242,37 @@ class EntryList:
         else:
             self._pending_bytes += size
 
+    def room(self, sizes: Sequence[int], limits: QueueLimits) -> int:
+        """Return how many messages of these sizes may follow in memory, of which the first may.
+
+        As `must_page` for each, if the ones before it have been put.
+        """
+        most = limits.resident_messages - len(self.resident) - self.pending
+        octets = limits.resident_bytes - self.resident_bytes - self._pending_bytes
+        largest = self._budget.limit_bytes - self._budget.used_bytes
+        for count, size in enumerate(sizes):
+            octets -= size
+            if octets < 0 or size > largest or count >= most:
+                return count
+        return len(sizes)
+
+    def put_all(self, entries: Sequence[Entry], size: int, pages: bool) -> None:
+        """Note entries that are about to be committed; see `put`.
+
+        Args:
+            entries: one at least.
+            size: octets of their messages.
+            pages: they go to the store only.
+        """
+        first = entries[0]
+        self.put(first, size, pages)
+        more = len(entries) - 1
+        self.pending += more
+        if pages:
+            self._pending_paged += more
+            for entry in entries:
+                entry.taken = True
+
     def arrived(self, entry: Entry, size: int) -> bool:
         """Line up a committed entry; return whether it is in memory."""
         if entry.message.rest is not None:

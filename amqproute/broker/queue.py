@@ -513,6 +513,62 @@ class Queue:
         except KeyError:
             batch.arrivals[self] = [entry]
 
+    def put_alike(self, messages: Sequence[Message], batch: Batch, origin: Origin) -> int:
+        """Take messages of one sender that differ in the contents of their bodies alone.
+
+        As `put` for each, at less cost. What has to be decided for each message is left to `put`:
+        a bound that may be reached, an expiry, message-ids, a share of the sender's.
+
+        Returns:
+            How many were taken, of the first ones; perhaps none.
+        """
+        state, first = self.state, messages[0]
+        limits, rules = state.limits, state.rules
+        duplicates = state.duplicates
+        if (
+            limits.capacity
+            or limits.octets is not None
+            or limits.ttl_ms
+            or rules.is_selective
+            or state.is_relay
+            or state.is_reading_ids
+            or state.force_transient
+            or origin.account is not None
+            or (rules.expires and first.expires_ms(batch.now_ms))
+            or (duplicates is not None and duplicates.identity(first))
+        ):
+            return 0
+        now_ms = batch.now_ms
+        line, pages, is_durable, _ = admit(state, first, now_ms)
+        sizes = [len(message.encoded) for message in messages]
+        if not pages:
+            # As many as stay in memory; the next one is to be paged.
+            sizes = sizes[: line.room(sizes, limits)]
+        next_id, delivery_count = self._store.next_id, first.header.delivery_count
+        sender, key, came = origin.container_id, line.key, batch.came
+        stored = is_durable or pages
+        flags = 0 if is_durable else TRANSIENT
+        enqueue = batch.transaction.enqueue if stored else None
+        entries: list[Entry] = []
+        for message in messages[: len(sizes)]:
+            entry_id = next_id()
+            entry = Entry(entry_id, message, is_durable, stored, now_ms, 0, delivery_count)
+            entry.line = line
+            entry.origin = sender
+            if enqueue is not None:
+                enqueue(key, entry_id, message.encoded, now_ms, 0, flags, None)
+            entries.append(entry)
+        line.put_all(entries, sum(sizes), pages)
+        if came is not None:
+            name, tag = state.name, origin.tag
+            came += [(name, entry, origin, tag, None) for entry in entries]
+        batch.last_id = entries[-1].id
+        try:
+            batch.arrivals[self] += entries
+        except KeyError:
+            batch.arrivals[self] = entries
+        return len(entries)
+
     def refuse(self, message: Message, batch: Batch, origin: Origin) -> bool:
         """Dead-letter a message for which there is no room (reject-publish-dlx).
 

@@ -55,6 +55,7 @@ from amqproute.broker.exchanges.topology_record import (
 from amqproute.broker.fair_shares import FairShares
 from amqproute.broker.node_context import NodeContext
 from amqproute.broker.pending_changes import PendingChanges
+from amqproute.broker.queue import Queue
 from amqproute.broker.shared_body import put_on_all
 from amqproute.errors import NotFound
 from amqproute.interfaces import ITarget
@@ -653,6 +654,25 @@ class Topology:
         batch.copied(before, name, message, origin)
         if refused:
             raise refused[0][1]
+
+    def put_alike(
+        self,
+        exchange: str,
+        queue: Queue,
+        messages: Sequence[Message],
+        batch: Batch,
+        origin: Origin,
+    ) -> int:
+        """Put messages on the one queue that they go to. See `Queue.put_alike`.
+
+        Returns:
+            How many were put, of the first ones.
+        """
+        before = 0 if batch.came is None else len(batch.came)
+        count = queue.put_alike(messages, batch, origin)
+        if exchange and count:
+            batch.copied_each(before, in_host(self.host, exchange_node(exchange)))
+        return count
 
     # -- accounts ------------------------------------------------------------------------------
 

@@ -58,6 +58,8 @@ from amqproute.wire.amqp09.shapes import AmqpMethod
 
 __all__ = ["ChannelPublisher", "PublishedContent"]
 
+MOST_ALIKE: Final = 1000
+"""Messages that are put on a queue in one go; so many are made though some may be refused."""
 MOST_WAYS: Final = 64
 """Addresses whose ways a channel remembers."""
 _NO_HEADERS: Final[dict[str, object]] = {}
@@ -72,10 +74,9 @@ class PublishedContent:
         large: takes the body of a very large one; None for any other, and when it is refused.
         rest: the body of a very large one, when it is on the disk.
         settled: nobody waits for a confirm, or for the answer that its class has instead.
-        tag: the number that it is confirmed by, for the journal.
     """
 
-    __slots__ = ("large", "payload", "publish", "rest", "settled", "tag")
+    __slots__ = ("large", "payload", "publish", "rest", "settled")
 
     def __init__(self, publish: Publish, is_awaited: bool = False) -> None:
         self.publish = publish
@@ -84,7 +85,6 @@ class PublishedContent:
         self.large: LargeContentReceiver | None = None
         self.rest: IBody | None = None
         self.settled = not (publish.number or is_awaited)
-        self.tag = b"%d" % publish.number
 
 
 @implementer(ITarget)
@@ -150,6 +150,7 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
     """
 
     __slots__ = (
+        "_allowed",
         "_arriving",
         "_granted",
         "_has_classes",
@@ -177,6 +178,7 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         self._ways: dict[str, ITarget] = {}
         # Of the run that is being taken, by the identity of method and properties.
         self._plans: dict[tuple[int, int], PublishPlan] | None = None
+        self._allowed: str | None = None  # the exchange asked for last in that run
         self.when_idle: list[Callable[[], None]] = []
         self.when_put: list[Callable[[], None]] = []
 
@@ -271,7 +273,15 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         self._uncommitted += len(deliveries)
         was_open = self._owner.channel.is_open
         self._plans = {} if len(deliveries) > 1 else None
+        self._allowed = None
+        put = 0  # those up to here are put
         for place, delivery in enumerate(deliveries):
+            if place < put:
+                continue
+            if self._plans and (count := self._take_alike(deliveries, place, batch)):
+                put = place + count
+                published += deliveries[place:put]
+                continue
             try:
                 if self.waiting.lines:
                     self.waiting.wait_behind(delivery)
@@ -298,6 +308,43 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         self._confirm(done)
         self._confirm(refused, is_taken=False)
         return published
+
+    def _take_alike(self, deliveries: Sequence[PublishedContent], place: int, batch: Batch) -> int:
+        """Put successive messages on one queue that are alike but for their bodies.
+
+        Args:
+            deliveries: those of a run.
+            place: of the first.
+            batch: the run's.
+
+        Returns:
+            How many were put; none where each has to be looked at by itself.
+        """
+        first, plans = deliveries[place].publish, self._plans
+        method, properties = first.method, first.properties
+        plan = None if plans is None else plans.get((id(method), id(properties)))
+        if plan is None or not plan.takes_many or self.waiting.lines:
+            return 0
+        target = plan.targets[0]
+        if type(target) is not Queue or self.share is not None or self._owner.channel.is_transacted:
+            return 0
+        bodies = []
+        for delivery in deliveries[place : place + MOST_ALIKE]:
+            publish = delivery.publish
+            if (
+                publish.method is not method
+                or publish.properties is not properties
+                or delivery.large is not None
+                or delivery.rest is not None
+            ):
+                break
+            bodies.append(delivery.payload)
+        if len(bodies) < 2:
+            return 0
+        messages = plan.pattern.messages(bodies)
+        count = self.topology.put_alike(method.exchange, target, messages, batch, self.origin)
+        plan.takes_many = count == len(messages)
+        return count
 
     def _note_refused(self, delivery: PublishedContent, error: AmqpError) -> None:
         self._owner.connection.error_log.message_refused(
@@ -334,7 +381,9 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         route = owner.host.amqp09.routes.find(topology, publish, owner.is_0_9)
         if route is None:
             return self._take_anew(delivery, batch)
-        owner.require(Verb.PUBLISH, exchange_node(exchange))
+        if plans is None or exchange != self._allowed:
+            owner.require(Verb.PUBLISH, exchange_node(exchange))
+            self._allowed = exchange
         queues = topology.queues_of(route.outcome)
         came = route.pattern.message(delivery.payload)
         message = self._admitted(came)
@@ -469,7 +518,6 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         delivery: PublishedContent,
     ) -> None:
         origin, share = self.origin, self.share
-        origin.tag = delivery.tag
         most = None if share is None else share.contract.terms.max_message_size
         if most is not None and message.size > most:
             raise MessageSizeExceeded(
@@ -754,7 +802,7 @@ class _Posted:
         self.delivery = delivery
         self.context: object = None
         self.txn_id: bytes | None = None
-        self.tag = delivery.tag
+        self.tag = b"%d" % delivery.publish.number
 
 
 def _parts(

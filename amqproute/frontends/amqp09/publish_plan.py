@@ -8,7 +8,7 @@ whether the queues exist. Only within one run of publishes nothing changes (`Pub
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from amqproute.broker.exchanges.exchange_graph import RoutingOutcome
@@ -49,6 +49,11 @@ class MessagePattern:
             return self._twin.twin(self._before + body)
         return Message(b"".join((self._head, data_beginning(size), body)))
 
+    def messages(self, bodies: Iterable[bytes]) -> list[Message]:
+        """Return messages with these bodies."""
+        size, before, twin = self._size, self._before, self._twin.twin
+        return [twin(before + body) if len(body) == size else self.message(body) for body in bodies]
+
 
 class PublishPlan:
     """The way of publishes with one method and equal properties, for one run of publishes.
@@ -56,13 +61,15 @@ class PublishPlan:
     Attributes:
         targets: queues, or one way to another organization.
         pattern: their messages, as they are admitted.
+        takes_many: the one target may take several of them in one go.
     """
 
-    __slots__ = ("pattern", "targets")
+    __slots__ = ("pattern", "takes_many", "targets")
 
     def __init__(self, targets: Sequence[ITarget], pattern: MessagePattern) -> None:
         self.targets = targets
         self.pattern = pattern
+        self.takes_many = len(targets) == 1
 
 
 class KnownRoute:
