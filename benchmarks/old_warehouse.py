@@ -4,9 +4,10 @@
 Run as ``python -m benchmarks.old_warehouse [--days 1 30 365] [--partners 2 20 200] [--events 50000]
 [--rounds 3] [--directory DIR] [--json]``. For each number of partners, journals of one organization
 and its partners are written: each day has this many events, of messages between any two of them. Of
-the days before the night up to `READ` are really taken in, more than a night reads. What the
-warehouse has before that are copies, in files as nights would have left them
-(`amqproute.tools.synthetic.history`), and so are folders of the journals, up to `KEPT`.
+the days before the night up to `READ` are really taken in, as many as a night reads and one more.
+What the warehouse has before that are copies, in files as nights would have left them
+(`amqproute.tools.synthetic.history`), and so are folders of the journals, up to `KEPT`. Standard
+error has the seconds of each step of the preparation, and of each night.
 
 A night is the command ``amqproute pipeline run`` in a process of its own, with 2 threads, on a copy
 of the warehouse; the rounds take turns. What is printed are medians, and how much of what the night
@@ -26,22 +27,52 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from amqproute.pipeline.nightly import REACH
 from amqproute.tools.synthetic import TrafficPlan, generate
 
 EVENTS_PER_TRANSFER: Final = 4.4
-READ: Final = 22
-"""Days before the night that are really taken in, at most."""
+READ: Final = 2 * REACH + 1
+"""Days before the night that are really taken in, at most: copies within reach would be recomputed,
+and would contradict each other."""
 KEPT: Final = 90
 """Days that a journal keeps its segments."""
 AGO: Final = 5
 """The night is of so many days ago, and the folders of the days before it are older than those that
 are looked into in any case."""
 DAY: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Days before the night.
+
+    Attributes:
+        real: the number of those that are really taken in.
+        place: directory with the ``journals`` of these days.
+        journals: directories of the journals.
+        ages: directories of warehouses with more days than that, by the number of all days. Each
+            gets ``tables`` and ``journals``.
+    """
+
+    real: int
+    place: Path
+    journals: Sequence[Path]
+    ages: Mapping[int, Path]
+
+
+@contextmanager
+def _step(what: str) -> Iterator[None]:
+    """Print the seconds of a step when it is done."""
+    begin = time.monotonic()
+    yield
+    print(f"{time.monotonic() - begin:8.1f} s  {what}", file=sys.stderr, flush=True)
 
 
 def written(events: int, partners: int, days: int, directory: Path) -> list[Path]:
@@ -65,12 +96,11 @@ def written(events: int, partners: int, days: int, directory: Path) -> list[Path
     return list(generate(plan, directory).journals.values())
 
 
-def build(journals: Sequence[Path], ages: Mapping[int, Path], work: str) -> None:
-    """Make a warehouse of journals, and of it one with this many days before, and its journals.
+def build(histories: Sequence[History], work: str) -> None:
+    """Make the warehouses and journals of some histories, but for the night.
 
     Args:
-        journals: without the night; their folder is copied as it is.
-        ages: numbers of days, each with a folder in which ``tables`` and ``journals`` are made.
+        histories: each is ingested and processed once, whatever the number of its ages.
         work: for what Spark keeps.
     """
     from amqproute.pipeline.ingest import ingest
@@ -79,17 +109,22 @@ def build(journals: Sequence[Path], ages: Mapping[int, Path], work: str) -> None
     from amqproute.pipeline.warehouse import Warehouse
     from amqproute.tools.synthetic.history import grow_old, journal_days
 
-    spark = session("benchmark", master="local[2]", local_dir=work, progress=False)
-    young = Warehouse(spark, journals[0].parents[1] / "tables")
-    ingest(young, journals)
-    settle(young, refresh(young))
-    for days, place in ages.items():
-        real = min(days, READ)
-        _copy(Path(young.base), place / "tables")
-        _copy(journals[0].parent, place / "journals")
-        for journal in journals:
-            journal_days(place / "journals" / journal.name, min(days, KEPT) - real)
-        grow_old(Warehouse(spark, place / "tables"), days - real)
+    with _step("start"):
+        spark = session("benchmark", master="local[2]", local_dir=work, progress=False)
+    for history in histories:
+        young = Warehouse(spark, history.place / "tables")
+        with _step(f"ingest of {history.real} days"):
+            ingest(young, history.journals)
+        with _step(f"entries and figures of {history.real} days"):
+            settle(young, refresh(young))
+        for days, place in history.ages.items():
+            with _step(f"copies for {days} days"):
+                _copy(Path(young.base), place / "tables")
+                _copy(history.place / "journals", place / "journals")
+                for journal in history.journals:
+                    copies = min(days, KEPT) - history.real
+                    journal_days(place / "journals" / journal.name, copies)
+                grow_old(Warehouse(spark, place / "tables"), days - history.real)
 
 
 def _copy(tree: Path, target: Path) -> None:
@@ -130,27 +165,33 @@ def measure(
     """Measure a night for one number of partners, with each number of days."""
     work = str(directory / "work")
     Path(work).mkdir(parents=True)
-    nights: dict[int, tuple[Path, list[Path]]] = {}
+    histories = []
+    asides = []
     # From the first day of the warehouse on; with fewer days there are fewer to write.
     for real in sorted({min(number, READ) for number in days}):
         place = directory / str(real)
-        journals = written(events, partners, real, place / "journals")
-        aside = _set_aside(journals, place / "aside")
+        with _step(f"journals of {real} days and a night, {partners} partners"):
+            journals = written(events, partners, real, place / "journals")
+        asides.append(_set_aside(journals, place / "aside"))
         ages = {each: place / f"{each}-days" for each in days if min(each, READ) == real}
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            pool.apply(build, (journals, ages, work))
-        for age in ages.values():
+        histories.append(History(real, place, journals, ages))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.apply(build, (histories, work))
+    nights: dict[int, tuple[Path, Sequence[Path]]] = {}
+    for history, aside in zip(histories, asides, strict=True):
+        for number, age in history.ages.items():
             for kept, was in aside.items():
                 _copy(kept, age / "journals" / was)
+            nights[number] = age, history.journals
         # The warehouse knows journals by their directories.
-        shutil.rmtree(place / "journals")
-        nights |= {number: (age, journals) for number, age in ages.items()}
+        shutil.rmtree(history.place / "journals")
     found: dict[int, list[tuple[float, float]]] = {number: [] for number in days}
     for _ in range(rounds):
         for number, (age, journals) in nights.items():
             _copy(age / "tables", age / "copy")
             here = (age / "journals").rename(journals[0].parent)
-            found[number].append(night(journals, age / "copy", work))
+            with _step(f"night after {number} days"):
+                found[number].append(night(journals, age / "copy", work))
             here.rename(age / "journals")
             shutil.rmtree(age / "copy")
     rows = []
