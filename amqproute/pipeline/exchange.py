@@ -22,6 +22,7 @@ from amqproute.pipeline import coverage, reconcile
 from amqproute.pipeline.days import between as days_between
 from amqproute.pipeline.days import spans
 from amqproute.pipeline.ingest import ingest
+from amqproute.pipeline.refusals import standing
 from amqproute.pipeline.table_schema import HOPS
 from amqproute.pipeline.traces import hops
 from amqproute.pipeline.warehouse import Warehouse
@@ -164,9 +165,10 @@ def open_source(
     found: dict[str, list[date]] = {}
     for row in runs.select("domain", "day").distinct().orderBy("domain", "day").collect():
         found.setdefault(row.domain, []).append(row.day)
-    rejects = warehouse.read("rejects", _days(day))
-    unread = _unread(rejects)
-    known = sorted({*_folders(directory), *warehouse.snapshot().days("runs")})
+    snapshot = warehouse.snapshot()
+    rejects = standing(warehouse, snapshot, _days(day))
+    unread = "" if rejects is None else _unread(rejects)
+    known = sorted({*_folders(directory), *snapshot.days("runs")})
     if not found:
         what = f"no records of {day}, only of {spans(known)}" if known else "no tables there"
         raise ExchangeSourceError(f"{directory}: {unread or what}")
@@ -180,7 +182,7 @@ def open_source(
     entries = spark.read.schema(HOPS).parquet(made)
     told = own.where(F.col("kind") == RecordKind.SEGMENT).select("all.peer").distinct().collect()
     shown_to = sorted(row.peer for row in told if row.peer is not None)
-    holes = coverage.holes(own, rejects if unread else None)
+    holes = coverage.holes(own, rejects)
     return ExchangeSource(directory, chosen, entries, holes, found[chosen], known, shown_to, unread)
 
 

@@ -94,7 +94,7 @@ class FactTables:
         runs: `amqproute.pipeline.table_schema.RUNS`.
         hops: `amqproute.pipeline.table_schema.HOPS`.
         messages: `amqproute.pipeline.table_schema.MESSAGES`.
-        rejects: `amqproute.pipeline.table_schema.REJECTS`.
+        rejects: `amqproute.pipeline.table_schema.REJECTS`, if there are any.
         violations: `amqproute.pipeline.table_schema.VIOLATIONS`.
         vanished: from the function; of these days and of the later days of their messages.
         around: `runs` of these days and of the days next to them: a gap may span midnight.
@@ -105,7 +105,7 @@ class FactTables:
     runs: DataFrame
     hops: DataFrame
     messages: DataFrame
-    rejects: DataFrame
+    rejects: DataFrame | None
     violations: DataFrame
     vanished: DataFrame
     around: DataFrame
@@ -235,7 +235,7 @@ def _add_brokers(said: WarehouseFacts, lately: DataFrame) -> None:
     said.silent = [row for row in brokers if not row.records and row.kind != RecordKind.STOP]
 
 
-def _add_violations(said: WarehouseFacts, violations: DataFrame, rejects: DataFrame) -> None:
+def _add_violations(said: WarehouseFacts, violations: DataFrame, rejects: DataFrame | None) -> None:
     kind = F.when(F.col("what").isin(*reconcile.DISCREPANCIES), "between").when(
         F.col("what").isin(*REFUSALS), "line"
     )
@@ -246,7 +246,7 @@ def _add_violations(said: WarehouseFacts, violations: DataFrame, rejects: DataFr
     said.violations_number = sum(row["all"] for row in rows)
     said.unaccounted, said.disagreed = numbers.get(None, 0), numbers.get("between", 0)
     said.altered_lines = numbers.get("line", 0)
-    said.rejected_lines = rejects.count() - said.altered_lines
+    said.rejected_lines = 0 if rejects is None else rejects.count() - said.altered_lines
     order = ("hidden", "at_us", "broker", "entry")
     said.violations = violations.orderBy(*order).limit(MOST_ROWS).collect()
 
@@ -461,7 +461,7 @@ def _brokers(runs: DataFrame, first: date, last: date) -> Sequence[Row]:
     )
 
 
-def _gaps(runs: DataFrame, rejects: DataFrame, first: date, last: date) -> Sequence[Row]:
+def _gaps(runs: DataFrame, rejects: DataFrame | None, first: date, last: date) -> Sequence[Row]:
     since, until = (
         F.unix_micros(F.lit(day).cast("timestamp")) for day in (first, last + timedelta(1))
     )

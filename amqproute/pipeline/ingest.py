@@ -298,11 +298,15 @@ def _fresh(
     last = datetime.fromtimestamp(until_us / 1e6, UTC).date()
     closed = sorted(file for file in found if file.day <= last)
     known = _known(warehouse, sorted({file.day for file in closed}))
+    refused = _refused(known)
     # Copies of the same length are one segment.
     fresh: dict[tuple[date, str, int], SegmentFile] = {}
     for file in closed:
         key = file.day, file.segment, file.length
-        if key not in fresh and not any(_has_taken(row, file) for row in known.get(key, ())):
+        # A good copy elsewhere says nothing of this file.
+        is_replaced = refused.get(file.path, file.modified_us) != file.modified_us
+        is_known = any(_has_taken(row, file) for row in known.get(key, ()))
+        if key not in fresh and (is_replaced or not is_known):
             if len(fresh) == at_once:
                 break
             fresh[key] = file
@@ -357,17 +361,29 @@ def _known(
         rows = warehouse.read("segments", days, snapshot).where(
             ~((F.col("too_new") > 0) & (F.col("reader") < VERSION))
         )
-        compared = ("day", "segment", "length", "path", "modified_us", "rejected", "contradicting")
+        compared = (
+            "day", "segment", "length", "path", "modified_us", "rejected", "contradicting",
+            "taken_us",
+        )  # fmt: skip
         for row in rows.select(*compared).collect():
             known[row.day, row.segment, row.length].append(row)
     return known
+
+
+def _refused(known: Mapping[tuple[date, str, int], Sequence[Row]]) -> dict[str, int]:
+    """Return the files with rejected lines as they were last taken, with their times of change."""
+    last: dict[str, Row] = {}
+    taken = (row for rows in known.values() for row in rows if row.modified_us is not None)
+    for row in sorted(taken, key=lambda row: (row.taken_us or 0, row.modified_us)):
+        last[row.path] = row
+    return {path: row.modified_us for path, row in last.items() if row.rejected}
 
 
 def _has_taken(row: Row, file: SegmentFile) -> bool:
     """Return whether a segment was taken, by a row of the same name and length."""
     is_good = row.contradicting is None or row.rejected == row.contradicting
     # An earlier release has no time of change.
-    is_same = row.modified_us is None or file.modified_us <= row.modified_us
+    is_same = row.modified_us is None or file.modified_us == row.modified_us
     return is_good or (row.path == file.path and is_same)
 
 
@@ -404,9 +420,22 @@ def _take(
     # A rejected line counts for its day, even if nothing else of that day has come.
     if any(row["tampered"] or row["contradicting"] for row in rows):
         arrived |= {date.fromisoformat(part.day) for part in rejects}
+    arrived |= _replaced(warehouse, base, fresh)
     added = [*runs, *rejects, *files]
     warehouse.publish(base, added, pending=base.pending | arrived, listed=listed)
     return sum(map(_taken, rows), IngestSummary())
+
+
+def _replaced(
+    warehouse: Warehouse, base: WarehouseSnapshot, fresh: Sequence[SegmentFile]
+) -> set[date]:
+    """Return the days with rejected lines of files that are taken again now."""
+    days = {file.day for file in fresh}
+    if not base.of("rejects", days):
+        return set()
+    rejects = warehouse.read("rejects", days, base).select("day", "path").distinct()
+    paths = {file.path for file in fresh}
+    return {row.day for row in rejects.collect() if _short(row.path) in paths}
 
 
 def _beside(
@@ -567,7 +596,8 @@ def _described(
         row = _NOTHING | there.get(file.path, {}) | bad.get(file.path, {}) | asdict(file)
         # A divided line is more than one.
         gone = numbers.get(file.path, 0) - row["lines"] - row["contradicting"]
-        rows.append(row | {"duplicates": max(gone, 0), "reader": VERSION})
+        said = {"duplicates": max(gone, 0), "reader": VERSION, "taken_us": clock_us()}
+        rows.append(row | said)
     return [{name: row[name] for name in SEGMENTS.names} for row in rows]
 
 

@@ -47,6 +47,11 @@ MOST_OCTETS: Final = 1 << 40
 record: the sum of 8 million such values still fits into 64 bits."""
 LONGEST_US: Final = 1 << 52
 """Longest step in microseconds: 142 years."""
+LAST_SEQ: Final = 1 << 56
+"""Last sequence of a record. After a restore from a backup a journal continues at the number of
+microseconds since the epoch, or 2^48 further on; nothing leads beyond that. A line with a greater
+number would be the last of its journal forever, and all later records would be in a gap before
+it."""
 
 
 def parse(
@@ -148,7 +153,8 @@ def _out_of_range(folder: Column, until: Column | None) -> Column:
     # A segment may skip any number of sequences.
     is_leap = line["kind"] == RecordKind.SEGMENT
     return (
-        F.when(is_late, "'time' is in the future")
+        F.when(line["seq"] > LAST_SEQ, "'seq' is out of range")
+        .when(is_late, "'time' is in the future")
         .when(~is_near, f"'time' is more than {LONGEST_SEGMENT_DAYS} days from its segment's")
         .when(counted & ~is_leap, "a size or a number is out of range")
         .when(

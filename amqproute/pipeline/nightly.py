@@ -30,7 +30,7 @@ from amqproute.pipeline.facts import GONE, FactTables, WarehouseFacts, facts, la
 from amqproute.pipeline.figures import latencies, queues, reasons, volumes
 from amqproute.pipeline.handovers import contradictions
 from amqproute.pipeline.parallel_queries import run_queries
-from amqproute.pipeline.refusals import refusals
+from amqproute.pipeline.refusals import refusals, standing
 from amqproute.pipeline.reuse import Reuse
 from amqproute.pipeline.touched import TouchedDays, touched_days, without
 from amqproute.pipeline.traces import hops, messages
@@ -143,15 +143,16 @@ def _made(
     # Judged by the contents of queues up to the end of the window, as in the last night that
     # processed a day.
     stocked = warehouse.read("runs", [day for day in window.read if day >= window.made[0]], base)
-    has_rejects = bool(base.of("rejects", window.read))
-    rejects = warehouse.read("rejects", window.read, base) if has_rejects else None
-    altered = refusals(warehouse.read("rejects", window.made, base))
+    rejects = standing(warehouse, base, window.read)
 
     def conserved() -> list[TablePart]:
         doubtful = judged(stocked, fresh, reuse=reuse)
         parts = staged("balance", balance(fresh, doubtful))
         with contradictions(known, near, doubtful, rejects) as between_brokers:
-            within = violations(stocked, doubtful, rejects).unionByName(altered)
+            within = violations(stocked, doubtful, rejects)
+            if rejects is not None:
+                altered = refusals(rejects.where(F.col("day").isin(list(window.made))))
+                within = within.unionByName(altered)
             return [*parts, *staged("violations", within.unionByName(between_brokers))]
 
     made = run_queries(
@@ -297,13 +298,14 @@ def facts_of(warehouse: Warehouse, first: date, last: date) -> WarehouseFacts:
     snapshot = warehouse.snapshot()
     tables = {
         name: warehouse.read(name, days, snapshot)
-        for name in ("runs", "hops", "messages", "rejects", "violations")
+        for name in ("runs", "hops", "messages", "violations")
     }
     known = set(snapshot.days("runs"))
     missing = [day for day in days if day not in known]
     one = timedelta(1)
     found = FactTables(
         **tables,
+        rejects=standing(warehouse, snapshot, days),
         vanished=gone_of(warehouse, snapshot, first, last),
         around=warehouse.read("runs", between(first - one, last + one), snapshot),
         lately=warehouse.read("runs", between(first - REACH * one, last), snapshot),

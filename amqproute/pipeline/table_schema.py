@@ -111,7 +111,7 @@ SEGMENTS: Final = _struct(
     segment="string", path="string", length="long", reader="int", lines="long", records="long",
     duplicates="long", rejected="long", too_new="long", contradicting="long", tampered="long",
     modified_us="long", journals=ArrayType(StringType()), first_seq="long", end_seq="long",
-    opening="string", closing="string", day="date", domain="string",
+    opening="string", closing="string", taken_us="long", day="date", domain="string",
 )  # fmt: skip
 """Ingested files; they keep a second run from taking a segment twice."""
 

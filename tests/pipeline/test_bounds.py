@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amqproute.journal.export import export
-from amqproute.journal.record import RecordKind, read_line
+from amqproute.journal.record import END_OF_SEQ, RecordKind, read_line
 from tests.pipeline.journals import MIDNIGHT, Journal
 from tests.pipeline.support import MISSING, SparkCase
 
 if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline import coverage, reconcile
-    from amqproute.pipeline.conservation import LONGEST_RANGE, judged
+    from amqproute.pipeline.conservation import LONGEST_RANGE, judged, violations
     from amqproute.pipeline.exchange import between, open_source
     from amqproute.pipeline.figures import queues, reasons, volumes
     from amqproute.pipeline.ingest import IngestSummary, ingest
@@ -121,6 +121,25 @@ class NumberTests(BoundCase):
         self.assertEqual((queue.came, queue.octets), (1, 1 << 40))
         for figures in (volumes(entries), reasons(runs), coverage.holes(runs)):
             figures.collect()
+
+    def test_sequence(self) -> None:
+        """A line with a number that no journal comes to does not hide what is lost later, as the
+        last of its journal would."""
+        own, self.journal.seq = self.journal.seq, END_OF_SEQ - 9
+        self.journal.at = 10
+        self.journal.write(RecordKind.CONFIGURED, {})
+        self.journal.seq, self.journal.at = own, 600
+        self.journal.receive(1, "orders")
+        self.journal.at = 1200
+        self.journal.write(RecordKind.STOCK, {"count": 0})
+        self.journal.write(RecordKind.STOP, {})
+        self.journal.segment(self.journals)
+        self.assertEqual(self.ingest(), IngestSummary(1, 4, 4, 0, 1))
+        self.assertEqual(self.reasons(), ["'seq' is out of range"])
+        runs = self.warehouse.read("runs")
+        rows = violations(runs, judged(runs, hops(runs)), self.warehouse.read("rejects"))
+        found = [(row.what, row.entry, row.hidden) for row in rows.collect()]
+        self.assertEqual(found, [("lost", 1, False)])
 
     def test_ranges_of_a_stock(self) -> None:
         """What is none, or names more than there can be, says nothing; the others count."""
