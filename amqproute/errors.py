@@ -159,6 +159,22 @@ class StoreIntakeClosed(StoreUnavailable):
     """The database proved damaged while it was open: nothing is accepted before a restart."""
 
 
+class StagingFull(StoreError):
+    """A bound of what may be staged is reached.
+
+    Attributes:
+        is_number: it is a number of contents, rather than of octets.
+    """
+
+    def __init__(self, words: str, is_number: bool = False) -> None:
+        super().__init__(words)
+        self.is_number = is_number
+
+
+class StagedContentLost(StoreError):
+    """A staged content has expired, was taken over by another connection, or was removed."""
+
+
 class StoreDamaged(StoreError):
     """The store is damaged: an operator has to decide, a restart does not help."""
 

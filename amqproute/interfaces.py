@@ -49,6 +49,8 @@ __all__ = [
     "IOutbox",
     "IReporter",
     "ISource",
+    "IStagedContent",
+    "IStaging",
     "IStore",
     "IStoreTransaction",
     "ITarget",
@@ -191,8 +193,92 @@ class IBodyDraft(Interface):
         """Discard the draft and what it has written. Harmless after `finish`."""
 
 
+class IStagedContent(Interface):
+    """Octets of one owner that are collected in parts until a message is made of them.
+
+    Only one party holds a content. When another one takes it over, every use by the earlier holder
+    raises or fails with `StagedContentLost`.
+    """
+
+    size = Attribute("octets so far; known exactly for what was resumed, too")
+    is_lost = Attribute("it was taken over, has expired or was removed")
+
+    def append(parts: Sequence[bytes]) -> None:
+        """Add octets. The holder's ``written`` is called with their number when they are written.
+
+        Raises:
+            StagingFull: a bound is reached; nothing is added.
+            StagedContentLost: see above.
+        """
+
+    def save(identifier: str | None = None) -> Deferred[int]:
+        """Return a Deferred of the number of octets that are on the disk now.
+
+        It fails with `StoreError` if any of them could not be written.
+
+        Args:
+            identifier: under which the content is found again from now on, instead of any earlier
+                one; another content of the same owner by this name is removed. None to leave it.
+        """
+
+    def reader() -> IBodyReader:
+        """Return a reader of the octets so far, positioned at the first one.
+
+        Its reads fail with `StoreError`; with `MessageDamaged` if octets differ from the written.
+        """
+
+    def release() -> None:
+        """Let go of it. What has an identifier is kept, until it expires, for the next holder.
+
+        A content that `IStaging.begin` has named keeps all its octets, one that was named by `save`
+        those of the last `save`; one without a name is removed.
+        """
+
+    def remove() -> None:
+        """Remove it. Harmless if it is lost."""
+
+
+class IStaging(Interface):
+    """Contents that are being staged, on the disk and never in memory, within bounds.
+
+    Everything is by owner: nobody finds what another one has staged.
+    """
+
+    terms = Attribute("the `StagingTerms`: bounds for what comes from now on")
+
+    def begin(
+        owner: str, identifier: str | None, size: int, written: Callable[[int], None]
+    ) -> Deferred[IStagedContent]:
+        """Return a Deferred of a content to add to, which is now held by the caller.
+
+        A content of the same identifier and size is found again, as far as it was written, and
+        taken from whoever holds it. One of the same identifier and another size is replaced. Fails
+        with `StagingFull` if a bound would be exceeded, or with another `StoreError`.
+
+        Args:
+            owner: whose it is.
+            identifier: under which it is found; None for a content that `save` may name.
+            size: octets that it will have; 0 if that is unknown.
+            written: called with the number of octets that have been written.
+        """
+
+    def resume(
+        owner: str, identifier: str, written: Callable[[int], None]
+    ) -> Deferred[IStagedContent | None]:
+        """Return a Deferred of the content by an identifier, as of its last `save`; or of None."""
+
+    def use(owner: str | None = None) -> tuple[int, int]:
+        """Return the number of contents and octets of an owner; of all owners for None."""
+
+    def rows() -> Sequence[tuple[str, str, int, int]]:
+        """Return owner, identifier, octets and time of the last addition of what has a name."""
+
+    def expire() -> int:
+        """Remove what nothing was added to for longer than the terms allow; return the number."""
+
+
 class IStore(Interface):
-    """Durable state: entries on named queues, receipts, notes.
+    """Durable state: entries on named queues, receipts, notes, staged contents.
 
     No Deferred fires within the call that returns it. A call before `open` raises
     `LocalProtocolError`; after `close`, or when the store has failed, Deferreds fail with
@@ -200,6 +286,7 @@ class IStore(Interface):
     """
 
     quarantined = Attribute("number of damaged entries, which are kept and not delivered")
+    staging = Attribute("the `IStaging` of this store; usable once the store is open")
 
     def open() -> Deferred[StoreRecovery]:
         """Open the store; return a Deferred of its contents. It fails with `StoreError`.

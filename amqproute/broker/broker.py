@@ -57,7 +57,15 @@ from amqproute.errors import (
     NotFound,
     ResourceLimitExceeded,
 )
-from amqproute.interfaces import IBodyDraft, IBroker, IJournal, INode, IStore, ITarget
+from amqproute.interfaces import (
+    IBodyDraft,
+    IBroker,
+    IJournal,
+    INode,
+    IStaging,
+    IStore,
+    ITarget,
+)
 from amqproute.journal.event import SILENCE
 from amqproute.log_rate_limit import RateLimitedLog
 from amqproute.store.model import DamagedEntry, StoredEntry
@@ -239,6 +247,12 @@ class Broker:
     def draft(self, written: Callable[[int], None], before: bytes | None = None) -> IBodyDraft:
         """Return a draft for the rest of a very large message. See `IStore.draft`."""
         return self._store.draft(written, before)
+
+    @property
+    def staging(self) -> IStaging:
+        """What clients send in parts before they publish it. See `IStore.staging`."""
+        staging: IStaging = self._store.staging
+        return staging
 
     # -- set-up --------------------------------------------------------------------------------
 

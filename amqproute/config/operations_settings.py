@@ -16,6 +16,7 @@ __all__ = [
     "LimitSettings",
     "LogSettings",
     "ManagementSettings",
+    "StagingSettings",
     "StatusSettings",
     "StoreSettings",
 ]
@@ -36,6 +37,48 @@ class StoreSettings(Settings):
         ge=1048576,
         description="The maximum size of the messages in the store. Above it publishers get no "
         "credit. null: limited only by the disk.",
+    )
+
+
+class StagingSettings(Settings):
+    """What clients of AMQP 0-9 send in parts before they publish it, with file.stage, or by
+    reference with message.append. It is kept on disk, and found again after a cut and after a
+    restart. A reload applies to what is sent from then on."""
+
+    max_content: Bytes = Field(
+        default=2 * 1024 * MEBIBYTE,
+        ge=1024,
+        description="The largest content.",
+    )
+    max_user_bytes: Bytes = Field(
+        default=4 * 1024 * MEBIBYTE,
+        ge=1024,
+        description="The maximum size of all contents of one user. A file counts with its full "
+        "size from file.open on.",
+    )
+    max_bytes: Bytes = Field(
+        default=8 * 1024 * MEBIBYTE,
+        ge=1024,
+        description="The maximum size of all contents.",
+    )
+    max_user_contents: int = Field(
+        default=100,
+        ge=1,
+        le=100000,
+        description="The maximum number of contents of one user.",
+    )
+    max_contents: int = Field(
+        default=1000,
+        ge=1,
+        le=100000,
+        description="The maximum number of contents, a file each.",
+    )
+    keep: Seconds = Field(
+        default=DAY,
+        ge=1,
+        le=30 * DAY,
+        description="A content to which nothing is added for this long is deleted. Its client then "
+        "begins again.",
     )
 
 

@@ -52,6 +52,7 @@ from amqproute.config.operations_settings import (
     LimitSettings,
     LogSettings,
     ManagementSettings,
+    StagingSettings,
     StatusSettings,
     StoreSettings,
 )
@@ -223,6 +224,7 @@ class Config(Settings):
     )
     reports: ReportSettings = Field(default=ReportSettings(), description=ReportSettings.__doc__)
     store: StoreSettings = Field(default=StoreSettings(), description=StoreSettings.__doc__)
+    staging: StagingSettings = Field(default=StagingSettings(), description=StagingSettings.__doc__)
     limits: LimitSettings = Field(default=LimitSettings(), description=LimitSettings.__doc__)
     journal: JournalSettings = Field(default=JournalSettings(), description=JournalSettings.__doc__)
     status: StatusSettings = Field(default=StatusSettings(), description=StatusSettings.__doc__)

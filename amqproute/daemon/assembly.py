@@ -83,6 +83,7 @@ from amqproute.daemon.relay_identity import RelayIdentity, RoutesInForce
 from amqproute.daemon.reporting import make_reporter, own_domain, report_terms
 from amqproute.daemon.routes import describe_route
 from amqproute.daemon.shutdown import end_traffic, flush
+from amqproute.daemon.staging_expiry import StagingExpiry
 from amqproute.errors import AmqprouteError, StoreError
 from amqproute.filters import grammar
 from amqproute.frontends.amqp09.access_realms import AccessRealms
@@ -200,6 +201,7 @@ class Application:
             outbox=self.journaling.outbox,
             witness=partial(testimony, state / DIRECTORY) if config.journal.enabled else None,
         )
+        self._staging_expiry = StagingExpiry(self.store.staging, reactor, self.clock.now_ms, config)
         self.certificates = OwnCertificates(
             config, reactor, self._problems_changed, self._dial_again, self._tls_connections
         )
@@ -451,6 +453,7 @@ class Application:
             self.inventory.keeping = self.branches.keeping
         suspended.recovered(recovery.notes.get(RESOLVED_NOTES, {}))
         self._receipt_expiry.sweep()
+        self._staging_expiry.sweep()
         amqp09 = Amqp09Context(
             self.shared,
             self.declarations,
@@ -687,6 +690,7 @@ class Application:
             ("reports", self._prepare_reports),
             ("watermarks", self._prepare_watermarks),
             ("receipts", self._receipt_expiry.prepare),
+            ("staging", self._staging_expiry.prepare),
             ("journal", self.journaling.prepare),
             ("connections", self.links.prepare),
             ("http", self.web.prepare),
@@ -807,6 +811,7 @@ class Application:
         self.declarations.stop()
         self.broker.stop()
         self._receipt_expiry.stop()
+        self._staging_expiry.stop()
         if self.relay is not None:
             self.relay.stop()
 

@@ -44,6 +44,10 @@ before the commit that names them, are removed after the commit that removes the
 files without rows are removed at start. See `body_files` for the compaction of segments, and
 `large_bodies` for the removal of files that are being read.
 
+**Staged contents.** What clients of AMQP 0-9 send before its message is in files of another
+directory (`staging`, `staged_file`), bounded in size, number and age (`staging_ledger`). No commit
+refers to them.
+
 **Checkpoints.** Commits append to the write-ahead log. A second thread copies the log into the
 database during commits; the writer itself copies only the small remainder, and the log restarts
 (`checkpoint`). A longer log (``checkpoint_bytes``) saves writes, because a page that changed a
@@ -169,6 +173,10 @@ __all__ = [
     "salvage",
     "seal",
     "sqlite",
+    "staged_file",
+    "staging",
+    "staging_ledger",
+    "staging_memory",
     "start_evidence",
     "statements",
     "store_files",

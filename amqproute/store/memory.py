@@ -31,6 +31,7 @@ from amqproute.store.pending_commit import (
     StatementGroup,
     merge,
 )
+from amqproute.store.staging_memory import MemoryStaging
 
 
 class IStoreClock(Protocol):
@@ -192,14 +193,21 @@ class MemoryStore:
     Args:
         reactor: for the next turn.
         outbox: receives committed events, an `IOutbox`; may be None.
+        clock_ms: dates staged contents, milliseconds.
 
     Attributes:
         quarantined: always empty: nothing is read from a disk.
+        staging: see `IStore`.
     """
 
     quarantined = 0
 
-    def __init__(self, reactor: IStoreClock, outbox: IOutbox | None = None) -> None:
+    def __init__(
+        self,
+        reactor: IStoreClock,
+        outbox: IOutbox | None = None,
+        clock_ms: Callable[[], int] = int,
+    ) -> None:
         self._reactor = reactor
         self._outbox = outbox
         self._numbers = QueueNumbers()
@@ -214,6 +222,7 @@ class MemoryStore:
         self._commits = 0
         self._transactions = 0
         self._entries = 0
+        self.staging = MemoryStaging(self._submit, clock_ms)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._open else "new"

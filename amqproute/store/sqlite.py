@@ -44,6 +44,7 @@ from amqproute.store.page_reader import EXPIRED, IDS, LOAD, NOBODYS, EntryPage, 
 from amqproute.store.pending_commit import PendingCommit
 from amqproute.store.quarantine import QuarantineFolder
 from amqproute.store.seal import SealState
+from amqproute.store.staging import StagingDirectory
 from amqproute.store.start_evidence import (
     LossAcceptance,
     StartEvidence,
@@ -98,6 +99,7 @@ class SqliteStore:
 
     Attributes:
         quarantined: number of damaged entries, which are kept and not delivered.
+        staging: see `IStore`.
     """
 
     def __init__(
@@ -140,6 +142,7 @@ class SqliteStore:
         )
         self._is_sealing = True
         self.quarantined = 0
+        self.staging = StagingDirectory.of(self.path, reactor, clock_ms)
         self._reader = PageReader(
             self._connection, self._files.segments, self.path, self._writer.has_proved_damaged
         )
@@ -164,7 +167,10 @@ class SqliteStore:
         opened: Deferred[StoreRecovery] = Deferred()
         self._writer.start()
         self._writer.submit(WriterCall(self._open, opened, vital=True))
-        return opened
+        return opened.addCallback(self._open_staging)
+
+    def _open_staging(self, recovery: StoreRecovery) -> Deferred[StoreRecovery]:
+        return self.staging.open().addCallback(lambda _: recovery)
 
     def close(self) -> Deferred[None]:
         """See `IStore.close`. Harmless if it is closed, or was not opened."""
@@ -178,6 +184,7 @@ class SqliteStore:
             )
             self._closed.addErrback(_ignore_closed, self._writer)
             self._closed.addCallback(lambda _: self._files.bodies.close())
+            self._closed.addCallback(lambda _: self.staging.close())
         follower: Deferred[None] = Deferred()
         self._closed.chainDeferred(follower)
         return follower

@@ -140,6 +140,7 @@ OBSERVED: Final[dict[str, Probe]] = {
     "relay": relay_terms,
     "reports": lambda app: (app.delays.reporter.terms, app.delays.after_seconds),  # type: ignore[union-attr]
     "store": lambda app: app.watermarks.terms,  # type: ignore[union-attr]
+    "staging": lambda app: app.store.staging.terms,
     "limits.lock-timeout": lambda app: app.shared.lock_seconds(),  # type: ignore[union-attr]
     "limits.consumer-timeout": lambda app: app.shared.consumer_seconds(),  # type: ignore[union-attr]
     "journal": lambda app: (app.journaling.kept.terms, app.journaling._seconds),  # type: ignore[union-attr]
@@ -230,6 +231,8 @@ CHANGED: Final[dict[str, Any]] = {
     "distributed-transactions.max-branches": 7, "distributed-transactions.timeout": 7,
     "distributed-transactions.memory": 777777, "distributed-transactions.warn-after": 7,
     "reports.default": ["failure"], "reports.delay-after": 777, "reports.lifetime": 86400 * 3,
+    "staging.max-content": 7777, "staging.max-user-bytes": 7777, "staging.max-bytes": 7777,
+    "staging.max-user-contents": 7, "staging.max-contents": 7, "staging.keep": 7,
     "store.min-free": "7%", "store.max-bytes": 7777777, "limits.max-frame-size": 7777,
     "limits.max-message-size": 77777, "limits.max-connections": 777, "limits.max-sessions": 7,
     "limits.max-links": 7, "limits.handshake-timeout": 7, "limits.idle-timeout": 7,

@@ -17,6 +17,7 @@ from zope.interface.verify import verifyObject
 from amqproute.errors import LocalProtocolError, StoreError
 from amqproute.interfaces import IBody, IBodyDraft, IStore, IStoreTransaction
 from amqproute.store.model import TRANSIENT, QueueSummary, StoredEntry, StoreRecovery
+from tests.store.staging_contract import StagingContract
 
 BODY = bytes(range(256)) * 40
 
@@ -36,7 +37,7 @@ class Outbox:
         self.events += events
 
 
-class StoreContract:
+class StoreContract(StagingContract):
     """The tests; mixed into a case that makes the store.
 
     Attributes:

@@ -22,6 +22,7 @@ from amqproute.entry import later_by
 from amqproute.errors import LocalProtocolError, StoreError, StoreUnavailable
 from amqproute.interfaces import IBody, IBodyDraft, IOutbox, IStore, IStoreTransaction
 from amqproute.store.model import TRANSIENT, QueueSummary, StoredEntry, StoreRecovery, StoreRoom
+from tests.store.plain_staging import PlainContent, PlainStaging
 
 T = TypeVar("T")
 
@@ -67,6 +68,7 @@ class PlainDisk:
     state: PlainState = field(default_factory=PlainState)
     next_id: int = 1
     limit: int = 0
+    staged: list[PlainContent] = field(default_factory=list)
 
 
 @implementer(IBody)
@@ -383,6 +385,7 @@ class PlainStore:
         self._is_open = False
         self._failure: StoreError | None = None
         self._commits = 0
+        self.staging = PlainStaging(self.disk.staged, self.later, now_ms)
 
     # -- one thing after the other -----------------------------------------------------------------
 
