@@ -361,7 +361,7 @@ class StagingDirectory:
 
     def begin(
         self, owner: str, identifier: str | None, size: int, written: Callable[[int], None]
-    ) -> Deferred[StagedContent]:
+    ) -> Deferred[IStagedContent]:
         """See `IStaging.begin`."""
         key = (owner, identifier or "")
         entry = None if identifier is None else self._known.get(key)
@@ -375,7 +375,7 @@ class StagingDirectory:
 
     def resume(
         self, owner: str, identifier: str, written: Callable[[int], None]
-    ) -> Deferred[StagedContent | None]:
+    ) -> Deferred[IStagedContent | None]:
         """See `IStaging.resume`."""
         entry = self._known.get((owner, file_name("m", owner, identifier)))
         if entry is None:
@@ -384,7 +384,7 @@ class StagingDirectory:
 
     def _create(
         self, key: _Key, size: int, written: Callable[[int], None]
-    ) -> Deferred[StagedContent]:
+    ) -> Deferred[IStagedContent]:
         owner, identifier = key
         try:
             self._ledger.check(owner, size)
@@ -434,7 +434,7 @@ class StagingDirectory:
 
     def _load(
         self, entry: _Entry, written: Callable[[int], None]
-    ) -> Deferred[StagedContent | None]:
+    ) -> Deferred[IStagedContent | None]:
         """Take a content over."""
         entry.holder = content = StagedContent(self, entry, written)
         self.touch(entry)

@@ -154,7 +154,7 @@ class MemoryStaging:
 
     def begin(
         self, owner: str, identifier: str | None, size: int, written: Callable[[int], None]
-    ) -> Deferred[MemoryContent]:
+    ) -> Deferred[IStagedContent]:
         """See `IStaging.begin`."""
         found = None if identifier is None else self._find(owner, identifier, False)
         if found is not None and found.expected != size:
@@ -172,7 +172,7 @@ class MemoryStaging:
 
     def resume(
         self, owner: str, identifier: str, written: Callable[[int], None]
-    ) -> Deferred[MemoryContent | None]:
+    ) -> Deferred[IStagedContent | None]:
         """See `IStaging.resume`."""
         found = self._find(owner, identifier, True)
         if found is None:
@@ -206,7 +206,8 @@ class MemoryStaging:
                 return each
         return None
 
-    def _hold(self, content: _Content, written: Callable[[int], None]) -> Deferred[MemoryContent]:
+    # Any: of the content, or of the same where there may be none.
+    def _hold(self, content: _Content, written: Callable[[int], None]) -> Deferred[Any]:
         content.holder = holder = MemoryContent(self, content, written)
         content.touched_ms = self._clock_ms()
 

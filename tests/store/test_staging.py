@@ -216,7 +216,7 @@ class DiskTests(StagingCase):
         for name, ms in (("a", 0), ("b", 60_000)):
             self.now_ms += ms
             self.begin(name, 5).append([b"x"])
-        self.settle()
+            self.settle()
         self.reactor.wait(self.staging.close())
         self.now_ms += self.staging.terms.lifetime_ms - 30_000
         again = self.open(self.path)

@@ -54,6 +54,14 @@ class ChannelHost(Protocol):
         """What the connection sends of large contents."""
 
     @property
+    def file_window(self) -> PrefetchWindow:
+        """The window of the connection's files (file.qos with global)."""
+
+    @property
+    def message_window(self) -> PrefetchWindow:
+        """The window of the connection's transfers (message.qos with global)."""
+
+    @property
     def stream_window(self) -> StreamWindow:
         """The window of the connection's streams (stream.qos with global)."""
 

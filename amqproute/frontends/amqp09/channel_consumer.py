@@ -96,6 +96,8 @@ class ChannelConsumer(ConsumingEndpoint):
         "tag",
     )
 
+    is_momentary = False
+    """It goes after one message."""
     content_class = ContentClass.BASIC
     """The class that it is a consumer of; of message for basic, too."""
     takes: ClassVar[frozenset[ContentClass]] = frozenset((ContentClass.BASIC,))
@@ -272,7 +274,7 @@ class ChannelConsumer(ConsumingEndpoint):
         sent: list[Entry] = []
         refused: list[Entry] = []
         while self._behind and channel.is_open and channel.may_deliver:
-            if self._owner.sending is not None:
+            if self._owner.sending is not None or self._is_blocked():
                 break
             if self._send_known(sent):
                 continue
@@ -300,7 +302,7 @@ class ChannelConsumer(ConsumingEndpoint):
             self._note_sent(size)
             if layout is not None:
                 self._send_body(entry, tag, layout)
-            elif self.no_ack:
+            elif self.no_ack and self._is_delivered():
                 sent.append(entry)
         if refused:
             self._drop(refused)
@@ -310,6 +312,14 @@ class ChannelConsumer(ConsumingEndpoint):
             self._settle(sent, ACCEPTED)
         if not self.no_ack:
             self._owner.delivered()
+
+    def _is_blocked(self) -> bool:
+        """Whether its class cannot send anything for now."""
+        return False
+
+    def _is_delivered(self) -> bool:
+        """Whether what was sent last is with the client as a whole."""
+        return True
 
     def _fits(self, size: int) -> bool:
         """Whether a body of this size may be sent ahead."""

@@ -27,6 +27,7 @@ from amqproute.wire.amqp09.methods import (
     BasicPublish,
     ConfirmSelect,
     ConfirmSelectOk,
+    MessageGet,
     QueueDeclare,
     QueueDelete,
     QueuePurge,
@@ -37,7 +38,7 @@ __all__ = ["ChannelFrontend"]
 
 _ACK: Final = BasicAck()
 _PUBLISH: Final = BasicPublish()
-_LOOKS_AT_QUEUES: Final = frozenset((BasicGet, QueueDeclare, QueuePurge, QueueDelete))
+_LOOKS_AT_QUEUES: Final = frozenset((BasicGet, MessageGet, QueueDeclare, QueuePurge, QueueDelete))
 """Methods whose answer depends on what is on a queue."""
 _DONE_AT_THE_END: Final = (
     ev.PublishesReceived,
@@ -170,9 +171,18 @@ class ChannelFrontend(TransactionMethods):
         """See `TransactionMethods.publish_class`."""
         self._publisher().publish_class(publishes)
 
-    def publish_part(self, event: ev.ContentPartReceived) -> None:
+    def publish_part(self, event: ev.ContentPartReceived) -> bool:
         """See `TransactionMethods.publish_part`."""
-        self._publisher().take_part(event)
+        return self._publisher().take_part(event)
+
+    def when_part_written(self, go: Callable[[], None]) -> None:
+        """See `TransactionMethods.when_part_written`."""
+        self._publisher().when_part_written(go)
+
+    def drop_parts(self) -> None:
+        """See `TransactionMethods.drop_parts`."""
+        if self.publisher is not None:
+            self.publisher.drop_arriving()
 
     def _publisher(self) -> ChannelPublisher:
         publisher = self.publisher

@@ -579,8 +579,8 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
 
     # -- very large messages ---------------------------------------------------------------------
 
-    def take_part(self, event: ContentPartReceived) -> None:
-        """Take a part of a very large message."""
+    def take_part(self, event: ContentPartReceived) -> bool:
+        """Take a part of a very large message; return whether the rest of it is wanted."""
         publish = event.content
         assert isinstance(publish, Publish)
         self._has_classes |= isinstance(publish, ClassPublish)
@@ -599,16 +599,25 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
             if delivery.large is None:
                 large.abandon()
         if not event.is_last or self._arriving is None:
-            return
+            return self._arriving is not None
         self._arriving = None
         if delivery.large is None:
             self._confirm([delivery], is_taken=False)
-            return
+            return False
         self._uncommitted += 1
         if self.waiting.lines:
             self.waiting.wait_behind(delivery)
         else:
             self.waiting.wait_for(delivery.large, delivery)
+        return False
+
+    def when_part_written(self, go: Callable[[], None]) -> None:
+        """Call when little of the message that is coming in waits for the disk."""
+        arriving = self._arriving
+        if arriving is None or arriving.large is None:
+            go()
+        else:
+            arriving.large.when_written(go)
 
     def _try_large(self, delivery: PublishedContent, act: Callable[[], None]) -> None:
         """Do something for a message on its way in; if it is refused, the rest is not kept."""
@@ -790,6 +799,9 @@ class ChannelPublisher(PublishingEndpoint[PublishedContent]):
         for each in deliveries:
             if isinstance(each, _Posted):
                 each.delivery.rest = None
+                publish = each.delivery.publish
+                if isinstance(publish, ClassPublish):
+                    publish.listener.concluded(publish, is_committed)
         self.grant()
 
 

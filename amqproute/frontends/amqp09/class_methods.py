@@ -130,3 +130,6 @@ class ClassMethods:
 
     def answered(self, publishes: Sequence[ClassPublish], error: AmqpError | None) -> None:
         """See `PublishListener.answered`."""
+
+    def concluded(self, publish: ClassPublish, is_committed: bool) -> None:
+        """See `PublishListener.concluded`."""

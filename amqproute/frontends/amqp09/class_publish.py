@@ -36,6 +36,9 @@ class PublishListener(Protocol):
             error: why they were refused or lost; None if they were taken.
         """
 
+    def concluded(self, publish: ClassPublish, is_committed: bool) -> None:
+        """The transaction has ended in which a publish was taken."""
+
 
 class ClassPublish(Publish):
     """A content of another class, as a publish of basic.

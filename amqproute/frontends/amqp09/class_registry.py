@@ -8,14 +8,24 @@ from typing import Final
 
 from amqproute.frontends.amqp09.class_methods import ClassMethods
 from amqproute.frontends.amqp09.dtx_methods import DtxMethods
+from amqproute.frontends.amqp09.file_methods import FileMethods
+from amqproute.frontends.amqp09.message_methods import MessageMethods
 from amqproute.frontends.amqp09.stream_methods import StreamMethods
 from amqproute.frontends.amqp09.transaction_methods import TransactionMethods
 from amqproute.frontends.amqp09.tunnel_methods import TunnelMethods
-from amqproute.wire.amqp09.methods import DtxSelect, StreamProperties, TunnelProperties
+from amqproute.wire.amqp09.methods import (
+    DtxSelect,
+    FileProperties,
+    MessageTransfer,
+    StreamProperties,
+    TunnelProperties,
+)
 
 __all__ = ["CLASSES"]
 
 CLASSES: Final[Mapping[int, Callable[[TransactionMethods], ClassMethods]]] = {
+    FileProperties.class_id: FileMethods,
+    MessageTransfer.traits.class_id: MessageMethods,
     StreamProperties.class_id: StreamMethods,
     DtxSelect.traits.class_id: DtxMethods,
     TunnelProperties.class_id: TunnelMethods,

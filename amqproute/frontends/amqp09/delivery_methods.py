@@ -44,6 +44,7 @@ from amqproute.wire.amqp09.methods import (
     BasicRecoverSync,
     FileConsume,
     MessageConsume,
+    MessageGet,
     StreamConsume,
 )
 from amqproute.wire.amqp09.protocol_events import AckReceived, DeliveriesSettled
@@ -76,7 +77,7 @@ class DeliveryMethods(TopologyMethods):
         self.consumers: dict[str, ChannelConsumer] = {}
         self.prefetch = PrefetchWindow()
         self.next_window = (0, 0)
-        self._getter: QueueGetter | None = None
+        self._getter: ChannelConsumer | None = None
         self._timeout = ConsumerTimeout(
             self.context.broker.clock,
             self.channel.unacknowledged,
@@ -175,14 +176,17 @@ class DeliveryMethods(TopologyMethods):
         return name, queue
 
     def start_consumer(
-        self, consumer: ChannelConsumer, method: ConsumeMethod, answer: AmqpMethod
+        self,
+        consumer: ChannelConsumer,
+        method: ConsumeMethod,
+        answer: AmqpMethod | Callable[[], None],
     ) -> None:
         """Have a new consumer served.
 
         Args:
             consumer: of a queue that `consumer_source` has returned.
             method: that asks for it.
-            answer: what the client is told before the first delivery.
+            answer: what the client is told before the first delivery; or tells it.
         """
         queue, mine = consumer.source, self.host.origin_name
         assert isinstance(queue, Queue)
@@ -190,7 +194,10 @@ class DeliveryMethods(TopologyMethods):
         self.consumers[consumer.tag] = consumer
         if method.exclusive:
             self.host.amqp09.exclusive_consumers[queue.name] = consumer
-        self.reply(method, answer)
+        if callable(answer):
+            answer()
+        else:
+            self.reply(method, answer)
         queue.attach(consumer, consumer.selection(mine if method.no_local else None))
         self.queues.used(consumer.address or "")
         queue.dispatch()
@@ -247,13 +254,28 @@ class DeliveryMethods(TopologyMethods):
     # -- get -------------------------------------------------------------------------------------
 
     def _get(self, method: BasicGet) -> None:
+        self.start_get(method, lambda queue, name: QueueGetter(self, queue, name, method))
+
+    def start_get(
+        self, method: BasicGet | MessageGet, make: Callable[[Queue, str], ChannelConsumer]
+    ) -> None:
+        """Take one message; what follows on the channel waits until there is an answer.
+
+        Args:
+            method: asks for it.
+            make: returns who takes it, of a queue and its name as the client writes it.
+
+        Raises:
+            AmqpError: the client may not.
+            TopologyFault: there is no such queue.
+        """
         name = self.queue_of(method.queue, method)
         if name is None:
             return
         queue = self._source(name)
         queue.check_source(copies=False)
         self.queues.used(name)
-        self._getter = getter = QueueGetter(self, queue, name, method)
+        self._getter = getter = make(queue, name)
         self._is_busy = True
         queue.attach(getter, getter.selection(None))
         queue.dispatch()
@@ -280,16 +302,7 @@ class DeliveryMethods(TopologyMethods):
             transaction.retire(held.consumer, (tag, held), held.entry, outcome, False)
 
     def _recover(self, method: BasicRecover | BasicRecoverSync | BasicQpidRecoverSync) -> None:
-        taken = self.channel.unacknowledged.take_all()
-        contexts = cast(Sequence[HeldDelivery], [context for _, context in taken])
-        again: dict[ChannelConsumer, None] = {}
-        for consumer, deliveries in _by_consumer(contexts):
-            if method.requeue or not consumer.is_active or isinstance(consumer, QueueGetter):
-                consumer.settle(deliveries, RELEASED)  # I-27
-                continue
-            again[consumer] = None
-            for each in deliveries:
-                consumer.send_again(each)
+        again = self.recover(method.requeue)
         if isinstance(method, BasicRecoverSync):
             self.reply(method, BasicRecoverOk())
         elif isinstance(method, BasicQpidRecoverSync):
@@ -297,6 +310,27 @@ class DeliveryMethods(TopologyMethods):
         for consumer in again:
             consumer.send_behind()
         self.dispatch()
+
+    def recover(self, requeue: bool) -> list[ChannelConsumer]:
+        """Have everything unacknowledged delivered again.
+
+        Args:
+            requeue: by its queue, to anybody; else by its consumer, as far as it is there.
+
+        Returns:
+            Consumers that have something to send again.
+        """
+        taken = self.channel.unacknowledged.take_all()
+        contexts = cast(Sequence[HeldDelivery], [context for _, context in taken])
+        again: list[ChannelConsumer] = []
+        for consumer, deliveries in _by_consumer(contexts):
+            if requeue or not consumer.is_active or consumer.is_momentary:
+                consumer.settle(deliveries, RELEASED)  # I-27
+                continue
+            again.append(consumer)
+            for each in deliveries:
+                consumer.send_again(each)
+        return again
 
     def dispatch(self) -> None:
         """Have more delivered: windows, or the client's flow, have opened."""

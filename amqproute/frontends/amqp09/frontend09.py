@@ -107,6 +107,16 @@ class Frontend09(ClientConnection):
         return LargeContentOutput(self, self.context.broker.clock)
 
     @cached_property
+    def file_window(self) -> PrefetchWindow:
+        """See `ChannelHost.file_window`."""
+        return PrefetchWindow()
+
+    @cached_property
+    def message_window(self) -> PrefetchWindow:
+        """See `ChannelHost.message_window`."""
+        return PrefetchWindow()
+
+    @cached_property
     def stream_window(self) -> StreamWindow:
         """See `ChannelHost.stream_window`."""
         return StreamWindow()

@@ -9,7 +9,7 @@ connection has to say goes out between two parts.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from twisted.internet.defer import Deferred
@@ -51,9 +51,10 @@ class LargeContent:
         layout: of the body.
         ended: called once: with None when all of it is written, with a failure when the rest cannot
             be read, and with False when the channel has gone before.
+        skipped: octets at the beginning of the body that the peer has.
     """
 
-    __slots__ = ("_ended", "channel", "extractor", "reader")
+    __slots__ = ("_ended", "_skipped", "channel", "extractor", "reader")
 
     def __init__(
         self,
@@ -61,7 +62,9 @@ class LargeContent:
         body: IBody,
         layout: BodyLayout,
         ended: Callable[[Failure | bool | None], None],
+        skipped: int = 0,
     ) -> None:
+        self._skipped = skipped
         self.channel = channel
         self.reader = body.reader()
         self.extractor = BodyExtractor(layout)
@@ -74,6 +77,17 @@ class LargeContent:
     def is_over(self) -> bool:
         """Nothing more of it is sent."""
         return self._ended is None
+
+    def wanted(self, parts: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the next parts of the body without what the peer has."""
+        if not self._skipped:
+            return parts
+        left: list[bytes] = []
+        for part in parts:
+            if self._skipped < len(part):
+                left.append(part[self._skipped :])
+            self._skipped = max(0, self._skipped - len(part))
+        return left
 
     def end(self, why: Failure | bool | None) -> None:
         """Say how it has ended; see ``ended``."""
@@ -136,7 +150,7 @@ class LargeContentOutput:
         extractor = content.extractor
         if not octets and extractor.left:
             raise StoreError("the rest of the message is shorter than it was")
-        content.channel.send_body(extractor.feed(octets))
+        content.channel.send_body(content.wanted(extractor.feed(octets)))
         if not extractor.left:
             self._contents.remove(content)
             content.end(None)

@@ -97,11 +97,26 @@ class TransactionMethods(DeliveryMethods):
     def publish_class(self, publishes: Sequence[ClassPublish]) -> None:
         """Publish contents of another class than basic, in order with all others."""
 
-    def publish_part(self, event: ContentPartReceived) -> None:
+    def publish_part(self, event: ContentPartReceived) -> bool:
         """Publish such a content in parts; see `ChannelPublisher.take_part`.
 
         The content of each event is the same `ClassPublish`.
+
+        Returns:
+            Whether the rest of it is wanted.
         """
+        return False
+
+    def when_part_written(self, go: Callable[[], None]) -> None:
+        """Have the next part of a content read when those before it are on the disk."""
+
+    def drop_parts(self) -> None:
+        """Let go of a content of which no more parts come."""
+
+    @property
+    def transaction_is_open(self) -> bool:
+        """Whether what is published now waits for a commit."""
+        return self.channel.is_transacted
 
     def _commit(self, method: TxCommit, asked: tuple[NextHop, ...]) -> None:
         transaction = self._transaction

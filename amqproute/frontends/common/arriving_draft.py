@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from twisted.python.failure import Failure
 
@@ -14,6 +15,9 @@ from amqproute.frontends.common.draft_share import DraftShare
 from amqproute.interfaces import IBodyDraft
 
 __all__ = ["ArrivingDraft"]
+
+MOST_UNWRITTEN: Final = 512 * 1024
+"""Octets on their way to the disk beyond which whoever reads a message from elsewhere waits."""
 
 
 class ArrivingDraft(ABC):
@@ -27,7 +31,7 @@ class ArrivingDraft(ABC):
         failure: the reason why it cannot be kept.
     """
 
-    __slots__ = ("_connection", "_draft", "_share", "body", "failure")
+    __slots__ = ("_connection", "_draft", "_go", "_share", "_unwritten", "body", "failure")
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -35,6 +39,8 @@ class ArrivingDraft(ABC):
         self._share = DraftShare(connection)
         self.body: IBody | None = None
         self.failure: Failure | None = None
+        self._unwritten = 0
+        self._go: Callable[[], None] | None = None
 
     @property
     def octets(self) -> int:
@@ -42,6 +48,13 @@ class ArrivingDraft(ABC):
         if self._draft is not None:
             return int(self._draft.size)
         return 0 if self.body is None else int(self.body.size)
+
+    def when_written(self, go: Callable[[], None]) -> None:
+        """Call once when no more than `MOST_UNWRITTEN` octets wait for the disk."""
+        if self._unwritten <= MOST_UNWRITTEN:
+            go()
+        else:
+            self._go = go
 
     def take(self) -> IBody | None:
         """Return the body, and forget it."""
@@ -81,6 +94,7 @@ class ArrivingDraft(ABC):
         assert draft is not None
         if octets:
             self._connection.hold(octets)
+            self._unwritten += octets
             draft.append(parts, bare)
         if is_last:
             draft.finish().addCallbacks(self._finished, self._failed).addErrback(
@@ -89,6 +103,11 @@ class ArrivingDraft(ABC):
 
     def _written(self, size: int) -> None:
         self._connection.release(size)
+        self._unwritten -= size
+        go = self._go
+        if go is not None and self._unwritten <= MOST_UNWRITTEN:
+            self._go = None
+            go()
         self._connection.flush()
 
     def _finished(self, body: IBody) -> None:

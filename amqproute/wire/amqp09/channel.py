@@ -36,6 +36,7 @@ from amqproute.wire.amqp09.methods import (
     ConfirmSelect,
     FilePublish,
     FileReturn,
+    MessageTransfer,
     StreamPublish,
     StreamReturn,
 )
@@ -304,7 +305,7 @@ class Channel:
         if not (traits.to_client if self._owner.role == "server" else traits.to_server):
             raise LocalProtocolError(f"a {self._owner.role} does not send {traits.name}")
         self._write_method(method)
-        if traits.replies and not getattr(method, "nowait", False):
+        if traits.replies and traits.class_id != MESSAGE and not getattr(method, "nowait", False):
             self._awaited.append(traits.replies)
         if isinstance(method, ConfirmSelect) and self.unconfirmed is None:
             self.unconfirmed = DeliveryTags()
@@ -331,6 +332,11 @@ class Channel:
             code = Violation.NO_QUEUE_DECLARED.code(self._owner.version)
             self.fail(code, "no queue was declared on this channel", method)
         return self.current_queue
+
+    @property
+    def largest_method(self) -> int:
+        """Octets of the largest method frame that the peer takes, without what frames it."""
+        return self._owner.output.largest_payload
 
     def cancel_consumer(self, tag: str) -> None:
         """Server: notify the client that a consumer was ended by the server (basic.cancel).
@@ -706,7 +712,16 @@ _RETURNS: Final[dict[type[AmqpMethod], type[BasicReturn | FileReturn | StreamRet
     StreamPublish: StreamReturn,
 }
 """By which method each class returns a publish."""
+MESSAGE: Final = MessageTransfer.traits.class_id
+"""The class whose answers the user matches with requests (09: part 3.9)."""
 _NOT_SENT: Final = frozenset((10, 20))
 """Classes whose methods only the engine uses."""
 
-__all__ = ["MOST_ADDRESSES", "PROGRESS_OCTETS", "Channel", "ChannelOwner", "ChannelState"]
+__all__ = [
+    "MESSAGE",
+    "MOST_ADDRESSES",
+    "PROGRESS_OCTETS",
+    "Channel",
+    "ChannelOwner",
+    "ChannelState",
+]

@@ -22,7 +22,7 @@ from amqproute.wire.amqp09.arguments import (
     read_ack,
     read_publish,
 )
-from amqproute.wire.amqp09.channel import PROGRESS_OCTETS, Channel, ChannelState
+from amqproute.wire.amqp09.channel import MESSAGE, PROGRESS_OCTETS, Channel, ChannelState
 from amqproute.wire.amqp09.connection_settings import Connection09Settings
 from amqproute.wire.amqp09.contents import Content, Publish
 from amqproute.wire.amqp09.field_tables import FieldTable
@@ -65,6 +65,7 @@ from amqproute.wire.amqp09.methods import (
     FileCancel,
     FileConsume,
     FilePublish,
+    FileStage,
     MessageCancel,
     MessageConsume,
     MessageGet,
@@ -732,7 +733,8 @@ class Connection09(Handshake):
             channel.has_worked |= isinstance(method, StreamPublish | TunnelRequest)
             content = Content(method, properties, octets, size, [])
         self.work += input_cost.DELIVERY
-        channel._streams = size > self.settings.part_from
+        # What is staged is kept, however far it comes.
+        channel._streams = size > self.settings.part_from or type(method) is FileStage
         channel._left = size
         if not size:
             self._complete(channel, content)
@@ -1009,7 +1011,8 @@ class Connection09(Handshake):
         if not (traits.to_server if self.role == "server" else traits.to_client):
             raise ViolationError(Violation.METHOD_OUT_OF_ORDER, f"{traits.name} to a {self.role}")
         code = traits.code
-        if code in REPLIES and not self._is_awaited(channel, code):
+        is_matched = traits.class_id == MESSAGE  # by the user
+        if code in REPLIES and not is_matched and not self._is_awaited(channel, code):
             if isinstance(method, BasicCancelOk) and self.role == "server":
                 self._count_fruitless()  # some clients answer our cancel, though no answer is due
                 return
