@@ -28,7 +28,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -286,7 +286,9 @@ class StagingDirectory:
         return self.thread.run(self._look).addCallback(self._found)
 
     def close(self) -> Deferred[None]:
-        """Let go of everything, keep what has a name, and end the thread."""
+        """Let go of everything, keep what has a name, and end the thread. Harmless when done."""
+        if self._is_closed:
+            return succeed(None)
         for entry in (*self._known.values(), *self._nameless):
             if entry.holder is not None:
                 self.release(entry)
