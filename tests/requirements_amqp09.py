@@ -1031,10 +1031,6 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
         "in 0-9 a consumer tag is in use for the whole connection",
         "tests.wire.amqp09.test_channels.ConsumerTagTests.test_scope",
     ),
-    "09-DOM-04": Unproved("a domain of the class message, which is not offered yet"),
-    "09-DOM-05": Unproved(
-        "no method of the classes here has a duration; expirations and arguments have milliseconds"
-    ),
     "09-DOM-06": Proof(
         "names of exchanges: the standard's alphabet, each virtual host its own (I-07)",
         f"{_RULES}.QueueRuleTests.test_names",
@@ -1053,7 +1049,6 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
         "clients with other properties are served the same",
         f"{_RULES}.ConnectionRuleTests.test_properties_change_nothing",
     ),
-    "09-DOM-15": Unproved("a domain of the class message, whose tokens have no format"),
     "09-ERR-03": Proof(
         "answers have no reply code, and 200 is never one",
         f"{_RULES}.ConnectionRuleTests.test_success_is_never_sent",

@@ -184,6 +184,11 @@ class MemoryStaging:
         """See `IStaging.use`."""
         return self._ledger.use(owner)
 
+    @property
+    def held(self) -> int:
+        """Contents that somebody holds."""
+        return sum(each.holder is not None for each in self._contents)
+
     def rows(self) -> list[tuple[str, str, int, int]]:
         """See `IStaging.rows`."""
         return [

@@ -17,7 +17,9 @@ from typing import Any, Final
 
 from twisted.logger import LogEvent, globalLogPublisher
 
+from amqproute.store.staging_ledger import StagingTerms
 from tests.conformance.frame_broker import FrameBroker, Network
+from tests.frontends.amqp09.fuzz_classes import CLASS_PIECES
 from tests.support.client09 import Client09
 from tests.support.plain_amqp09 import frame_octets
 from tests.support.wire09 import V09, V091, call, content
@@ -125,14 +127,17 @@ class StreamFuzz:
 
     def _fresh(self) -> FrameBroker:
         self.world = Network()
-        return self.world.house()
+        house = self.world.house()
+        house.store.staging.terms = StagingTerms(20_000, 40_000, 60_000, 3, 5)
+        return house
 
-    def script(self) -> list[bytes]:
+    def script(self, version: bytes) -> list[bytes]:
         """Return the frames of a client that does one thing after the other."""
         chance = self._chance
+        pieces = (*PIECES, *CLASS_PIECES) if version == V09 else PIECES
         out = [call(number, "channel.open") for number in (1, 2)]
         for _ in range(chance.randint(1, 12)):
-            out.append(chance.choice(PIECES)(chance, chance.choice((1, 1, 1, 2, 3))))
+            out.append(chance.choice(pieces)(chance, chance.choice((1, 1, 1, 2, 3))))
         return out
 
     def broken(self, frames: list[bytes]) -> bytes:
@@ -181,14 +186,15 @@ class StreamFuzz:
         if self.streams % 200 == 199:
             self._house = self._fresh()  # queues and exchanges fill up
         house = self._house
+        version = chance.choice((V091, V09))
         client = Client09(
             house,
-            version=chance.choice((V091, V091, V09)),
+            version=version,
             part_from=PART_FROM,
             max_partial=MOST_PARTIAL,
             reports_input=True,
         )
-        data = self.broken(self.script())
+        data = self.broken(self.script(version))
         engine: Any = client.end.protocol.engine
         at = 0
         while at < len(data) and not client.end.is_gone:
@@ -213,6 +219,7 @@ class StreamFuzz:
             "places": shared.partial_deliveries.drafts.used,
             "octets on their way": shared.partial_deliveries.draft_octets.used,
             "memory": shared.memory.used_bytes,
+            "staged contents that are held": house.store.staging.held,
             "consumers": sum(
                 len(getattr(getattr(each, "state", None), "consumers", ()) or ())
                 for each in house.broker.nodes.values()

@@ -441,7 +441,7 @@ class MethodTests(SynchronousTestCase):
                            for m in each["methods"] for r in m[3]}  # fmt: skip
                 peer = Peer09(header).opened(1)
                 events = peer.send(call(1, name))
-                if name in replies:
+                if name in replies and kind != "message":  # the user matches those (3.9)
                     self.assertEqual([e.code for e in of_type(events, ConnectionEnded)], [503])
                     continue
                 [event] = events
@@ -761,12 +761,16 @@ class ContentTests(SynchronousTestCase):
         stream = content(1, "stream.publish", b"tick", {"priority": 1}, class_id=80)
         tunnel = content(1, "tunnel.request", b"raw", {"proxy-name": "n"}, class_id=110,
                          meta_data=[("a", "I", 1)])  # fmt: skip
-        [event] = peer.send(stage, stream, tunnel)
+        [part, event] = peer.send(stage, stream, tunnel)
+        # What is staged is passed on as far as it comes, to be kept wherever it is cut.
+        assert isinstance(part, ContentPartReceived)
+        self.assertEqual((part.parts, part.is_last), ([b"data"], True))
         assert isinstance(event, ContentsReceived)
-        self.assertEqual([c.body for c in event.contents], [b"data", b"tick", b"raw"])
-        names = [c.method.traits.name for c in event.contents]
+        contents = [part.content, *event.contents]
+        self.assertEqual([c.body for c in contents], [b"", b"tick", b"raw"])
+        names = [c.method.traits.name for c in contents]
         self.assertEqual(names, ["file.stage", "stream.publish", "tunnel.request"])
-        self.assertEqual([type(c.properties).__name__ for c in event.contents],
+        self.assertEqual([type(c.properties).__name__ for c in contents],
                          ["FileProperties", "StreamProperties", "TunnelProperties"])  # fmt: skip
 
 
