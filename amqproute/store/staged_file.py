@@ -247,7 +247,7 @@ class StagedFile:
         return error
 
 
-def read_facts(file: BinaryIO) -> dict[str, Any] | None:
+def read_facts(file: BinaryIO) -> dict[str, object] | None:
     """Return what the header of a file says; None if it is damaged."""
     mark, size, checksum = _unpacked(_HEADER, file.read(_HEADER.size)) or (b"", 0, 0)
     if mark != _MARK or size > MOST_HEADER:

@@ -317,7 +317,7 @@ class StagingDirectory:
             raise not_read(error, self.path) from error
         return found
 
-    def _entry_of(self, name: str, facts: dict[str, Any]) -> _Entry | None:
+    def _entry_of(self, name: str, facts: dict[str, object]) -> _Entry | None:
         kind, owner, identifier = name[0], facts.get("owner"), facts.get("identifier")
         expected = facts.get("size")
         if kind == "t" or not isinstance(owner, str) or not isinstance(expected, int):

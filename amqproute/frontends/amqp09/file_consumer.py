@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from twisted.python.failure import Failure
 
@@ -28,10 +28,7 @@ from amqproute.translation.message_content import DeliveredContent
 from amqproute.wire.amqp09.methods import FileDeliver, FileOpen, FileStage
 from amqproute.wire.amqp09.replies import ReplyCode
 
-if TYPE_CHECKING:
-    from amqproute.frontends.amqp09.file_methods import FileMethods
-
-__all__ = ["FileConsumer", "OutgoingFile"]
+__all__ = ["FileChannel", "FileConsumer", "OutgoingFile"]
 
 MOST_AHEAD: Final = 100
 """Messages of one consumer that are staged and not delivered."""
@@ -75,6 +72,16 @@ class OutgoingFile:
         self.is_dropped = False
 
 
+class FileChannel(Protocol):
+    """The class file on a channel, as its consumers see it."""
+
+    def identifier_of(self, entry: Entry) -> str:
+        """Return the identifier under which a message is staged."""
+
+    def opened(self, outgoing: OutgoingFile) -> None:
+        """A file.open was sent."""
+
+
 class FileConsumer(ChannelConsumer):
     """A consumer made by file.consume.
 
@@ -101,7 +108,7 @@ class FileConsumer(ChannelConsumer):
         tag: str,
         no_ack: bool,
         windows: Sequence[PrefetchWindow],
-        files: FileMethods,
+        files: FileChannel,
     ) -> None:
         super().__init__(owner, source, name, tag, no_ack, windows)
         self._files = files

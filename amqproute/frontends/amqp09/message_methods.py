@@ -30,14 +30,10 @@ from amqproute.errors import (
 )
 from amqproute.frontends.amqp09.class_methods import ClassMethods
 from amqproute.frontends.amqp09.class_publish import ClassPublish
-from amqproute.frontends.amqp09.message_consumer import (
-    BodySource,
-    MessageConsumer,
-    MessageGetter,
-    OutgoingReference,
-)
+from amqproute.frontends.amqp09.message_consumer import MessageConsumer, MessageGetter
 from amqproute.frontends.amqp09.ordered_answers import OrderedAnswer, OrderedAnswers
 from amqproute.frontends.amqp09.prefetch import PrefetchWindow
+from amqproute.frontends.amqp09.reference_output import BodySource, Ended, OutgoingReference
 from amqproute.frontends.amqp09.reply_texts import reply_text
 from amqproute.frontends.amqp09.staged_publish import (
     publish_staged,
@@ -290,7 +286,7 @@ class MessageMethods(ClassMethods):
         self,
         source: BodySource,
         transfer: Callable[[InlineBody], None],
-        ended: Callable[[Failure | MessageReject | bool | None], None],
+        ended: Ended,
     ) -> None:
         """Send a message by reference; nothing else of this class is delivered meanwhile.
 
