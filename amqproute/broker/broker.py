@@ -165,6 +165,11 @@ class Broker:
         """Of timers and turns."""
         return self._clock
 
+    @property
+    def context(self) -> NodeContext:
+        """What all nodes share, counters of former nodes among it."""
+        return self._context
+
     # -- virtual hosts -------------------------------------------------------------------------
 
     def has_host(self, name: str) -> bool:

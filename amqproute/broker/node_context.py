@@ -10,8 +10,11 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from amqproute.broker.commit_batch import Batch
+from amqproute.broker.delivery_stages import DeliveryStages
 from amqproute.broker.node_limits import MemoryBudget
+from amqproute.broker.queue_counters import QueueCounters
 from amqproute.broker.sender_quotas import SenderQuotas
+from amqproute.broker.topic_state import TopicCounters
 from amqproute.interfaces import IJournal, IStore
 
 __all__ = ["NodeContext"]
@@ -30,6 +33,9 @@ class NodeContext:
         log: of all nodes.
         budget: memory that all queues share.
         quotas: who is charged for what entries occupy.
+        stages: durations of the stages of messages, of all nodes.
+        ended: counters of queues that have been deleted, so that totals never shrink.
+        ended_topics: likewise of topics.
     """
 
     store: IStore
@@ -40,3 +46,6 @@ class NodeContext:
     log: Logger
     budget: MemoryBudget = field(default_factory=MemoryBudget)
     quotas: SenderQuotas = field(default_factory=SenderQuotas)
+    stages: DeliveryStages = field(default_factory=DeliveryStages)
+    ended: QueueCounters = field(default_factory=QueueCounters)
+    ended_topics: TopicCounters = field(default_factory=TopicCounters)

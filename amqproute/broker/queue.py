@@ -151,6 +151,7 @@ class Queue:
         "_again",
         "_begin",
         "_clock",
+        "_ended",
         "_expiry_alarm",
         "_ids_alarm",
         "_is_busy",
@@ -165,6 +166,7 @@ class Queue:
         "_retry_alarm",
         "_soon",
         "_space",
+        "_stages",
         "_store",
         "dead_letter_name",
         "dead_letter_target",
@@ -192,6 +194,8 @@ class Queue:
         self._begin = context.begin
         self._journal = context.journal
         self._log = context.log
+        self._ended = context.ended
+        self._stages = context.stages
         self.state = QueueState(name, rows, context.budget, context.quotas, force_transient)
         self._removal = EntryRemoval(self, self.state, disposal)
         self._space = QueueCapacity(self.state, self._clock)
@@ -422,6 +426,8 @@ class Queue:
         # Queues come and go with connections: none is left to the collector of garbage.
         self.life = None
         self._removal.queue_is_deleted()
+        if not state.is_relay:  # `relay.Relay` keeps those of next hops
+            self._ended.add(state.counters)
 
     def stop(self) -> None:
         """Cancel the timers; the entries stay where they are."""
@@ -1108,6 +1114,9 @@ class Queue:
     def _accept(self, entries: Sequence[Entry], batch: Batch, consumer: object) -> None:
         self.state.acquired -= len(entries)
         self._removal.taken(entries, batch, consumer)
+        if now_us := self._journal.now_us():
+            stages = self._stages
+            (stages.relay if self.state.is_relay else stages.local).observe(entries, now_us)
         self._departed()
 
     def _apply(self, decision: SettlementDecision, batch: Batch, consumer: object) -> None:

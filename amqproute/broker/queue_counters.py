@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(slots=True)
@@ -22,3 +22,8 @@ class QueueCounters:
     unreachable: int = 0
     damaged: int = 0
     stream_lost: int = 0
+
+    def add(self, other: QueueCounters) -> None:
+        """Add the counters of another queue."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))

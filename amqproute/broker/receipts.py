@@ -154,6 +154,8 @@ class Stream:
         if len(self.ids) <= MAX_IDS:
             return False
         kept = sorted(self.ids)[len(self.ids) // 2 :]
+        if self._home is not None:
+            self._home.dropped += len(self.ids) - len(kept)
         log.warn(
             "{peer} has not announced a floor for {count} messages: dropped the older half of "
             "their receipts; messages of these that it sends again are duplicated",
@@ -286,6 +288,9 @@ class Receipts:
 
     Args:
         suppresses: whether duplicates of a peer without streams are recognized by message-id.
+
+    Attributes:
+        dropped: receipts that went for want of room; what they stood for may be duplicated.
     """
 
     def __init__(self, suppresses: Callable[[Principal], bool] = lambda _: False) -> None:
@@ -294,6 +299,7 @@ class Receipts:
         self._named: dict[str, list[Stream]] = {}
         self._by_id: list[MessageIds] = []
         self._looked: dict[str, tuple[int, float]] = {}
+        self.dropped = 0
 
     def recovered(self, received: Mapping[str, Sequence[int]]) -> None:
         """Take over the receipts in the store."""
@@ -366,6 +372,7 @@ class Receipts:
             total -= len(stream.ids)
             self._drop(stream)
             if stream.ids:
+                self.dropped += len(stream.ids)
                 log.warn(
                     "{peer} has too many streams: dropped {count} receipts of one; messages of "
                     "these that it sends again are duplicated",

@@ -45,14 +45,19 @@ class RecentCounts:
 
     Args:
         seconds: a clock that is never set back.
+
+    Attributes:
+        since_start: the same without an end, by event and kind alone: these are few.
     """
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
+        self.since_start: Counter[tuple[str, str]] = Counter()
         self._buckets: deque[tuple[int, Counter[RecentEvent]]] = deque()
 
     def add(self, happening: RecentEvent, count: int = 1) -> None:
         """Count something that has happened so many times."""
+        self.since_start[happening.event, happening.kind] += count
         number = self._drop_old()
         if not self._buckets or self._buckets[-1][0] != number:
             self._buckets.append((number, Counter()))

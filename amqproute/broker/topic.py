@@ -123,6 +123,7 @@ class Topic:
         self._store = context.store
         self._clock = context.clock
         self._begin = context.begin
+        self._ended = context.ended_topics
         self._make_queue = make_queue
         self._log = context.log
         self._subscriptions: SubjectTable[Subscription] = SubjectTable()
@@ -597,6 +598,7 @@ class Topic:
         for each in tuple(self.durable.values()):
             self.unsubscribe(each)
         self._deleted = True
+        self._ended.add(self.tally)
         self._subscriptions.clear()
         self.shared.clear()
         self._outlets.clear()

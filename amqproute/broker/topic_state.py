@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 from amqproute.entry import later_by
@@ -61,6 +61,11 @@ class TopicCounters:
     dropped: int = 0
     expired: int = 0
     unroutable: int = 0
+
+    def add(self, other: TopicCounters) -> None:
+        """Add the counters of another topic."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 class TopicOutlet(Protocol):

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -180,6 +181,8 @@ class Journal:
         self._lines: deque[tuple[int, int | None, MessageRun]] = deque()
         self._held_bytes = 0
         self._encoding = 0  # events that are events no more, and not lines yet
+        self._lines_since: float | None = None  # the oldest of `_lines`; None: there are none
+        self._writing_since: float | None = None  # the oldest line that is being written
         self._lost = 0
         self._is_encoded = False
         self._segments: JournalSegments | None = None
@@ -304,6 +307,8 @@ class Journal:
         with self._disk:
             there_is_room = self._held_bytes + size <= self.terms.held_bytes
             if there_is_room:
+                if lines and self._lines_since is None:
+                    self._lines_since = self._seconds()
                 self._lines += lines
                 self._held_bytes += size
             else:
@@ -407,6 +412,9 @@ class Journal:
                 # All lines of an event in one write: a segment has all of them or none.
                 while self._lines and lines[-1][0] and self._lines[0][0] == lines[-1][0]:
                     lines.append(self._lines.popleft())
+                if lines:
+                    self._writing_since = self._lines_since
+                    self._lines_since = self._seconds() if self._lines else None
                 is_last = self._is_encoded and not self._lines
             try:
                 self._write(segments, lines, is_last)
@@ -464,9 +472,11 @@ class Journal:
             except OSError:
                 with self._disk:
                     self._lines.extendleft(reversed(lines))
+                    self._lines_since = self._writing_since or self._lines_since
                 raise
             with self._disk:
                 self._held_bytes -= _size_of(lines)
+                self._writing_since = None
         now = self._seconds()
         unsynced = segments.written_bytes - self._synced_bytes
         if segments.needs_sync and (
@@ -543,6 +553,20 @@ class Journal:
         if stops:
             reason = f"the journal cannot be written: {words}"
             self._reactor.callFromThread(self._listener.journal_failed, reason)
+
+    @property
+    def lag_seconds(self) -> float:
+        """The age of the oldest event that is not written yet, seconds; 0 if there is none.
+
+        The time that the encoder lets events wait for others is part of it.
+        """
+        lag = 0.0
+        with suppress(IndexError):  # another thread takes them, so asking first proves nothing
+            lag = (self.now_us() - self._events[0].time_us) / 1e6
+        for since in (self._lines_since, self._writing_since):
+            if since is not None:
+                lag = max(lag, self._seconds() - since)
+        return max(0.0, lag)
 
     def statistics(self) -> dict[str, float]:
         """Return the counters, and the waiting events and octets."""

@@ -18,6 +18,7 @@ counts as the balancer's, afterwards as that of the client named in the header.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -101,6 +102,7 @@ class Listener(Service, ConnectionOwner):
     Attributes:
         description: the endpoint, as configured.
         connections: those open now.
+        handshakes: TLS handshakes by level (`TransportFacts.level`) and code of the failure.
         places: connections with a place, and counters of those refused.
         clock: the reactor.
         header_seconds: time for a balancer to send its PROXY header.
@@ -137,6 +139,7 @@ class Listener(Service, ConnectionOwner):
         """
         self.description = description
         self.connections: ConnectionSet[EngineProtocol] = ConnectionSet()
+        self.handshakes: Counter[tuple[str, str]] = Counter()
         terms = terms or AcceptTerms(10_000, 10_000, 10_000)
         policy = policy or AcceptPolicy(terms.places)
         self.places = policy.listener(terms)
@@ -327,12 +330,17 @@ class Listener(Service, ConnectionOwner):
         standing = _STANDINGS.get(kind, PeerStanding.KNOWN)
         return self.places.authenticated(protocol, standing, self._reactor.seconds(), user)
 
+    def connection_secured(self, protocol: EngineProtocol) -> None:
+        """See `ConnectionOwner`."""
+        self.handshakes[protocol.facts.level, ""] += 1
+
     def connection_lost(self, protocol: EngineProtocol, reason: Failure) -> None:
         """See `ConnectionOwner`."""
         self.connections.discard(protocol)
         self.places.leave(protocol)
         error = reason.value
         if isinstance(error, TlsError):
+            self.handshakes["none", error.code] += 1
             self._log_refusal(protocol.facts.remote, error)
             if self._tls_refused is not None:
                 self._tls_refused(protocol.facts.remote, error)

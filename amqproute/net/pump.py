@@ -193,6 +193,9 @@ class ConnectionOwner:
     def connection_ready(self, protocol: EngineProtocol) -> None:
         """The engine has been started."""
 
+    def connection_secured(self, protocol: EngineProtocol) -> None:
+        """Handle the end of a TLS handshake: the facts are complete."""
+
     def connection_lost(self, protocol: EngineProtocol, reason: Failure) -> None:
         """The connection is gone; called also if it never got to an engine."""
 
@@ -502,6 +505,7 @@ class EngineProtocol(TwistedProtocol):
             level="tls" if verification is None else verification.level,
             own_serial=None if verification is None else verification.own_serial,
         )
+        self._owner.connection_secured(self)
         if self._security.implicit:
             self._start_engine()
         else:

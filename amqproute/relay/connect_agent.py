@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -126,6 +126,10 @@ class ConnectAgent:
         attempt_seconds: time limit for one candidate, up to the attached link.
         decisions: receives the result of each look-up; may be None.
         journal: records each attempt.
+
+    Attributes:
+        lookups: results of look-ups, by whether DNSSEC proves them and the code of the failure.
+        handshakes: TLS handshakes with peers, by level and code of the failure.
     """
 
     log = Logger()
@@ -149,6 +153,8 @@ class ConnectAgent:
         self.attempt_seconds = attempt_seconds
         self._decisions = decisions
         self._journal = journal
+        self.lookups: Counter[tuple[bool, str]] = Counter()
+        self.handshakes: Counter[tuple[str, str]] = Counter()
         self._containers: OrderedDict[str, str] = OrderedDict()
 
     def domain_of(self, container: str) -> str | None:
@@ -174,8 +180,10 @@ class ConnectAgent:
         try:
             found = await self._resolver.resolve(hop.domain)
         except ResolveError as error:
+            self.lookups[False, error.code] += 1
             self._looked_up(hop, (), error)
             raise
+        self.lookups[found.authenticated, ""] += 1
         self._looked_up(hop, found.candidates, None)
         return HopPlaces(found.candidates, found.attempts, found.ttl)
 
@@ -218,6 +226,8 @@ class ConnectAgent:
             except (AmqprouteError, PeerFailure) as error:
                 forget_frames(error)
                 last = failure_verdict.for_failure(error)
+                if last.code.startswith(("tls.", "dane.")):
+                    self.handshakes["none", last.code] += 1
                 facts = {"host": place, **resolved, **self._stage("connect_us", began)}
                 self._note(hop, listener, facts, last)
                 lines = getattr(error, "attempts", ()) or (f"{place}: {last.code}: {last.words}",)
@@ -227,6 +237,8 @@ class ConnectAgent:
                     break
             else:
                 self._met(session.remote_id, hop.domain)
+                if session.level != "none":
+                    self.handshakes[session.level, ""] += 1
                 facts = {"host": place, **resolved, **self._stage("connect_us", began)}
                 self._note(hop, listener, {**facts, "level": session.level}, None)
                 return session

@@ -15,6 +15,7 @@ from zope.interface import implementer
 
 from amqproute.broker.node_limits import QueueLimits
 from amqproute.broker.queue import Queue
+from amqproute.broker.queue_counters import QueueCounters
 from amqproute.broker.token_bucket import Rate
 from amqproute.entry import Entry
 from amqproute.errors import NotFound, StoreError
@@ -43,7 +44,7 @@ from amqproute.relay.outcome_processor import OutcomeProcessor
 from amqproute.relay.peer_session import PeerSession
 from amqproute.relay.poison_detector import PoisonFinding
 from amqproute.relay.relay_context import RelayContext
-from amqproute.relay.relay_terms import FIRST_WINDOW
+from amqproute.relay.relay_terms import FIRST_WINDOW, SUCCEEDED, DestinationCounters
 from amqproute.relay.send_budget import SendBudget
 from amqproute.relay.session_monitor import SessionMonitor
 from amqproute.values import NextHop
@@ -437,6 +438,7 @@ class Destination:
             },
         )
         self.tally.connections += 1
+        self.tally.attempted(SUCCEEDED)
         self.last_success_ms = self._context.environment.now_ms()
         if self.failures:
             self.log.info(
@@ -463,6 +465,7 @@ class Destination:
     def not_opened(self, verdict: FailureVerdict, attempts: tuple[str, ...]) -> None:
         """See `AttemptHost.not_opened`."""
         self.backoff.last_attempts = attempts
+        self.tally.attempted(verdict.code)
         self.avoid = None
         self._failed(verdict)
 
@@ -684,6 +687,13 @@ class Destination:
     def _is_unused(self) -> bool:
         quiet = self._clock.seconds() - self._last_used
         return not self.in_flight and not self.queue.depth and quiet >= self._terms.idle_seconds
+
+    # -- counters ----------------------------------------------------------------------------------
+
+    def count_on(self, tally: DestinationCounters, queue: QueueCounters) -> None:
+        """Continue the counters of an earlier destination of the same hop."""
+        self.tally = self.outcomes.tally = tally
+        self.queue.state.counters = queue
 
     # -- persistence -----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from amqproute import conditions
 from amqproute.broker.recent_counts import RecentCounts, RecentEvent
 from amqproute.plurals import counted
 
-__all__ = ["MOST_REMEMBERED", "QUIET_SECONDS", "RejectionCounts", "kind_of"]
+__all__ = ["KINDS", "MOST_REMEMBERED", "QUIET_SECONDS", "RejectionCounts", "kind_of"]
 
 QUIET_SECONDS: Final = 3600.0
 """Interval between log lines about one kind of rejection by one partner."""
@@ -36,10 +36,14 @@ _KINDS: Final[Mapping[str, str]] = {
     conditions.DECODE_ERROR: "malformed",
 }
 
+OTHER_KIND: Final = "other"
+KINDS: Final = (*_KINDS.values(), OTHER_KIND)
+"""All kinds of rejections."""
+
 
 def kind_of(condition: str | None) -> str:
     """Return the kind of a rejection by its condition; there are only a few kinds."""
-    return _KINDS.get(condition or "", "other")
+    return _KINDS.get(condition or "", OTHER_KIND)
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ from amqproute.relay.destination_quota import (
 )
 from amqproute.relay.error_disclosure import DENIED, error_for_senders
 from amqproute.relay.failure_verdict import refusal_seconds
+from amqproute.relay.former_hops import FormerHops
 from amqproute.relay.holds import RelayHolds, RelayRoutes
 from amqproute.relay.lookup_scheduler import LookupScheduler
 from amqproute.relay.rejection_counts import RejectionCounts
@@ -73,6 +74,7 @@ class Relay:
         destinations: by the keys of their hops.
         dead_letter_name: the node for messages that cannot be returned, or None.
         holds: of operators.
+        former: counters of hops that have no destination now.
     """
 
     log = Logger()
@@ -113,6 +115,7 @@ class Relay:
         self._unfound = 0
         self._counted_at = -COUNT_SECONDS
         self._made: list[Destination] = []
+        self.former = FormerHops()
         self._look: IDelayedCall | None = None
         self._refusals: OrderedDict[str, tuple[float, NotFound]] = OrderedDict()
         self._asking: dict[str, list[Deferred[None]]] = {}
@@ -314,6 +317,9 @@ class Relay:
                 keys = self._by_name.get(name, ())
                 if hop.key not in keys:
                     self._by_name[name] = (*keys, hop.key)
+            known = self.former.take(hop.key)
+            if known is not None:
+                destination.count_on(*known)
             if self.holds:
                 self.holds.apply(destination)
             if self._is_stopping:
@@ -355,6 +361,7 @@ class Relay:
                     self._by_name[name] = keys
                 else:
                     del self._by_name[name]
+            self.former.keep(hop.key, destination.tally, queue.tally)
             self._broker.forget_internal(queue.name)
 
     # -- other callers ---------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from typing import Final
 
 from amqproute.broker.outgoing_memory import UNBOUNDED
 from amqproute.broker.token_bucket import Rate
@@ -14,6 +15,11 @@ from amqproute.values import NextHop
 FIRST_WINDOW = 50
 """Initial window of a destination without history."""
 NO_RATE = Rate()
+SUCCEEDED: Final = "ok"
+"""The code of an attempt that led to an attached link."""
+MOST_CODES: Final = 64
+"""Different codes that are counted apart; some contain what a peer has sent."""
+OTHER_CODES: Final = "other"
 
 
 def _unlimited(_: NextHop) -> Rate:
@@ -69,7 +75,12 @@ class RelayTerms:
 
 @dataclass(slots=True)
 class DestinationCounters:
-    """Plain counters for operators."""
+    """Plain counters for operators.
+
+    Attributes:
+        rejections: by kind (`rejection_counts.kind_of`).
+        attempts: attempts to connect, by code.
+    """
 
     relayed: int = 0
     rejected: int = 0
@@ -79,3 +90,21 @@ class DestinationCounters:
     stuck: int = 0
     moves: int = 0
     rejections: dict[str, int] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)
+
+    def attempted(self, code: str) -> None:
+        """Count an attempt that succeeded (`SUCCEEDED`) or failed, by the code of the failure."""
+        attempts = self.attempts
+        if code not in attempts and len(attempts) >= MOST_CODES:
+            code = OTHER_CODES
+        attempts[code] = attempts.get(code, 0) + 1
+
+    def add(self, other: DestinationCounters) -> None:
+        """Add the counters of another destination."""
+        for each in fields(self):
+            mine, theirs = getattr(self, each.name), getattr(other, each.name)
+            if isinstance(mine, dict):
+                for key, count in theirs.items():
+                    mine[key] = mine.get(key, 0) + count
+            else:
+                setattr(self, each.name, mine + theirs)

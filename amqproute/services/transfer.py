@@ -97,11 +97,16 @@ class TransferRules:
 
 @dataclass(slots=True)
 class TransferCounters:
-    """Plain counters for operators."""
+    """Plain counters for operators.
+
+    Attributes:
+        loops: messages refused because they have been here before or passed too many brokers.
+    """
 
     local: int = 0
     relayed: int = 0
     duplicates: int = 0
+    loops: int = 0
 
 
 @implementer(ITarget)
@@ -304,7 +309,11 @@ class TransferService:
         """Put a message on a node once: check its trail and its receipt (T-27, T-36)."""
         section = message.annotation_bytes
         if section:
-            self._check_trail(section)
+            try:
+                self._check_trail(section)
+            except NotAllowed:
+                self.tally.loops += not batch.is_rehearsal
+                raise
         stream = origin.stream
         if stream is None:
             target.put(message, batch, origin)

@@ -385,7 +385,7 @@ class Watermarks:
             elif name == STORE:
                 row["quarantined"] = self._store.quarantined
             elif name == MEMORY:
-                row["parts"] = self._parts()
+                row["parts"] = self.places()
             yield row
         outgoing = self._outgoing
         yield {
@@ -404,7 +404,7 @@ class Watermarks:
             "parts": dict(outgoing.by),
         }
 
-    def _parts(self) -> dict[str, int]:
+    def places(self) -> dict[str, int]:
         """Return the octets of messages in memory by place; not all of them count here."""
         memory = self._memory
         return {

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
+from amqproute.bucket_counts import SECONDS, SIZES, BucketCounts
 from amqproute.errors import StoreDamaged, StoreError, StoreIntakeClosed, StoreUnavailable
 from amqproute.interfaces import IOutbox
 from amqproute.store import database_schema, wakeup
@@ -81,7 +82,14 @@ class WriterCall:
 
 @dataclass(slots=True)
 class WriterFigures:
-    """Counters, written by the writer's thread, read by any."""
+    """Counters, written by the writer's thread, read by any.
+
+    Attributes:
+        seconds: durations of commits.
+        sizes: numbers of transactions in a commit.
+        waits: seconds from the submission of a transaction until it was durable; patient
+            transactions, for which nobody waits, are not counted.
+    """
 
     commits: int = 0
     transactions: int = 0
@@ -89,6 +97,9 @@ class WriterFigures:
     failed: int = 0
     last_commit_seconds: float = 0.0
     max_commit_seconds: float = 0.0
+    seconds: BucketCounts = field(default_factory=lambda: BucketCounts(SECONDS))
+    sizes: BucketCounts = field(default_factory=lambda: BucketCounts(SIZES))
+    waits: BucketCounts = field(default_factory=lambda: BucketCounts(SECONDS))
 
 
 class WriterResume:
@@ -203,6 +214,7 @@ class DatabaseWriter:
         """
         held = self._patient
         if isinstance(job, PendingCommit) and self.death is None:
+            job.submitted = time.perf_counter()
             if job.is_patient:
                 held.append(job)
                 if self._held_entries >= 0 and job.only_removes():
@@ -453,8 +465,14 @@ class DatabaseWriter:
                 if not self._is_damaged:
                     log.info("{path} accepts transactions again", path=self.path)
         self.note_seal()
-        took = time.perf_counter() - started
+        ended = time.perf_counter()
+        took = ended - started
         figures = self.figures
+        figures.seconds.add(took)
+        figures.sizes.add(len(group))
+        for one in group:
+            if not one.is_patient:
+                figures.waits.add(ended - one.submitted)
         figures.commits += 1
         figures.transactions += len(group)
         figures.last_commit_seconds = took

@@ -276,6 +276,7 @@ class PendingCommit:
         "is_patient",
         "quarantined",
         "stages",
+        "submitted",
     )
 
     def __init__(
@@ -296,6 +297,7 @@ class PendingCommit:
         self.events: list[object] = []
         self.deferred: Deferred[None] = Deferred()
         self.is_patient = False
+        self.submitted = 0.0  # `time.perf_counter` when it was handed to the writer
         self.quarantined = 0
 
     def enqueue(

@@ -28,7 +28,13 @@ from amqproute.store import database_schema
 from amqproute.store.body_files import BodyDirectory
 from amqproute.store.checksums import crc_of_note, crc_of_queue, crc_of_receipt, is_sound
 from amqproute.store.database_files import DatabaseFiles
-from amqproute.store.db_writer import DatabaseWriter, IReactorThreads, WriterCall, WriterStop
+from amqproute.store.db_writer import (
+    DatabaseWriter,
+    IReactorThreads,
+    WriterCall,
+    WriterFigures,
+    WriterStop,
+)
 from amqproute.store.large_bodies import BodyDraft, StoredBody
 from amqproute.store.mark import State
 from amqproute.store.model import (
@@ -243,6 +249,16 @@ class SqliteStore:
         measured: Deferred[StoreRoom] = Deferred()
         self._writer.submit(WriterCall(self._measure, measured))
         return measured
+
+    @property
+    def figures(self) -> WriterFigures:
+        """The counters of the writer."""
+        return self._writer.figures
+
+    @property
+    def waiting(self) -> int:
+        """The number of jobs that wait for the writer."""
+        return self._writer.pending()
 
     def statistics(self) -> dict[str, float]:
         """Counters since the start, times in seconds, sizes in bytes."""
