@@ -15,7 +15,8 @@ Imports only go down, and packages of one layer do not know each other; a test h
     10 tools                                   demonstration, benchmark, synthetic journals
     9  daemon  cli                             assembly, process, commands
     8  dashboard                               pages for operators
-    7  pipeline  http                          journals as tables; what browsers and programs see
+    7  pipeline  http  metrics                 journals as tables; what browsers and programs see;
+                                               what is measured of everything below
     6  frontends  relay  services              clients in, peers out, reserved nodes
     5  broker                                  nodes, entries, batches, receipts
     4  store journal resolver auth routing     capabilities, each replaceable
@@ -26,7 +27,7 @@ Imports only go down, and packages of one layer do not know each other; a test h
     1  wire                                    engines: bytes in, events out; no sockets, no clock
     0  errors  conditions  outcomes  address   usable everywhere
        url  dial_policy  log_rate_limit  restore_detection  tracebacks  plurals  printable  jsontext
-       turn_scheduler
+       turn_scheduler  bucket_counts
 
 `broker` imports nothing of `wire`: outcomes, errors and the terms of nodes are its own values
 (`outcomes`, `broker.node_options`), which each protocol translates at its edge. Messages stay the

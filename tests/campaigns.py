@@ -72,6 +72,11 @@ CAMPAIGNS: Final[tuple[Campaign, ...]] = (
         "tests.integration.test_federation.FederationTests.test_name_server_in_trouble",
     ),
     Campaign(
+        "a Prometheus that scrapes daemons in trouble",
+        ("tests.integration.test_monitoring.PrometheusTests",),
+        "tests.integration.test_monitoring.HealthTests.test_trouble",
+    ),
+    Campaign(
         "name servers of other makes",
         (
             "tests.integration.test_name_servers.BindTests",

@@ -46,6 +46,6 @@ class NodeContext:
     log: Logger
     budget: MemoryBudget = field(default_factory=MemoryBudget)
     quotas: SenderQuotas = field(default_factory=SenderQuotas)
-    stages: DeliveryStages = field(default_factory=DeliveryStages)
-    ended: QueueCounters = field(default_factory=QueueCounters)
-    ended_topics: TopicCounters = field(default_factory=TopicCounters)
+    stages: DeliveryStages = field(init=False, default_factory=DeliveryStages)
+    ended: QueueCounters = field(init=False, default_factory=QueueCounters)
+    ended_topics: TopicCounters = field(init=False, default_factory=TopicCounters)

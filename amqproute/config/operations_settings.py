@@ -7,7 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from amqproute.config.field_types import Bytes, BytesOrPart, EndpointText, Seconds
+from amqproute.config.field_types import (
+    Bytes,
+    BytesOrPart,
+    EndpointText,
+    FromList,
+    Network,
+    Seconds,
+)
 from amqproute.config.schema_base import AT_START, DAY, HOUR, MEBIBYTE, Settings
 
 __all__ = [
@@ -390,6 +397,19 @@ class ManagementSettings(Settings):
         gt=0,
         le=600,
         description="A request must be complete within this time, TLS included.",
+    )
+    metrics_networks: Annotated[tuple[Network, ...], FromList] = Field(
+        default=(),
+        description="The networks from which metrics and health checks can be read without a "
+        "log-in, as in [127.0.0.1/32, 10.1.0.0/16]. From elsewhere it takes a user or token with "
+        "the right manage on $management.",
+    )
+    metrics_named: int = Field(
+        default=500,
+        ge=0,
+        le=10000,
+        description="How many of the configured nodes, and how many of the configured peers, "
+        "/metrics names. All others are added up as other; /metrics/detailed names everything.",
     )
 
 

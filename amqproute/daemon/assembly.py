@@ -46,6 +46,7 @@ from amqproute.daemon.descriptors import make_room_for_descriptors
 from amqproute.daemon.disk_watch import disk_terms, make_watermarks
 from amqproute.daemon.drain_mode import DrainMode
 from amqproute.daemon.frontend_policy import ConfiguredPolicy
+from amqproute.daemon.health_probes import HealthProbes, Readiness
 from amqproute.daemon.health_survey import HealthSurvey, limits_of, recent_facts
 from amqproute.daemon.host_assembly import ConfiguredHosts
 from amqproute.daemon.http_assembly import HttpService
@@ -63,6 +64,8 @@ from amqproute.daemon.loss_reports import (
 )
 from amqproute.daemon.management_assembly import offer_branches, offer_relay_operations
 from amqproute.daemon.message_routing import MessageRouting
+from amqproute.daemon.metrics_assembly import connection_facts, make_metrics
+from amqproute.daemon.monitoring import Monitoring, MonitoringAccess
 from amqproute.daemon.node_assembly import configured, described
 from amqproute.daemon.own_certificates import OwnCertificates
 from amqproute.daemon.peer_assembly import (
@@ -78,6 +81,7 @@ from amqproute.daemon.policy_assembly import (
     relay_terms,
     suppresses,
 )
+from amqproute.daemon.reactor_delay import ReactorDelay
 from amqproute.daemon.receipt_expiry import ReceiptClock, ReceiptExpiry
 from amqproute.daemon.relay_identity import RelayIdentity, RoutesInForce
 from amqproute.daemon.reporting import make_reporter, own_domain, report_terms
@@ -95,6 +99,8 @@ from amqproute.frontends.common.client_connection import FrontendContext
 from amqproute.frontends.common.contract_enforcement import ActiveContracts
 from amqproute.frontends.common.frontend_limits import FrontendLimits
 from amqproute.frontends.common.node_access import NodeAccess
+from amqproute.metrics.broker_metrics import DaemonFacts, MetricsParts, StoreMetrics
+from amqproute.metrics.metrics_service import MetricsService
 from amqproute.net.accept_policy import AcceptPolicy
 from amqproute.net.connection_scheduler import ConnectionScheduler
 from amqproute.net.connector import Connector, ConnectPace
@@ -111,7 +117,8 @@ from amqproute.relay.routing_decision import RoutingDecisions
 from amqproute.services import age_clock, connection_commands
 from amqproute.services.age_clock import AgeClock, ClockWatch, awake_clock
 from amqproute.services.delay_reports import DELAY_NOTES, DelayReports
-from amqproute.services.health_rules import BrokerFacts, ContractFacts
+from amqproute.services.health_checks import JournalFacts, StoreFacts
+from amqproute.services.health_rules import BrokerFacts, ContractFacts, HealthLimits
 from amqproute.services.management_node import MANAGEMENT, SYNONYMS, ManagementService
 from amqproute.services.node_changes import NodeChanges
 from amqproute.services.peer_probe import PeerProbes, ProbeService
@@ -168,6 +175,8 @@ class Application:
     Attributes:
         container_id: known once started.
         listeners: those that listen.
+        is_started: everything has been opened.
+        is_stopping: the daemon is about to end.
     """
 
     def __init__(
@@ -206,6 +215,7 @@ class Application:
             config, reactor, self._problems_changed, self._dial_again, self._tls_connections
         )
         self._connector: Connector | None = None
+        self._agent: ConnectAgent | None = None
         self.access = AccessControl(
             config,
             reactor,
@@ -279,6 +289,12 @@ class Application:
             lambda: self.routing.router().own_names,
             lambda: self.links.connections,
         )
+        self.delays_of_reactor = ReactorDelay(reactor)
+        self.metrics: MetricsService | None = None
+        self.health: HealthProbes | None = None
+        self.readiness = Readiness(self)
+        self.is_started = False
+        self.is_stopping = False
         self._places = AcceptPolicy(limits.max_connections)
         self._scheduler = ConnectionScheduler(self._reactor, time.thread_time, turns=self._turns)
 
@@ -306,7 +322,7 @@ class Application:
             targets=self._targets,
         )
         self.decisions = decisions = RoutingDecisions(connector.demand_for)
-        agent = ConnectAgent(
+        self._agent = agent = ConnectAgent(
             self.resolver,
             connector,
             RelayIdentity(
@@ -462,6 +478,7 @@ class Application:
         )
         for listen in config.listen:
             await self._listen(listen, self.amqp10, amqp09)
+        self._offer_monitoring()
         self.web.open(config.management, self.certificates.contexts, self.certificates.gate)
         self.resolver.is_capable().addCallback(self._warn_without_dnssec)
         self.certificates.watch()
@@ -469,6 +486,7 @@ class Application:
             self.delays.recovered(recovery.notes.get(DELAY_NOTES, {}))
             self.delays.start()
         self.replies.recovered(recovery.notes.get(REPLY_NOTES, {}))
+        self.delays_of_reactor.start()
         self.journaling.watch(self.store, self.broker)
         self.certificates.gate.start()
         self.clock_watch.start()
@@ -482,6 +500,7 @@ class Application:
                 count = await settle_losses(losses, recovery.accepted, reporter, self.broker)
                 self.journaling.loss_accepted(recovery.accepted, count)
                 self.store.settle_loss()
+        self.is_started = True
 
     def _recover_accounts(
         self, notes: Mapping[str, bytes], held: Mapping[int, tuple[int, int]]
@@ -547,9 +566,16 @@ class Application:
             self.broker,
             relay,
             lambda: limits_of(self.config.status),
-            self._broker_facts,
+            self.broker_facts,
         )
         management.offer("STATUS", survey.status)
+        self.health = HealthProbes(
+            self._reactor,
+            survey,
+            self.resolver,
+            self,
+        )
+        self.health.register(management)
         self.draining = DrainMode(self._reactor, self.broker, relay, lambda: self.links.connections)
         self.draining.register(management)
         for name in (MANAGEMENT, *SYNONYMS):
@@ -611,7 +637,7 @@ class Application:
 
     def _warn_without_dnssec(self, is_capable: bool) -> None:
         config = self.config
-        demanded = [domain for domain in config.peers if config.peer_for(domain).level == "dane"]
+        demanded = demanding_dnssec(config)
         if not is_capable and (demanded or config.resolver.dnssec == "require"):
             log.warn(
                 "DNSSEC is required ({what}) and does not come through: messages will wait "
@@ -750,6 +776,7 @@ class Application:
         Args:
             extend: called with seconds while waiting, to keep a service manager patient.
         """
+        self.is_stopping = True
         shared, relay = self.shared, self.relay
         if shared is None or relay is None:
             await self._abandon()
@@ -793,6 +820,7 @@ class Application:
 
     def _stop_timers(self) -> None:
         self.journaling.stop_watching()
+        self.delays_of_reactor.stop()
         self.clock_watch.stop()
         self.certificates.stop()
         if self.branches is not None:
@@ -817,7 +845,93 @@ class Application:
 
     # -- what operators see ------------------------------------------------------------------------
 
-    def _broker_facts(self) -> BrokerFacts:
+    def _make_metrics(self) -> MetricsService:
+        assert self._agent is not None
+        assert self.transfer is not None
+        assert self.reporter is not None
+        assert self.watermarks is not None
+        assert self.relay is not None
+        parts = MetricsParts(
+            self._daemon_facts,
+            self.delays_of_reactor.counts,
+            lambda: self.listeners,
+            self._agent,
+            self.broker,
+            self.transfer.tally,
+            self.reporter.tally,
+            self.receipts,
+        )
+        store = StoreMetrics(
+            self.broker,
+            self.store,
+            self.journaling.kept,
+            self.watermarks,
+            self.config.limits.memory,
+        )
+        return make_metrics(
+            self._reactor, parts, store, self.relay, lambda: self.config, self.clock.now_ms
+        )
+
+    def _offer_monitoring(self) -> None:
+        assert self.health is not None
+        self.metrics = self._make_metrics()
+        access = MonitoringAccess(
+            lambda: self.config.management.metrics_networks, self.access.allows
+        )
+        Monitoring(self.metrics, self.health, self.readiness, access).mount(self.web.site)
+
+    def open_listeners(self) -> dict[str, bool]:
+        """Return the configured endpoints, and whether each is open."""
+        places = {each.description: bool(each.addresses) for each in self.listeners}
+        if self.web.listener is not None:
+            places[self.web.listener.description] = bool(self.web.listener.addresses)
+        return places
+
+    @property
+    def own_domain(self) -> str:
+        """A domain of ours; empty without one."""
+        return next(iter(self.config.domains), "")
+
+    @property
+    def requires_dnssec(self) -> bool:
+        """Whether a setting requires DNSSEC."""
+        return self.config.resolver.dnssec == "require" or bool(demanding_dnssec(self.config))
+
+    def health_limits(self) -> HealthLimits:
+        """Return the limits of `status` and of health checks."""
+        return limits_of(self.config.status)
+
+    def store_facts(self) -> StoreFacts:
+        """Return the facts about the store for health checks."""
+        room = None if self.watermarks is None else self.watermarks.room
+        return StoreFacts(
+            self.failure or "",
+            self.store.quarantined,
+            None if room is None else room.free,
+            0 if room is None else disk_terms(self.config).floor(room.total),
+        )
+
+    def journal_facts(self) -> JournalFacts | None:
+        """Return the facts about the journal for health checks; None without one."""
+        kept = self.journaling.kept
+        if kept is None:
+            return None
+        return JournalFacts(kept.figures.fault, kept.lag_seconds, kept.figures.lost)
+
+    def _daemon_facts(self) -> DaemonFacts:
+        """Return the facts about the daemon for its metrics."""
+        contexts = self.certificates.contexts
+        return DaemonFacts(
+            now=time.time(),
+            is_clock_jumped=bool(self.clock_watch.status()),
+            is_draining=bool(self.draining is not None and self.draining.status()),
+            is_certificate_invalid=bool(self.certificates.gate.status()),
+            chain=() if contexts is None else contexts.loaded.chain,
+            places=() if self.watermarks is None else tuple(self.watermarks.places().items()),
+            connections=connection_facts(self.links.connections),
+        )
+
+    def broker_facts(self) -> BrokerFacts:
         """Return the facts for `amqproute status` beside nodes and next hops."""
         assert self.relay is not None
         marks = [] if self.watermarks is None else [*self.watermarks.rows()]
@@ -840,6 +954,11 @@ class Application:
             recent=recent_facts(self.broker),
             draining="" if self.draining is None else self.draining.status(),
         )
+
+
+def demanding_dnssec(config: Config) -> list[str]:
+    """Return the peers whose level requires DNSSEC."""
+    return [domain for domain in config.peers if config.peer_for(domain).level == "dane"]
 
 
 def _log_failure(failure: Failure, doing: str) -> None:

@@ -14,7 +14,8 @@ from itertools import zip_longest
 from typing import Any, Final, Protocol, TypeVar
 
 import dns.rdatatype
-from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
+from twisted.internet.defer import TimeoutError as DeadlineError
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -24,7 +25,7 @@ from amqproute.dial_policy import Denied, TargetPolicy
 from amqproute.errors import InvalidField, ResolveError
 from amqproute.resolver.answer import DnsAnswer, DnsOutcome, DnsQuestion, ServiceRecord
 from amqproute.resolver.dns_cache import DnsCache, KnownFailure
-from amqproute.resolver.dnssec_probe import DnssecProbe
+from amqproute.resolver.dnssec_probe import DnssecCapability, DnssecProbe
 from amqproute.resolver.srv_order import Uniform, order
 from amqproute.tracebacks import forget_frames, without_frames
 from amqproute.values import (
@@ -299,6 +300,31 @@ class SrvResolver:
         return self._probe.capability().addCallback(
             lambda found: found.is_capable or not found.is_certain
         )
+
+    async def servers_answer(self, name: str, seconds: float) -> str:
+        """Ask about a name, past the cache; return why nobody answers, or nothing.
+
+        Args:
+            name: whether it exists does not matter; empty for the root.
+            seconds: for the answer.
+        """
+        asking = self._client.ask(DnsQuestion(name, dns.rdatatype.SOA))
+        asking.addTimeout(seconds, self._clock)
+        try:
+            await asking
+        except ResolveError as error:
+            return f"{error.code}: {error}"
+        except (CancelledError, DeadlineError):
+            return f"no answer within {seconds:g} s"
+        return ""
+
+    async def dnssec(self) -> DnssecCapability:
+        """Return whether answers come with DNSSEC, and the evidence."""
+        if self._dnssec is DnssecUse.OFF:
+            return DnssecCapability(False, "resolver.dnssec is off")
+        if self._probe is None:
+            return DnssecCapability(True, "answers are validated")
+        return await self._probe.capability()
 
     def set_own(self, own: Iterable[tuple[str, int]]) -> None:
         """Replace the places where this broker itself is reached."""

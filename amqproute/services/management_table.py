@@ -176,6 +176,9 @@ OPERATIONS: Final = {
         OperationDeclaration("DRAIN-END", "accepts messages again", _R.SERVICE),
         OperationDeclaration("DRAIN-STATUS", "shows the progress of a drain", _R.SERVICE),
         OperationDeclaration("STATUS", "reports the health of the broker", _R.NONE, changes=False),
+        OperationDeclaration(
+            "HEALTH", "runs one health check by name, or all of them", _R.NONE, changes=False
+        ),
         OperationDeclaration("COMMIT-BRANCH", "commits a prepared branch", _R.NONE),
         OperationDeclaration("ROLL-BACK-BRANCH", "rolls a prepared branch back", _R.NONE),
         OperationDeclaration("FORGET-BRANCH", "forgets a resolved branch", _R.NONE),

@@ -97,9 +97,9 @@ class WriterFigures:
     failed: int = 0
     last_commit_seconds: float = 0.0
     max_commit_seconds: float = 0.0
-    seconds: BucketCounts = field(default_factory=lambda: BucketCounts(SECONDS))
-    sizes: BucketCounts = field(default_factory=lambda: BucketCounts(SIZES))
-    waits: BucketCounts = field(default_factory=lambda: BucketCounts(SECONDS))
+    seconds: BucketCounts = field(init=False, default_factory=lambda: BucketCounts(SECONDS))
+    sizes: BucketCounts = field(init=False, default_factory=lambda: BucketCounts(SIZES))
+    waits: BucketCounts = field(init=False, default_factory=lambda: BucketCounts(SECONDS))
 
 
 class WriterResume:

@@ -146,6 +146,10 @@ OBSERVED: Final[dict[str, Probe]] = {
     "journal": lambda app: (app.journaling.kept.terms, app.journaling._seconds),  # type: ignore[union-attr]
     "status": status_limits,
     "management": lambda app: (app.web.site._terms, app.web.bounds),
+    "management.metrics": lambda app: (  # asked at each scrape
+        app.config.management.metrics_networks,
+        app.config.management.metrics_named,
+    ),
     "virtual-hosts.access": lambda app: app.access.rules,
     "virtual-hosts.nodes": node_terms,
     "virtual-hosts": lambda app: (
@@ -250,6 +254,7 @@ CHANGED: Final[dict[str, Any]] = {
     "management.max-connections": 7, "management.connections-per-address": 7,
     "management.max-event-streams": 7, "management.requests-per-second": 7,
     "management.max-body": 7777, "management.request-timeout": 7,
+    "management.metrics-networks": ["10.1.0.0/16"], "management.metrics-named": 7,
     "log.format": "json", "log.level": "warn", "shutdown-timeout": 7,
     **{
         f"{holder}.{key}": value

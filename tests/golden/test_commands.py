@@ -12,6 +12,7 @@ from tests.golden.compare import DATA, GoldenCase
 
 NOT_HELD = (
     "bench relay", "demo",  # measurements
+    "doctor", "health",  # of this machine, its disk too: `tests.integration.test_monitoring`
     "pipeline ",  # with Spark: `tests.pipeline`
     "store quarantine release",  # of a damaged store: `tests.integration.test_damaged_store`
 )  # fmt: skip

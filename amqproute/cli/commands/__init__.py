@@ -68,6 +68,10 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
         "amqproute.cli.commands.resolve:dns",
         "DNS records of this broker's domains, and a name server for tests.",
     ),
+    "doctor": CommandEntry(
+        "amqproute.cli.commands.doctor:doctor",
+        "Check everything, and say for each finding what to do.",
+    ),
     "drain": CommandEntry(
         "amqproute.cli.commands.drain:drain",
         "Accept no new messages, deliver those that can be delivered, and report when done.",
@@ -83,6 +87,10 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "explain": CommandEntry(
         "amqproute.cli.commands.resolve:explain",
         "Show how the daemon would handle a message for ADDRESS, and why.",
+    ),
+    "health": CommandEntry(
+        "amqproute.cli.commands.health:health",
+        "Run the health checks of the running daemon, or the one that is named.",
     ),
     "hold": CommandEntry(
         "amqproute.cli.commands.relay_queue:hold",

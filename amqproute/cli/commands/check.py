@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from amqproute.services.watermarks import octets
 from amqproute.store.store_files import STORE_FILE
 from amqproute.store.store_sizes import sizes_for
 
-__all__ = ["check"]
+__all__ = ["Examination", "check", "examine"]
 
 STARTS_NOT: Final = ("nothing would start", "correct that")
 STARTS_CLOSED: Final = (
@@ -57,19 +58,11 @@ def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
     release, a private key that every user can read. Nothing is opened for writing.
     """
     path = find(config)
-    try:
-        loaded = load(path)
-    except ConfigError as error:
-        return _report(path, error.problems, [], [], as_json, *STARTS_NOT)
-    files = examine_files(loaded)
-    machine = examine_machine(loaded)
-    warnings = [*files.warnings, *machine.warnings]
-    warnings += [str(problem) for problem in advise(loaded)]
-    warnings += _examine_descriptors(loaded)
-    warnings += _examine_disk(loaded)
-    problems = [*files.problems, *files.dates, *machine.problems, *machine.exposures]
-    summary = [] if problems else _summary(loaded)
-    if not problems:
+    found = examine(path)
+    problems, warnings, loaded = found.problems, found.warnings, found.config
+    summary: list[tuple[str, str]] = []
+    if loaded is not None and not problems:
+        summary = _summary(loaded)
         partners = known_partners(loaded)
         summary.append(("partners", _partners_words(partners, by_dns)))
         if partners.trouble:
@@ -77,10 +70,47 @@ def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
         if by_dns:
             domains = (*partners.named, *partners.met)
             warnings += runner.run(lambda reactor: look_partners_up(loaded, reactor, domains))
+    return _report(path, problems, warnings, summary, as_json, found.verdict, found.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What `check` finds without the network.
+
+    Attributes:
+        path: of the configuration file.
+        config: it; None if it cannot be read.
+        problems: a daemon would not start, or not work as configured.
+        warnings: advice.
+        verdict: the consequence of the problems.
+        step: their remedy.
+    """
+
+    path: Path
+    config: Config | None
+    problems: list[str]
+    warnings: list[str]
+    verdict: str
+    step: str
+
+
+def examine(path: Path) -> Examination:
+    """Check a configuration file, the files that it names, and this machine."""
+    try:
+        loaded = load(path)
+    except ConfigError as error:
+        return Examination(path, None, list(error.problems), [], *STARTS_NOT)
+    files = examine_files(loaded)
+    machine = examine_machine(loaded)
+    warnings = [*files.warnings, *machine.warnings]
+    warnings += [str(problem) for problem in advise(loaded)]
+    warnings += _examine_descriptors(loaded)
+    warnings += _examine_disk(loaded)
+    problems = [*files.problems, *files.dates, *machine.problems, *machine.exposures]
     verdict, step = STARTS_NOT
     if not files.problems and not machine.problems:
         verdict, step = STARTS_CLOSED if files.dates else STARTS_EXPOSED
-    return _report(path, problems, warnings, summary, as_json, verdict, step)
+    return Examination(path, loaded, problems, warnings, verdict, step)
 
 
 def _partners_words(partners: KnownPartners, by_dns: bool) -> str:

@@ -53,6 +53,7 @@ _ABSENT: Final = {
     "there is no operator-policy ": "see what there is with: amqproute policy list",
     "there is no virtual host ": "see which there are under `virtual-hosts` in the configuration, "
     "or in: amqproute exchange ls",
+    "there is no health check ": "see them all with: amqproute health",
     "there is no connection ": "see who is connected with: amqproute connection ls",
     "there is no link ": "see what there is with: amqproute link ls",
     "no message on its way ": "see what waits with: amqproute queue messages",

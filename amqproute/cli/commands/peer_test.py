@@ -23,7 +23,7 @@ from amqproute.errors import InvalidField
 from amqproute.net.reactor import IReactor
 from amqproute.values import NO_CREDIT
 
-__all__ = ["CURES", "go"]
+__all__ = ["CURES", "cure_of", "go"]
 
 CURES: Final = {
     "route.local": "name a partner's domain; for our own nodes: amqproute explain ADDRESS",
@@ -103,7 +103,7 @@ def go(domain: str, size: int, config: Path | None, as_json: bool) -> int:
             click.echo(render.printable(consulted.words))
         walk = PeerTest(settings, reactor, address, probe, size, consulted.routes)
         if not as_json:
-            walk.on_step = lambda step: _print_step(step, _cure(step, walk))
+            walk.on_step = lambda step: _print_step(step, cure_of(step, walk))
         await walk.run()
         return walk
 
@@ -116,7 +116,7 @@ def go(domain: str, size: int, config: Path | None, as_json: bool) -> int:
                 "address": domain,
                 "probe": probe,
                 "code": "ok" if walk.is_good else (bad[-1].code if bad else "peer.no-place"),
-                "steps": [{**step.facts(), "next": _cure(step, walk)} for step in walk.steps],
+                "steps": [{**step.facts(), "next": cure_of(step, walk)} for step in walk.steps],
             }
         )
         return DONE if walk.is_good else NEGATIVE
@@ -151,7 +151,8 @@ def _print_step(step: PeerTestStep, cure: str | None) -> None:
         click.echo(f"                     next: {cure}")
 
 
-def _cure(step: PeerTestStep, walk: PeerTest) -> str | None:
+def cure_of(step: PeerTestStep, walk: PeerTest) -> str | None:
+    """Return the remedy for a step; None if it needs none or none is known."""
     if step.code == "ok":
         return None
     cure = CURES.get(step.code) or next_step_for(step.code)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Assembly of the metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from twisted.internet.threads import deferToThreadPool
+
+from amqproute.address import in_host
+from amqproute.config.schema import Config
+from amqproute.frontends.amqp09.frontend09 import Frontend09
+from amqproute.frontends.common.client_connection import ClientConnection
+from amqproute.metrics.broker_metrics import (
+    ConnectionFacts,
+    MetricsParts,
+    NetworkMetrics,
+    StoreMetrics,
+    TransferMetrics,
+)
+from amqproute.metrics.metrics_service import MetricsService
+from amqproute.metrics.node_metrics import NodeMetrics
+from amqproute.metrics.peer_metrics import PeerMetrics
+from amqproute.net.reactor import IReactor
+from amqproute.relay.connect_agent import static_candidate
+from amqproute.relay.relay import Relay
+
+__all__ = ["connection_facts", "make_metrics", "named_nodes", "named_peers"]
+
+
+def connection_facts(connections: Iterable[ClientConnection]) -> list[ConnectionFacts]:
+    """Return the connections as they are counted."""
+    return [
+        ConnectionFacts(
+            each.journal_protocol or "AMQP 1.0",
+            each.principal.kind,
+            each.link_count,
+            len(each.channels) if isinstance(each, Frontend09) else 0,
+        )
+        for each in connections
+    ]
+
+
+def named_nodes(config: Config) -> list[str]:
+    """Return the nodes of the configuration that metrics name, at most `metrics.named`."""
+    here = [node.name for node in config.nodes]
+    hosted = [
+        in_host(host, node.name)
+        for host, settings in config.virtual_hosts.items()
+        for node in settings.nodes
+    ]
+    return sorted([*here, *hosted])[: config.management.metrics_named]
+
+
+def named_peers(config: Config) -> list[str]:
+    """Return the keys of the configured hops that metrics name, at most `metrics.named`."""
+    keys = {name for name in config.peers if "*" not in name}
+    for route in config.routes:
+        if route.via is not None:
+            place = static_candidate(route.via)
+            keys.add(f"{place.host}:{place.port}")
+        elif "*" not in route.domain:
+            keys.add(route.domain)
+    return sorted(keys)[: config.management.metrics_named]
+
+
+def make_metrics(
+    reactor: IReactor,
+    parts: MetricsParts,
+    store: StoreMetrics,
+    relay: Relay,
+    config: Callable[[], Config],
+    now_ms: Callable[[], int],
+) -> MetricsService:
+    """Return the service that answers scrapes."""
+    network, transfers = NetworkMetrics(parts), TransferMetrics(parts)
+    nodes = NodeMetrics(
+        parts.broker, now_ms, lambda: named_nodes(config()), lambda: config().virtual_hosts
+    )
+    peers = PeerMetrics(relay, now_ms, lambda: named_peers(config()))
+    return MetricsService(
+        reactor,
+        time.perf_counter,
+        (
+            network.daemon,
+            network.network,
+            transfers.transfers,
+            store.store,
+            store.journal,
+            nodes.hosts,
+        ),
+        (nodes.nodes, nodes.topics, peers.peers),
+        lambda function: deferToThreadPool(reactor, reactor.getThreadPool(), function),
+    )

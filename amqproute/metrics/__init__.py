@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics for Prometheus: what is measured, how it is collected, and how it is written.
+
+Theory of operation
+    Parts of the broker count in plain integers, mostly once for each batch; none of them knows this
+    package, and a message costs next to nothing more because somebody may look. `families` declares
+    every family once: name, unit, help, labels, the bound of the labels; ``docs/metrics.md`` is
+    printed from it. A scrape has two steps. The *sources* (`node_metrics`, `peer_metrics`,
+    `broker_metrics`) write values into a `snapshot`, on the reactor's thread, in slices of a few
+    milliseconds, so that ten thousand queues stop nobody. Then `exposition` makes the text of the
+    snapshot with the types and the writer of prometheus-client, in a thread of its own.
+    `metrics_service` does both for whoever asks, and shares a scrape among those who ask at once.
+
+Cardinality
+    Senders choose the domains that messages go to, and clients make queues. ``/metrics`` names the
+    nodes of the configuration file and the peers under `peers`, up to a bound, and adds up all
+    others under the label value ``other``. ``/metrics/detailed`` names everything, for one family,
+    node or peer. Nothing is counted by connection.
+
+Counters never shrink
+    Counters of deleted queues are kept as a sum, and those of next hops continue when a destination
+    that was unused is made again. A counter begins at zero with the daemon only.
+
+Why so
+    The library's own counters take a lock and a look-up for each observation, which is a
+    noticeable part of what a message costs; its writer takes 5 µs for a line, too long for the
+    reactor's thread, and well tested.
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prometheus scrapes running daemons in trouble: expressions have series, and alerts fire.
+
+`PLANTED` has the alerts for which there is a fault. Prometheus is that of the machine. Alerts are
+those that are shipped, with shorter times: `SHORTER` says which limits are lowered, and how.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import shutil
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from unittest import skipIf
+
+import yaml
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.resolver.zone import ZoneFault, ZoneFaultKind
+from amqproute.services.health_checks import CHECKS
+from tests.integration.support import (
+    Daemon,
+    Wire,
+    Zone,
+    certificates,
+    die_with_parent,
+    free_ports,
+    message,
+    new_directory,
+    until,
+)
+from tests.integration.test_operator import command
+from tests.metrics.test_shipped import RULES, alerts, expressions, panels
+from tests.support.patience import PATIENCE
+
+PROMETHEUS = shutil.which("prometheus")
+PROMTOOL = shutil.which("promtool")
+SHORTER: Final = (
+    (r"age_seconds > \d+", "age_seconds > 1"),
+    (r"(without_(?:credit|dns)_seconds) > \d+", r"\1 > 1"),
+)
+"""Limits of alerts that are lowered, as expressions: they go by time."""
+PLANTED: Final = {
+    "AmqprouteCertificateExpires": {"position": "0"},
+    "AmqprouteDeadLetters": {},
+    "AmqprouteDestinationDead": {"peer": "gamma.example"},
+    "AmqprouteNoConsumer": {"node": "lonely"},
+    "AmqprouteNodeOldestMessage": {"node": "lonely"},
+    "AmqproutePeerOldestMessage": {"peer": "gamma.example"},
+    "AmqproutePeerRejects": {"peer": "beta.example", "kind": "no node"},
+    "AmqproutePeerWithoutCredit": {"peer": "delta.example"},
+    "AmqproutePeerWithoutDns": {"peer": "servfail.example"},
+}
+"""Alerts, and labels of theirs."""
+CLOSED: Final = {"AmqproutePublishersStopped": {"reason": "disk"}, "AmqprouteSpace": {}}
+"""The same after the mark of the disk has been closed."""
+REJECTED: Final = 15
+LEFT: Final = re.compile(r"^(.*?) (?:>|<|==) .*$")
+
+
+def metrics_of(daemon: Daemon, port: int, path: str = "/metrics") -> str:
+    """Return what a daemon answers to a scrape."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
+        return str(answer.read().decode())
+
+
+def sides(expression: str) -> list[str]:
+    """Return the parts of an alert's expression that have series whether it fires or not."""
+    found = []
+    for part in expression.split(" and "):
+        inner = part.removeprefix("absent(")
+        if inner != part:
+            found.append(inner.removesuffix(")"))
+            continue
+        match = LEFT.match(part)
+        found.append(part if match is None else match[1])
+    return found
+
+
+class Prometheus:
+    """A Prometheus that scrapes one daemon each second.
+
+    Args:
+        target: the daemon's port.
+        rules: the alerts; their times are shortened.
+    """
+
+    def __init__(self, target: int, rules: Path) -> None:
+        self.directory = new_directory("prometheus")
+        (self.port,) = free_ports(1)
+        text = rules.read_text()
+        for pattern, lower in SHORTER:
+            text = re.sub(pattern, lower, text)
+        (self.directory / "rules.yml").write_text(re.sub(r"(?m)^ +for: .*\n", "", text))
+        settings = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": ["rules.yml"],
+            "scrape_configs": [
+                {
+                    "job_name": "amqproute",
+                    "static_configs": [{"targets": [f"127.0.0.1:{target}"]}],
+                }
+            ],
+        }
+        file = self.directory / "prometheus.yml"
+        file.write_text(yaml.safe_dump(settings))
+        assert PROMETHEUS is not None
+        with (self.directory / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    PROMETHEUS,
+                    f"--config.file={file}",
+                    f"--storage.tsdb.path={self.directory / 'data'}",
+                    f"--web.listen-address=127.0.0.1:{self.port}",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent,
+            )
+
+    def stop(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.wait()
+
+    def log(self) -> str:
+        """Return its log."""
+        return (self.directory / "log").read_text()
+
+    def ask(self, path: str, **parameters: str) -> Any:
+        """Ask its API; None while it does not answer."""
+        query = urllib.parse.urlencode(parameters)
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{query}"
+        try:
+            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            if error.code == 503:
+                return None  # it starts
+            raise AssertionError(f"{parameters}: {error.read().decode()}") from error
+        except OSError:
+            return None
+
+    def series(self, expression: str) -> list[dict[str, Any]]:
+        """Return the series of an expression now."""
+        found = self.ask("query", query=expression)
+        return [] if found is None else list(found["result"])
+
+    def firing(self) -> list[dict[str, str]]:
+        """Return the labels of alerts that fire."""
+        found = self.ask("alerts")
+        return [] if found is None else [
+            each["labels"] for each in found["alerts"] if each["state"] == "firing"
+        ]  # fmt: skip
+
+
+class MonitoredCase(SynchronousTestCase):
+    """A zone, and daemons with an HTTP endpoint."""
+
+    timeout = 300
+
+    def setUp(self) -> None:
+        self.zone = Zone()
+        self.addCleanup(self.zone.close)
+        (self.http,) = free_ports(1)
+
+    def daemon(self, name: str, **changes: Any) -> Daemon:
+        """Start a daemon."""
+        issued = changes.pop("issued", None)
+        daemon = Daemon(name, nameserver=self.zone.port, issued=issued, changes=changes).start()
+        self.addCleanup(daemon.stop)
+        self.zone.point(name, daemon.tls)
+        return daemon
+
+    def alpha(self, **changes: Any) -> Daemon:
+        """Start the daemon that is monitored; its certificate ends in 20 days."""
+        end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=20)
+        issued = certificates().issue(
+            "alpha.example", srv_names=["_amqps.alpha.example"], not_after=end
+        )
+        return self.daemon(
+            "alpha.example",
+            issued=issued,
+            management={
+                "http": f"tcp:{self.http}:interface=127.0.0.1",
+                "metrics-networks": ["127.0.0.1/32"],
+            },
+            **changes,
+        )
+
+
+@skipIf(PROMETHEUS is None or PROMTOOL is None, "Prometheus is not installed")
+class PrometheusTests(MonitoredCase):
+    """Everything that is shipped, run by Prometheus against a daemon in trouble."""
+
+    def plant(self, alpha: Daemon) -> None:
+        """Bring about everything but the closed mark."""
+        with Wire(alpha.plain) as wire:
+            wire.publish("lonely", [message(b"x")])
+            for domain in ("gamma", "servfail", "delta"):
+                address = f"orders@{domain}.example"
+                wire.publish(address, [message(b"x", address)])
+            address = "nobody@beta.example"
+            wire.publish(address, [message(b"x", address)] * REJECTED)
+            wire.publish("here@beta.example", [message(b"x", "here@beta.example")])
+
+    def test_all(self) -> None:
+        """The answer is well-formed, expressions have series, and alerts fire on faults."""
+        self.zone.point("gamma.example", free_ports(1)[0])
+        for service in ("_amqps._tcp", "_amqp._tcp"):
+            fault = ZoneFault(ZoneFaultKind.SERVFAIL)
+            self.zone.authority.set_fault(f"{service}.servfail.example", fault)
+        self.daemon("beta.example", nodes=[{"name": "here"}])
+        self.daemon("delta.example", store={"min-free": "99%"}, nodes=[{"name": "orders"}])
+        peers = {f"{name}.example": {} for name in ("beta", "gamma", "delta", "servfail")}
+        alpha = self.alpha(
+            nodes=[{"name": "lonely"}, {"name": "dead"}],
+            peers=peers,
+            relay={"first-retry": 1, "last-retry": 2, "dead-letter": "dead", "dead-after": 1},
+        )
+        prometheus = Prometheus(self.http, RULES)
+        self.addCleanup(prometheus.stop)
+        until(lambda: prometheus.series("amqproute_build_info"), "a scrape", 60, prometheus.log)
+        until(
+            lambda: (
+                {each["alertname"] for each in prometheus.firing()}
+                == {"AmqprouteCertificateExpires"}
+            ),
+            "the one alert of a fresh daemon",
+            60,
+            lambda: str(prometheus.firing()),
+        )
+        self.plant(alpha)
+        # The first message is there before a scrape; the node has to grow from one to the next.
+        until(lambda: prometheus.series('amqproute_node_messages{node="lonely"} > 0'), "a message")
+        with Wire(alpha.plain) as wire:
+            wire.publish("lonely", [message(b"x")])
+        self.fires(prometheus, PLANTED)
+        self.check_answer(alpha)
+        self.have_series(prometheus)
+        alpha.reload(store={"min-free": "99%"})
+        self.fires(prometheus, CLOSED)
+        alpha.stop()
+        self.fires(prometheus, {"AmqprouteAbsent": {}})
+
+    def fires(self, prometheus: Prometheus, wanted: Mapping[str, Mapping[str, str]]) -> None:
+        """Wait until these alerts fire, with these labels."""
+
+        def missing() -> set[str]:
+            firing = prometheus.firing()
+            return {
+                name
+                for name, labels in wanted.items()
+                if not any({"alertname": name, **labels}.items() <= each.items() for each in firing)
+            }
+
+        until(lambda: not missing(), "all alerts", 120, lambda: f"{missing()}")
+
+    def check_answer(self, alpha: Daemon) -> None:
+        """Promtool has nothing to say against the answers."""
+        for path in ("/metrics", "/metrics/detailed"):
+            assert PROMTOOL is not None
+            done = subprocess.run(
+                [PROMTOOL, "check", "metrics"],
+                input=metrics_of(alpha, self.http, path),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def have_series(self, prometheus: Prometheus) -> None:
+        """Each expression of alerts and panels has series."""
+        wanted = [(rule["alert"], side) for rule in alerts() for side in sides(rule["expr"])]
+        wanted += [
+            (panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]
+        ]
+        self.assertGreater(len(wanted), len(list(expressions())) - 1)
+        for place, expression in wanted:
+            query = expression.replace("$instance", ".*").replace("$__rate_interval", "1m")
+            until(lambda query=query: prometheus.series(query), f"{place}: {query}", 60)
+
+
+class HealthTests(MonitoredCase):
+    """Health checks of a daemon in trouble, by command and over HTTP."""
+
+    def get(self, path: str) -> tuple[int, Any]:
+        """Return status and body of an answer."""
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.http}{path}", timeout=PATIENCE
+            ) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def test_trouble(self) -> None:
+        """What fails fails everywhere, with its cure; the rest is well; a load balancer hears."""
+        self.zone.point("gamma.example", free_ports(1)[0])
+        alpha = self.alpha(nodes=[{"name": "q"}], peers={"gamma.example": {}})
+        self.assertEqual(self.get("/livez"), (200, {"status": "ok"}))
+        self.assertEqual(self.get("/readyz"), (200, {"status": "ok"}))
+        with Wire(alpha.plain) as wire:
+            address = "orders@gamma.example"
+            wire.publish(address, [message(b"x", address)])
+        until(lambda: self.get("/api/v1/health/destinations")[0] == 503, "a failed attempt", 60)
+        found = json.loads(command(alpha, "health", "--json").stdout)
+        self.assertEqual([each["name"] for each in found["checks"]], list(CHECKS))
+        failed = {each["name"] for each in found["checks"] if each["state"] == "failed"}
+        self.assertEqual(failed, {"certificates", "destinations"})
+        status, body = self.get("/api/v1/health")
+        self.assertEqual((status, body["state"]), (503, "failed"))
+        self.assertEqual(self.get("/api/v1/health/certificates?within=86400")[0], 200)
+        self.assertEqual(command(alpha, "health").returncode, 1)
+        self.assertEqual(command(alpha, "health", "certificates", "--within", "1d").returncode, 0)
+        self.assertEqual(command(alpha, "health", "nonsense").returncode, 1)
+        for words, code, start in (
+            ((), 2, "AMQPROUTE CRITICAL - certificates: "),
+            (("clock",), 0, "AMQPROUTE OK - 1 check passed"),
+            (("dnssec",), 3, "AMQPROUTE UNKNOWN - dnssec: "),  # the zone knows no root
+            (("nonsense",), 3, "AMQPROUTE UNKNOWN - "),
+        ):
+            done = command(alpha, "health", *words, "--nagios")
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            self.assertTrue(done.stdout.startswith(start), done.stdout)
+            self.assertEqual(done.stdout.count("\n"), 1)
+        self.doctor(alpha)
+        alpha.reload(store={"min-free": "99%"})
+        until(lambda: self.get("/readyz")[0] == 503, "the mark is closed")
+        self.assertEqual(self.get("/readyz"), (503, {"status": "failed"}))
+        self.assertRegex(self.get("/readyz?verbose")[1]["reasons"][0], r"^disk: .* free")
+        self.assertEqual(self.get("/livez")[0], 200)
+
+    def doctor(self, alpha: Daemon) -> None:
+        """`doctor` has all findings, each with a cure."""
+        done = command(alpha, "doctor", "--json")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertEqual(found["peers-tested"], ["gamma.example"])
+        seen = {(each["source"], each["subject"], each["state"]) for each in found["findings"]}
+        self.assertGreaterEqual(
+            seen,
+            {
+                ("health", "certificates", "failed"),
+                ("health", "destinations", "failed"),
+                ("peer", "gamma.example", "failed"),
+            },
+        )
+        for each in found["findings"]:
+            self.assertTrue(each["cure"], each)
+        text = command(alpha, "doctor").stdout
+        self.assertIn("nobody listens at that port", text)
+        self.assertIn("1 peer tested", text)
+        alpha.stop()
+        done = command(alpha, "doctor", "--no-peers")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("failed: daemon local: ", done.stdout)
+        alpha.start()
