@@ -117,7 +117,7 @@ from amqproute.relay.routing_decision import RoutingDecisions
 from amqproute.services import age_clock, connection_commands
 from amqproute.services.age_clock import AgeClock, ClockWatch, awake_clock
 from amqproute.services.delay_reports import DELAY_NOTES, DelayReports
-from amqproute.services.health_checks import JournalFacts, StoreFacts
+from amqproute.services.health_checks import JournalCheckFacts, StoreFacts
 from amqproute.services.health_rules import BrokerFacts, ContractFacts, HealthLimits
 from amqproute.services.management_node import MANAGEMENT, SYNONYMS, ManagementService
 from amqproute.services.node_changes import NodeChanges
@@ -911,12 +911,12 @@ class Application:
             0 if room is None else disk_terms(self.config).floor(room.total),
         )
 
-    def journal_facts(self) -> JournalFacts | None:
+    def journal_facts(self) -> JournalCheckFacts | None:
         """Return the facts about the journal for health checks; None without one."""
         kept = self.journaling.kept
         if kept is None:
             return None
-        return JournalFacts(kept.figures.fault, kept.lag_seconds, kept.figures.lost)
+        return JournalCheckFacts(kept.figures.fault, kept.lag_seconds, kept.figures.lost)
 
     def _daemon_facts(self) -> DaemonFacts:
         """Return the facts about the daemon for its metrics."""

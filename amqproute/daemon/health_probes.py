@@ -22,7 +22,7 @@ from amqproute.services.health_checks import (
     CheckResult,
     CheckState,
     DnsFacts,
-    JournalFacts,
+    JournalCheckFacts,
     StoreFacts,
     judge,
     worst,
@@ -103,8 +103,8 @@ class HealthSources(ReadinessSources, Protocol):
     def store_facts(self) -> StoreFacts:
         """See `StoreFacts`."""
 
-    def journal_facts(self) -> JournalFacts | None:
-        """See `JournalFacts`; None without a journal."""
+    def journal_facts(self) -> JournalCheckFacts | None:
+        """See `JournalCheckFacts`; None without a journal."""
 
     def health_limits(self) -> HealthLimits:
         """Return the limits in force."""

@@ -13,7 +13,7 @@ from amqproute.config.schema import Config
 from amqproute.frontends.amqp09.frontend09 import Frontend09
 from amqproute.frontends.common.client_connection import ClientConnection
 from amqproute.metrics.broker_metrics import (
-    ConnectionFacts,
+    CountedConnection,
     MetricsParts,
     NetworkMetrics,
     StoreMetrics,
@@ -29,10 +29,10 @@ from amqproute.relay.relay import Relay
 __all__ = ["connection_facts", "make_metrics", "named_nodes", "named_peers"]
 
 
-def connection_facts(connections: Iterable[ClientConnection]) -> list[ConnectionFacts]:
+def connection_facts(connections: Iterable[ClientConnection]) -> list[CountedConnection]:
     """Return the connections as they are counted."""
     return [
-        ConnectionFacts(
+        CountedConnection(
             each.journal_protocol or "AMQP 1.0",
             each.principal.kind,
             each.link_count,

@@ -32,7 +32,7 @@ REASONS = (DISK, MAX_BYTES, MEMORY, STORE, JOURNAL, DAMAGE, "drain")
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionFacts:
+class CountedConnection:
     """A connection, as far as it is counted.
 
     Attributes:
@@ -68,7 +68,7 @@ class DaemonFacts:
     is_certificate_invalid: bool = False
     chain: Sequence[x509.Certificate] = ()
     places: Iterable[tuple[str, int]] = ()
-    connections: Sequence[ConnectionFacts] = ()
+    connections: Sequence[CountedConnection] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ __all__ = [
     "CheckRule",
     "CheckState",
     "DnsFacts",
-    "JournalFacts",
+    "JournalCheckFacts",
     "StoreFacts",
     "judge",
     "render",
@@ -178,7 +178,7 @@ class StoreFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class JournalFacts:
+class JournalCheckFacts:
     """The journal.
 
     Attributes:
@@ -218,7 +218,7 @@ class CheckFacts:
         verdicts: rows of the survey (`health_rules.HealthVerdict.row`).
         counts: number of verdicts by code.
         store: see `StoreFacts`.
-        journal: see `JournalFacts`; None without a journal.
+        journal: see `JournalCheckFacts`; None without a journal.
         listeners: the configured endpoints, and whether each is open.
         dns: see `DnsFacts`.
         within: seconds for which certificates have to be valid.
@@ -228,7 +228,7 @@ class CheckFacts:
     verdicts: tuple[Mapping[str, object], ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     store: StoreFacts = field(default_factory=StoreFacts)
-    journal: JournalFacts | None = None
+    journal: JournalCheckFacts | None = None
     listeners: Mapping[str, bool] = field(default_factory=dict)
     dns: DnsFacts = field(default_factory=DnsFacts)
     within: float = 21 * 86400.0

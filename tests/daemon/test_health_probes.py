@@ -18,7 +18,7 @@ from amqproute.daemon.health_probes import (
 )
 from amqproute.daemon.reactor_delay import INTERVAL_SECONDS, ReactorDelay
 from amqproute.resolver.dnssec_probe import DnssecCapability
-from amqproute.services.health_checks import CHECKS, CheckState, JournalFacts, StoreFacts
+from amqproute.services.health_checks import CHECKS, CheckState, JournalCheckFacts, StoreFacts
 from amqproute.services.health_rules import BrokerFacts, HealthLimits, HealthVerdict
 from amqproute.services.management_node import BAD_REQUEST, NOT_FOUND, OK, ManagementReply
 from amqproute.services.management_protocol import ManagementRequest
@@ -82,9 +82,9 @@ class Sources:
         """See `HealthSources`."""
         return StoreFacts(free=1 << 40, floor=1)
 
-    def journal_facts(self) -> JournalFacts:
+    def journal_facts(self) -> JournalCheckFacts:
         """See `HealthSources`."""
-        return JournalFacts()
+        return JournalCheckFacts()
 
     def health_limits(self) -> HealthLimits:
         """See `HealthSources`."""

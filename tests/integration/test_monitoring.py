@@ -245,6 +245,7 @@ class PrometheusTests(MonitoredCase):
             wire.publish("lonely", [message(b"x")])
         self.fires(prometheus, PLANTED)
         self.check_answer(alpha)
+        self.have_values(prometheus)
         self.have_series(prometheus)
         alpha.reload(store={"min-free": "99%"})
         self.fires(prometheus, CLOSED)
@@ -277,6 +278,25 @@ class PrometheusTests(MonitoredCase):
                 check=False,
             )
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def have_values(self, prometheus: Prometheus) -> None:
+        """What has happened is counted, under its labels."""
+        for query in (
+            'amqproute_peer_attempts_total{peer="gamma.example", code="connect.refused"} > 0',
+            'amqproute_peer_attempts_total{peer="beta.example", code="ok"} > 0',
+            'amqproute_peer_relayed_messages_total{peer="beta.example"} > 0',
+            f'amqproute_peer_rejected_messages_total{{kind="no node"}} == {REJECTED}',
+            'amqproute_tls_handshakes_total{direction="out", result="ok"} > 0',
+            'amqproute_dns_lookups_total{result="ok"} > 0',
+            'amqproute_dns_lookups_total{result="dns.servfail"} > 0',
+            'amqproute_transfer_stage_seconds_count{way="relay", stage="answering"} > 0',
+            "amqproute_store_commit_seconds_count > 0",
+            "amqproute_store_wait_seconds_count > 0",
+            "amqproute_reactor_delay_seconds_count > 0",
+            "amqproute_journal_records_total > 0",
+            'amqproute_node_enqueued_messages_total{node="lonely"} == 2',
+        ):
+            until(lambda query=query: prometheus.series(query), query, 60)
 
     def have_series(self, prometheus: Prometheus) -> None:
         """Each expression of alerts and panels has series."""

@@ -791,6 +791,34 @@ class FullDiskTests(JournalCase):
         desk.close()
         self.verify()
 
+    def test_lag(self) -> None:
+        """The age of the oldest event that is not written is known while the disk stands still."""
+        seconds = [0.0]
+        desk = self.opened(write=self.write, seconds=lambda: seconds[0])
+        self.assertEqual(desk.journal.lag_seconds, 0.0)
+        self.hangs.clear()
+        desk.note(1)
+        desk.until(lambda: desk.journal.statistics()["waiting_bytes"])
+        seconds[0] += 40
+        self.assertEqual(desk.journal.lag_seconds, 40)
+        desk.note(2)
+        desk.until(lambda: not len(desk.journal._events))
+        seconds[0] += 2
+        self.assertEqual(desk.journal.lag_seconds, 42)
+        self.hangs.set()
+        desk.written()
+        self.assertEqual(desk.journal.lag_seconds, 0.0)
+        desk.close()
+
+    def test_lag_of_the_encoder(self) -> None:
+        """Events that wait to be encoded count by their own time."""
+        desk = self.opened(gather_seconds=30.0)
+        desk.note(1)
+        desk.wall.now_us += 7_000_000
+        self.assertAlmostEqual(desk.journal.lag_seconds, 7.0, places=3)
+        desk.close()
+        self.assertEqual(desk.journal.lag_seconds, 0.0)
+
     def test_long_runs_count(self) -> None:
         """Memory is counted by what runs say of each entry too, not by their number."""
         desk = self.opened(write=self.write, terms=JournalTerms(stops=False))

@@ -15,7 +15,7 @@ from amqproute.services.health_checks import (
     CheckFacts,
     CheckState,
     DnsFacts,
-    JournalFacts,
+    JournalCheckFacts,
     StoreFacts,
     judge,
     render,
@@ -41,7 +41,7 @@ def broker(**facts: Any) -> dict[str, Any]:
 
 GOOD: Final = {
     "store": StoreFacts(free=4096 * MIB, floor=1024 * MIB),
-    "journal": JournalFacts(),
+    "journal": JournalCheckFacts(),
     "listeners": {"tcp:5672": True},
     "dns": DnsFacts(is_capable=True),
 }
@@ -50,10 +50,10 @@ SITUATIONS: Final[list[tuple[str, str, dict[str, Any]]]] = [
     ("store", "failed", broker(marks=(("damage", "page 7"),))),
     ("store", "warning", {"store": StoreFacts(quarantined=1)}),
     ("journal", "ok", {"journal": None}),
-    ("journal", "failed", {"journal": JournalFacts(fault="no space")}),
+    ("journal", "failed", {"journal": JournalCheckFacts(fault="no space")}),
     ("journal", "failed", broker(marks=(("journal", ""),))),
-    ("journal", "warning", {"journal": JournalFacts(lag_seconds=LAG_SECONDS + 1)}),
-    ("journal", "warning", {"journal": JournalFacts(lost=2)}),
+    ("journal", "warning", {"journal": JournalCheckFacts(lag_seconds=LAG_SECONDS + 1)}),
+    ("journal", "warning", {"journal": JournalCheckFacts(lost=2)}),
     ("disk", "failed", broker(marks=(("disk", "full"),))),
     ("disk", "failed", broker(marks=(("max-bytes", "full"),))),
     ("disk", "unknown", {"store": StoreFacts()}),

@@ -429,6 +429,11 @@ class WorkTests(StoreCase):
         self.assertGreater(figures["db_bytes"], 0)
         self.assertGreater(figures["free_bytes"], 0)
         self.assertGreater(figures["max_commit_seconds"], 0)
+        counted = house.store.figures
+        for histogram in (counted.seconds, counted.sizes, counted.waits):
+            self.assertEqual(histogram.cumulative()[-1], 1)
+        self.assertEqual(counted.sizes.total, 1)
+        self.assertGreaterEqual(counted.waits.total, counted.seconds.total)
 
     def test_used(self) -> None:
         """What messages take up is counted, in database and files; what is free again is not."""
