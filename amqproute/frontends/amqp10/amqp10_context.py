@@ -16,7 +16,7 @@ __all__ = ["Amqp10Context", "LinkHolder"]
 
 
 class LinkHolder(Protocol):
-    """The connection that a link is attached on."""
+    """The connection of an attached link."""
 
     def surrender(self, link: Link) -> None:
         """Detach a link that has been attached on another connection."""
@@ -27,8 +27,8 @@ class Amqp10Context:
     """Context shared by all AMQP 1.0 connections.
 
     Attributes:
-        common: what all connections have, whatever their protocol.
-        termini: attach to node.
+        common: shared by all connections of every protocol.
+        termini: resolves sources and targets.
         tolerates_missing_body: whether a message without a body is taken (M-22).
         links: every attached link: for link stealing.
         suspended: links that are detached and may come back.

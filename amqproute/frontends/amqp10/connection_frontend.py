@@ -35,8 +35,8 @@ from amqproute.wire.amqp10.types import Symbol
 __all__ = ["Frontend"]
 
 LEAST_FRAME: Final = 65536
-"""Octets of the frames that we take at least, as far as the settings allow: `uamqp` writes so many
-and no more, and smaller ones would only cost time."""
+"""Least max-frame-size that we announce, if the settings allow it: `uamqp` writes frames up to this
+size, and smaller ones only cost time."""
 
 
 @implementer(IUpgradableUser)
@@ -45,9 +45,9 @@ class Frontend(ClientConnection):
 
     Args:
         connection: the engine, in the server role.
-        context: what all AMQP 1.0 connections have in common.
+        context: shared by all AMQP 1.0 connections.
         authenticator: of the listener it came in by.
-        facts: what the transport proves.
+        facts: facts about the transport.
     """
 
     log = Logger()
@@ -96,7 +96,7 @@ class Frontend(ClientConnection):
             ev.DeliveriesReceived: self._deliveries_received,
             ev.PartsReceived: self._parts_received,
             ev.InputHeld: self._input_held,
-            ev.EndpointsHeld: _nothing,  # what they take is looked up after each read
+            ev.EndpointsHeld: _nothing,  # their memory is counted after each read
             ev.DeliveriesUpdated: self._deliveries_updated,
             ev.LinkFlowed: self._link_flowed,
             ev.SessionFlowed: self._session_flowed,
@@ -110,7 +110,7 @@ class Frontend(ClientConnection):
 
     @property
     def holds_nothing(self) -> bool:
-        """No consumer on this connection holds unsettled deliveries."""
+        """See `ClientConnection.holds_nothing`."""
         return not any(link.role == "sender" and link.unsettled for link in self.links.attached)
 
     def row(self) -> dict[str, object]:
@@ -210,7 +210,7 @@ class Frontend(ClientConnection):
         settings = self.connection.settings
         # Some clients cut frames by our limit, and then cannot write those beyond their own.
         size = min(settings.max_frame_size, max(event.open.max_frame_size, LEAST_FRAME))
-        if terms:  # who knows what it may need not find out by being held back
+        if terms:  # a client that knows its limits can respect them
             given = settings.properties or {}
             bounds = {Symbol(name): bound for name, bound in terms.items()}
             self.connection.open(max_frame_size=size, properties={**given, CONTRACT: bounds})
@@ -255,7 +255,7 @@ class Frontend(ClientConnection):
                 level("{connection} closed", **self._log_fields())
             return
         if self._is_refused:
-            return  # it has been said why
+            return  # the reason has been logged
         if not self._is_open:
             self.seen("open", event.error.condition, event.error.description or "")
         why = " by us for its fault" if event.by_fault else " by the other side"
@@ -368,7 +368,7 @@ class Frontend(ClientConnection):
         if not isinstance(key, Link):  # within a frame there is nothing that a close could follow
             self.drop(words)
             return
-        if not key.is_active:  # it has not been answered: it cannot be detached
+        if not key.is_active:  # its attach has not been answered: it cannot be detached
             self.close(conditions.RESOURCE_LIMIT_EXCEEDED, words)
             return
         self.error_log.add(

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transaction coordinator: a link on which a client declares and discharges (part 4 §4.2).
 
-What the links of the connection do with the transactions is in `receiver_link` and `sender_link`;
-what a transaction is, in `amqproute.broker.local_transaction`. Here is the conversation of the
+See `receiver_link` and `sender_link` for the use of transactions by links, and
+`amqproute.broker.local_transaction` for transactions themselves. This is the conversation with the
 controller:
 
     declare    -> declared(txn-id)                      or rejected
-    discharge  -> accepted, when all of it is durable   or rejected: nothing of it was done
+    discharge  -> accepted, when all of it is durable   or rejected: nothing was done
 
-A controller whose link does not allow the outcome rejected has its link detached with the same
-error. With the link, for whatever reason, go the transactions that were declared on it: they are
-rolled back (requirement X-31).
+If a controller's link does not allow the outcome rejected, it is detached with the same error. When
+the link ends, for whatever reason, the transactions declared on it are rolled back (requirement
+X-31).
 
 Where distributed transactions are offered, a declare with a global-id starts the branch of that
-name, or joins it, and its discharge ends that association, with the flag fail if it says so. What
-becomes of the branch is for ``amqp$dtxCoordinator`` to say (C-08).
+name, or joins it, and its discharge ends that association, with the flag fail if it has one. The
+end of the branch is decided by ``amqp$dtxCoordinator`` (C-08).
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import Symbol
 
 LOCAL: Final = (spec.TXN_LOCAL, spec.TXN_MULTI_PER_SESSION, spec.TXN_MULTI_SESSIONS)
-"""What is so: the transactions of a connection can be used on all its sessions."""
+"""Capabilities: the transactions of a connection can be used on all its sessions."""
 Association = tuple[str, Xid]
 """Owner and name of a branch that was declared here."""
 CREDIT: Final = 100
-"""Declares and discharges that a controller may have under way."""
+"""Most declares and discharges of a controller in progress."""
 
 
 def capabilities(terms: TransactionTerms, principal: Principal) -> tuple[Symbol, ...]:
-    """Return what is so for a principal (C-01, C-10)."""
+    """Return the capabilities for a principal (C-01, C-10)."""
     branches = terms.branches
     if branches is not None and branches.allows(principal):
         return (*LOCAL, spec.TXN_DISTRIBUTED)
@@ -72,7 +72,7 @@ def coordinator(
     """Return the target to answer with (X-13).
 
     Raises:
-        AmqpError: the link is to be refused with it.
+        AmqpError: the reason to refuse the link.
     """
     asked = attach.target
     assert isinstance(asked, spec.Coordinator)
@@ -121,7 +121,7 @@ class CoordinatorLink(AttachedLink):
             self._connection.flush()
 
     def deliveries_received(self, deliveries: Sequence[Delivery]) -> None:
-        """Do what the controller asks for, in order."""
+        """Carry out declares and discharges, in order."""
         for delivery in deliveries:
             if not self.link.is_active:
                 return
@@ -200,7 +200,7 @@ class CoordinatorLink(AttachedLink):
         if transaction.when_complete is not None:
             raise _unknown(transaction)
         if transaction.pending:
-            # What waits for the DNS came before this discharge: it is part of it.
+            # Postings that wait for the DNS came before this discharge: they are part of it.
             transaction.when_complete = lambda: self._connection.event_batch.afterwards(
                 lambda: self._commit_now(delivery, transaction, ())
             )
@@ -211,7 +211,7 @@ class CoordinatorLink(AttachedLink):
         self, delivery: Delivery, transaction: Transaction, asked: tuple[Any, ...]
     ) -> None:
         if not transaction.is_open:
-            return  # its link has gone meanwhile, and it with it
+            return  # it has ended meanwhile with its link
         try:
             done = self._connection.event_batch.commit(transaction)
         except Unresolved as unresolved:
@@ -296,7 +296,7 @@ def _unknown(transaction: Transaction) -> AmqpError:
 
 
 def _decoded(global_id: Any) -> Any:
-    """Return the value of a global-id that was sent as the octets of one."""
+    """Return the value of a global-id that was sent as octets."""
     if not isinstance(global_id, bytes):
         return global_id
     try:
@@ -320,7 +320,7 @@ def _refusal(error: XaError) -> AmqpError:
 
 
 def _command_of(delivery: Delivery) -> spec.Declare | spec.Discharge:
-    """Decode the message that a controller has sent.
+    """Decode the message of a controller.
 
     Raises:
         AmqpError: it is neither declare nor discharge.

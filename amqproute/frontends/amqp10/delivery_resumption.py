@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resumption of deliveries that were unsettled when a consumer's link ended (part 2 §2.6.13).
 
-Decided here, done in `sender_link`. ``ours`` is what was parked, ``theirs`` the receiver's
-unsettled map::
+These are decisions, carried out by `sender_link`. ``ours`` are the parked deliveries, ``theirs`` is
+the receiver's unsettled map::
 
     in both, theirs has an outcome     act on it; resume without payload, to settle
     in both, without an outcome        resume with the payload
     only ours, their map is complete   send anew under the same tag
-    only ours, their map is not        it is not known: keep it until the next attach
-    only theirs                        nothing: the receiver takes it for settled
+    only ours, their map is not        unknown: keep it until the next attach
+    only theirs                        nothing: the receiver considers it settled
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class ResumedDelivery:
-    """A delivery of an earlier attachment that is to be sent once more.
+    """A delivery of an earlier attachment to be sent once more.
 
     Attributes:
         tag: its delivery-tag.
-        entry: what it carries; None when it is only to be settled.
-        state: the outcome that the receiver has come to, or None.
-        resumes: the receiver knows the delivery.
+        entry: its entry; None when it is only to be settled.
+        state: the receiver's outcome, or None.
+        resumes: whether the receiver knows the delivery.
     """
 
     tag: bytes
@@ -46,9 +46,9 @@ class UnsettledComparison:
     """Result of comparing unsettled maps.
 
     Attributes:
-        again: what is to be sent once more, in order.
-        left: what nothing is known about.
-        decided: entries that the receiver has come to an outcome for.
+        again: deliveries to be sent once more, in order.
+        left: deliveries in an unknown state.
+        decided: entries with an outcome of the receiver.
         wrong: an outcome that was not agreed, or None.
     """
 
@@ -64,12 +64,12 @@ def compare(
     is_complete: bool,
     agreed: tuple[type[spec.Outcome], ...],
 ) -> UnsettledComparison:
-    """Compare what was parked with what the receiver knows.
+    """Compare the parked deliveries with the receiver's unsettled map.
 
     Args:
         ours: entries by delivery-tag, oldest first.
         theirs: the receiver's unsettled map.
-        is_complete: what is not in that map is not known to the receiver.
+        is_complete: whether that map is complete.
         agreed: the outcomes in force.
     """
     found = UnsettledComparison()
@@ -93,7 +93,7 @@ def compare(
 def by_outcome(
     pairs: Iterable[tuple[spec.Outcome, _T]],
 ) -> list[tuple[spec.Outcome, list[_T]]]:
-    """Join what has the same outcome; accepted, of which there are thousands, is one group."""
+    """Group deliveries by outcome; accepted, the most frequent one, is one group."""
     groups: list[tuple[spec.Outcome, list[_T]]] = []
     accepted: list[_T] = []
     for outcome, each in pairs:

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reception of a very large message: the part in memory, and the draft in the store.
 
-The engine hands it up in parts (`amqproute.wire.amqp10.engine_events.PartsReceived`). The sections
-before the body are in the first one; with them it is known who sends what to whom, so whatever
-speaks against the message is said at once, and the rest of it is dropped as it comes. Else the rest
-goes into a draft of the store. What the draft has not written yet is bounded twice: the session's
-window opens only as parts are written, and past `FrontendLimits.uncommitted_bytes` nothing is read
-at all.
+The engine passes it in parts (`amqproute.wire.amqp10.engine_events.PartsReceived`). The first one
+has the sections before the body, which suffice to refuse the message at once; the rest of a refused
+message is dropped as it arrives. Otherwise the rest goes into a draft of the store. Octets that the
+draft has not written yet are bounded twice: the session's window opens only as parts are written,
+and beyond `FrontendLimits.uncommitted_bytes` nothing is read at all.
 
-When the draft is on the disk the delivery is put on its target like any other, its payload being
-the sections before the body. Whatever comes behind it on the same link waits for that.
+When the draft is on the disk the delivery is put on its target like any other, with the sections
+before the body as its payload. Later deliveries of the same link wait for that.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ __all__ = ["LargeMessageReceiver", "MessageReader"]
 
 
 class MessageReader(Protocol):
-    """The link that a large message comes in on.
+    """The link of a large message.
 
     Attributes:
-        origin: who sends.
-        target: the `ITarget` it is for.
+        origin: its sender.
+        target: its `ITarget`.
     """
 
     origin: Origin
     target: ITarget
 
     def message_of(self, delivery: Delivery) -> Message:
-        """Return the message that a delivery has brought; raise `AmqpError` if it is refused."""
+        """Return the message of a delivery; raise `AmqpError` if it is refused."""
 
 
 class _Coming:
-    """The rest of a message of which only the beginning is here: for the rehearsal."""
+    """The missing rest of a message, for the rehearsal."""
 
     number = 0
     size = 0
@@ -61,12 +60,12 @@ class LargeMessageReceiver(ArrivingDraft):
     Args:
         connection: the connection.
         link: the link.
-        delivery: which.
+        delivery: the delivery.
         ready: called with this, once, when the rest is on the disk or cannot be kept; not if it
             was abandoned.
 
     Attributes:
-        is_dropped: nothing of it is wanted any more.
+        is_dropped: whether the rest is dropped.
     """
 
     __slots__ = (
@@ -106,13 +105,13 @@ class LargeMessageReceiver(ArrivingDraft):
         self._ready(self)
 
     def begin(self, parts: list[bytes]) -> list[bytes]:
-        """Take the first parts: put the sections before the body aside, and look at them.
+        """Take the first parts: separate and check the sections before the body.
 
         Returns:
-            What follows these sections.
+            The octets after these sections.
 
         Raises:
-            NoCapacityError: too many large messages are on their way already.
+            NoCapacityError: there are too many large messages on their way.
             AmqpError: the message will be refused.
         """
         first, rest = _split(parts)
@@ -124,11 +123,11 @@ class LargeMessageReceiver(ArrivingDraft):
         return [first[size:], *rest]
 
     def _rehearse(self) -> bytes | None:
-        """Refuse now what would be refused in the end.
+        """Refuse a message now that would be refused in the end.
 
         Returns:
-            What precedes the body in the bare message, as far as that can be told now; None if
-            nobody wants its digest.
+            The bare message before the body, as far as it is known now; None if no digest is
+            wanted.
         """
         delivery, link = self.delivery, self._link
         delivery.rest = _Coming()
@@ -141,7 +140,7 @@ class LargeMessageReceiver(ArrivingDraft):
                 link.origin.tag = delivery.tag
                 link.target.put(message, batch, link.origin)
         except Unresolved:
-            pass  # it is asked about when the message is complete
+            pass  # its domain is looked up when the message is complete
         finally:
             batch.abandon()
         if came is None:
@@ -183,7 +182,7 @@ class LargeMessageReceiver(ArrivingDraft):
         self._append(parts, bare, kept, event.is_last)
 
     def abandon(self) -> None:
-        """Let go of what has come."""
+        """Drop the octets that have arrived."""
         self.is_dropped = True
         if self._draft is not None:
             self._draft.abandon()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shares of parties in the large messages being received.
 
-Each takes a place, which is a file and a descriptor, and octets of the store's room. Both are
-bounded over all connections (`amqproute.frontends.common.partial_deliveries`).
+Each of them takes a place, which is a file and a descriptor, and octets of the store's room. Both
+are bounded over all connections (`amqproute.frontends.common.partial_deliveries`).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from amqproute.frontends.common.client_connection import ClientConnection
 __all__ = ["DraftShare", "NoCapacityError"]
 
 MOST_DRAFTS: Final = 400
-"""Large messages that may be on their way to the disk at one time, a file each."""
+"""Most large messages on their way to the disk at one time, a file each."""
 
 
 class NoCapacityError(ResourceLimitExceeded):
-    """There is no place for one more large message on its way; its sender may try later."""
+    """No place for one more large message; its sender may try later."""
 
 
 class DraftShare:
     """Resources of one large message being received.
 
     Args:
-        connection: that it comes in on.
+        connection: its connection.
     """
 
     __slots__ = ("_connection", "_has_place", "_octets")
@@ -44,7 +44,7 @@ class DraftShare:
         """Check that there is a place.
 
         Raises:
-            NoCapacityError: too many large messages are on their way already.
+            NoCapacityError: there are too many large messages on their way.
         """
         drafts = self._connection.context.partial_deliveries.drafts
         if not drafts.room(MOST_DRAFTS, *self._connection.party):
@@ -59,7 +59,7 @@ class DraftShare:
         self._has_place = True
 
     def check_size(self, octets: int) -> None:
-        """Check that a message whose size is known beforehand has a chance.
+        """Check that the store has room for a message whose size is known beforehand.
 
         Raises:
             AmqpError: the store has no room for it.
@@ -72,10 +72,10 @@ class DraftShare:
             )
 
     def grow(self, octets: int) -> None:
-        """Count octets that are to be written.
+        """Add octets to be written.
 
         Raises:
-            NoCapacityError: the party has its share of what the store may still take.
+            NoCapacityError: the share of the party in the store's room is used up.
         """
         partial = self._connection.context.partial_deliveries
         if not partial.may_grow(octets, *self._connection.party):
@@ -87,7 +87,7 @@ class DraftShare:
         self._octets += octets
 
     def release(self) -> None:
-        """Give all of it back: the message is complete, or given up."""
+        """Release place and octets: the message is complete, or abandoned."""
         if self._has_place:
             self._has_place = False
             partial, party = self._connection.context.partial_deliveries, self._connection.party

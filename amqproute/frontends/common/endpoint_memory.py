@@ -2,15 +2,15 @@
 """Memory of sessions and links over all connections: one bound, with a share for each party.
 
 A client may attach a thousand links on each of many sessions of many connections. Each of them
-costs some kilobytes in the engine and here, and keeps what is in force of its attach: its name,
-addresses, filters, capabilities. The engine counts that (`Connection.endpoint_octets`);
+costs some kilobytes in the engine and here, and keeps the terms of its attach: its name, addresses,
+filters, capabilities. The engine counts that (`Connection.endpoint_octets`);
 `EndpointMemory` adds it up by party and connection (`amqproute.broker.fair_shares`), after each
 read. The parties are users and peers; all anonymous clients are one party, and its members are
 their addresses.
 
-Where there is no room for what is attached or begun, it is refused with
-``amqp:resource-limit-exceeded``: the link, or the session. A refused link takes some memory until
-its client has detached it as well, so whoever goes on attaching `MOST_REFUSED` times is closed.
+A link or session for which there is no room is refused with ``amqp:resource-limit-exceeded``. A
+refused link takes some memory until its client has detached it as well, so a connection that goes
+on attaching `MOST_REFUSED` times is closed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from amqproute.conditions import Condition
 from amqproute.errors import ResourceLimitExceeded
 
 CONNECTION_OCTETS: Final = 16 * 1024 * 1024
-"""The most that the sessions and links of one connection take: 1024 links with filters."""
+"""Most octets of the sessions and links of one connection: 1024 links with filters."""
 USUAL_OCTETS: Final = 256 * 1024 * 1024
-"""The most for all connections where `limits.memory` sets no bound; else it is half of that."""
+"""Most octets of all connections where `limits.memory` sets no bound; else it is half of that."""
 LEAST_OCTETS: Final = 4 * 1024 * 1024
-"""However little memory there is."""
+"""Least bound for all connections, however small `limits.memory` is."""
 MOST_REFUSED: Final = 100
-"""Refusals for lack of room, one after the other, after which a connection is closed."""
+"""Successive refusals for lack of room after which a connection is closed."""
 
 
 class EndpointMemory:
@@ -41,7 +41,7 @@ class EndpointMemory:
 
     Attributes:
         limit: the most of all connections, in octets.
-        shares: who has how much.
+        shares: the use of each party.
     """
 
     def __init__(self, memory_octets: int) -> None:
@@ -57,7 +57,7 @@ class EndpointOwner(Protocol):
 
     @property
     def party(self) -> tuple[str, Hashable]:
-        """Whose share it uses, and as which member of that party."""
+        """The party whose share it uses, and its member."""
 
     def close(self, condition: Condition, words: str) -> None:
         """Close the connection."""
@@ -84,11 +84,11 @@ class EndpointQuota:
 
     @property
     def is_used(self) -> bool:
-        """Something is counted."""
+        """Whether any memory is counted."""
         return bool(self._taken or self._waiting)
 
     def admit(self, octets: int) -> None:
-        """Count in a session or link that has just been begun or attached.
+        """Add a session or link that has just been begun or attached.
 
         Raises:
             ResourceLimitExceeded: there is no room for it.
@@ -107,11 +107,11 @@ class EndpointQuota:
         raise ResourceLimitExceeded(words, info={"limiter": "endpoint-memory"})
 
     def wait(self, octets: int) -> None:
-        """Count an attach that is kept until something is known, whatever becomes of its link."""
+        """Add an attach that is kept while its answer is delayed, even if its link ends."""
         self._waiting += octets
 
     def update(self, octets: int) -> None:
-        """Bring the count up to date: links have been answered, or are over.
+        """Update the count: links have been answered, or have ended.
 
         Args:
             octets: of sessions and links, as the engine counts them.

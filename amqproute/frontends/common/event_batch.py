@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Event batches: all events of one read from the network, and the batch for their changes.
 
-Acting on one event may lead to others: a settlement to the next entries, a flow to a message that
-waited. What all of it changes is one batch, which is committed when the outermost ``with`` block
-ends. Publishers have their answer when it is durable; so have receivers who leave their
-settlement to us.
+One event may cause others: a settlement the delivery of the next entries, a flow that of a waiting
+message. All their changes are one batch, which is committed when the outermost ``with`` block ends.
+Publishers get their answer when it is durable; so do receivers that leave settlement to us.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ __all__ = [
 
 
 class PublishedDelivery(Protocol):
-    """A message on its way in."""
+    """An incoming message."""
 
     payload: bytes
     settled: bool
@@ -50,7 +49,7 @@ class PublishingLink(Protocol[D]):
     """A publisher's link: puts messages on a target, and answers when they are durable.
 
     Attributes:
-        is_durable: what became of its messages is itself kept in the store.
+        is_durable: whether the outcomes of its messages are kept in the store as well.
     """
 
     is_durable: bool
@@ -62,14 +61,14 @@ class PublishingLink(Protocol[D]):
         """Tell the sender that these are durable."""
 
     def failed(self, deliveries: list[D], failure: Failure, in_doubt: bool = False) -> None:
-        """Nothing of these was stored; some may have been handed on before (``in_doubt``)."""
+        """Handle a failed commit; some of these may have been delivered before (``in_doubt``)."""
 
     def wait_for(self, gate: PublishGate, deliveries: list[D]) -> None:
-        """Keep what the store could not take, to try again when the gate opens."""
+        """Keep deliveries that the store could not take, to try again when the gate opens."""
 
 
 class AnsweredConsumer(Protocol[A]):
-    """A consumer whose receiver waits for us to settle what it has decided."""
+    """A consumer whose receiver leaves settlement to us."""
 
     def settle_deliveries(self, deliveries: Sequence[A], outcome: Outcome) -> None:
         """Settle these, if the link is still there: the outcome is durable."""
@@ -81,16 +80,16 @@ class BatchOwner(Protocol):
     facts: TransportFacts
 
     def hold(self, size: int) -> None:
-        """So many octets more wait for the disk."""
+        """Add octets that wait for the disk."""
 
     def release(self, size: int) -> None:
-        """So many octets wait no more."""
+        """Subtract octets that do not wait any more."""
 
     def flush(self) -> None:
-        """Have what the engine has to say written."""
+        """Write the engine's output."""
 
     def broken(self, failure: Failure, doing: str) -> None:
-        """Log what must not happen."""
+        """Log a fault of this program."""
 
 
 class _Run(NamedTuple, Generic[D]):
@@ -98,8 +97,8 @@ class _Run(NamedTuple, Generic[D]):
 
     Attributes:
         publisher: their link.
-        deliveries: they.
-        last_id: the id of the last entry that the batch had then.
+        deliveries: the deliveries.
+        last_id: the id of the last entry of the batch at that time.
     """
 
     publisher: PublishingLink[D]
@@ -158,12 +157,12 @@ class EventBatch:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing of this connection waits for the store."""
+        """Whether nothing of this connection waits for the store."""
         return self.uncommitted == 0 and self._batch is None
 
     @property
     def is_in_progress(self) -> bool:
-        """A block has begun and not ended."""
+        """Whether a block has begun and not ended."""
         return self._depth > 0 or bool(self._later)
 
     def batch(self) -> Batch:
@@ -174,11 +173,11 @@ class EventBatch:
         return batch
 
     def put(self, publisher: PublishingLink[D], deliveries: Sequence[D]) -> None:
-        """Put what came on a link."""
+        """Put the deliveries of a link."""
         batch = self._batch or self.batch()
         published = publisher.received(deliveries, batch)
         if published:
-            # Another batch, if what was received has committed a transaction.
+            # Another batch, if these deliveries have committed a transaction.
             batch = self._batch or self.batch()
             self._published.append(_Run(publisher, published, batch.last_id))
 
@@ -191,7 +190,7 @@ class EventBatch:
     def answer(
         self, consumer: AnsweredConsumer[A], deliveries: Sequence[A], outcome: Outcome
     ) -> None:
-        """Have deliveries settled when this batch is durable."""
+        """Settle deliveries when this batch is durable."""
         self._answers.append((consumer, deliveries, outcome))
 
     def afterwards(self, do: Callable[[], None]) -> None:
@@ -202,7 +201,7 @@ class EventBatch:
             do()
 
     def commit(self, transaction: Transaction) -> Deferred[None]:
-        """Commit a transaction, after what came before it. See `Transaction.commit`."""
+        """Commit a transaction, after the events before it. See `Transaction.commit`."""
         self._commit()
         done = transaction.commit()
         self.uncommitted += 1
@@ -272,10 +271,10 @@ class EventBatch:
     def _unavailable(
         self, failure: Failure, batch: Batch, published: _Runs, answers: _Answers
     ) -> None:
-        """The disk takes nothing for now: what came waits for it, and nothing more comes.
+        """Keep deliveries until the disk takes them, and close the gate.
 
         If the database has proved damaged, nothing waits: the links end, so that their senders
-        know that what has no outcome was not taken.
+        know that messages without an outcome were not taken.
         """
         gate = self._broker.gate
         in_doubt = _links_in_doubt(batch, published)
@@ -293,14 +292,14 @@ class EventBatch:
             settled.addErrback(self._owner.broken, "settling once more")
 
     def _settled(self, _: object, answers: _Answers) -> None:
-        """Settle what was not settled with the batch it belonged to."""
+        """Settle deliveries whose batch is durable."""
         for consumer, deliveries, outcome in answers:
             consumer.settle_deliveries(deliveries, outcome)
         self._owner.flush()
 
 
 def _links_in_doubt(batch: Batch, runs: _Runs) -> set[PublishingLink[Any]]:
-    """Return the links some of whose messages have been handed on before they were safe."""
+    """Return the links some of whose messages have been delivered before they were safe."""
     ahead = sorted([entry.id for entry in batch.ahead])
     found: set[PublishingLink[Any]] = set()
     before = 0

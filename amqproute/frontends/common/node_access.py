@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access to nodes by address: names, routes and access rules.
 
-What a protocol's own terms ask of a node - filters, outcomes, settle modes, lifetimes - is read
-and answered by its frontend; which node an address names, and whether a principal may send to it
-or receive from it, is the same for all of them.
+The terms of a protocol for a node - filters, outcomes, settle modes, lifetimes - are the business
+of its frontend; the node of an address, and the right of a principal to send to it or receive from
+it, are the same for all of them.
 
 Addresses are those of the principal's virtual host, nodes are named as within the broker
 (`amqproute.address.in_host`). In a virtual host other than ``/`` no services are offered but the
@@ -97,10 +97,10 @@ class NodeAccess:
 
     Args:
         broker: the local nodes.
-        service: the transfer service: its rules say what is local and who may do what, and it
-            makes the aliases ``x@y``.
-        auto_create: makes a queue of this name for a principal, and returns what fires with it
-            when it is on the disk; None where a link makes no queues (Q-38).
+        service: the transfer service, with the local names, the access rules and the aliases
+            ``x@y``.
+        auto_create: creates a queue of this name for a principal, and returns a Deferred that fires
+            with it when it is on the disk; None where links create no queues (Q-38).
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class NodeAccess:
     # -- nodes that are sent to ------------------------------------------------------------------
 
     def target(self, text: str, principal: Principal) -> ITarget:
-        """Return the node that an address names, for somebody who wants to send to it (A-19).
+        """Return the node of an address, for a sender (A-19).
 
         Raises:
-            Unresolved: the domain has to be asked about first.
+            Unresolved: the domain has to be looked up first.
             AmqpError: there is none, or the principal may not send to it.
         """
         if text == TRANSFER_NODE:
@@ -127,7 +127,7 @@ class NodeAccess:
         if principal.host and is_reserved(text) and "@" not in text:
             raise NotAllowed(f"{text!r} is a service of the virtual host /: it is not offered here")
         if text == PROBE_NODE:
-            self.transfer(principal)  # whoever may come at all may ask what would become of it
+            self.transfer(principal)  # all that may send may probe
             return self.broker.target(text)
         if is_reserved(text) and "@" not in text:
             self.require(principal, (Verb.MANAGE,), text)
@@ -165,8 +165,8 @@ class NodeAccess:
     def transfer(self, principal: Principal) -> ITarget:
         """Return the transfer service: each message names its node itself.
 
-        What a peer may reach is decided for each message; whether it may come at all was decided
-        when it proved its name.
+        The rights of a peer are checked for each message; whether it may connect was decided when
+        it proved its name.
 
         Raises:
             UnauthorizedAccess: the principal may not use it.
@@ -176,10 +176,10 @@ class NodeAccess:
         return cast(ITarget, self._service)
 
     def check_target(self, address: str | None, principal: Principal) -> None:
-        """Check that whoever sends to a node still may; its messages are judged one by one.
+        """Check that a sender may still send to a node; its messages are checked one by one.
 
         Raises:
-            UnauthorizedAccess: not any more.
+            UnauthorizedAccess: it may not any more.
         """
         with suppress(NotAllowed, NotFound, Unresolved):
             if address is None:
@@ -194,12 +194,12 @@ class NodeAccess:
     # -- nodes that are received from ------------------------------------------------------------
 
     def source(self, text: str, principal: Principal, copies: bool) -> ISource:
-        """Return the node that an address names, for somebody who wants to receive from it.
+        """Return the node of an address, for a receiver.
 
         Args:
             text: the address.
-            principal: who wants to.
-            copies: messages are only looked at, and stay.
+            principal: the receiver.
+            copies: whether it browses.
 
         Raises:
             AmqpError: there is none, or the principal may not receive from it.
@@ -233,10 +233,10 @@ class NodeAccess:
         return cast(ISource, self.broker.source(route.node))
 
     def check_source(self, address: str, principal: Principal, copies: bool) -> None:
-        """Check that whoever receives from a node still may.
+        """Check that a receiver may still receive from a node.
 
         Raises:
-            UnauthorizedAccess: not any more.
+            UnauthorizedAccess: it may not any more.
         """
         with suppress(NotAllowed, NotFound):
             node = self.source(address, principal, copies)
@@ -255,23 +255,24 @@ class NodeAccess:
         for verb in verbs:
             if allows(principal, verb, node):
                 return
-        # The right that whoever keeps the rules would give: a peer's is to transfer.
+        # The right that an operator would grant: a peer's is to transfer.
         lacking = verbs[-1] if principal.kind == "peer" else verbs[0]
         raise UnauthorizedAccess(f"{principal} may not {lacking} on {local_name(node)!r}")
 
     def find_or_create(
         self, find: Callable[[], N], address: str, principal: Principal, may_create: bool = True
     ) -> tuple[N, Deferred[Queue] | None]:
-        """Find a node, or have a queue made for a client that may `create` it (Q-38).
+        """Find a node, or create a queue for a client that may `create` it (Q-38).
 
         Args:
-            find: `target` or `source`, as it is to be called.
+            find: calls `target` or `source`.
             address: of the node.
-            principal: who wants it.
-            may_create: a queue is what is wanted, if there is nothing.
+            principal: of the client.
+            may_create: whether to create a queue if there is no node.
 
         Returns:
-            The node; and what fires with it when it is on the disk, or None if it was there.
+            The node; and a Deferred that fires with it when it is on the disk, or None if it was
+            there.
         """
         try:
             return find(), None
@@ -307,7 +308,7 @@ class NodeAccess:
 
         Raises:
             UnauthorizedAccess: the principal may not create dynamic nodes, or may not send to the
-                dead-letter node that it has named.
+                dead-letter node.
             NotFound: there is no such dead-letter node.
         """
         self.require(principal, (Verb.CREATE,), DYNAMIC)

@@ -12,12 +12,12 @@ __all__ = ["NodeEndpoint"]
 
 
 class NodeEndpoint:
-    """One end of a connection at a node, as daemon and operators see it.
+    """One end of a connection at a node, for the daemon and operators.
 
-    What an endpoint does not override has no meaning for it.
+    Methods that an endpoint does not override have no meaning for it.
 
     Attributes:
-        direction: direction of its messages as the broker sees it, ``in`` or ``out``.
+        direction: of its messages, from the broker's view: ``in`` or ``out``.
     """
 
     __slots__ = ()
@@ -26,7 +26,7 @@ class NodeEndpoint:
 
     @property
     def name(self) -> str:
-        """Its name for operators, distinct enough within one connection."""
+        """Its name for operators, within its connection."""
         return ""
 
     @property
@@ -36,7 +36,7 @@ class NodeEndpoint:
 
     @property
     def address(self) -> str | None:
-        """The address by which the other side asked for the node."""
+        """The address of the node, as the other side wrote it."""
         return None
 
     @property
@@ -50,26 +50,26 @@ class NodeEndpoint:
         return 0
 
     def grant(self) -> None:
-        """Bring the sender's credit in line with what it may have now."""
+        """Adjust the sender's credit."""
 
     def dispatch(self) -> None:
-        """Send what there is, as far as there is room."""
+        """Send available entries, as far as there is room."""
 
     def apply_terms(self, contract: ActiveContract) -> None:
-        """Go by changed terms of the sender's contract."""
+        """Apply changed terms of the sender's contract."""
 
     def stop_taking(self) -> None:
         """Revoke the sender's credit: the daemon is being stopped."""
 
     def check_access(self, principal: Principal) -> None:
-        """Check that the other side may still have it at the node.
+        """Check that the other side still has the right to it.
 
         Raises:
-            UnauthorizedAccess: not any more.
+            UnauthorizedAccess: it has not any more.
         """
 
     def detach(self, condition: Condition, words: str) -> None:
-        """End it from our side; what it held goes back."""
+        """End it from our side; entries it held go back."""
 
     def leave(self) -> None:
-        """Leave the node: shares of it are free, and what was held goes back."""
+        """Leave the node: release its shares, and return the entries it held."""

@@ -1,29 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unfinished deliveries of all connections, and the bound of their memory.
 
-Each engine tells with every read what it holds of its peer's input: the frames of unfinished
-deliveries, and a frame that is not complete. The sum counts as memory on its way
+Each engine reports with every read the octets of its peer's input that it holds: the frames of
+unfinished deliveries, and an incomplete frame. The sum counts as memory on its way
 (`broker.publish_gate.HeldMemory`), and has a bound of its own, a quarter of ``limits.memory``: so
-what never ends cannot take the room of messages that do, nor close the gate for everybody.
-Past the bound those who hold most give way (`amqproute.broker.partial_delivery_eviction`): users
-and peers, and the anonymous by their addresses. They give way for what has come, and for
-`SPARE_BYTES` more, so that no read is followed by more of this work than it brought:
+endless deliveries cannot take the room of others, nor close the gate for all. Beyond the bound, the
+largest holders are evicted (`amqproute.broker.partial_delivery_eviction`): users and peers, and
+anonymous clients by their addresses. Eviction frees the octets in excess, and `SPARE_BYTES` more,
+so that the work after a read is in proportion to it:
 
-* a delivery of which more than `HEAD_BYTES` have come is handed up in parts and goes to a draft of
-  the store, as one does anyway that grows beyond a mebibyte. Its sender
-  notices nothing;
-* any other is ended with its link, with ``amqp:resource-limit-exceeded``, and a frame that is not
-  complete with its connection: the sender begins again.
+* a delivery with more than `HEAD_BYTES` is handed up in parts and goes to a draft of the store, as
+  every delivery beyond a mebibyte does. Its sender does not notice;
+* any other is ended with its link, with ``amqp:resource-limit-exceeded``, and an incomplete frame
+  with its connection: the sender begins again.
 
-One that makes no progress for `SPILL_SECONDS` is spilled even if there is room. One that makes
-none for ``limits.delivery-timeout`` is ended, in memory or on the disk. Progress is a kibibyte of
-the message; empty frames are none. Time in which we do not let the sender go on does not count.
-Thousands may be overdue at one time: each turn of the reactor looks at `MOST_LOOKED_AT` deliveries
-and those of one connection more, and deals with `MOST_EVICTED` of them, or with `SPARE_BYTES`.
+A delivery without progress for `SPILL_SECONDS` is spilled even if there is room. One without
+progress for ``limits.delivery-timeout`` is ended, in memory or on the disk. Progress is a kibibyte
+of the message; empty frames do not count. Time in which we stop the sender does not count.
+Thousands may be overdue at one time: each turn of the reactor checks `MOST_LOOKED_AT` deliveries
+and those of one connection more, and handles `MOST_EVICTED` of them, or `SPARE_BYTES`.
 
-Drafts cost a file each, and octets on the disk. Both are bounded, their octets by what the store
-may still take, with a share for each principal and connection; a large message beyond that is
-released, so its sender keeps it (`amqproute.frontends.amqp10.large_message_receiver`).
+Drafts cost a file each, and octets on the disk. Both are bounded, their octets by the room of the
+store, with a share for each principal and connection; a large message beyond that is released, so
+its sender keeps it (`amqproute.frontends.amqp10.large_message_receiver`).
 """
 
 from __future__ import annotations
@@ -47,63 +46,63 @@ from amqproute.broker.publish_gate import HeldMemory
 __all__ = ["HEAD_BYTES", "SPILL_SECONDS", "InputHolder", "PartialDeliveries"]
 
 SPILL_SECONDS: Final = 30.0
-"""Without progress for so long a delivery has no claim to memory."""
+"""Time without progress after which a delivery is spilled."""
 SPARE_BYTES: Final = 1024 * 1024
-"""Octets that are freed beyond what is too much; fewer where the bound is small."""
+"""Octets freed beyond the excess; fewer where the bound is small."""
 MOST_LOOKED_AT: Final = 1000
 MOST_EVICTED: Final = 16
-"""Overdue deliveries that are looked at, and dealt with, in one turn of the reactor."""
+"""Deliveries checked, and overdue ones handled, in one turn of the reactor."""
 
 HEAD_BYTES: Final = 128 * 1024
-"""Octets that the sections before a very large message's body may have: they stay in memory."""
+"""Most octets of the sections before the body of a very large message: they stay in memory."""
 
 
 class InputHolder(Hashable, Protocol):
-    """A connection, as far as its peer's unfinished input goes.
+    """A connection with unfinished input of its peer.
 
-    A delivery on its way in is named by a key of the connection's own.
+    An unfinished delivery has a key of the connection's own.
     """
 
     @property
     def party(self) -> tuple[str, Hashable]:
-        """Whose share of a bound it uses, and as which member of that party."""
+        """The party whose share of a bound it uses, and its member."""
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether nobody has proved who is there."""
+        """Whether the client has proved no identity."""
 
     def held_input(self) -> int:
         """Return the octets that its engine holds of the peer's input."""
 
     def partial_deliveries(self, are_all: bool) -> list[PartialDelivery[Hashable]]:
-        """Return what is on its way in: what is in memory, or all."""
+        """Return its unfinished deliveries: those in memory, or all."""
 
     def partial_delivery(self, key: Hashable) -> PartialDelivery[Hashable] | None:
-        """Return what there is of one; None if there is none any more."""
+        """Return one of them; None if it is unfinished no more."""
 
     def spill(self, key: Hashable) -> None:
-        """Write to disk what has come of a delivery, and the rest as it comes."""
+        """Write the present part of a delivery to disk, and the rest as it arrives."""
 
     def end_partial(self, key: Hashable, words: str) -> None:
         """End a delivery with its link, or an incomplete frame with the connection."""
 
     def flush(self) -> None:
-        """Have what the engine has to say written."""
+        """Write the engine's output."""
 
 
 class PartialDeliveries:
     """Unfinished deliveries of all connections.
 
     Args:
-        memory: what counts as on its way.
+        memory: counter of incoming messages.
         connections: every connection; changed as they come and go.
         clock: the reactor, for its turns.
         timeout_seconds: without progress for so long a delivery is ended.
 
     Attributes:
-        drafts: the places of large messages on their way to the disk, and who has them.
-        draft_octets: what these have on the disk or on the way there, and whose that is.
-        spare_octets: that the store may still take, as measured last; None before that.
+        drafts: the places of large messages on their way to the disk, by party.
+        draft_octets: their octets, by party.
+        spare_octets: octets that the store may still take, by the last measurement; None before.
         spilled: deliveries that were written to disk before their time, since the start.
         ended: deliveries that were ended, since the start.
     """
@@ -134,9 +133,9 @@ class PartialDeliveries:
         return f"<PartialDeliveries {self._memory.arriving_bytes} on {len(self._held)}>"
 
     def may_grow(self, octets: int, party: str, member: Hashable) -> bool:
-        """Tell whether a party's large messages may have so many octets more on the disk.
+        """Return whether a party's large messages may have so many octets more on the disk.
 
-        As many as would still be free, like everything that is shared; its only one may have all.
+        A party may have as many as would still be free; its only message may have all of them.
         """
         if self.spare_octets is None or self.drafts.held(party) <= 1:
             return True
@@ -144,7 +143,7 @@ class PartialDeliveries:
         return shares.room(self.spare_octets + shares.used, party, member) >= octets
 
     def holds(self, connection: InputHolder, octets: int) -> None:
-        """Take note of what a connection's engine holds now."""
+        """Note the octets that a connection's engine holds now."""
         if octets:
             before = self._held.get(connection, 0)
             self._held[connection] = octets
@@ -154,11 +153,11 @@ class PartialDeliveries:
 
     @property
     def is_too_much(self) -> bool:
-        """More is held than the bound allows: `relieve` has something to do."""
+        """Whether the bound is exceeded, so that `relieve` has something to do."""
         return self._memory.arriving_bytes > self._memory.most_arriving > 0
 
     def relieve(self) -> None:
-        """Have those who hold most give way, until there is room again."""
+        """Evict from the largest holders until there is room again."""
         if not self.is_too_much:
             return
         most = self._memory.most_arriving
@@ -172,7 +171,7 @@ class PartialDeliveries:
             self._evict(each, "unfinished deliveries hold too much memory")
 
     def look(self) -> int:
-        """Count anew, and deal with what makes no progress: with some now, the rest in turns.
+        """Count again, and handle deliveries without progress: some now, the rest in turns.
 
         Returns:
             The octets that are held.
@@ -187,7 +186,7 @@ class PartialDeliveries:
         return self._memory.arriving_bytes
 
     def _go_on(self) -> None:
-        """Look at some deliveries, and deal with some of those that make no progress."""
+        """Check some deliveries, and handle some of those without progress."""
         self._is_scheduled = False
         words = f"nothing came of a delivery for {self._timeout_seconds:g} s"
         looked_at = evicted = octets = 0
@@ -205,7 +204,9 @@ class PartialDeliveries:
                 continue
             connection, key = self._overdue.popleft()
             each = connection.partial_delivery(key)
-            still = [] if each is None else [each]  # it may have got on meanwhile, or be over
+            still = (
+                [] if each is None else [each]
+            )  # it may have ended
             for delivery, action in overdue(still, SPILL_SECONDS, self._timeout_seconds):
                 self._evict(Eviction(connection, delivery, action), words)
                 evicted += 1

@@ -12,10 +12,10 @@ from amqproute.errors import AmqpError
 from amqproute.tracebacks import forget_frames
 
 MOST_LOGGED_FAULTS: Final = 10
-"""Refusals of one connection that are logged within `FAULT_SECONDS`; others are counted."""
+"""Most refusals of one connection logged within `FAULT_SECONDS`; others are counted."""
 FAULT_SECONDS: Final = 60.0
 LONGEST_QUOTED: Final = 256
-"""Characters of the other side's names and words that a log line repeats."""
+"""Most characters of the other side's names and words in a log line."""
 
 
 class PeerErrorLog:
@@ -23,14 +23,14 @@ class PeerErrorLog:
 
     A client that attaches in a loop and is refused each time must not fill the disk: beyond a few
     in a while, only their number is logged. Of the messages refused on a link for one reason the
-    first is logged, and at the link's end how many there were.
+    first is logged, and at the link's end their number.
 
     Args:
-        log: where to.
+        log: the log.
         seconds: the monotonic clock.
         who: the fields ``connection`` and ``principal`` of every line.
-        refused: called with refused messages: the link's name, the node, the error, and how many:
-            the first at once, others together, from time to time.
+        refused: called with refused messages: the link's name, the node, the error, and their
+            number: the first at once, others together, from time to time.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class PeerErrorLog:
             self._log.warn(text, **self._who(), **fields)
 
     def log_suppressed(self) -> None:
-        """Say how many faults were not logged since the last time."""
+        """Log the number of faults that were suppressed since the last time."""
         silenced = self._count - MOST_LOGGED_FAULTS
         self._count = 0
         if silenced > 0:
@@ -99,7 +99,7 @@ class PeerErrorLog:
             )
 
     def link_ended(self, link: str) -> None:
-        """Say how many messages were refused on a link."""
+        """Log the number of messages refused on a link."""
         for key in [key for key in self._refusals if key[0] == link]:
             count = self._refusals.pop(key)
             node, error, unreported, _ = self._unreported.pop(key)
@@ -116,7 +116,7 @@ class PeerErrorLog:
 
 
 def short(text: str | None) -> str:
-    """Return a stranger's text as it goes into the log."""
+    """Return a stranger's text in a form fit for the log."""
     text = text or ""
     return text if len(text) <= LONGEST_QUOTED else f"{text[:LONGEST_QUOTED]}..."
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sender's end at a node: its credit, its contract, and its messages on their way to a batch.
 
-Credit is what is granted and what is not committed yet, together at most a window; less where the
-target has less space, where the sender's contract allows less, and none while the store takes
-nothing (`amqproute.broker.publish_gate`). How many messages that is, is decided here; how the
-sender hears of it is the protocol's own.
+Granted credit and uncommitted deliveries are at most a window together; less where the target has
+less space or the sender's contract allows less, and none while the store takes nothing
+(`amqproute.broker.publish_gate`). The number is decided here; the protocol tells the sender.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ class PublishingEndpoint(NodeEndpoint, ABC, Generic[D]):
 
     Args:
         connection: its connection.
-        target: where its messages go.
-        origin: who sends.
+        target: the target of its messages.
+        origin: their sender.
         window: deliveries that may be granted or uncommitted at once.
 
     Attributes:
-        share: what it has of its sender's contract; None without one.
-        waiting: deliveries that have come and cannot be put yet.
-        is_durable: what became of its messages is itself kept in the store.
+        share: its share of the sender's contract; None without one.
+        waiting: deliveries that have arrived and cannot be put yet.
+        is_durable: whether the outcomes of its messages are kept in the store as well.
     """
 
     __slots__ = (
@@ -80,7 +79,7 @@ class PublishingEndpoint(NodeEndpoint, ABC, Generic[D]):
         self._uncommitted = 0
         self._gate: PublishGate = connection.context.broker.gate
         self.waiting: WaitingDeliveries[D] = WaitingDeliveries(self._gate, connection)
-        # Whoever asks the services may make room by it.
+        # Requests to services may free room.
         self._is_braked = not getattr(target, "acts_at_once", False)
 
     # -- what the protocol adds ------------------------------------------------------------------
@@ -92,7 +91,7 @@ class PublishingEndpoint(NodeEndpoint, ABC, Generic[D]):
 
     @abstractmethod
     def _send_credit(self, credit: int) -> None:
-        """Have the sender know that it may send so many deliveries from now on."""
+        """Tell the sender its credit."""
 
     @abstractmethod
     def received(self, deliveries: Sequence[D], batch: Batch) -> list[D]:
@@ -108,7 +107,7 @@ class PublishingEndpoint(NodeEndpoint, ABC, Generic[D]):
 
     @property
     def waiting_octets(self) -> int:
-        """Octets of messages that have come and are not put yet."""
+        """Octets of messages that have arrived and are not put yet."""
         return 0
 
     # -- credit ----------------------------------------------------------------------------------
@@ -123,7 +122,7 @@ class PublishingEndpoint(NodeEndpoint, ABC, Generic[D]):
         self._connection.context.nodes.check_target(self.address, principal)
 
     def join(self, contract: ActiveContract | None) -> None:
-        """Begin: have a part of the target's space and of the sender's contract, and credit."""
+        """Begin, with shares of the target's space and the sender's contract; grant credit."""
         if isinstance(self.target, Queue | Topic):
             self.target.publishers.join(self)
         if contract is not None:
@@ -143,10 +142,10 @@ class PublishingEndpoint(NodeEndpoint, ABC, Generic[D]):
             self._renew(self.granted, 0)
 
     def _renew(self, credit: int, unconfirmed: int) -> None:
-        """Decide the credit anew.
+        """Decide the credit.
 
         Args:
-            credit: what the sender has.
+            credit: the present credit.
             unconfirmed: deliveries that take a place of the window besides those not committed.
         """
         if self._is_braked and not self._gate.is_open:
@@ -170,12 +169,12 @@ class PublishingEndpoint(NodeEndpoint, ABC, Generic[D]):
         if room > credit and (credit <= window // 2 or room < window // 2):
             self._flow(room)
         elif bounded and max(0, ceiling) < credit:
-            self._flow(max(0, ceiling))  # there are more of us than before (F-03)
+            self._flow(max(0, ceiling))  # there are more publishers than before (F-03)
         if room <= 0 and (is_shared or space <= 0):
             target.when_space(self.grant)
 
     def join_contract(self, contract: ActiveContract) -> None:
-        """Go by the sender's contract from now on; services are outside of it."""
+        """Apply the sender's contract from now on, except to services."""
         if self._is_braked and contract.terms:
             self.share = contract.join(self)
             self.share.granted(self.granted)
@@ -195,7 +194,7 @@ class PublishingEndpoint(NodeEndpoint, ABC, Generic[D]):
             self._send_credit(0)
 
     def revoke(self) -> None:
-        """Take the credit back that the sender has."""
+        """Revoke the sender's credit."""
         if self.is_active and self.granted:
             self._flow(0)
 
@@ -211,7 +210,7 @@ class PublishingEndpoint(NodeEndpoint, ABC, Generic[D]):
         """Put one message on the target, and charge it to the sender's contract.
 
         Raises:
-            AmqpError: it is refused.
+            AmqpError: the target refuses it.
             Unresolved: it is not known yet whether there is a way.
         """
         origin = self.origin
@@ -231,7 +230,7 @@ class PublishingEndpoint(NodeEndpoint, ABC, Generic[D]):
         self.waiting.wait_for_gate(deliveries, lambda: self.waiting.over(gate, self._put_waiting))
 
     def _wait_for_hop(self, delivery: D, hop: NextHop) -> None:
-        """Have a delivery wait until it is known whether there is a way to its domain."""
+        """Keep a delivery until it is known whether there is a way to its domain."""
         self.waiting.wait_for(hop, delivery)
         admitted = self._connection.admit(hop)
         admitted.addBoth(lambda _: self.waiting.over(hop, self._put_waiting))

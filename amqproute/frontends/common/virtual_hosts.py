@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Virtual hosts: selection by a connection, and access to them.
 
-A virtual host is a name space with nodes, exchanges and rights of its own. Who has opened one is a
-principal there (`amqproute.values.Principal.host`), and everything that a frontend asks for a
-principal is asked within it: addresses lead to its nodes (`node_access`), and the access rules of
-others never apply. The one that is called ``/`` is always there; its name is empty.
+A virtual host is a name space with nodes, exchanges and rights of its own. A connection that has
+opened one has a principal of that host (`amqproute.values.Principal.host`), and all requests of a
+principal are confined to it: addresses lead to its nodes (`node_access`), and the access rules of
+others never apply. The host ``/`` always exists; its name is empty.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from amqproute.values import Principal
 __all__ = ["HOSTNAME_PREFIX", "VirtualHostTerms", "VirtualHosts"]
 
 HOSTNAME_PREFIX: Final = "vhost:"
-"""By it clients of AMQP 1.0 made for RabbitMQ 4 say in the hostname of their open which they
-mean."""
+"""Prefix of a virtual host in the hostname of an open, as in AMQP 1.0 clients of RabbitMQ 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,8 @@ class VirtualHostTerms:
     """One virtual host.
 
     Attributes:
-        domains: whose nodes are in it.
-        most_connections: how many may have it open; None for any number.
+        domains: the domains of its nodes.
+        most_connections: most connections that have it open; None for no bound.
     """
 
     domains: frozenset[str] = frozenset()
@@ -41,8 +40,8 @@ class VirtualHosts:
     """The virtual hosts of a broker.
 
     Args:
-        own_domains: gives the domains of the broker, those of all virtual hosts included.
-        may_open: tells whether the access rules let a principal into a virtual host.
+        own_domains: returns the domains of the broker, including those of all virtual hosts.
+        may_open: returns whether the access rules let a principal into a virtual host.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class VirtualHosts:
         return f"<VirtualHosts {len(self._terms)} open={self._open.total()}>"
 
     def adopt(self, terms: Mapping[str, VirtualHostTerms]) -> None:
-        """Put a configuration in force; who has opened a virtual host has it open still."""
+        """Put a configuration in force; connections keep the virtual host they have opened."""
         self._terms = dict(terms)
         self._of_domain = {
             domain: name for name, each in self._terms.items() for domain in each.domains
@@ -72,23 +71,23 @@ class VirtualHosts:
         return self._terms.keys()
 
     def __contains__(self, host: str) -> bool:
-        """Tell whether there is a virtual host of this name."""
+        """Return whether there is a virtual host of this name."""
         return not host or host in self._terms
 
     def domains(self, host: str) -> Collection[str]:
-        """Return the domains whose nodes are in a virtual host."""
+        """Return the domains of a virtual host."""
         if host:
             return self._terms[host].domains if host in self._terms else frozenset()
         return [domain for domain in self._own_domains() if domain not in self._of_domain]
 
     def connections(self, host: str) -> int:
-        """Return how many connections have a virtual host open."""
+        """Return the number of connections that have a virtual host open."""
         return self._open[host]
 
     # -- which one -------------------------------------------------------------------------------
 
     def named(self, name: str) -> str | None:
-        """Return the virtual host that connection.open names; None if there is none (09-CONN-23).
+        """Return the virtual host named by connection.open, or None (09-CONN-23).
 
         Some clients leave out the leading slash, so a name counts with and without it (I-08). A
         domain stands for the virtual host that it belongs to.
@@ -103,16 +102,16 @@ class VirtualHosts:
         return owner
 
     def meant(self, hostname: str | None, principal: Principal) -> str:
-        """Return the virtual host that the open of a client of AMQP 1.0 means.
+        """Return the virtual host for the open of a client of AMQP 1.0.
 
-        Brokers of other organizations never are in one: they give the domain that they look for.
+        Brokers of other organizations are always in ``/``: their hostname is the domain they want.
 
         Args:
             hostname: in the open.
-            principal: who opens.
+            principal: of the client.
 
         Raises:
-            NotFound: it is ``vhost:NAME``, and there is none of this name.
+            NotFound: it is ``vhost:NAME``, and there is no such virtual host.
         """
         if not hostname or principal.kind == "peer":
             return ""
@@ -135,8 +134,8 @@ class VirtualHosts:
             Its principal there.
 
         Raises:
-            UnauthorizedAccess: the access rules of the virtual host allow it nothing there.
-            ResourceLimitExceeded: as many connections as may have it open.
+            UnauthorizedAccess: the principal has no right there.
+            ResourceLimitExceeded: it is open on as many connections as allowed.
         """
         if not host:
             return principal
@@ -153,7 +152,7 @@ class VirtualHosts:
         return replace(principal, host=host)
 
     def leave(self, principal: Principal) -> None:
-        """A connection that has entered is gone."""
+        """Note the end of a connection that has entered."""
         host = principal.host
         if host:
             self._open[host] -= 1

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deliveries of one sender that have to wait, in order.
 
-A delivery waits for something: the DNS for its domain, the store, the rest of its body. All that
-come behind it wait as well, so the order of a sender's messages stays as it was. They stand in
-lines, one for each thing that is waited for, the oldest first. The line of the store is the first
-whenever there is one: it begins with what a batch could not store, which came before all the
-others.
+A delivery waits for the DNS for its domain, the store, or the rest of its body. All deliveries
+behind it wait as well, which keeps the order of a sender's messages. They stand in lines, one for
+each cause, the oldest first. The line of the store is the first whenever there is one: it begins
+with the deliveries of a failed batch, which came before all others.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["WaitingDeliveries", "WaitingDelivery"]
 
 
 class WaitingDelivery(Protocol):
-    """A message on its way in.
+    """An incoming message.
 
     Attributes:
         payload: its octets, as far as they are in memory.
@@ -37,10 +36,10 @@ class HeldOctets(Protocol):
     """Counter of the octets of waiting messages; see `ClientConnection.hold`."""
 
     def hold(self, size: int) -> None:
-        """So many octets more wait."""
+        """Add octets that wait."""
 
     def release(self, size: int) -> None:
-        """So many octets wait no more."""
+        """Subtract octets that do not wait any more."""
 
 
 class WaitingDeliveries(Generic[D]):
@@ -48,10 +47,10 @@ class WaitingDeliveries(Generic[D]):
 
     Args:
         gate: of the store.
-        octets: counts what waits.
+        octets: counter of the octets that wait.
 
     Attributes:
-        lines: by what they wait for; to be looked at only. Empty for each message but few.
+        lines: by their cause; read only. Nearly always empty.
     """
 
     __slots__ = ("_failed", "_gate", "_octets", "lines")
@@ -60,7 +59,7 @@ class WaitingDeliveries(Generic[D]):
         self._gate = gate
         self._octets = octets
         self.lines: dict[Hashable, deque[D]] = {}
-        # So many at the head of the gate's line came out of a batch that failed.
+        # Number of deliveries of a failed batch at the head of the gate's line.
         self._failed = 0
 
     def deliveries(self) -> list[D]:
@@ -68,20 +67,20 @@ class WaitingDeliveries(Generic[D]):
         return [delivery for line in self.lines.values() for delivery in line]
 
     def wait_behind(self, delivery: D) -> None:
-        """Have a delivery wait behind the last one."""
+        """Add a delivery behind the last one."""
         next(reversed(self.lines.values())).append(delivery)
         self._octets.hold(len(delivery.payload))
 
     def wait_for(self, reason: Hashable, delivery: D) -> None:
-        """Have a delivery wait until `over` is called with the reason."""
+        """Keep a delivery until `over` is called with the reason."""
         self.lines[reason] = deque([delivery])
         self._octets.hold(len(delivery.payload))
 
     def wait_for_gate(self, deliveries: Sequence[D], when_open: Callable[[], None]) -> None:
-        """Have deliveries wait that a batch could not store, until the gate opens.
+        """Keep the deliveries of a failed batch until the gate opens.
 
         Args:
-            deliveries: which.
+            deliveries: the deliveries.
             when_open: called then; it has to call `over` with the gate.
         """
         line = self.lines.get(self._gate)
@@ -90,7 +89,7 @@ class WaitingDeliveries(Generic[D]):
             line.extend(deliveries)
             line.extend(reversed(later))
         elif deliveries:
-            # First in line: these came before whatever waits for something else.
+            # First in line: these came before deliveries with other causes.
             self.lines = {self._gate: deque(deliveries), **self.lines}
             self._failed = 0
             self._gate.when_open(when_open)
@@ -98,7 +97,7 @@ class WaitingDeliveries(Generic[D]):
         self._octets.hold(sum([len(each.payload) for each in deliveries]))
 
     def over(self, reason: Hashable, put: Callable[[list[D]], None]) -> None:
-        """End the wait of a line: its reason has come, or will not come any more.
+        """End the wait of a line.
 
         Args:
             reason: of the line.
@@ -110,22 +109,22 @@ class WaitingDeliveries(Generic[D]):
         place = reasons.index(reason)
         line = self.lines.pop(reason)
         if place:
-            self.lines[reasons[place - 1]].extend(line)  # what came before waits still
+            self.lines[reasons[place - 1]].extend(line)  # earlier ones still wait
             return
         later, self.lines = self.lines, {}
         size = sum([len(delivery.payload) for delivery in line])
         put(list(line))
-        self._octets.release(size)  # what is taken counts as uncommitted by now
+        self._octets.release(size)  # taken ones count as uncommitted by now
         if not self.lines:
             self.lines = later
         elif later:
-            # Not all could be put: whatever comes behind waits for the same now.
+            # Not all could be put: those behind wait for the same cause now.
             last = next(reversed(self.lines.values()))
             for each in later.values():
                 last.extend(each)
 
     def take_failed(self, is_lost: Callable[[D], bool]) -> list[D]:
-        """Take those out of the store's line that are lost with their sender; return them."""
+        """Remove deliveries from the store's line that are lost with their sender; return them."""
         line = self.lines.get(self._gate)
         if line is None:
             return []
