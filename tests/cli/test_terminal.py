@@ -51,7 +51,7 @@ class WidthTests(SynchronousTestCase):
         self.patch(sys, "stderr", err)
         self.patch(peer, "entities", lambda *_: [dict(ROW), {**ROW, "name": "b.example"}])
         assert peer.ls.callback is not None
-        peer.ls.callback(None, None, None, False)
+        peer.ls.callback(url=None, trust=None, config=None, as_json=False)
         plain, notes = (click.unstyle(each.getvalue()) for each in (out, err))
         return plain.splitlines(), notes
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import IO
 
 import click
@@ -20,9 +19,7 @@ __all__ = ["batch"]
 @click.argument("file", type=click.File(encoding="utf-8"), default="-")
 @access_options
 @json_option
-def batch(
-    file: IO[str], url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def batch(file: IO[str], access: AccessOptions, as_json: bool) -> None:
     """Carry out the commands in FILE, or on standard input: all of them, or none.
 
     One command on a line; lines that begin with # are skipped. OPTIONS is key=value, with commas
@@ -42,7 +39,6 @@ def batch(
         query TYPE [NAME] [with OPTIONS]
     """
     text = file.read()
-    access = AccessOptions(url, config, trust)
     status, words, facts = in_touch(access, lambda client: carry_out_commands(client, text))
     if as_json:
         render.json_text(facts)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from amqproute.cli import render
@@ -29,24 +27,22 @@ def clock() -> None:
 @clock.command("show")
 @access_options
 @json_option
-def show(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> int:
+def show(access: AccessOptions, as_json: bool) -> int:
     """Show whether the wall clock has jumped; the exit code is 1 if it has."""
-    (row,) = entities(AccessOptions(url, config, trust), "clock")
+    (row,) = entities(access, "clock")
     return _show(row, as_json)
 
 
 @clock.command("accept")
 @access_options
 @json_option
-def accept(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> int:
+def accept(access: AccessOptions, as_json: bool) -> int:
     """Accept the wall clock as it is now, after a jump.
 
     A jump ahead extends the lifetimes of the present messages. If the wall clock is wrong, correct
     it instead; the jump then has no effect.
     """
-    return _show(
-        carry_out(AccessOptions(url, config, trust), "ACCEPT-TIME", "clock", "clock"), as_json
-    )
+    return _show(carry_out(access, "ACCEPT-TIME", "clock", "clock"), as_json)
 
 
 def _show(row: Facts, as_json: bool) -> int:

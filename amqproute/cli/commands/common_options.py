@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -58,7 +59,15 @@ class AccessOptions:
 
 
 def access_options(command: Callable[..., object]) -> Callable[..., object]:
-    """Add --url, --trust and --config; the command takes ``url``, ``trust`` and ``config``."""
+    """Add --url, --trust and --config; the command takes them as ``access``."""
+
+    @functools.wraps(command)
+    def with_access(
+        *args: object, url: str | None, trust: Path | None, config: Path | None, **given: object
+    ) -> object:
+        return command(*args, access=AccessOptions(url, config, trust), **given)
+
+    decorated: Callable[..., object] = with_access
     for option in (
         config_option,
         click.option(
@@ -75,8 +84,8 @@ def access_options(command: Callable[..., object]) -> Callable[..., object]:
             "[default: the local daemon's socket, found through the configuration]",
         ),
     ):
-        command = option(command)
-    return command
+        decorated = option(decorated)
+    return decorated
 
 
 _VHOST: Final = "amqproute.vhost"

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import click
@@ -79,9 +78,7 @@ def connection() -> None:
 @list_vhost_option
 @access_options
 @json_option
-def connections(
-    vhost: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def connections(vhost: str | None, access: AccessOptions, as_json: bool) -> None:
     """List the connections, the oldest first.
 
     CONTAINER is the client's own name: the container-id of AMQP 1.0, the connection_name or
@@ -90,7 +87,7 @@ def connections(
     accepts; UNSETTLED are deliveries without an outcome. IN and OUT count all deliveries. With
     --json every attribute is shown.
     """
-    rows = entities(AccessOptions(url, config, trust), "connection", vhost)
+    rows = entities(access, "connection", vhost)
     rows.sort(key=lambda row: (row.get("since-ms") or 0, str(row["name"])))
     if as_json:
         render.json_text({"connections": rows})
@@ -106,9 +103,7 @@ def connections(
 @click.argument("name")
 @access_options
 @json_option
-def show(
-    name: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def show(name: str, access: AccessOptions, as_json: bool) -> None:
     """Show the connection NAME, and its links, or channels and consumers.
 
     Attributes that begin with client- are statements of the client.
@@ -119,7 +114,7 @@ def show(
         links = await query(client, "link")
         return facts, [row for row in links if row.get("connection") == name]
 
-    facts, links = in_touch(AccessOptions(url, config, trust), asked)
+    facts, links = in_touch(access, asked)
     if as_json:
         render.json_text({**facts, "link": links})
         return
@@ -137,16 +132,13 @@ def show(
 @click.argument("name")
 @click.option("--reason", metavar="TEXT", help="A reason for the client.")
 @access_options
-def close_connection(
-    name: str, reason: str | None, url: str | None, trust: Path | None, config: Path | None
-) -> None:
+def close_connection(name: str, reason: str | None, access: AccessOptions) -> None:
     """Close the connection NAME.
 
     A client of AMQP 1.0 gets `amqp:connection:forced`, one of 0-9-1 gets connection.close with
     320. Messages that it holds are available again. It may connect again.
     """
     given = {} if reason is None else {"reason": reason}
-    access = AccessOptions(url, config, trust)
     carry_out(access, "CLOSE-CONNECTION", "connection", name, given)
     click.echo(f"{name}: closed")
 
@@ -164,9 +156,7 @@ def link() -> None:
 def links(
     node: str | None,
     vhost: str | None,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """List the links: in is from a client to the daemon, out from the daemon to a client.
@@ -179,7 +169,7 @@ def links(
     detached and may resume it within that time; `not yet` means that the time has not begun,
     because its session or connection is still open.
     """
-    rows = entities(AccessOptions(url, config, trust), "link", vhost)
+    rows = entities(access, "link", vhost)
     if node is not None:
         wanted = ("node", "address", "source", "target")
         rows = [
@@ -204,9 +194,7 @@ def close(
     name: str,
     on: str | None,
     vhost: str | None,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
 ) -> None:
     """Detach the links of clients with the name NAME, or delete the binding NAME.
 
@@ -218,7 +206,7 @@ def close(
     given = {} if on is None else {"connection": on}
     if vhost is not None:
         given["virtual-host"] = vhost
-    facts = carry_out(AccessOptions(url, config, trust), "DELETE", "link", name, given)
+    facts = carry_out(access, "DELETE", "link", name, given)
     count = facts.get("links")
     click.echo(
         f"{name}: deleted"

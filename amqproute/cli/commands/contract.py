@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import click
@@ -44,14 +43,14 @@ def contract() -> None:
 @contract.command("ls")
 @access_options
 @json_option
-def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+def ls(access: AccessOptions, as_json: bool) -> None:
     """List the contracts: use and limits.
 
     STATE is open, "held back" (it gets less credit at the moment) or unused (no holder has
     connected; patterns such as user:* are always unused). AT-BOUND names the reached bounds with
     their duration. REFUSED counts refusals since the holder's first connection; "-" means no bound.
     """
-    rows = entities(AccessOptions(url, config, trust), "contract")
+    rows = entities(access, "contract")
     rows.sort(key=lambda row: (not row["at-bound-seconds"], row["state"] == "unused", row["name"]))
     if as_json:
         render.json_text({"contracts": rows})
@@ -79,14 +78,12 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
 @click.argument("holder")
 @access_options
 @json_option
-def show(
-    holder: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def show(holder: str, access: AccessOptions, as_json: bool) -> None:
     """Show the contract of HOLDER: each bound, its use, and refusals.
 
     HOLDER is a name that `amqproute contract ls` shows, as in user:anna or peer:beta.example.
     """
-    rows = entities(AccessOptions(url, config, trust), "contract")
+    rows = entities(access, "contract")
     found = next((row for row in rows if row["name"] == holder), None)
     if found is None:
         raise ClientError(

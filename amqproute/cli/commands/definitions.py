@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Final
 
 import click
@@ -58,9 +57,7 @@ def import_file(
     vhost: str,
     into: str | None,
     dry_run: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> int:
     """Import FILE, an export of RabbitMQ (`rabbitmqctl export_definitions FILE`).
@@ -88,7 +85,7 @@ def import_file(
     into = host.name if into is None else into
     lines = list(definition_commands(host, unmatched, into))
     if not dry_run:
-        in_touch(AccessOptions(url, config, trust), lambda client: _carry_out(client, lines))
+        in_touch(access, lambda client: _carry_out(client, lines))
     counts = {
         "exchanges": len(host.exchanges),
         "queues": sum(queue.durable for queue in host.queues),
@@ -116,16 +113,14 @@ def import_file(
 @list_vhost_option
 @access_options
 @json_option
-def export(
-    vhost: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> int:
+def export(vhost: str | None, access: AccessOptions, as_json: bool) -> int:
     """Write exchanges, the queues of clients, bindings and policies in RabbitMQ's format.
 
     All virtual hosts are written unless --vhost names one. Queues of the configuration are written
     as durable queues without arguments. Definitions that do not fit the format are named on
     standard error, and make the exit status 1. The output is JSON with and without --json.
     """
-    hosts = in_touch(AccessOptions(url, config, trust), lambda client: _shown(client, vhost))
+    hosts = in_touch(access, lambda client: _shown(client, vhost))
     document, unmatched = export_document(DefinitionPlan(hosts))
     render.json_text(document)
     for each in unmatched:

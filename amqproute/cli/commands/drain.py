@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import click
@@ -39,9 +38,7 @@ def drain(
     asks: bool,
     no_wait: bool,
     timeout: float | None,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> int:
     """Accept no new messages, deliver those that can be delivered, and report when done.
@@ -60,7 +57,6 @@ def drain(
         raise CommandError(
             USAGE, "usage.drain", "these options exclude each other", "give one: see --help"
         )
-    access = AccessOptions(url, config, trust)
     if end or asks or no_wait:
         operation = "DRAIN-END" if end else "DRAIN-STATUS" if asks else "DRAIN"
         facts = carry_out(access, operation, "broker", "")

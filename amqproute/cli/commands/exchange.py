@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final, TypedDict, Unpack
 
 import click
@@ -57,14 +56,12 @@ def exchange() -> None:
 @list_vhost_option
 @access_options
 @json_option
-def ls(
-    vhost: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def ls(vhost: str | None, access: AccessOptions, as_json: bool) -> None:
     """List the exchanges, all but the default one, which has no name.
 
     The exchange NAME of a virtual host is shown as //HOST/NAME.
     """
-    rows = entities(AccessOptions(url, config, trust), "exchange", vhost)
+    rows = entities(access, "exchange", vhost)
     _table("exchanges", rows, COLUMNS, as_json)
 
 
@@ -73,11 +70,9 @@ def ls(
 @vhost_option
 @access_options
 @json_option
-def show(
-    name: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def show(name: str, access: AccessOptions, as_json: bool) -> None:
     """Show the exchange NAME; under terms, where its alternate exchange is said."""
-    facts = entity(AccessOptions(url, config, trust), "exchange", name)
+    facts = entity(access, "exchange", name)
     if as_json:
         render.json_text(facts)
         return
@@ -91,11 +86,9 @@ def show(
 @list_vhost_option
 @access_options
 @json_option
-def bindings(
-    vhost: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def bindings(vhost: str | None, access: AccessOptions, as_json: bool) -> None:
     """List the bindings from exchanges; every queue is bound to the default one by its name."""
-    rows = entities(AccessOptions(url, config, trust), "exchange-binding", vhost)
+    rows = entities(access, "exchange-binding", vhost)
     _table("bindings", rows, BINDING_COLUMNS, as_json)
 
 
@@ -122,9 +115,7 @@ def declare(
     auto_delete: bool,
     internal: bool,
     alternate: str | None,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """Make the exchange NAME, or check that there is one like this."""
@@ -136,7 +127,6 @@ def declare(
     }
     if alternate is not None:
         given["alternate-exchange"] = alternate
-    access = AccessOptions(url, config, trust)
     facts = carry_out(access, "CREATE", "exchange", name, given, **{"or-assert": True})
     _print(facts, as_json, f"{name}: there is a {kind} exchange")
 
@@ -150,14 +140,12 @@ def declare(
 def delete(
     name: str,
     if_unused: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """Delete the exchange NAME with its bindings."""
     given = {"if-unused": True} if if_unused else {}
-    facts = carry_out(AccessOptions(url, config, trust), "DELETE", "exchange", name, given)
+    facts = carry_out(access, "DELETE", "exchange", name, given)
     words = f"{name}: deleted with {counted(facts.get('bindings', 0), 'binding')}"
     for other in facts.get("exchanges") or ():
         words += f"; {other} went with its last binding"
@@ -168,9 +156,7 @@ class _BindingOptions(TypedDict):
     key: str
     to_exchange: bool
     arguments: str | None
-    url: str | None
-    trust: Path | None
-    config: Path | None
+    access: AccessOptions
     as_json: bool
 
 
@@ -218,8 +204,7 @@ def _change_binding(
     attributes: dict[str, object] = {"target": target, "target-type": kind, "key": given["key"]}
     if given["arguments"] is not None:
         attributes["arguments"] = given["arguments"]
-    access = AccessOptions(given["url"], given["config"], given["trust"])
-    facts = carry_out(access, operation, "exchange-binding", name, attributes, **more)
+    facts = carry_out(given["access"], operation, "exchange-binding", name, attributes, **more)
     _print(facts, given["as_json"], f"{name}: {kind} {target} {outcome}")
 
 

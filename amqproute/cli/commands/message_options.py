@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -163,16 +162,12 @@ def bulk_command(*own: Decorator) -> Callable[[Callable[..., int]], click.Comman
             everything: bool,
             yes: bool,
             dry_run: bool,
-            url: str | None,
-            trust: Path | None,
-            config: Path | None,
+            access: AccessOptions,
             as_json: bool,
             **more: object,
         ) -> int:
             which = _meant(ids, to, where, everything, yes or dry_run)
-            return command(
-                MessageOptions(AccessOptions(url, config, trust), which, dry_run, as_json), **more
-            )
+            return command(MessageOptions(access, which, dry_run, as_json), **more)
 
         decorated: Callable[..., int] = gathered
         for option in reversed((*_OPTIONS, *own, access_options, json_option)):

@@ -56,7 +56,7 @@ def peer() -> None:
 @peer.command("ls")
 @access_options
 @json_option
-def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+def ls(access: AccessOptions, as_json: bool) -> None:
     """List the peers with messages or connections.
 
     STATE is open, idle, connecting, waiting (for the next attempt, in NEXT), refused (there is no
@@ -66,7 +66,7 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
     after a minute without messages. A terminal that is too narrow for all columns shows those that
     matter most; a pipe gets all of them. With --json every attribute is shown.
     """
-    rows = entities(AccessOptions(url, config, trust), "peer")
+    rows = entities(access, "peer")
     rows.sort(key=lambda row: (-row["waiting"], row["name"]))
     if as_json:
         render.json_text({"peers": rows})
@@ -84,17 +84,13 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
 @click.argument("domain")
 @access_options
 @json_option
-def show(
-    domain: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def show(domain: str, access: AccessOptions, as_json: bool) -> None:
     """Show the peer DOMAIN: next hop, errors, and connections here.
 
     DOMAIN is a domain, or a name from `amqproute peer ls`. For a domain behind a gateway the
     gateway is shown, as long as messages wait.
     """
-    outbound, inbound, decisions = in_touch(
-        AccessOptions(url, config, trust), lambda client: _known(client, domain)
-    )
+    outbound, inbound, decisions = in_touch(access, lambda client: _known(client, domain))
     if as_json:
         render.json_text(
             {
@@ -219,16 +215,14 @@ PROBE_COLUMNS: Final = ("AT", "PROBE", "STEP", "CODE", "FROM", "WHO", "WORDS")
 @click.option("--id", "probe", metavar="PROBE", help="Only those of one probe.")
 @access_options
 @json_option
-def probes(
-    probe: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def probes(probe: str | None, access: AccessOptions, as_json: bool) -> None:
     """List partners' tests of the path to this broker, and refused connections.
 
     A connection that fails at TLS or SASL has not sent the id of its probe yet: look for its
     address and time, which `amqproute peer test` shows at the other side. The newest come first; a
     restart clears the list.
     """
-    rows = entities(AccessOptions(url, config, trust), "probe")
+    rows = entities(access, "probe")
     if probe is not None:
         rows = [row for row in rows if row["probe"] == probe]
     if as_json:

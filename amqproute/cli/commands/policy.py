@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import click
@@ -56,14 +55,12 @@ def policy() -> None:
 @list_vhost_option
 @access_options
 @json_option
-def list_policies(
-    vhost: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def list_policies(vhost: str | None, access: AccessOptions, as_json: bool) -> None:
     """List the policies, those that go before others first.
 
     The policy NAME of a virtual host is shown as //HOST/NAME.
     """
-    rows = in_touch(AccessOptions(url, config, trust), lambda client: _rows(client, vhost))
+    rows = in_touch(access, lambda client: _rows(client, vhost))
     if as_json:
         render.json_text({"policies": rows})
         return
@@ -90,13 +87,11 @@ async def _rows(client: Client, vhost: str | None) -> list[Facts]:
 def show(
     name: str,
     operator: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """Show the policy NAME: pattern, definition, origin."""
-    facts = entity(AccessOptions(url, config, trust), KINDS[operator], name)
+    facts = entity(access, KINDS[operator], name)
     if as_json:
         render.json_text(facts)
     else:
@@ -133,9 +128,7 @@ def set_policy(
     priority: int,
     vhost: str,
     operator: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """Make the policy NAME, or replace it.
@@ -151,7 +144,6 @@ def set_policy(
         "virtual-host": vhost,
         "or-create": True,
     }
-    access = AccessOptions(url, config, trust)
     facts = carry_out(access, "UPDATE", KINDS[operator], name, given)
     _print(facts, as_json, f"{facts['name']}: in force for {apply_to} that {pattern} fits")
 
@@ -165,13 +157,11 @@ def set_policy(
 def delete(
     name: str,
     operator: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """Delete the policy NAME; its values are no longer in force."""
-    facts = carry_out(AccessOptions(url, config, trust), "DELETE", KINDS[operator], name)
+    facts = carry_out(access, "DELETE", KINDS[operator], name)
     _print(facts, as_json, f"{name}: deleted")
 
 

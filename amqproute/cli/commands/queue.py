@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, Final, TypedDict, Unpack
 
 import click
@@ -56,9 +55,7 @@ def queue() -> None:
 @list_vhost_option
 @access_options
 @json_option
-def ls(
-    vhost: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def ls(vhost: str | None, access: AccessOptions, as_json: bool) -> None:
     """List the queues: nodes, dynamic nodes, and the relay queues to other domains.
 
     BYTES are those of the messages at hand, large bodies that are files of their own included.
@@ -66,7 +63,7 @@ def ls(
     relay queues are in none. With --json every attribute is shown, the counters since
     the start of the daemon among them.
     """
-    rows = entities(AccessOptions(url, config, trust), "queue", vhost)
+    rows = entities(access, "queue", vhost)
     if as_json:
         render.json_text({"queues": rows})
         return
@@ -82,14 +79,12 @@ def ls(
 @vhost_option
 @access_options
 @json_option
-def show(
-    name: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def show(name: str, access: AccessOptions, as_json: bool) -> None:
     """Show the queue or topic NAME: counters, options, origin.
 
     Under terms are the values of arguments and policies, each with its source.
     """
-    facts = entity(AccessOptions(url, config, trust), "queue", name)
+    facts = entity(access, "queue", name)
     if as_json:
         render.json_text(facts)
         return
@@ -111,9 +106,7 @@ def messages(
     to: str,
     where: str,
     count: int,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """List messages on the queue NAME, or on their way to other domains.
@@ -135,7 +128,7 @@ def messages(
     which: Facts = {**({"to": to} if to else {}), **({"where": where} if where else {})}
     if not which:
         which = {"all": True}
-    rows, more = message_rows(AccessOptions(url, config, trust), which, count, name=name or "")
+    rows, more = message_rows(access, which, count, name=name or "")
     if as_json:
         render.json_text({"messages": rows, "more": more})
         return
@@ -174,15 +167,13 @@ def create(
     kind: str,
     options: tuple[str, ...],
     or_assert: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """Create the queue or topic NAME."""
     given = _options(options)
     more = {"or-assert": True} if or_assert else {}
-    facts = carry_out(AccessOptions(url, config, trust), "CREATE", kind, name, given, **more)
+    facts = carry_out(access, "CREATE", kind, name, given, **more)
     _print(facts, as_json, f"{name}: there is a {facts.get('type', kind)}")
 
 
@@ -202,13 +193,11 @@ def create(
 def update(
     name: str,
     options: tuple[str, ...],
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """Change options of the queue or topic NAME that was made at runtime."""
-    facts = carry_out(AccessOptions(url, config, trust), "UPDATE", "queue", name, _options(options))
+    facts = carry_out(access, "UPDATE", "queue", name, _options(options))
     _print(facts, as_json, f"{name}: changed")
 
 
@@ -221,13 +210,10 @@ def update(
 def rename(
     name: str,
     new_name: str,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """Rename NAME. Its messages stay, and its links keep working."""
-    access = AccessOptions(url, config, trust)
     facts = carry_out(access, "RENAME", "queue", name, {"new-name": new_name})
     _print(facts, as_json, f"{name}: is {new_name} now")
 
@@ -243,15 +229,13 @@ def delete(
     name: str,
     if_empty: bool,
     if_unused: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """Delete NAME with the messages on it. Its links are detached, its bindings go with it."""
     conditions = {"if-empty": if_empty, "if-unused": if_unused}
     given = {key: True for key, value in conditions.items() if value}
-    facts = carry_out(AccessOptions(url, config, trust), "DELETE", "queue", name, given)
+    facts = carry_out(access, "DELETE", "queue", name, given)
     _print(facts, as_json, f"{name}: deleted with {counted(facts.get('messages', 0), 'message')}")
     branches = facts.get("kept-by") or []
     if branches:
@@ -272,9 +256,7 @@ def delete(
 def purge(
     name: str,
     dry_run: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """Delete the messages that wait on the queue NAME; those in consumers' hands stay.
@@ -282,7 +264,7 @@ def purge(
     Large backlogs are deleted in the background.
     """
     given = {"dry-run": True} if dry_run else {}
-    facts = carry_out(AccessOptions(url, config, trust), "PURGE", "queue", name, given)
+    facts = carry_out(access, "PURGE", "queue", name, given)
     count = facts.get("messages", 0)
     words = "would be deleted" if dry_run else "are being deleted"
     _print(facts, as_json, f"{name}: {counted(count, 'message')} {words}")
@@ -293,9 +275,7 @@ class _TakeOptions(TypedDict):
     where: str
     limit: int | None
     dry_run: bool
-    url: str | None
-    trust: Path | None
-    config: Path | None
+    access: AccessOptions
     as_json: bool
 
 
@@ -356,9 +336,7 @@ def _take(
     where: str,
     limit: int | None,
     dry_run: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> int:
     asked: Facts = {"target": target, **({"across-hosts": True} if across_hosts else {})}
@@ -378,7 +356,7 @@ def _take(
             asked["limit"] = limit - total["messages"]
         return limit is None or total["messages"] < limit
 
-    go_through(AccessOptions(url, config, trust), operation, asked, told, name=name)
+    go_through(access, operation, asked, told, name=name)
     words = f"would be {done}" if dry_run else done
     _print(
         {**total, "dry-run": dry_run}, as_json, f"{counted(total['messages'], 'message')} {words}"
@@ -396,9 +374,7 @@ def _take(
 def shape(
     everything: bool,
     vhost: str | None,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> None:
     """Show the ages of waiting messages: a line for each queue, columns for age in minutes.
@@ -408,7 +384,7 @@ def shape(
     counts messages in the store only; they are newer than those in memory. IN-FLIGHT are with
     consumers, or on the way to the other domain.
     """
-    rows = entities(AccessOptions(url, config, trust), "shape", vhost)
+    rows = entities(access, "shape", vhost)
     if not everything:
         rows = [row for row in rows if row["total"]]
     rows.sort(key=lambda row: (-row["total"], row["name"]))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import click
@@ -110,9 +109,9 @@ def _print_not_held(facts: Facts) -> None:
 @click.command()
 @access_options
 @json_option
-def holds(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+def holds(access: AccessOptions, as_json: bool) -> None:
     """List the holds, with time, maker and reason."""
-    rows = entities(AccessOptions(url, config, trust), "hold")
+    rows = entities(access, "hold")
     if as_json:
         render.json_text({"holds": rows})
         return
@@ -139,9 +138,7 @@ def holds(url: str | None, trust: Path | None, config: Path | None, as_json: boo
 @click.argument("holds", metavar="HOLD...", nargs=-1, required=True)
 @access_options
 @json_option
-def release(
-    holds: Sequence[str], url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def release(holds: Sequence[str], access: AccessOptions, as_json: bool) -> None:
     """Release holds by their ids; the held messages are sent at once."""
     released: list[Facts] = []
     refused: list[ClientError] = []
@@ -155,7 +152,7 @@ def release(
                     raise  # it would be the same for each of them
                 refused.append(error)
 
-    in_touch(AccessOptions(url, config, trust), work)
+    in_touch(access, work)
     if as_json:
         render.json_text({"released": released})
     else:
@@ -171,14 +168,12 @@ def release(
 @click.argument("message", metavar="ID", type=entry_id)
 @access_options
 @json_option
-def why(
-    message: int, url: str | None, trust: Path | None, config: Path | None, as_json: bool
-) -> None:
+def why(message: int, access: AccessOptions, as_json: bool) -> None:
     """Explain why a message has not been delivered, and which command would help.
 
     ID is the number that `amqproute queue messages` shows.
     """
-    facts = carry_out(AccessOptions(url, config, trust), "WHY", "message", str(message))
+    facts = carry_out(access, "WHY", "message", str(message))
     if as_json:
         render.json_text(facts)
         return

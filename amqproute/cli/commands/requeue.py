@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import click
@@ -65,9 +64,7 @@ def requeue(
     newer_than: str | None,
     limit: int | None,
     dry_run: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     as_json: bool,
 ) -> int:
     """Return dead letters on QUEUE to their addresses.
@@ -110,7 +107,7 @@ def requeue(
             asked["limit"] = limit - total["messages"]
         return limit is None or total["messages"] < limit
 
-    go_through(AccessOptions(url, config, trust), "REQUEUE", asked, told, name=queue)
+    go_through(access, "REQUEUE", asked, told, name=queue)
     del samples[5:]
     if as_json:
         facts = {**total, "dry-run": dry_run, "targets": targets, "missing": missing}

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias
 
@@ -142,9 +142,7 @@ NOTICE_SECONDS: Final = 1.0
 def send(
     address: str,
     vhost: str | None,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     body: str | None,
     path: Path | None,
     count: int,
@@ -197,7 +195,7 @@ def send(
             content_type=None if content_type is None else _symbol(content_type),
         ),
     )
-    access = AccessOptions(url, config, trust, vhost)
+    access = replace(access, vhost=vhost)
     repeated = _file_body(path) or _whole_body(body, path)
     if repeated is None and sys.stdin.isatty():
         click.echo("each line is a message; end with Ctrl-D", err=True)
@@ -481,9 +479,7 @@ async def _finish(sender: Sender, failures: list[BaseException]) -> None:
 def receive(
     node: str,
     vhost: str | None,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
+    access: AccessOptions,
     count: int | None,
     timeout: float | None,
     browse: bool,
@@ -500,7 +496,7 @@ def receive(
     """
     if output is not None and (count or 1) != 1:
         raise click.UsageError("--output takes one message")
-    access = AccessOptions(url, config, trust, vhost)
+    access = replace(access, vhost=vhost)
 
     async def work(reactor: IReactor) -> int:
         async with await open_client(reactor, access) as client:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import click
@@ -40,7 +39,7 @@ Row = Facts
 @click.command("status")
 @access_options
 @json_option
-def status(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> int:
+def status(access: AccessOptions, as_json: bool) -> int:
     """Report the health of the running daemon.
 
     The marks are those at which publishers (disk, max-bytes, memory, store, journal) or receivers
@@ -50,7 +49,7 @@ def status(url: str | None, trust: Path | None, config: Path | None, as_json: bo
     limits for problems. Listeners that have closed or refused connections for lack of
     capacity in the last ten minutes come first. The exit code is 1 if there is any problem.
     """
-    found, rows = in_touch(AccessOptions(url, config, trust), _ask)
+    found, rows = in_touch(access, _ask)
     marks, listeners, clocks, certificates, branches = (rows[each] for each in (*TYPES, BRANCH))
     alarms = [row for row in (*clocks, *certificates) if row["reason"]]
     verdicts: list[Row] = list(found["verdicts"])

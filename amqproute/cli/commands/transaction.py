@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import click
@@ -47,7 +46,7 @@ def transaction() -> None:
 @transaction.command("ls")
 @access_options
 @json_option
-def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+def ls(access: AccessOptions, as_json: bool) -> None:
     """List the branches, the longest waiting first.
 
     The name is that of the principal whose it is, and the XID: format, global id and branch
@@ -55,7 +54,7 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
     is for how long the branch has been there, or prepared, or resolved by an operator.
     """
     try:
-        rows = entities(AccessOptions(url, config, trust), BRANCH_TYPE)
+        rows = entities(access, BRANCH_TYPE)
     except ClientError as error:
         if error.code != "management.400":
             raise
@@ -80,25 +79,25 @@ def _cell(key: str, row: Facts) -> object:
 @transaction.command("commit")
 @click.argument("branch")
 @access_options
-def commit(branch: str, url: str | None, trust: Path | None, config: Path | None) -> None:
+def commit(branch: str, access: AccessOptions) -> None:
     """Commit a prepared BRANCH whose transaction manager does not come back."""
-    _operate("COMMIT-BRANCH", branch, AccessOptions(url, config, trust))
+    _operate("COMMIT-BRANCH", branch, access)
 
 
 @transaction.command("roll-back")
 @click.argument("branch")
 @access_options
-def roll_back(branch: str, url: str | None, trust: Path | None, config: Path | None) -> None:
+def roll_back(branch: str, access: AccessOptions) -> None:
     """Roll a prepared BRANCH back whose transaction manager does not come back."""
-    _operate("ROLL-BACK-BRANCH", branch, AccessOptions(url, config, trust))
+    _operate("ROLL-BACK-BRANCH", branch, access)
 
 
 @transaction.command("forget")
 @click.argument("branch")
 @access_options
-def forget(branch: str, url: str | None, trust: Path | None, config: Path | None) -> None:
+def forget(branch: str, access: AccessOptions) -> None:
     """Forget that a BRANCH was resolved by commit or roll-back, if its manager is no more."""
-    _operate("FORGET-BRANCH", branch, AccessOptions(url, config, trust))
+    _operate("FORGET-BRANCH", branch, access)
 
 
 def _disabled() -> ClientError:

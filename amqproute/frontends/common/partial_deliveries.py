@@ -204,9 +204,7 @@ class PartialDeliveries:
                 continue
             connection, key = self._overdue.popleft()
             each = connection.partial_delivery(key)
-            still = (
-                [] if each is None else [each]
-            )  # it may have ended
+            still = [] if each is None else [each]  # it may have ended
             for delivery, action in overdue(still, SPILL_SECONDS, self._timeout_seconds):
                 self._evict(Eviction(connection, delivery, action), words)
                 evicted += 1
