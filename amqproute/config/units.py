@@ -3,6 +3,11 @@
 
 A bare number is seconds or bytes. There is no ``K`` or ``M`` alone for a size: it would be 1000 to
 one reader and 1024 to the other.
+
+Why not pydantic's types: `ByteSize` takes ``5M`` and ``5mib``, ignores what follows a size
+(``64MiB/day``), cuts fractions (``1.5B`` is one byte), takes ``false`` for 0, and writes ``9.8KiB``
+for ``10kB``, which is not what it has read. `timedelta` takes ``5d`` and ``P5D``, but neither
+``1h30m`` nor ``250ms`` nor ``2w``. Rules around them would be as long as this module.
 """
 
 from __future__ import annotations

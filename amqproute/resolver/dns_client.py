@@ -28,6 +28,12 @@ validating server does not hide errors), which are checked here. Without one the
 only from a server that the configuration trusts. Such a server answers SERVFAIL if its validation
 fails; whether that was the cause is learned by the same query without validation (CD) or from the
 answer itself (RFC 8914), because ``dns.bogus`` and ``dns.servfail`` have different remedies.
+
+Why transports of its own: those of `twisted.names` decode messages themselves, without the records
+of DNSSEC, and do not compare the question. `dns.asyncquery` does, but it waits by the wall clock,
+which operators set and tests cannot turn; it parses in the call that has received; it never gives
+up on forged datagrams; and it would need a backend for Twisted's sockets, as long as the two
+protocols below.
 """
 
 from __future__ import annotations
