@@ -381,18 +381,17 @@ class EntryList:
         """Take up to ``count`` entries from the resident line."""
         resident = self.resident
         entries: list[Entry] = []
-        size = filed = 0
-        while resident and len(entries) < count:
+        while resident and count > 0:
             entry = resident.popleft()
             if entry.taken:
                 self._drop_seat(entry)
                 continue
             entry.taken = True
-            message = entry.message
-            size += len(message.encoded)
-            if message.rest is not None:
-                filed += message.rest.size
             entries.append(entry)
+            count -= 1
+        messages = [entry.message for entry in entries]
+        size = sum([len(message.encoded) for message in messages])
+        filed = sum([message.rest.size for message in messages if message.rest is not None])
         self.resident_bytes -= size
         self._budget.used_bytes -= size
         if filed and self._filed:

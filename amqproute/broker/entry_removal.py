@@ -139,10 +139,7 @@ class EntryRemoval:
 
     def end_rows(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Delete the rows of entries, and nothing else."""
-        ids = []
-        for entry in entries:
-            if entry.stored:
-                ids.append(entry.id)
+        ids = [entry.id for entry in entries if entry.stored]
         if ids:
             batch.transaction.dequeue(ids)
         for line in self._state.levels.lines:

@@ -358,8 +358,7 @@ class ChannelConsumer(ConsumingEndpoint):
                 break
             octets += size
             redelivered = entry.attempted or entry.delivery_count > 0
-            held = HeldDelivery(self, entry, size)
-            burst.append(OutgoingContent(head, body, redelivered, held))
+            burst.append((head, body, redelivered, HeldDelivery(self, entry, size)))
             entry.attempted = True
             message.forget()
         if not burst:

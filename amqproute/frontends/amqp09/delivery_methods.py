@@ -359,6 +359,9 @@ def _by_consumer(
     deliveries: Iterable[HeldDelivery],
 ) -> list[tuple[ChannelConsumer, list[HeldDelivery]]]:
     """Group deliveries by consumer; the order of each stays."""
+    deliveries = list(deliveries)
+    if len({id(each.consumer) for each in deliveries}) == 1:
+        return [(deliveries[0].consumer, deliveries)]
     found: dict[ChannelConsumer, list[HeldDelivery]] = {}
     for each in deliveries:
         found.setdefault(each.consumer, []).append(each)

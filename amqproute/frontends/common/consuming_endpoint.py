@@ -168,10 +168,8 @@ class ConsumingEndpoint(NodeEndpoint, ABC):
 
     def forget(self, entries: Sequence[Entry]) -> None:
         """Subtract the octets of entries that it does not hold any more."""
-        held = self._bytes
-        for entry in entries:
-            held -= len(entry.message.encoded)
-        self._bytes = max(0, held)
+        octets = sum([len(entry.message.encoded) for entry in entries])
+        self._bytes = max(0, self._bytes - octets)
 
     def _settle(
         self, entries: Sequence[Entry], outcome: Outcome, answer: Sequence[Any] | None = None

@@ -462,18 +462,17 @@ class Channel:
         """
         self._check_contents()
         tags = self.unacknowledged
-        issue = tags.issue
         output = self._owner.output
         number = self.number
         tag_octets = shortstr(consumer_tag)
         pack = _DELIVER_TAG.pack
         pieces: list[bytes] = []
-        append = pieces.append
         known = None
         size = sent = 0
-        middle = beginning = joint = b""
+        tag = tags.last
+        middle = joint = b""
         try:
-            for head, body, redelivered, context in contents:
+            for head, body, redelivered, _ in contents:
                 if head is not known or len(body) != size:
                     size = len(body)
                     address = shortstr(head.exchange) + shortstr(head.routing_key)
@@ -481,8 +480,8 @@ class Channel:
                     output._check("a content header", header_size)
                     known = head
                     method_size = 13 + len(tag_octets) + len(address)
-                    beginning = _DELIVER_HEAD.pack(1, number, method_size, _DELIVER) + tag_octets
-                    joint = b"\xce" + beginning  # with the end of the frame before it
+                    beginning = _DELIVER_HEAD.pack(1, number, method_size, _DELIVER)
+                    joint = b"\xce" + beginning + tag_octets  # with the end of the frame before it
                     middle = b"".join(
                         (
                             address,
@@ -491,15 +490,17 @@ class Channel:
                             _BODY.pack(b"\xce", 3, number, size),
                         )
                     )
-                tag = issue(context) if needs_ack else tags.issue_settled()
-                append(joint if sent else beginning)
-                append(pack(tag, redelivered))
-                append(middle)
-                append(body)
+                tag += 1
+                pieces += (joint, pack(tag, redelivered), middle, body)
                 sent += 1
         finally:
             if sent:
-                append(b"\xce")
+                if needs_ack:
+                    tags.issue_run([each[3] for each in contents[:sent]])
+                else:
+                    tags.last = tag
+                pieces[0] = pieces[0][1:]  # nothing is before the first
+                pieces.append(b"\xce")
                 output.write_small(pieces, 3 * sent)
 
     def get_ok(

@@ -944,9 +944,8 @@ class Connection09(Handshake):
         if type(run) is not DeliveriesSettled or run.settlement is not settlement:
             run = DeliveriesSettled(channel, settlement, [], [])
             self._join(channel, run)
-        for number, context in settled:
-            run.tags.append(number)
-            run.contexts.append(context)
+        run.tags += [number for number, _ in settled]
+        run.contexts += [context for _, context in settled]
         return True
 
     def _on_open(self, number: int, payload: bytes) -> None:

@@ -81,20 +81,10 @@ class ContentHead(NamedTuple):
     property_octets: bytes
 
 
-class OutgoingContent(NamedTuple):
-    """A content to be delivered in a burst (`amqproute.wire.amqp09.channel.Channel.deliver_burst`).
-
-    Attributes:
-        head: of the content; one object for all contents with the same head.
-        body: all of it.
-        redelivered: whether it was delivered before.
-        context: returned when the delivery is acknowledged.
-    """
-
-    head: ContentHead
-    body: bytes
-    redelivered: bool
-    context: object
+OutgoingContent = tuple[ContentHead, bytes, bool, object]
+"""A content to be delivered in a burst (`amqproute.wire.amqp09.channel.Channel.deliver_burst`): its
+head, one object for all contents with the same head; its body; whether it was delivered before; and
+what is returned when the delivery is acknowledged."""
 
 
 __all__ = ["Content", "ContentHead", "OutgoingContent", "Publish"]

@@ -8,7 +8,7 @@ publishes stored in any order into the fewest confirms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
@@ -50,6 +50,12 @@ class DeliveryTags(Generic[_T]):
         self.last = tag = self.last + 1
         self._outstanding[tag] = context
         return tag
+
+    def issue_run(self, contexts: Sequence[_T]) -> None:
+        """Issue the next tags, for deliveries that must be acknowledged."""
+        first = self.last + 1
+        self.last += len(contexts)
+        self._outstanding.update(zip(range(first, self.last + 1), contexts, strict=True))
 
     def issue_settled(self) -> int:
         """Return the next tag, for a delivery without acknowledgement."""

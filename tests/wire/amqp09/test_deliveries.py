@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.errors import LocalProtocolError
 from amqproute.wire.amqp09.channel import Channel
 from amqproute.wire.amqp09.connection09 import Connection09
-from amqproute.wire.amqp09.contents import ContentHead, OutgoingContent
+from amqproute.wire.amqp09.contents import ContentHead
 from amqproute.wire.amqp09.frame_output import ALONE, FrameTooLargeError
 from amqproute.wire.amqp09.methods import (
     BasicConsume,
@@ -290,7 +290,7 @@ class DeliverTests(ServerCase):
             one.engine.channels[0].deliver(
                 "t", *head, [body], redelivered=redelivered, needs_ack=needs_ack, context=number
             )
-        burst = [OutgoingContent(*each, number) for number, each in enumerate(made)]
+        burst = [(*each, number) for number, each in enumerate(made)]
         other.engine.channels[0].deliver_burst("t", burst, needs_ack=needs_ack)
         found = [each.engine.channels[0].unacknowledged for each in (one, other)]
         self.assertEqual(*[sorted(each.outstanding()) for each in found])
@@ -307,7 +307,7 @@ class DeliverTests(ServerCase):
         """09-W-11: what stands before a content that cannot be sent is sent, and no other."""
         fine = ContentHead("", "q", PROPERTIES)
         large = ContentHead("", "q", property_octets(60, {"headers": [("a", "S", bytes(5000))]}))
-        contents = [OutgoingContent(head, b"x", False, None) for head in (fine, large, fine)]
+        contents = [(head, b"x", False, None) for head in (fine, large, fine)]
         with self.assertRaises(FrameTooLargeError):
             self.channel.deliver_burst("t", contents)
         self.assertEqual([body for *_, body in self.contents(self.peer.raw())], [b"x"])
