@@ -84,4 +84,4 @@ class PikaConnectionTests(DaemonTestCase):
         wanted.port, wanted.ssl_options = self.daemon.plain, None
         with self.assertRaises(pika.exceptions.AMQPConnectionError):
             pika.BlockingConnection(wanted)
-        self.logged("before it was open: .*mechanisms offered: ANONYMOUS")
+        self.logged("before it was open: .*mechanisms offered: ANONYMOUS[.] .*PLAIN: a listener")

@@ -44,6 +44,10 @@ __all__ = ["Frontend09"]
 
 _NEW_SECRET = object()
 """What a connection is throttled for while a new secret is verified."""
+NO_PLAIN_WORDS = (
+    ". Most clients of AMQP 0-9-1 log in with PLAIN: a listener for them has it in `mechanisms` "
+    "and `tls: implicit`; see `amqproute check`"
+)
 REFUSED_WORDS = "Login was refused using authentication mechanism {mechanism}."
 
 
@@ -347,14 +351,16 @@ class Frontend09(ClientConnection):
 
     def _log_early_end(self, event: ev.ConnectionEnded) -> None:
         """Log who left, or was dropped, before its connection was open."""
-        offered = " ".join(self.engine.settings.mechanisms) or "none"
-        words = f"{event.text}; mechanisms offered: {offered}"
+        mechanisms = self.engine.settings.mechanisms
+        words = f"{short(event.text)}; mechanisms offered: {' '.join(mechanisms) or 'none'}"
         self.seen("open", event.code, words)
+        if "PLAIN" not in mechanisms:
+            words += NO_PLAIN_WORDS
         self._log_unauthenticated(
             f"closed {event.code}" if event.violation is not None else "left",
             "{connection} ({principal}) ended before it was open: {words}{more}",
             principal=str(self.principal),
-            words=short(words),
+            words=words,
         )
 
     def fail(self, code: ReplyCode, words: str) -> None:

@@ -252,7 +252,8 @@ class Connection09(Handshake):
     def receive_eof(self, now: float) -> list[ProtocolEvent]:
         """See `amqproute.wire.engine.Engine`."""
         self._begin(now)
-        self._lost("the connection is gone without a close")
+        is_closing = self._stage is HandshakeStage.CLOSING
+        self._lost(f"the connection is gone without a close{'-ok' if is_closing else ''}")
         self._forget_input()
         return self._hand_over()
 
