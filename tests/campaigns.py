@@ -41,6 +41,7 @@ CAMPAIGNS: Final[tuple[Campaign, ...]] = (
             "tests.integration.test_crash",
             "tests.integration.test_distributed_crash.KillTests",
             "tests.integration.test_journal_crash",
+            "tests.integration.test_staging_crash",
             "tests.integration.test_transaction_crash",
         ),
         "tests.integration.test_exactly_once.ExactlyOnceTests.test_kill",

@@ -17,7 +17,7 @@ _REFERENCE = f"{_MESSAGE}.ReferenceTests"
 _TAKE = f"{_MESSAGE}.ConsumeTests"
 _WAY = "tests.frontends.amqp09.test_class_journeys"
 _STORED = "tests.store.test_staging"
-_KILL = f"{_STORED}.KillTests.test_kill"
+_KILL = "tests.integration.test_staging_crash.StagingCrashTests.test_kill"
 
 PROVED_FILE_MESSAGE: Final[dict[str, Proof | Unproved]] = {
     # --------------------------------------------------------------------------------- file
@@ -32,6 +32,7 @@ PROVED_FILE_MESSAGE: Final[dict[str, Proof | Unproved]] = {
     "09-FILE-03": Proof(
         "files are durable messages, and what is staged survives a kill",
         f"{_STAGE}.test_published",
+        f"{_STORED}.KillTests.test_kill",
         _KILL,
     ),
     "09-FILE-04": Unproved(
