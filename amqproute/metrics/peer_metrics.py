@@ -15,7 +15,7 @@ from amqproute.relay.destination import Destination
 from amqproute.relay.lifecycle import DestinationState
 from amqproute.relay.rejection_counts import KINDS
 from amqproute.relay.relay import Relay
-from amqproute.relay.relay_terms import DestinationCounters
+from amqproute.relay.relay_terms import SUCCEEDED, DestinationCounters
 
 __all__ = ["PeerMetrics"]
 
@@ -100,7 +100,7 @@ class PeerMetrics:
                 yield
         if not wanted:
             hops.add(None, _NOTHING, *former.forgotten)
-        hops.end()
+        yield from hops.end()
 
 
 _NOTHING: Final = (0.0,) * len(_GAUGES)
@@ -121,6 +121,7 @@ class _HopTables:
         self._states: Counter[tuple[str, str]] = Counter()
         self._attempts: Counter[tuple[str, str]] = Counter()
         self._rejected: Counter[tuple[str, str]] = Counter()
+        self._seen: set[str] = set()
 
     def _label_of(self, key: str | None) -> str | None:
         """Return the label of a hop; None if it is added to others."""
@@ -129,10 +130,6 @@ class _HopTables:
     def add_state(self, key: str, destination: Destination) -> None:
         """Count the state of a destination."""
         label = self._label_of(key) or OTHER
-        for each in STATES:
-            self._states[label, each] += 0
-        for kind in KINDS:  # the first increase of a series counts only if it has begun
-            self._rejected[label, kind] += 0
         state = HELD if destination.held is not None else destination.state.value
         self._states[label, state] += 1
 
@@ -145,6 +142,7 @@ class _HopTables:
     ) -> None:
         """Add a hop; None as key for hops that nobody keeps apart."""
         label = self._label_of(key)
+        self._begin(label or OTHER)
         for code, number in tally.attempts.items():
             self._attempts[label or OTHER, code] += number
         for kind, number in tally.rejections.items():
@@ -155,11 +153,22 @@ class _HopTables:
         else:
             self._table.name((label,), row)
 
-    def end(self) -> None:
-        """Add the sums."""
-        if self._named is not None:
+    def _begin(self, label: str) -> None:
+        """Have all series of a label: Prometheus counts an increase only if they have begun."""
+        if label not in self._seen:
+            self._seen.add(label)
+            self._attempts[label, SUCCEEDED] += 0
+            for state in STATES:
+                self._states[label, state] += 0
             for kind in KINDS:
-                self._rejected[OTHER, kind] += 0
+                self._rejected[label, kind] += 0
+
+    def end(self) -> Iterator[None]:
+        """Add the sums, and the named hops for which there was never anything."""
+        for key in self._named or ():
+            if key not in self._seen:
+                self.add(key, _NOTHING, DestinationCounters(), QueueCounters())
+                yield
         self._table.end((OTHER,))
         for name, counts in (
             (_STATE, self._states),

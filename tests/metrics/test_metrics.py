@@ -31,6 +31,7 @@ from amqproute.metrics.snapshot import (
     take_snapshot,
 )
 from amqproute.relay.former_hops import MOST_FORMER, FormerHops
+from amqproute.relay.rejection_counts import KINDS
 from amqproute.relay.relay_terms import MOST_CODES, OTHER_CODES, DestinationCounters, RelayTerms
 from amqproute.relay.retry_schedule import RetrySchedule
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin
@@ -172,6 +173,17 @@ class PeerTests(MetricsCase):
         self.assertGreater(attempts[BETA, "connect.refused"], 2)
         self.assertGreater(found["amqproute_peer_failures"][(BETA,)], 2)
         self.assertEqual(found["amqproute_peer_oldest_message_age_seconds"][(OTHER,)], 30)
+
+    def test_from_the_beginning(self) -> None:
+        """A configured peer has all its series before there is a message for it."""
+        found = self.scrape()
+        self.assertEqual(self.relayed(), {(BETA,): 0, (OTHER,): 0})
+        self.assertEqual(
+            found["amqproute_peer_rejected_messages_total"],
+            {(peer, kind): 0 for peer in (BETA, OTHER) for kind in KINDS},
+        )
+        self.assertEqual(found["amqproute_peer_attempts_total"][BETA, "ok"], 0)
+        self.assertEqual(len(found["amqproute_peer_state"]), 2 * len(STATES))
 
     def test_counters_continue(self) -> None:
         """Counters stay when an unused destination is forgotten, and continue with the next."""
