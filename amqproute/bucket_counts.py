@@ -20,40 +20,53 @@ class BucketCounts:
     """Observations counted by bucket; one thread adds, any thread reads.
 
     A library's histogram takes a lock and a look-up by label for each observation; this costs a
-    bisection, and nothing more for further equal ones.
+    bisection, and one for a whole run whose ends share a bucket.
 
     Args:
         bounds: the upper bounds of the buckets, ascending; a further one without a bound follows.
+        unit: what is added is in multiples of this, as in 1e-6 for microseconds where bounds are
+            seconds.
 
     Attributes:
-        total: the sum of what was observed.
+        bounds: as given.
     """
 
-    __slots__ = ("_counts", "bounds", "total")
+    __slots__ = ("_counts", "_edges", "_sum", "_unit", "bounds")
 
-    def __init__(self, bounds: Sequence[float]) -> None:
+    def __init__(self, bounds: Sequence[float], unit: float = 1.0) -> None:
         self.bounds = tuple(bounds)
-        self.total = 0.0
+        self._unit = unit
+        self._edges = self.bounds if unit == 1.0 else tuple(round(each / unit) for each in bounds)
+        self._sum: float = 0
         self._counts = [0] * (len(self.bounds) + 1)
 
     def __repr__(self) -> str:
         return f"<BucketCounts {sum(self._counts)} of {self.total:g}>"
 
-    def add(self, value: float, count: int = 1) -> None:
-        """Count so many observations of a value."""
-        self._counts[bisect_left(self.bounds, value)] += count
-        self.total += value * count
+    @property
+    def total(self) -> float:
+        """The sum of what was observed, in the unit of the bounds."""
+        return self._sum * self._unit
 
-    def add_all(self, values: Sequence[float]) -> None:
-        """Count a run of observations; one whose ends share a bucket costs as much as two."""
-        bounds, counts = self.bounds, self._counts
-        self.total += sum(values)
-        place = bisect_left(bounds, min(values))
-        if place == len(bounds) or max(values) <= bounds[place]:
-            counts[place] += len(values)
-            return
-        for value in values:
-            counts[bisect_left(bounds, value)] += 1
+    def add(self, value: float) -> None:
+        """Count one observation."""
+        self._counts[bisect_left(self._edges, value)] += 1
+        self._sum += value
+
+    def add_run(self, first: float, last: float, count: int) -> bool:
+        """Count a run of observations in ascending or descending order, if one bucket has all.
+
+        The sum grows as if they were spread evenly between the first and the last.
+
+        Returns:
+            False if its ends are in different buckets: nothing is counted then.
+        """
+        place = bisect_left(self._edges, first)
+        if bisect_left(self._edges, last) != place:
+            return False
+        self._counts[place] += count
+        self._sum += (first + last) * count / 2
+        return True
 
     def cumulative(self) -> list[int]:
         """Return for each bound how many observations are not above it, and last how many of all.

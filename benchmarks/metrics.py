@@ -50,7 +50,7 @@ ACCEPTED = Acceptance()
 BODY = sections.encode_section(spec.SECTION_DATA, b"x" * 1024)
 QUEUES = 10_000
 COUNTING: Sequence[tuple[type, str]] = (
-    (BucketCounts, "add"), (BucketCounts, "add_all"), (StageTimes, "observe"),
+    (BucketCounts, "add"), (BucketCounts, "add_run"), (StageTimes, "observe"),
 )  # fmt: skip
 """What is counted on the path of a message for metrics alone."""
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -22,17 +20,29 @@ class BucketCountsTests(SynchronousTestCase):
             counts.add(value)
         self.assertEqual(counts.cumulative(), [2, 4, 5])
         self.assertEqual(counts.total, 7.5)
-        counts.add(1.5, 10)
-        self.assertEqual((counts.cumulative(), counts.total), ([2, 14, 15], 22.5))
+
+    def test_unit(self) -> None:
+        """What is added in microseconds is shown in seconds."""
+        counts = BucketCounts((0.001, 0.5), 1e-6)
+        for value in (1000, 1001, 2_000_000):
+            counts.add(value)
+        self.assertEqual((counts.bounds, counts.cumulative()), ((0.001, 0.5), [1, 2, 3]))
+        self.assertAlmostEqual(counts.total, 2.002001)
+
+    def test_runs(self) -> None:
+        """A run within one bucket is counted at once, another one not at all."""
+        counts = BucketCounts((1.0, 2.0))
+        self.assertTrue(counts.add_run(1.25, 1.75, 4))
+        self.assertTrue(counts.add_run(9.0, 5.0, 2))
+        self.assertFalse(counts.add_run(0.5, 1.5, 100))
+        self.assertEqual((counts.cumulative(), counts.total), ([0, 4, 6], 20.0))
 
     @given(st.lists(st.floats(0, 100), min_size=1))
-    def test_runs(self, values: list[float]) -> None:
-        """A run is counted as if its values had come one by one."""
-        together, apart = BucketCounts(SECONDS), BucketCounts(SECONDS)
-        together.add_all(values)
+    def test_any_values(self, values: list[float]) -> None:
+        """Each value is in the first bucket whose bound it does not exceed."""
+        counts = BucketCounts(SECONDS)
         for value in values:
-            apart.add(value)
-        self.assertEqual(together.cumulative(), apart.cumulative())
-        self.assertAlmostEqual(together.total, apart.total)
-        below = sum(bisect_left(SECONDS, value) == 0 for value in values)
-        self.assertEqual(together.cumulative()[0], below)
+            counts.add(value)
+        wanted = [sum(value <= bound for value in values) for bound in SECONDS]
+        self.assertEqual(counts.cumulative(), [*wanted, len(values)])
+        self.assertAlmostEqual(counts.total, sum(values))

@@ -9,11 +9,14 @@ another organization's broker (`relay`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from amqproute.bucket_counts import SECONDS, BucketCounts
 from amqproute.entry import Entry
 
 __all__ = ["DeliveryStages", "StageTimes"]
+
+_MICROSECOND: Final = 1e-6
 
 
 class StageTimes:
@@ -27,25 +30,35 @@ class StageTimes:
     __slots__ = ("answering", "waiting")
 
     def __init__(self) -> None:
-        self.waiting = BucketCounts(SECONDS)
-        self.answering = BucketCounts(SECONDS)
+        self.waiting = BucketCounts(SECONDS, _MICROSECOND)
+        self.answering = BucketCounts(SECONDS, _MICROSECOND)
 
     def observe(self, entries: Sequence[Entry], now_us: int) -> None:
-        """Count entries that were accepted at this time, microseconds since the epoch."""
-        if len(entries) == 1:
-            entry = entries[0]
-            sent_us = entry.sent_us
-            if sent_us:
-                # Clocks are set back; a negative duration would make the sum shrink.
-                self.waiting.add(max(0, sent_us - 1000 * entry.arrived_ms) / 1e6)
-                self.answering.add(max(0, now_us - sent_us) / 1e6)
+        """Count entries that were accepted at this time, microseconds since the epoch.
+
+        Entries are accepted in the order in which they came, so a run is judged by its ends
+        (`BucketCounts.add_run`), and one by one only where these are far apart.
+        """
+        first = entries[0]
+        if not first.sent_us:
             return
-        sent = [entry for entry in entries if entry.sent_us]
-        if sent:
-            self.waiting.add_all(
-                [max(0, each.sent_us - 1000 * each.arrived_ms) / 1e6 for each in sent]
-            )
-            self.answering.add_all([max(0, now_us - each.sent_us) / 1e6 for each in sent])
+        # Clocks are set back; a negative duration would make the sum shrink.
+        waited = max(0, first.sent_us - 1000 * first.arrived_ms)
+        answered = max(0, now_us - first.sent_us)
+        count = len(entries)
+        if count == 1:
+            self.waiting.add(waited)
+            self.answering.add(answered)
+            return
+        last = entries[-1]
+        last_waited = max(0, last.sent_us - 1000 * last.arrived_ms)
+        last_answered = max(0, now_us - last.sent_us)
+        if not self.waiting.add_run(waited, last_waited, count):
+            for each in entries:
+                self.waiting.add(max(0, each.sent_us - 1000 * each.arrived_ms))
+        if not self.answering.add_run(answered, last_answered, count):
+            for each in entries:
+                self.answering.add(max(0, now_us - each.sent_us))
 
 
 class DeliveryStages:

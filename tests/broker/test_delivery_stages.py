@@ -43,6 +43,13 @@ class StageTests(SynchronousTestCase):
         self.assertAlmostEqual(self.times.waiting.total, 3.021)
         self.assertEqual(self.times.answering.cumulative()[0], 1)
 
+    def test_run_in_one_bucket(self) -> None:
+        """A run whose ends share a bucket counts there."""
+        self.observe(11, 15, 19, after_ms=419)
+        self.assertEqual(self.times.waiting.cumulative()[3:5], [0, 3])
+        self.assertAlmostEqual(self.times.waiting.total, 0.045)
+        self.assertAlmostEqual(self.times.answering.total, 1.212)
+
     def test_without_times(self) -> None:
         """Without a journal entries have no times, and nothing is observed."""
         self.observe(0, after_ms=5)
